@@ -1,0 +1,35 @@
+"""Compiles the hot modules; everything else about the package is in pyproject.toml.
+
+A hot module is a plain ``.py`` file with a sibling ``.pxd`` that types it. NSQX_PURE=1 installs them uncompiled.
+"""
+
+import os
+
+from setuptools import setup
+
+HOT_MODULES = [
+    "nsqx.wire.message",
+]
+
+
+def extensions():
+    if os.environ.get("NSQX_PURE") == "1":
+        return []
+    from Cython.Build import cythonize
+    from setuptools import Extension
+
+    modules = [
+        Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O2", "-g0"]) for name in HOT_MODULES
+    ]
+    directives = {
+        "language_level": 3,
+        "annotation_typing": False,
+        "boundscheck": False,
+        "wraparound": False,
+        "initializedcheck": False,
+        "cdivision": True,
+    }
+    return cythonize(modules, compiler_directives=directives, build_dir="build")
+
+
+setup(ext_modules=extensions())

@@ -1,0 +1,65 @@
+"""Every exception of the package.
+
+NSQError
+├── ProtocolError          a client broke the rules; carries the error frame's text
+├── HTTPError              a request was refused; carries status and NSQ's error code
+├── BrokerExiting          a publish or subscription met a broker that is shutting down
+├── TooManyConsumers       a channel is at its max-channel-consumers
+├── DiskQueueError         a disk queue could not write; nothing it had accepted before is harmed
+├── MetadataError          nsqd.dat cannot be read or written
+├── DataPathLocked         another process owns the data directory
+└── ConfigError            a flag or configuration value is wrong
+"""
+
+
+class NSQError(Exception):
+    """Root of every error that nsqx raises on purpose."""
+
+
+class ProtocolError(NSQError):
+    """A client's mistake: ``code description`` goes into an error frame, and a fatal one closes the connection."""
+
+    def __init__(self, code: str, description: str, *, fatal: bool = True) -> None:
+        super().__init__(f"{code} {description}" if description else code)
+        self.code = code
+        self.description = description
+        self.fatal = fatal
+
+
+class HTTPError(NSQError):
+    """A refused request: the status and the ``message`` of the JSON answer."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+
+
+class BrokerExiting(NSQError):
+    """The broker is shutting down and takes nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__("exiting")
+
+
+class TooManyConsumers(NSQError):
+    """The channel has as many consumers as max-channel-consumers allows."""
+
+    def __init__(self, topic_name: str, channel_name: str, limit: int) -> None:
+        super().__init__(f"consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
+
+
+class DiskQueueError(NSQError):
+    """A disk queue could not be written; the text is the operating system's."""
+
+
+class MetadataError(NSQError):
+    """nsqd.dat cannot be read or written; the text says what to do."""
+
+
+class DataPathLocked(NSQError):
+    """Another process holds the lock of the data directory."""
+
+
+class ConfigError(NSQError):
+    """A flag, a configuration key or a value is wrong; the text is one line for the user."""

@@ -1,0 +1,6 @@
+"""Two versions: the one this package is released under, and the NSQ version whose behaviour it speaks."""
+
+VERSION = "0.1.0"
+
+# What daemons report on the wire, in /info and in --version: clients and nsqadmin decide features by it.
+NSQ_VERSION = "1.3.0"
