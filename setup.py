@@ -9,6 +9,16 @@ from setuptools import setup
 
 HOT_MODULES = [
     "nsqx.wire.message",
+    "nsqx.wire.commands",
+    "nsqx.queues.ids",
+    "nsqx.queues.deadlines",
+    "nsqx.queues.diskqueue",
+    "nsqx.queues.backlog",
+    "nsqx.nsqd.client",
+    "nsqx.nsqd.turn",
+    "nsqx.nsqd.channel",
+    "nsqx.nsqd.topic",
+    "nsqx.nsqd.session",
 ]
 
 

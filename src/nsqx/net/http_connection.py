@@ -1,0 +1,418 @@
+"""One HTTP connection: requests to their handlers, answers out in the order of the requests.
+
+Owns the order of answers, back pressure, what a deadline means, and the ways a connection ends. Bytes become requests
+in request_reader. No task and no timer belongs to a connection: handlers run in data_received, and the server looks
+after the deadlines.
+"""
+
+from __future__ import annotations
+
+import inspect
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from nsqx.net.address import format_host_port
+from nsqx.net.http_head import Head, refusal
+from nsqx.net.request_log import request_line
+from nsqx.net.request_reader import DONE, HEAD, IDLE, RequestReader
+from nsqx.net.requests import DEFERRED, Request
+from nsqx.net.responses import CONTINUE, Response, refusal_response
+
+if TYPE_CHECKING:
+    import asyncio
+    from ssl import SSLObject
+
+    from nsqx.net.http_server import HTTPServer
+
+# The life of a connection.
+SERVING = 0
+FINAL = 1  # no more requests are read; answers are still owed
+LINGER = 2  # all answered; bytes are read and dropped so that the client can read the answer
+CLOSING = 3  # the transport has been told to close
+
+NEVER = float("inf")
+
+# Pipelined requests whose answers are owed; more are not read until some are answered.
+_MAX_OWED_ANSWERS = 128
+_FLUSH_SIZE = 64 * 1024
+_LINGER_BYTES = 8 * 1024 * 1024
+_LINGER_S = 2.0
+
+# Stands for a head that could not be read, in the queue of answers.
+_BROKEN_HEAD = Head("GET", b"/", {})
+
+
+class HTTPConnection:
+    """An asyncio protocol (by its methods, not by inheritance) for one client."""
+
+    __slots__ = (
+        "__weakref__",
+        "_deadline",
+        "_drop_left",
+        "_eof",
+        "_first",
+        "_last",
+        "_lingers",
+        "_out",
+        "_out_size",
+        "_owed",
+        "_pumping",
+        "_reader",
+        "_reading_paused",
+        "_running",
+        "_server",
+        "_stage",
+        "_transport",
+        "_unsent",
+        "_write_paused",
+        "remote",
+        "tls",
+    )
+
+    remote: str
+    tls: SSLObject | None
+
+    def __init__(self, server: HTTPServer) -> None:
+        self._server = server
+        self._reader = RequestReader(server)
+        self._transport: asyncio.Transport | None = None
+        self.remote = ""
+        self.tls = None
+        self._stage = SERVING
+        self._deadline = NEVER
+        self._reading_paused = False
+        self._write_paused = False
+        self._unsent = 0  # size of the write buffer when last looked at, while writing is paused
+        self._running = False  # a handler's awaitable has not finished
+        self._pumping = False  # answers are gathered; whoever set this sends them
+        # Requests dispatched whose answers are not sent, linked by Request.following.
+        self._first: Request | None = None
+        self._last: Request | None = None
+        self._owed = 0
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._eof = False
+        self._lingers = False  # the client may still be sending when the last answer goes out
+        self._drop_left = _LINGER_BYTES
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.remote = _peer_text(transport.get_extra_info("peername"))
+        self.tls = transport.get_extra_info("ssl_object")
+        server = self._server
+        if server.admit(self):
+            self._deadline = server.now + server.header_timeout_s
+            if server.closing:
+                self._close()
+            return
+        answer = refusal_response(503, "TOO_MANY_CONNECTIONS")
+        transport.write(answer.wire_for(http10=False, keep_alive=False, with_body=True))
+        self._stage = CLOSING
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._stage = CLOSING
+        self._deadline = NEVER
+        request = self._first
+        while request is not None:
+            following = request.following
+            request.detach()
+            request = following
+        self._first = self._last = None
+        self._reader.stop()
+        self._out.clear()
+        self._transport = None
+        self._server.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._stage != SERVING:
+            self._drop(len(data))
+            return
+        reader = self._reader
+        was_head = reader.phase == HEAD
+        reader.add(data)
+        self._pump(was_head)
+        self._settle()
+
+    def eof_received(self) -> bool:
+        """Half a close: what was asked before it is still answered. TLS cannot stay half open."""
+        self._eof = True
+        if IDLE < self._reader.phase < DONE:
+            self._refuse("the client stopped in the middle of a request", 400, "BAD_REQUEST")
+        waited_for = self._first is not None or self._reader.has_data
+        return waited_for and self._stage < LINGER and self.tls is None
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: nothing more is read from it."""
+        self._write_paused = True
+        server = self._server
+        self._deadline = server.now + server.body_timeout_s
+        if self._transport is not None:
+            self._unsent = self._transport.get_write_buffer_size()
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        server = self._server
+        phase = self._reader.phase
+        self._deadline = server.now + (server.header_timeout_s if phase == HEAD else server.body_timeout_s)
+        if not self._pumping:
+            self._settle()
+
+    def _pump(self, head_begun: bool) -> None:
+        """Takes the requests that have arrived, as far as it may; the time for a begun head runs on."""
+        reader = self._reader
+        self._pumping = True
+        while not (self._running or self._write_paused or self._owed >= _MAX_OWED_ANSWERS or self._stage):
+            request = reader.next(self)
+            if request is not None:
+                head_begun = False
+                self._dispatch(request)
+                continue
+            if reader.wants_continue and self._first is None:
+                self._send_continue()
+            if not reader.has_data:
+                break
+        if reader.refused is not None:
+            self._answer_refused()
+        phase = reader.phase
+        if phase != IDLE and phase != DONE:
+            self._expect_more(phase, head_begun)
+        self._pumping = False
+
+    def _expect_more(self, phase: int, head_begun: bool) -> None:
+        """Part of a request has come: the rest has its time."""
+        server = self._server
+        if phase != HEAD:
+            self._deadline = server.now + server.body_timeout_s
+        elif not head_begun:
+            self._deadline = server.now + server.header_timeout_s
+
+    def _send_continue(self) -> None:
+        self._reader.wants_continue = False
+        self._out.append(CONTINUE)
+
+    def _dispatch(self, request: Request) -> None:
+        """Hands a whole request to its handler."""
+        head = request.head
+        route = head.route
+        assert route is not None
+        self._link(request)
+        if not head.keep_alive:
+            request.final = True
+            self._stop_reading()
+        if route.logged and self._server.log.info_enabled:
+            request.started_ns = perf_counter_ns()
+        if request.answer is not None:
+            request.respond(request.answer)
+            return
+        try:
+            answer = route.handler(request)
+        except Exception as error:
+            answer = self._server.failed(request, error)
+            if request.response is not None:
+                return
+        if answer is DEFERRED:
+            return
+        if isinstance(answer, Response):
+            request.respond(answer)
+        elif inspect.isawaitable(answer):
+            self._running = True
+            self._server.run(self, request, answer)
+        else:
+            request.respond(self._server.failed(request, TypeError(f"the handler returned {answer!r}")))
+
+    def finish_awaited(self, request: Request, response: Response) -> None:
+        """The awaitable of a request's handler has ended."""
+        self._running = False
+        request.respond(response)
+
+    def _link(self, request: Request) -> None:
+        last = self._last
+        if last is None:
+            self._first = request
+        else:
+            last.following = request
+        self._last = request
+        self._owed += 1
+
+    def answered(self, request: Request) -> None:
+        """``request`` has its response: sends it, and those behind it that are ready, once it is the first."""
+        if request.started_ns:
+            self._server.log.info(request_line(request, perf_counter_ns() - request.started_ns))
+        if request is not self._first:
+            return
+        ready: Request | None = request
+        while ready is not None and ready.response is not None:
+            self._emit(ready, ready.response)
+            self._owed -= 1
+            following = ready.following
+            ready.detach()
+            ready = following
+        self._first = ready
+        if ready is None:
+            self._last = None
+            if self._reader.wants_continue:
+                self._send_continue()
+        if not self._pumping:
+            self._settle()
+
+    def _emit(self, request: Request, response: Response) -> None:
+        head = request.head
+        if self._server.closing and request.following is None and self._reader.phase == IDLE:
+            # The last answer that this client gets; what it may have sent behind the request is not read.
+            request.final = True
+            self._stop_reading()
+            self._lingers = True
+        if head.ordinary and not request.final:
+            wire = response.wire()
+        else:
+            with_body = head.method != "HEAD"
+            wire = response.wire_for(http10=head.http10, keep_alive=not request.final, with_body=with_body)
+        self._out.append(wire)
+        self._out_size += len(wire)
+        if self._out_size > _FLUSH_SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self._out_size = 0
+            transport = self._transport
+            if transport is not None and not transport.is_closing():
+                transport.write(data)
+
+    def _settle(self) -> None:
+        """Sends what is ready, goes on with what waited, and sees what comes next."""
+        self._flush()
+        reader = self._reader
+        if reader.has_data and not self._must_wait():
+            self._pump(False)
+            self._flush()
+        stage = self._stage
+        if stage == SERVING:
+            if reader.has_data:
+                self._pause_reading()
+            elif self._reading_paused and not self._write_paused:
+                self._resume_reading()
+            if reader.phase == IDLE:
+                self._settle_idle()
+        elif stage == FINAL:
+            if self._first is None:
+                self._finish()
+            elif not self._write_paused:
+                self._deadline = NEVER
+
+    def _settle_idle(self) -> None:
+        server = self._server
+        if self._first is not None or self._reader.has_data:
+            if not self._write_paused:
+                self._deadline = NEVER
+        elif self._eof or server.closing:
+            self._close()
+        elif not self._write_paused:
+            self._deadline = server.now + server.idle_timeout_s
+
+    def _must_wait(self) -> bool:
+        return self._running or self._write_paused or self._owed >= _MAX_OWED_ANSWERS
+
+    def _pause_reading(self) -> None:
+        transport = self._transport
+        if not self._reading_paused and transport is not None and not transport.is_closing():
+            self._reading_paused = True
+            transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        self._reading_paused = False
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.resume_reading()
+
+    def _refuse(self, reason: str, status: int, code: str) -> None:
+        self._reader.refuse(refusal(status, code, reason))
+        self._answer_refused()
+
+    def _answer_refused(self) -> None:
+        """Answers without reading the rest, and closes: where the next request would begin is unknown or far."""
+        refused = self._reader.refused
+        assert refused is not None
+        request, response = refused
+        self._reader.refused = None
+        self._stage = FINAL
+        self._lingers = True
+        if request is None:
+            request = Request(self, _BROKEN_HEAD)
+        elif request.head.route is not None and request.head.route.logged and self._server.log.info_enabled:
+            request.started_ns = perf_counter_ns()
+        request.final = True
+        self._link(request)
+        request.respond(response)
+
+    def _stop_reading(self) -> None:
+        self._stage = FINAL
+        self._reader.stop()
+
+    def _drop(self, size: int) -> None:
+        """Bytes behind the last request: read for a while, since closing on unread bytes would cost the answer."""
+        self._drop_left -= size
+        if self._drop_left < 0:
+            if self._stage == FINAL:
+                self._pause_reading()
+            else:
+                self.abort()
+
+    def _finish(self) -> None:
+        """Everything is answered and nothing more is read."""
+        transport = self._transport
+        if not self._lingers or self._eof or transport is None or transport.is_closing():
+            self._close()
+            return
+        self._stage = LINGER
+        self._deadline = self._server.now + _LINGER_S
+        if transport.can_write_eof():
+            transport.write_eof()
+        if self._reading_paused:
+            self._resume_reading()
+
+    def _close(self) -> None:
+        self._stage = CLOSING
+        self._deadline = self._server.now + self._server.body_timeout_s
+        if self._transport is not None:
+            self._transport.close()
+
+    def close_if_idle(self) -> None:
+        """The server takes no more requests: ends the connection if none is under way."""
+        if self._stage == SERVING and self._reader.phase == IDLE and not self._reader.has_data and self._first is None:
+            self._close()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self, now: float) -> None:
+        """Acts if the deadline has passed."""
+        transport = self._transport
+        if now < self._deadline or transport is None:
+            return
+        if self._write_paused:
+            unsent = transport.get_write_buffer_size()
+            if unsent < self._unsent:
+                self._unsent = unsent
+                self._deadline = now + self._server.body_timeout_s
+            else:
+                transport.abort()
+        elif self._stage != SERVING:
+            transport.abort()
+        elif self._reader.phase == IDLE:
+            self._close()
+        else:
+            self._refuse("the request did not come in time", 408, "REQUEST_TIMEOUT")
+
+
+def _peer_text(peer: object) -> str:
+    if isinstance(peer, tuple):
+        return format_host_port(peer[0], peer[1])
+    return "@"

@@ -1,0 +1,242 @@
+"""An HTTP server: listens, keeps its connections in view, ends them by deadline and at shutdown.
+
+Owns sockets that listen and the set of connections. What a connection says is http_connection's, who answers is the
+router's. ``Request``, ``Response`` and the rest come from their own modules in this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, cast
+
+from nsqx.errors import HTTPError
+from nsqx.net.address import TCPAddress, UnixAddress
+from nsqx.net.http_connection import HTTPConnection
+from nsqx.net.http_head import parse_head, refusal
+from nsqx.net.listen import bind
+from nsqx.net.request_log import failure_line
+from nsqx.net.responses import error_response
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from nsqx.net.http_head import Head
+    from nsqx.net.request_log import Log
+    from nsqx.net.requests import Request
+    from nsqx.net.responses import Response
+    from nsqx.net.router import Router
+
+_BACKLOG = 4096
+_MAX_SWEEP_S = 1.0
+# Heads remembered, and how long one may be: clients that keep a connection send the same head again and again.
+_MAX_HEADS = 1024
+_MAX_REMEMBERED_HEAD = 1024
+# How long aborted connections get to leave.
+_ABORT_S = 5.0
+
+
+class HTTPServer:
+    """Serves a router on one listening socket.
+
+    ``gate`` sees every request before its handler, and before its body, and may answer in its place. A deadline
+    fires at most two sweeps late and never early; a sweep is a quarter of the shortest timeout, one second at most.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        log: Log,
+        *,
+        name: str = "HTTP",
+        gate: Callable[[Request], Response | None] | None = None,
+        header_timeout_s: float = 10.0,
+        body_timeout_s: float = 60.0,
+        idle_timeout_s: float = 120.0,
+        max_header_bytes: int = 1024 * 1024,
+        max_connections: int = 0,
+    ) -> None:
+        self.log = log
+        self.gate = gate
+        self.connections: set[HTTPConnection] = set()
+        self.heads: dict[bytes, Head] = {}
+        self.max_header_bytes = max_header_bytes
+        self.closing = False
+        self.now = 0.0  # the loop's time at the last sweep
+        self._sweep_s = min(header_timeout_s, body_timeout_s, idle_timeout_s, _MAX_SWEEP_S * 4) / 4
+        # Connections reckon from the last sweep, which may be this long ago.
+        self.header_timeout_s = header_timeout_s + self._sweep_s
+        self.body_timeout_s = body_timeout_s + self._sweep_s
+        self.idle_timeout_s = idle_timeout_s + self._sweep_s
+        self._router = router
+        self._name = name
+        self._max_connections = max_connections
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: asyncio.Server | None = None
+        self._addresses: list[str] = []
+        self._port = -1
+        self._unix_file: tuple[str, int, int] | None = None  # path, device, inode
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._empty: asyncio.Event | None = None  # set when the last connection has gone, while closing
+
+    @property
+    def port(self) -> int:
+        """The TCP port listened on; -1 for a unix socket."""
+        return self._port
+
+    @property
+    def addresses(self) -> list[str]:
+        """What is listened on: ``host:port`` or a path."""
+        return self._addresses
+
+    async def start_tcp(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
+        """Listens on one address of ``host``, an IPv4 one if there is; an empty host means every address."""
+        loop = asyncio.get_running_loop()
+        listening = await bind(TCPAddress(host, port))
+        self._port = listening.port
+        self._addresses = [listening.address]
+        handshake_s = None if ssl_context is None else self.header_timeout_s
+        self._listener = await loop.create_server(
+            self._make_connection,
+            sock=listening.socket,
+            backlog=_BACKLOG,
+            ssl=ssl_context,
+            ssl_handshake_timeout=handshake_s,
+        )
+        self._begin(loop)
+
+    async def start_unix(self, path: str, mode: int | None = None) -> None:
+        """Listens on a unix socket; a file left by a dead server is replaced, one in use is not.
+
+        ``mode`` is the file's permissions; without it the process's umask decides.
+        """
+        loop = asyncio.get_running_loop()
+        listening = await bind(UnixAddress(path))
+        if not path.startswith("@"):
+            if mode is not None:
+                os.chmod(path, mode)
+            there = os.stat(path)
+            self._unix_file = (path, there.st_dev, there.st_ino)
+        self._addresses = [path]
+        self._listener = await loop.create_unix_server(self._make_connection, sock=listening.socket, backlog=_BACKLOG)
+        self._begin(loop)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._router.freeze()
+        self._loop = loop
+        self.now = loop.time()
+        self.log.info(f"{self._name}: listening on {self._addresses[0]}")
+
+    def _make_connection(self) -> asyncio.Protocol:
+        return cast("asyncio.Protocol", HTTPConnection(self))
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Stops listening, lets requests under way finish for up to ``timeout_s``, and ends what is left."""
+        if self._listener is None or self.closing:
+            return
+        self.log.info(f"{self._name}: closing {self._addresses[0]}")
+        self.closing = True
+        self._listener.close()
+        self._remove_unix_file()
+        self._empty = asyncio.Event()
+        for connection in tuple(self.connections):
+            connection.close_if_idle()
+        if not await self._emptied_within(timeout_s):
+            for connection in tuple(self.connections):
+                connection.abort()
+            await self._emptied_within(_ABORT_S)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listener.wait_closed()
+
+    async def _emptied_within(self, timeout_s: float) -> bool:
+        assert self._empty is not None
+        if self.connections:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._empty.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    def _remove_unix_file(self) -> None:
+        if self._unix_file is None:
+            return
+        path, device, inode = self._unix_file
+        try:
+            there = os.stat(path)
+            if (there.st_dev, there.st_ino) == (device, inode):
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def admit(self, connection: HTTPConnection) -> bool:
+        """Takes a new connection into view, unless there are too many."""
+        if 0 < self._max_connections <= len(self.connections):
+            return False
+        self.connections.add(connection)
+        if self._sweeper is None and self._loop is not None:
+            self.now = self._loop.time()
+            self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
+        return True
+
+    def forget(self, connection: HTTPConnection) -> None:
+        """A connection has gone."""
+        self.connections.discard(connection)
+        if self._empty is not None and not self.connections:
+            self._empty.set()
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        if not self.connections or self._loop is None:
+            return
+        now = self.now = self._loop.time()
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
+        for connection in tuple(self.connections):
+            connection.expire(now)
+
+    def read_head(self, raw: bytes) -> Head:
+        """The head in ``raw`` with its route, remembered for the next time; HTTPError if it is refused."""
+        if len(raw) > self.max_header_bytes:
+            raise refusal(431, "HEADER_TOO_BIG", "head is too long")
+        head = parse_head(raw)
+        self._router.resolve(head)
+        if len(raw) <= _MAX_REMEMBERED_HEAD:
+            if len(self.heads) >= _MAX_HEADS:
+                self.heads.clear()
+            self.heads[raw] = head
+        return head
+
+    def run(self, connection: HTTPConnection, request: Request, answer: Awaitable[Response]) -> None:
+        """Waits for a handler's awaitable in a task, for ``connection``, which may be gone when it ends."""
+        task = asyncio.get_running_loop().create_task(self._finish(connection, request, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, connection: HTTPConnection, request: Request, answer: Awaitable[Response]) -> None:
+        try:
+            response = await answer
+        except Exception as error:
+            response = self.failed(request, error)
+        connection.finish_awaited(request, response)
+
+    def ask_gate(self, request: Request) -> Response | None:
+        """What the gate answers in the handler's place."""
+        assert self.gate is not None
+        try:
+            return self.gate(request)
+        except Exception as error:
+            return self.failed(request, error)
+
+    def failed(self, request: Request, error: Exception) -> Response:
+        """The answer to a request whose handler raised ``error``; what was not raised on purpose is logged."""
+        if isinstance(error, HTTPError):
+            return error_response(error.status, error.code)
+        self.log.error(failure_line(request, error))
+        return error_response(500, "INTERNAL_ERROR")

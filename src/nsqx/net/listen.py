@@ -1,0 +1,90 @@
+"""Sockets that listen, bound before anything is served on them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from typing import cast
+
+from nsqx.net.address import Address, UnixAddress, format_host_port
+
+BACKLOG = 4096
+
+
+@dataclass(slots=True)
+class Listening:
+    """A bound socket; ``port`` is -1 and ``path`` its file for a unix socket."""
+
+    socket: socket.socket
+    address: str
+    port: int = -1
+    path: str = ""
+
+    def close(self) -> None:
+        """Stop listening; a unix socket's file goes, unless somebody has put another in its place."""
+        if self.path and not self.path.startswith("@"):
+            self._remove_file()
+        self.socket.close()
+
+    def _remove_file(self) -> None:
+        try:
+            if self.socket.fileno() >= 0 and stat.S_ISSOCK(os.stat(self.path).st_mode):
+                os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+
+
+async def bind(address: Address) -> Listening:
+    """Bind ``address``; raises OSError with a text that says what was tried."""
+    if isinstance(address, UnixAddress):
+        listening = _bind_unix(address)
+        return Listening(listening, address.path, path=address.path)
+    listening = await _bind_tcp(address.host, address.port)
+    host, port = listening.getsockname()[:2]
+    return Listening(listening, format_host_port(host, port), port)
+
+
+async def _bind_tcp(host: str, port: int) -> socket.socket:
+    if not host:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+        host = "0.0.0.0"
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+    return socket.create_server(cast("tuple[str, int]", address[:2]), family=family, backlog=BACKLOG)
+
+
+def _bind_unix(address: UnixAddress) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            listening.bind(address.socket_name)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_dead_socket(address.path):
+                raise
+            os.unlink(address.path)
+            listening.bind(address.socket_name)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _is_dead_socket(path: str) -> bool:
+    """True if ``path`` is a socket on which nobody listens."""
+    if path.startswith("@") or not stat.S_ISSOCK(os.stat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False

@@ -1,0 +1,164 @@
+"""HTTP answers and their bytes.
+
+Owns which headers Go's nsqd sends with which kind of answer. An answer that is made once and used often (``OK``, the
+errors) keeps its bytes for the second that its Date names. Knows nothing of requests' routes or of sockets.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from functools import lru_cache
+from html import escape
+from http import HTTPStatus
+from time import time
+
+import orjson
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+# Go writes the name in its canonical form.
+NSQ_HEADERS = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
+
+# Newer Pythons call it "Content Too Large".
+_PHRASES = {413: "Request Entity Too Large"}
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class _DateLine:
+    """The Date header of the current second."""
+
+    __slots__ = ("_line", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._line = b""
+
+    def at(self, second: int) -> bytes:
+        if second != self._second:
+            self._line = b"Date: " + formatdate(second, usegmt=True).encode() + b"\r\n"
+            self._second = second
+        return self._line
+
+
+_date_line = _DateLine()
+
+
+@lru_cache(maxsize=256)
+def _start_of(status: int, content_type: str | None, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """All of a head that stays the same while only date and body change, without the protocol's name."""
+    phrase = _PHRASES.get(status) or HTTPStatus(status).phrase
+    lines = [f" {status} {phrase}"]
+    if content_type is not None:
+        lines.append(f"Content-Type: {content_type}")
+    lines += [f"{name}: {value}" for name, value in headers]
+    text = "\r\n".join(lines) + "\r\n"
+    if text.count("\n") != len(lines) or text.count("\r") != len(lines):
+        raise ValueError("line break in a response header")
+    return text.encode("latin-1")
+
+
+class Response:
+    """One answer. It may be given to any number of requests, and does not change."""
+
+    __slots__ = ("_second", "_start", "_wire", "body", "content_type", "headers", "status")
+
+    status: int
+    body: bytes
+    content_type: str | None
+    headers: tuple[tuple[str, str], ...]
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+        self._start = _start_of(status, content_type, headers)
+        self._second = -1
+        self._wire = b""
+
+    def wire(self) -> bytes:
+        """The bytes for an HTTP/1.1 client whose connection stays open."""
+        second = int(time())
+        if second != self._second:
+            self._wire = b"HTTP/1.1%b%bContent-Length: %d\r\n\r\n%b" % (
+                self._start,
+                _date_line.at(second),
+                len(self.body),
+                self.body,
+            )
+            self._second = second
+        return self._wire
+
+    def wire_for(self, *, http10: bool, keep_alive: bool, with_body: bool) -> bytes:
+        """The bytes for any other client."""
+        if keep_alive:
+            connection = b"Connection: keep-alive\r\n" if http10 else b""
+        else:
+            connection = b"" if http10 else b"Connection: close\r\n"
+        return b"HTTP/%b%b%b%bContent-Length: %d\r\n\r\n%b" % (
+            b"1.0" if http10 else b"1.1",
+            self._start,
+            _date_line.at(int(time())),
+            connection,
+            len(self.body),
+            self.body if with_body else b"",
+        )
+
+
+OK = Response(200, b"OK", TEXT, NSQ_HEADERS)
+EMPTY = Response(200, b"", None, NSQ_HEADERS)
+
+
+def text_response(text: str) -> Response:
+    """200 with text as NSQ sends it; Go leaves out the Content-Type of an empty one."""
+    return Response(200, text.encode(), TEXT, NSQ_HEADERS) if text else EMPTY
+
+
+def json_response(value: object) -> Response:
+    """200 with ``value`` as JSON."""
+    return Response(200, orjson.dumps(value), JSON, NSQ_HEADERS)
+
+
+def plain_response(status: int, text: str) -> Response:
+    """Text without NSQ's header, as /ping answers."""
+    return Response(status, text.encode(), TEXT)
+
+
+@lru_cache(maxsize=128)
+def error_response(status: int, code: str) -> Response:
+    """NSQ's error: ``{"message":"CODE"}``."""
+    return Response(status, orjson.dumps({"message": code}), JSON, NSQ_HEADERS)
+
+
+@lru_cache(maxsize=32)
+def refusal_response(status: int, code: str) -> Response:
+    """The answer to what never became a request of the API, so it has no NSQ header; the body has the usual form."""
+    return Response(status, orjson.dumps({"message": code}), JSON)
+
+
+def method_not_allowed(allow: str) -> Response:
+    """405, naming the methods that the path has."""
+    body = orjson.dumps({"message": "METHOD_NOT_ALLOWED"})
+    return Response(405, body, JSON, (("Allow", allow), *NSQ_HEADERS))
+
+
+def options_response(allow: str) -> Response:
+    """The answer to OPTIONS on a path that exists; ``allow`` is empty for the server as a whole."""
+    return Response(200, b"", None, (("Allow", allow),) if allow else ())
+
+
+def redirect_response(method: str, location: str) -> Response:
+    """To the path that was meant: 301 for GET; 307 for the others, so that the client repeats method and body."""
+    headers = (("Location", location),)
+    if method != "GET":
+        return Response(307, b"", None, headers)
+    body = f'<a href="{escape(location)}">Moved Permanently</a>.\n\n'
+    return Response(301, body.encode(), HTML, headers)

@@ -1,0 +1,269 @@
+"""The broker: topics by name, connected clients, and the services that topics and channels call on.
+
+It owns all state and opens no socket; ``daemon`` gives it listeners and a life cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsqx.errors import BrokerExiting, DiskQueueError
+from nsqx.names import is_valid_name
+from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
+from nsqx.nsqd.channel import ELSEWHERE, SAME_REGION, SAME_ZONE, Channel
+from nsqx.nsqd.client import Client, Link
+from nsqx.nsqd.keeper import Keeper
+from nsqx.nsqd.latency import LatencySketch
+from nsqx.nsqd.metadata import SavedTopic, encode_metadata, metadata_path
+from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, Options
+from nsqx.nsqd.topic import Topic
+from nsqx.nsqd.turn import Turn
+from nsqx.queues.backlog import Backlog
+from nsqx.queues.diskqueue import DiskQueue
+from nsqx.queues.due_times import load_due_times
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqd.clock import Clock
+    from nsqx.nsqd.connection import Connection
+
+_NS_PER_S = 1_000_000_000
+# NSQ's client timeout, of which half is the default heartbeat interval.
+_CLIENT_TIMEOUT_S = 60
+
+
+@dataclass(slots=True)
+class Upgrades:
+    """Which layers a client may negotiate for its connection."""
+
+    tls: bool = False
+    snappy: bool = False
+    deflate: bool = False
+
+
+class Broker:
+    """Everything one nsqd knows. Lives in one event loop, so it needs no locks."""
+
+    client_timeout_s = _CLIENT_TIMEOUT_S
+    default_heartbeat_ns = _CLIENT_TIMEOUT_S * _NS_PER_S // 2
+
+    def __init__(
+        self,
+        options: Options,
+        log: Log,
+        clock: Clock,
+        call_soon: Callable[[Callable[[], None]], object],
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.options = options
+        self.log = log
+        self.clock = clock
+        self.turn = Turn(call_soon, self._disk_written)
+        self.authorizer: Authorizer = authorizer or OpenAuthorizer()
+        self.upgrades = Upgrades()
+        self.is_tls_required = False
+        self.data_path = options.data_path or "."
+        self.hostname = socket.gethostname()
+        self.start_time_ns = clock.wall_ns()
+        self.tcp_port = self.http_port = 0
+        self.topics: dict[str, Topic] = {}
+        self.clients: dict[int, Client] = {}
+        self.connections: set[Connection] = set()
+        self.exiting = False
+        self.keeper = Keeper(log, options.sync_every, options.sync_timeout / _NS_PER_S, self._sync_failed)
+        self._client_serial = 0
+        self._failure = ""
+        self._is_loading = False
+        self._knows_topology = TOPOLOGY_AWARE_CONSUMPTION in options.enable_experiment
+
+    # Topics and channels
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that valid name, made if need be; raises BrokerExiting."""
+        topic = self.topics.get(name)
+        return topic if topic is not None else self._create_topic(name)
+
+    def find_topic(self, name: str) -> Topic | None:
+        """The topic of that name if there is one."""
+        return self.topics.get(name)
+
+    def _create_topic(self, name: str) -> Topic:
+        if self.exiting:
+            raise BrokerExiting
+        topic = self.topics[name] = Topic(name, self)
+        self.log.info("TOPIC(%s): created", name)
+        if not self._is_loading:
+            topic.start()
+            if not topic.is_ephemeral:
+                self.save_metadata()
+        return topic
+
+    def delete_topic(self, name: str) -> bool:
+        """Delete a topic with all it holds; False if there is none."""
+        topic = self.topics.pop(name, None)
+        if topic is None:
+            return False
+        self.log.info("TOPIC(%s): deleting", name)
+        topic.delete()
+        if topic.backlog.disk is not None:
+            self.keeper.forget(topic.backlog.disk)
+        if not topic.is_ephemeral:
+            self.save_metadata()
+        return True
+
+    def delete_channel(self, topic_name: str, name: str) -> bool:
+        """Delete a channel with all it holds; False if there is none."""
+        topic = self.topics.get(topic_name)
+        return topic is not None and topic.delete_channel(name)
+
+    def channel_created(self, channel: Channel) -> None:
+        """A topic has a new channel."""
+        self.log.info("TOPIC(%s): new channel(%s)", channel.topic_name, channel.name)
+        if not channel.is_ephemeral and not self._is_loading:
+            self.save_metadata()
+
+    def channel_deleted(self, channel: Channel) -> None:
+        """A channel is gone."""
+        self.log.info("TOPIC(%s): deleted channel(%s)", channel.topic_name, channel.name)
+        if channel.backlog.disk is not None:
+            self.keeper.forget(channel.backlog.disk)
+        if not channel.is_ephemeral:
+            self.save_metadata()
+
+    # Publishing from HTTP
+
+    def publish(self, topic: Topic, body: bytes, defer_ns: int = 0) -> None:
+        """Publish one message, for the channels to hold back if ``defer_ns``; raises BrokerExiting."""
+        if defer_ns > 0:
+            topic.publish_deferred(body, defer_ns)
+        else:
+            topic.publish(len(body).to_bytes(4, "big") + body, 1)
+
+    def publish_many(self, topic: Topic, items: bytes, count: int) -> None:
+        """Publish ``count`` messages, an int32 size before each in ``items``; raises BrokerExiting."""
+        topic.publish(items, count)
+
+    # Services to topics, channels and sessions
+
+    def new_client(self, remote_address: str, remote_host: str, link: Link) -> Client:
+        """A client that has said its magic."""
+        self._client_serial += 1
+        client = Client(self._client_serial, remote_address, remote_host, link, self.clock.wall_ns() // _NS_PER_S)
+        self.clients[client.id] = client
+        return client
+
+    def open_backlog(self, name: str, is_ephemeral: bool, on_pending: Callable[[DiskQueue], object]) -> Backlog:
+        """A backlog for the topic or channel whose files are called ``name``."""
+        options = self.options
+        if is_ephemeral:
+            return Backlog(options.mem_queue_size, None)
+        disk = DiskQueue(name, self.data_path, options.max_bytes_per_file, options.max_msg_size, self.log, on_pending)
+        return Backlog(options.mem_queue_size, disk)
+
+    def load_due_times(self, name: str) -> dict[bytes, int]:
+        """When messages that were deferred at the last exit are due, by the wall clock."""
+        try:
+            return load_due_times(self.data_path, name)
+        except (OSError, ValueError) as error:
+            self.log.error("DEFERRED(%s): cannot read due times, delivering at once - %s", name, error)
+            return {}
+
+    def new_latency_sketch(self) -> LatencySketch | None:
+        """A sketch for a channel's end-to-end latency, if percentiles are asked for."""
+        percentiles = self.options.e2e_processing_latency_percentiles
+        return LatencySketch(percentiles, self.options.e2e_processing_latency_window_time) if percentiles else None
+
+    def locality_of(self, client: Client) -> int:
+        """How near a client is, if that is to matter."""
+        if not self._knows_topology:
+            return ELSEWHERE
+        if self.options.topology_zone and client.topology_zone == self.options.topology_zone:
+            return SAME_ZONE
+        if self.options.topology_region and client.topology_region == self.options.topology_region:
+            return SAME_REGION
+        return ELSEWHERE
+
+    def note_unsynced(self, queue: DiskQueue) -> None:
+        """Something happened in a disk queue that must become durable in time."""
+        self.keeper.note(queue)
+
+    def set_lookupd_addresses(self, addresses: list[str]) -> None:
+        """Register with these nsqlookupd from now on."""
+        self.options.nsqlookupd_tcp_addresses = addresses
+
+    @property
+    def broadcast_tcp_port(self) -> int:
+        """The TCP port to tell others."""
+        return self.options.broadcast_tcp_port or max(0, self.tcp_port)
+
+    @property
+    def broadcast_http_port(self) -> int:
+        """The HTTP port to tell others."""
+        return self.options.broadcast_http_port or max(0, self.http_port)
+
+    # Health
+
+    @property
+    def is_healthy(self) -> bool:
+        """False while the last disk write of any topic or channel failed."""
+        return not self._failure
+
+    @property
+    def health(self) -> str:
+        """As /ping and /stats say it."""
+        return f"NOK - {self._failure}" if self._failure else "OK"
+
+    def disk_failed(self, error: Exception) -> None:
+        """A disk write failed."""
+        self._failure = str(error)
+        self.log.error("failed to write to disk - %s", error)
+
+    def _disk_written(self, queue: DiskQueue, error: DiskQueueError | None) -> None:
+        if error is not None:
+            self.disk_failed(error)
+            return
+        self._failure = ""
+        self.keeper.note(queue)
+
+    def _sync_failed(self, error: OSError) -> None:
+        self._failure = str(error)
+
+    # Metadata and the end
+
+    def save_metadata(self) -> asyncio.Future[None]:
+        """Save nsqd.dat soon; done when it is."""
+        return self.keeper.save(metadata_path(self.data_path), lambda: encode_metadata(self.topics.values()))
+
+    def restore(self, saved: list[SavedTopic]) -> None:
+        """Make the topics and channels of nsqd.dat again, then let their messages flow."""
+        self._is_loading = True
+        for entry in saved:
+            if not is_valid_name(entry.name):
+                self.log.warn("skipping creation of invalid topic %s", entry.name)
+                continue
+            topic = self.topic(entry.name)
+            if entry.paused:
+                topic.pause()
+            for name, paused in entry.channels:
+                if not is_valid_name(name):
+                    self.log.warn("skipping creation of invalid channel %s", name)
+                    continue
+                channel = topic.channel(name)
+                if paused:
+                    channel.pause()
+            topic.start()
+        self._is_loading = False
+        self.turn.end()
+
+    def close_topics(self) -> None:
+        """Write every message to disk; what cannot be written is logged."""
+        self.exiting = True
+        for topic in self.topics.values():
+            try:
+                topic.close()
+            except (OSError, DiskQueueError) as error:
+                self.log.error("TOPIC(%s): failed to flush to disk - %s", topic.name, error)

@@ -1,0 +1,69 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.nsqd.client cimport Client
+from nsqx.nsqd.turn cimport Turn
+from nsqx.queues.backlog cimport Backlog
+from nsqx.queues.deadlines cimport Deferred, InFlight
+from nsqx.wire cimport octets
+from nsqx.wire.message cimport Batch, Message
+
+cdef int64_t _NEVER_NS
+cdef int _ELSEWHERE
+
+
+@cython.final
+cdef class Channel:
+    cdef readonly str topic_name
+    cdef readonly str name
+    cdef readonly bint is_ephemeral
+    cdef readonly bint paused
+    cdef readonly bint exiting
+    cdef readonly dict clients
+    cdef readonly InFlight in_flight
+    cdef readonly Deferred deferred
+    cdef readonly object latency
+    cdef readonly int64_t message_count
+    cdef readonly int64_t requeue_count
+    cdef readonly int64_t timeout_count
+    cdef readonly int64_t zone_local_msg_count
+    cdef readonly int64_t region_local_msg_count
+    cdef readonly int64_t global_msg_count
+    cdef readonly Backlog backlog
+    cdef object _broker
+    cdef Turn _turn
+    cdef object _clock
+    cdef int64_t _max_consumers
+    cdef list _ready
+    cdef list _ready_near
+    cdef Py_ssize_t _next
+    cdef bint _is_awake
+    cdef object _timer
+    cdef int64_t _timer_ns
+    cdef dict _due_ns
+
+    cpdef put_batch(self, Batch batch)
+    cpdef put_message(self, Message message)
+    cdef _put_back(self, Message message)
+    cdef _deliver_or_drop(self, Message message)
+    cpdef _defer(self, Message message, int64_t due_ns)
+    cdef _wake(self)
+    @cython.locals(now_ns=int64_t, earliest_ns=int64_t, client=Client, message=Message)
+    cpdef pump(self)
+    @cython.locals(now_ns=int64_t, earliest_ns=int64_t, client=Client)
+    cdef _deliver_batch(self, Batch batch)
+    @cython.locals(client=Client, near=list, ready=list)
+    cdef Client _next_ready(self)
+    cdef _deliver(self, Client client, Message message, int64_t now_ns)
+    @cython.locals(twin=Message)
+    cdef _meet_twin(self, Message message, int64_t now_ns)
+    cpdef offer(self, Client client)
+    @cython.locals(message=Message)
+    cpdef object finish(self, Client client, bytes message_id)
+    @cython.locals(message=Message)
+    cpdef object requeue(self, Client client, bytes message_id, int64_t delay_ns)
+    @cython.locals(message=Message)
+    cpdef object touch(self, Client client, bytes message_id)
+    cpdef _arm(self, int64_t deadline_ns)
+    @cython.locals(message=Message, client=Client)
+    cdef _put_back_late(self, int64_t now_ns)

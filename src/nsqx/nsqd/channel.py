@@ -1,0 +1,467 @@
+"""A channel: one copy of a topic's messages, shared out among its consumers.
+
+Where Go nsqd lets every consumer's goroutine draw from the channel, here the channel hands out: ``pump`` gives waiting
+messages to ready clients in turn until one side runs out. It is called at the end of a turn in which something
+arrived or a client became ready, so there is nothing to poll. Deadlines are exact: one timer stands at the earliest.
+"""
+
+from __future__ import annotations
+
+from random import randrange
+from typing import TYPE_CHECKING
+
+from nsqx.errors import BrokerExiting, DiskQueueError, TooManyConsumers
+from nsqx.names import is_ephemeral
+from nsqx.nsqd.client import Client
+from nsqx.queues.backlog import Backlog
+from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
+from nsqx.queues.due_times import save_due_times
+from nsqx.wire import octets
+from nsqx.wire.message import Batch, Message
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.clock import Timer
+    from nsqx.nsqd.latency import LatencySketch
+    from nsqx.queues.diskqueue import DiskQueue
+
+# How near a client is, when topology-aware consumption is on. The nearest ready one is served first.
+SAME_ZONE = 0
+SAME_REGION = 1
+ELSEWHERE = 2
+
+# When to read again from a disk that could not be read just now.
+RETRY_NS = 100_000_000
+
+_NEVER_NS = NEVER_NS
+_ELSEWHERE = ELSEWHERE
+# A different message under an id that is in flight: only after the clock was set back over a restart.
+_ID_CLASH_DELAY_NS = 1_000_000_000
+
+NOT_IN_FLIGHT = "ID not in flight"
+NOT_OWNER = "client does not own message"
+
+
+class Channel:
+    """Backlog, messages in flight and deferred messages of one channel, and the clients that consume it."""
+
+    __slots__ = (
+        "_broker",
+        "_clock",
+        "_due_ns",
+        "_is_awake",
+        "_max_consumers",
+        "_next",
+        "_ready",
+        "_ready_near",
+        "_timer",
+        "_timer_ns",
+        "_turn",
+        "backlog",
+        "clients",
+        "deferred",
+        "exiting",
+        "global_msg_count",
+        "in_flight",
+        "is_ephemeral",
+        "latency",
+        "message_count",
+        "name",
+        "paused",
+        "region_local_msg_count",
+        "requeue_count",
+        "timeout_count",
+        "topic_name",
+        "zone_local_msg_count",
+    )
+
+    def __init__(self, topic_name: str, name: str, broker: Broker) -> None:
+        self.topic_name = topic_name
+        self.name = name
+        self.is_ephemeral = is_ephemeral(name)
+        self.paused = False
+        self.exiting = False
+        self.clients: dict[int, Client] = {}
+        self.in_flight = InFlight()
+        self.deferred = Deferred()
+        self.latency: LatencySketch | None = broker.new_latency_sketch()
+        self.message_count = 0
+        self.requeue_count = 0
+        self.timeout_count = 0
+        self.zone_local_msg_count = 0
+        self.region_local_msg_count = 0
+        self.global_msg_count = 0
+        self._broker = broker
+        self._turn = broker.turn
+        self._clock = broker.clock
+        self._max_consumers = broker.options.max_channel_consumers
+        # Clients that may be ready, in the order of their turns; nearer ones apart, where topology matters.
+        self._ready: list[Client] = []
+        self._ready_near: list[list[Client]] = [[], []]
+        self._next = 0
+        self._is_awake = False
+        self._timer: Timer | None = None
+        self._timer_ns = NEVER_NS
+        self.backlog: Backlog = broker.open_backlog(self.queue_name, self.is_ephemeral, self._disk_pending)
+        self._due_ns: dict[bytes, int] = {} if self.is_ephemeral else self._load_due_times()
+
+    @property
+    def queue_name(self) -> str:
+        """What its files are called after."""
+        return f"{self.topic_name}:{self.name}"
+
+    @property
+    def depth(self) -> int:
+        """Messages waiting; those in flight or deferred do not count."""
+        return self.backlog.depth
+
+    @property
+    def backend_depth(self) -> int:
+        """Messages waiting on disk."""
+        return self.backlog.disk_depth
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages that clients hold."""
+        return len(self.in_flight)
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages held back."""
+        return len(self.deferred)
+
+    # Arrivals
+
+    def put_batch(self, batch: Batch) -> None:
+        """Take a batch from the topic; the channel then owns it."""
+        self.message_count += batch.count
+        # With a memory queue of 0 a message is on disk before it is delivered.
+        if (self.is_ephemeral or self.backlog.holds_memory()) and not self.paused and not self.backlog.has_messages():
+            self._deliver_batch(batch)
+        if batch.count:
+            self.backlog.put_batch(batch)
+            self._wake()
+
+    def put_message(self, message: Message) -> None:
+        """Take one message from the topic, held back first if it is to be deferred."""
+        self.message_count += 1
+        if message.defer_ns > 0:
+            self._defer(message, self._clock.now_ns() + message.defer_ns)
+        else:
+            self._put_back(message)
+
+    def _put_back(self, message: Message) -> None:
+        if self.backlog.disk is None and not self.backlog.holds_memory():
+            self._deliver_or_drop(message)
+            return
+        self.backlog.put_message(message)
+        self._wake()
+
+    def _deliver_or_drop(self, message: Message) -> None:
+        """An ephemeral channel with a memory queue of 0 keeps nothing."""
+        client = None if self.paused else self._next_ready()
+        if client is not None:
+            self._deliver(client, message, self._clock.now_ns())
+            self._arm(self._clock.now_ns() + client.msg_timeout_ns)
+
+    def _defer(self, message: Message, due_ns: int) -> None:
+        self.deferred.push(message, due_ns)
+        self._arm(due_ns)
+
+    def _disk_pending(self, queue: DiskQueue) -> None:
+        self._turn.write_for(self)
+
+    # Handing out
+
+    def _wake(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            self._turn.wake(self)
+
+    def pump(self) -> None:
+        """Give waiting messages to ready clients, in turn, until one side runs out."""
+        self._is_awake = False
+        if self.paused or self.exiting:
+            return
+        now_ns = self._clock.now_ns()
+        earliest_ns = _NEVER_NS
+        while True:
+            client = self._next_ready()
+            if client is None:
+                break
+            message = self.backlog.get()
+            if message is None:
+                if self.backlog.has_messages():
+                    earliest_ns = now_ns + RETRY_NS
+                break
+            if self._due_ns and self._hold_if_not_due(message, now_ns):
+                continue
+            self._deliver(client, message, now_ns)
+            if now_ns + client.msg_timeout_ns < earliest_ns:
+                earliest_ns = now_ns + client.msg_timeout_ns
+        if earliest_ns < self._timer_ns:
+            self._arm(earliest_ns)
+        if self.backlog.disk is not None and self.backlog.disk.has_unsynced():
+            self._broker.note_unsynced(self.backlog.disk)
+
+    def _deliver_batch(self, batch: Batch) -> None:
+        """Hand a batch that need not wait straight to ready clients; what is left stays in it."""
+        client = self._next_ready()
+        if client is None:
+            return
+        now_ns = self._clock.now_ns()
+        earliest_ns = _NEVER_NS
+        while client is not None and batch.count:
+            self._deliver(client, batch.take(), now_ns)
+            if now_ns + client.msg_timeout_ns < earliest_ns:
+                earliest_ns = now_ns + client.msg_timeout_ns
+            client = self._next_ready()
+        if earliest_ns < self._timer_ns:
+            self._arm(earliest_ns)
+
+    def _next_ready(self) -> Client | None:
+        """Whose turn it is; None if nobody is ready."""
+        if self._ready_near[0] or self._ready_near[1]:
+            for near in self._ready_near:
+                while near:
+                    client = near[0]
+                    if client.is_ready():
+                        near.append(near.pop(0))
+                        return client
+                    del near[0]
+                    client.is_listed = False
+        ready = self._ready
+        while ready:
+            if self._next >= len(ready):
+                self._next = 0
+            client = ready[self._next]
+            if client.is_ready():
+                self._next += 1
+                return client
+            del ready[self._next]
+            client.is_listed = False
+        return None
+
+    def _deliver(self, client: Client, message: Message, now_ns: int) -> None:
+        if client.sample_rate > 0 and randrange(100) > client.sample_rate:
+            return  # not for this channel any more: sampling discards
+        if not self.in_flight.add(message, now_ns, client.msg_timeout_ns):
+            self._meet_twin(message, now_ns)
+            return
+        message.client_id = client.id
+        message.attempts = (message.attempts + 1) & 0xFFFF
+        client.in_flight_count += 1
+        client.message_count += 1
+        if client.locality == _ELSEWHERE:
+            self.global_msg_count += 1
+        elif client.locality == SAME_ZONE:
+            self.zone_local_msg_count += 1
+        else:
+            self.region_local_msg_count += 1
+        octets.append_message(client.output, message.timestamp, message.attempts, message.id, message.body)
+        if not client.has_unsent:
+            self._turn.send_to(client)
+
+    def _meet_twin(self, message: Message, now_ns: int) -> None:
+        """A message whose id is in flight: the same one, recovered twice from disk, or by bad luck another."""
+        twin = self.in_flight.find(message.id, 0)
+        if twin is None or twin.timestamp != message.timestamp:
+            self._defer(message, now_ns + _ID_CLASH_DELAY_NS)
+
+    def _hold_if_not_due(self, message: Message, now_ns: int) -> bool:
+        """Defer a message that was deferred when the broker last stopped; True if it is not due yet."""
+        due_ns = self._due_ns.pop(message.id, 0)
+        if due_ns <= now_ns:
+            return False
+        self._defer(message, due_ns)
+        return True
+
+    def offer(self, client: Client) -> None:
+        """``client`` may have become ready for more."""
+        if not client.is_listed and client.is_ready():
+            client.is_listed = True
+            if client.locality == _ELSEWHERE:
+                self._ready.append(client)
+            else:
+                self._ready_near[client.locality].append(client)
+            if not self._is_awake and not self.paused and self.backlog.has_messages():
+                self._is_awake = True
+                self._turn.wake(self)
+
+    # What clients say of messages they hold
+
+    def finish(self, client: Client, message_id: bytes) -> str | None:
+        """The message is done with; None, or why not."""
+        message = self.in_flight.find(message_id, client.msg_timeout_ns)
+        if message is None:
+            return NOT_IN_FLIGHT
+        if message.client_id != client.id:
+            return NOT_OWNER
+        self.in_flight.remove(message, client.msg_timeout_ns)
+        client.in_flight_count -= 1
+        client.finish_count += 1
+        if self.latency is not None:
+            now_ns = self._clock.wall_ns()
+            self.latency.add(now_ns - message.timestamp, now_ns)
+        if not client.is_listed:
+            self.offer(client)
+        return None
+
+    def requeue(self, client: Client, message_id: bytes, delay_ns: int) -> str | None:
+        """The message is to be delivered again, now or after a delay; None, or why not."""
+        message = self.in_flight.find(message_id, client.msg_timeout_ns)
+        if message is None:
+            return NOT_IN_FLIGHT
+        if message.client_id != client.id:
+            return NOT_OWNER
+        if self.exiting:
+            return "exiting"
+        self.in_flight.remove(message, client.msg_timeout_ns)
+        self.requeue_count += 1
+        client.in_flight_count -= 1
+        client.requeue_count += 1
+        self.offer(client)
+        if delay_ns > 0:
+            self._defer(message, self._clock.now_ns() + delay_ns)
+        else:
+            self._put_back(message)
+        return None
+
+    def touch(self, client: Client, message_id: bytes) -> str | None:
+        """The message needs more time; None, or why not."""
+        message = self.in_flight.find(message_id, client.msg_timeout_ns)
+        if message is None:
+            return NOT_IN_FLIGHT
+        if message.client_id != client.id:
+            return NOT_OWNER
+        max_timeout_ns = self._broker.options.max_msg_timeout
+        self.in_flight.touch(message, self._clock.now_ns(), client.msg_timeout_ns, max_timeout_ns)
+        return None
+
+    # Deadlines
+
+    def _arm(self, deadline_ns: int) -> None:
+        """See to it that the timer fires no later than ``deadline_ns``."""
+        if deadline_ns >= self._timer_ns:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = deadline_ns
+        self._timer = self._clock.call_at(deadline_ns, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_ns = NEVER_NS
+        if self.exiting:
+            return
+        now_ns = self._clock.now_ns()
+        try:
+            self._put_back_late(now_ns)
+        except DiskQueueError as error:
+            self._broker.disk_failed(error)
+        self._arm(min(self.in_flight.next_deadline(), self.deferred.next_deadline()))
+        self._wake()
+        self._turn.end()
+
+    def _put_back_late(self, now_ns: int) -> None:
+        for message in self.in_flight.pop_due(now_ns):
+            self.timeout_count += 1
+            client = self.clients.get(message.client_id)
+            if client is not None:
+                client.in_flight_count -= 1
+                self.offer(client)
+            self._put_back(message)
+        for message in self.deferred.pop_due(now_ns):
+            self._put_back(message)
+
+    # Clients
+
+    def add_client(self, client: Client) -> None:
+        """Let a client consume; raises TooManyConsumers or BrokerExiting."""
+        if self.exiting:
+            raise BrokerExiting
+        if self._max_consumers and len(self.clients) >= self._max_consumers:
+            raise TooManyConsumers(self.topic_name, self.name, self._max_consumers)
+        self.clients[client.id] = client
+        client.locality = self._broker.locality_of(client)
+
+    def remove_client(self, client: Client) -> None:
+        """A client has left; what it holds stays in flight until its time is over."""
+        if self.clients.pop(client.id, None) is None:
+            return
+        if client.is_listed:
+            client.is_listed = False
+            for ready in (self._ready, *self._ready_near):
+                if client in ready:
+                    ready.remove(client)
+        if self.is_ephemeral and not self.clients and not self.exiting:
+            self._broker.delete_channel(self.topic_name, self.name)
+
+    # Administration
+
+    def pause(self) -> None:
+        """Deliver nothing until ``unpause``."""
+        self.paused = True
+
+    def unpause(self) -> None:
+        """Deliver again."""
+        self.paused = False
+        self._wake()
+
+    def empty(self) -> None:
+        """Forget every message: waiting, in flight and deferred."""
+        self.in_flight.clear()
+        self.deferred.clear()
+        self._due_ns.clear()
+        self.backlog.empty()
+        for client in self.clients.values():
+            client.in_flight_count = 0
+            self.offer(client)
+
+    def delete(self) -> None:
+        """Close the clients, forget every message, remove the files."""
+        self._stop()
+        self.in_flight.clear()
+        self.deferred.clear()
+        self.backlog.delete()
+        self._save_due_times({})
+
+    def close(self) -> None:
+        """Write every message to disk and release the files; raises DiskQueueError or OSError if that fails."""
+        self._stop()
+        disk = self.backlog.disk
+        if disk is None:
+            return
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        due_ns = {message_id: wall_ns + due - now_ns for message_id, due in self._due_ns.items() if due > now_ns}
+        waiting = self.backlog.drain_memory()
+        deferred = self.deferred.clear()
+        due_ns.update((message.id, wall_ns + message.deadline_ns - now_ns) for message in deferred)
+        try:
+            for item in waiting:
+                if isinstance(item, Batch):
+                    disk.put_batch(item)
+                else:
+                    disk.put_message(item)
+            for message in self.in_flight.clear() + deferred:
+                disk.put_message(message)
+        finally:
+            disk.close()
+        self._save_due_times(due_ns)
+
+    def _stop(self) -> None:
+        self.exiting = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for client in self.clients.values():
+            self._turn.close(client)
+
+    def _load_due_times(self) -> dict[bytes, int]:
+        wall_due_ns = self._broker.load_due_times(self.queue_name)
+        offset_ns = self._clock.now_ns() - self._clock.wall_ns()
+        return {message_id: due + offset_ns for message_id, due in wall_due_ns.items()}
+
+    def _save_due_times(self, due_ns: dict[bytes, int]) -> None:
+        if not self.is_ephemeral:
+            save_due_times(self._broker.data_path, self.queue_name, due_ns)

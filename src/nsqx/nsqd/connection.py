@@ -1,0 +1,221 @@
+"""Between an asyncio transport and a session: bytes in, bytes out, heartbeats and deadlines.
+
+A connection is dead when no complete command came for two heartbeat intervals, or when its socket took nothing for
+one. Before the magic there is no session, and little patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from nsqx.net.address import format_host_port
+from nsqx.nsqd.client import OUTPUT_LIMIT
+from nsqx.nsqd.session import MAGIC, Session
+from nsqx.wire import frames
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.client import Client
+
+_BAD_PROTOCOL = frames.encode_frame(frames.ERROR, b"E_BAD_PROTOCOL")
+_NS_PER_S = 1_000_000_000
+# How long a closing connection may take to send what it has left, once it has no heartbeats to go by.
+_LINGER_S = 5.0
+
+
+class Connection:
+    """The asyncio protocol of one TCP client; duck-typed so that it can be compiled."""
+
+    __slots__ = (
+        "_alive_at_s",
+        "_blocked_at_s",
+        "_broker",
+        "_heartbeat_at_s",
+        "_interval_ns",
+        "_loop",
+        "_prelude",
+        "_seen_commands",
+        "_session",
+        "_timer",
+        "_transport",
+    )
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._transport: Any = None
+        self._session: Session | None = None
+        self._prelude = b""
+        self._seen_commands = 0
+        self._interval_ns = 0
+        self._alive_at_s = 0.0
+        self._heartbeat_at_s = 0.0
+        self._blocked_at_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # From the transport
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=OUTPUT_LIMIT // 2)
+        self._broker.connections.add(self)
+        self._broker.log.info("TCP: new client(%s)", self._remote()[0])
+        self._timer = self._loop.call_later(self._broker.client_timeout_s, self._give_up_on_magic)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        session = self._session
+        if session is None:
+            data = self._prelude + data
+            if len(data) < len(MAGIC):
+                self._prelude = data
+                return
+            session = self._begin(data)
+            if session is None:
+                return
+            data = data[len(MAGIC) :]
+        session.receive(data)
+        self._broker.turn.end()
+        if session.command_count != self._seen_commands:
+            self._seen_commands = session.command_count
+            self._alive_at_s = self._loop.time()
+            if session.client.heartbeat_interval_ns != self._interval_ns:
+                self._start_heartbeat(session.client)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; the session answers what is left and then closes."""
+        if self._session is None:
+            return False
+        self._session.receive_end()
+        self._broker.turn.end()
+        return True
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now."""
+        self._blocked_at_s = self._loop.time()
+        if self._session is not None:
+            self._session.client.writable = False
+            self._schedule()
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self._blocked_at_s = 0.0
+        if self._session is not None:
+            client = self._session.client
+            client.writable = True
+            if client.channel is not None:
+                client.channel.offer(client)
+                self._broker.turn.end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        self._cancel_timer()
+        self._broker.connections.discard(self)
+        session = self._session
+        if session is None:
+            return
+        self._broker.log.info("PROTOCOL(V2): [%s] exiting ioloop", session.client.remote_address)
+        if error is not None:
+            self._broker.log.error("client(%s) - %s", session.client.remote_address, error)
+        self._broker.clients.pop(session.client.id, None)
+        session.closed()
+        self._broker.turn.end()
+
+    # To the transport, as the client's link
+
+    def write(self, data: bytearray) -> None:
+        """Send."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close once what was written is sent, but do not wait for that for ever."""
+        if self._transport.is_closing():
+            return
+        self._transport.close()
+        self._cancel_timer()
+        if self._transport.get_write_buffer_size() > 0:
+            self._timer = self._loop.call_later(_LINGER_S, self._transport.abort)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    # The beginning
+
+    def _remote(self) -> tuple[str, str]:
+        """The client's address and host, as Go writes them."""
+        peer = self._transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            return format_host_port(peer[0], peer[1]), peer[0]
+        return "@", ""
+
+    def _begin(self, data: bytes) -> Session | None:
+        address, host = self._remote()
+        magic = data[: len(MAGIC)]
+        self._prelude = b""
+        self._broker.log.info("CLIENT(%s): desired protocol magic '%s'", address, magic.decode("latin-1"))
+        self._cancel_timer()
+        if magic != MAGIC:
+            self._broker.log.error("client(%s) bad protocol magic '%s'", address, magic.decode("latin-1"))
+            self._transport.write(_BAD_PROTOCOL)
+            self._transport.close()
+            return None
+        client = self._broker.new_client(address, host, self)
+        self._session = Session(self._broker, client)
+        self._alive_at_s = self._loop.time()
+        self._start_heartbeat(client)
+        return self._session
+
+    def _give_up_on_magic(self) -> None:
+        self._timer = None
+        self._broker.log.error("failed to read protocol version - %s said nothing in time", self._remote()[0])
+        self._transport.abort()
+
+    # Heartbeats and deadlines
+
+    def _start_heartbeat(self, client: Client) -> None:
+        self._interval_ns = client.heartbeat_interval_ns
+        self._heartbeat_at_s = self._loop.time() + self._interval_ns / _NS_PER_S
+        self._schedule()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        """Set the timer to whichever comes first: heartbeat, silence or blockage."""
+        self._cancel_timer()
+        if self._interval_ns <= 0 or self._transport.is_closing():
+            return
+        interval_s = self._interval_ns / _NS_PER_S
+        when_s = min(self._heartbeat_at_s, self._alive_at_s + 2 * interval_s)
+        if self._blocked_at_s:
+            when_s = min(when_s, self._blocked_at_s + interval_s)
+        self._timer = self._loop.call_later(max(0.0, when_s - self._loop.time()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        assert self._session is not None
+        client = self._session.client
+        now_s = self._loop.time()
+        interval_s = self._interval_ns / _NS_PER_S
+        if now_s >= self._alive_at_s + 2 * interval_s:
+            self._drop(client, "failed to read command - i/o timeout")
+            return
+        if self._blocked_at_s and now_s >= self._blocked_at_s + interval_s:
+            self._drop(client, "failed to send - i/o timeout")
+            return
+        if now_s >= self._heartbeat_at_s:
+            self._heartbeat_at_s = now_s + interval_s
+            client.output += frames.HEARTBEAT
+            self._broker.turn.send_to(client)
+            self._broker.turn.end()
+        self._schedule()
+
+    def _drop(self, client: Client, reason: str) -> None:
+        self._broker.log.error("client(%s) - %s", client.remote_address, reason)
+        self._transport.abort()

@@ -1,0 +1,177 @@
+"""nsqd as a process: takes the data directory, opens the listeners, restores the topics, serves, and shuts down.
+
+Start, as in Go nsqd: lock, listen, load nsqd.dat, save it, serve. Stop: close listeners and connections, save
+nsqd.dat, write every message to disk, unlock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import os
+from typing import TYPE_CHECKING
+
+from nsqx.errors import ConfigError, DataPathLocked
+from nsqx.net.address import TCPAddress, UnixAddress, parse_address
+from nsqx.net.http_server import HTTPServer
+from nsqx.net.listen import Listening, bind
+from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.clock import LoopClock
+from nsqx.nsqd.connection import Connection
+from nsqx.nsqd.http import build_router
+from nsqx.nsqd.memory import MemoryMonitor
+from nsqx.nsqd.metadata import load_metadata
+from nsqx.nsqd.options import Options, expand_statsd_prefix, validate
+from nsqx.nsqd.statsd import StatsdPusher
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+
+_NS_PER_S = 1_000_000_000
+_BACKLOG = 4096
+
+
+class Daemon:
+    """One nsqd. ``start`` it in a running event loop, ``stop`` it once."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        """Raises ConfigError if it cannot run as asked."""
+        validate(options)
+        _refuse_what_is_missing(options)
+        self._options = options
+        self._log = log
+        loop = asyncio.get_running_loop()
+        self.broker = Broker(options, log, LoopClock(loop), loop.call_soon)
+        self._memory = MemoryMonitor()
+        self._lock = -1
+        self._tcp_listening: Listening | None = None
+        self._tcp_server: asyncio.Server | None = None
+        self._http_server: HTTPServer | None = None
+        self._statsd: StatsdPusher | None = None
+        self._statsd_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Be ready for clients; raises NSQError or OSError, after undoing what was done."""
+        try:
+            self._lock = lock_data_path(self.broker.data_path)
+            self._memory.start()
+            await self._listen()
+            self.broker.restore(load_metadata(self.broker.data_path))
+            await self.broker.save_metadata()
+            await self._serve()
+        except BaseException:
+            await self._release()
+            raise
+        # What exists now lives as long as the process: no collection needs to look at it again.
+        gc.collect()
+        gc.freeze()
+
+    async def _listen(self) -> None:
+        options, broker = self._options, self.broker
+        self._log.info("ID: %d", options.id)
+        self._tcp_listening = await _bind("tcp", options.tcp_address)
+        broker.tcp_port = self._tcp_listening.port
+        if options.http_address:
+            self._http_server = HTTPServer(build_router(broker, self._memory), self._log)
+            a = parse_address(options.http_address)
+            if isinstance(a, TCPAddress):
+                await self._http_server.start_tcp(a.host, a.port)
+            else:
+                await self._http_server.start_unix(a.path)
+            broker.http_port = self._http_server.port
+        if options.broadcast_tcp_port == 0:
+            options.broadcast_tcp_port = max(0, broker.tcp_port)
+        if options.broadcast_http_port == 0:
+            options.broadcast_http_port = max(0, broker.http_port)
+        options.statsd_prefix = expand_statsd_prefix(options, options.broadcast_http_port)
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        listening = self._tcp_listening
+        assert listening is not None
+        self._tcp_server = await loop.create_server(
+            lambda: Connection(self.broker, loop),  # type: ignore[arg-type, return-value]
+            sock=listening.socket,
+            backlog=_BACKLOG,
+        )
+        self._log.info("TCP: listening on %s", listening.address)
+        if self._options.nsqlookupd_tcp_addresses:
+            self._log.warn("registration with nsqlookupd is not part of this version: its addresses are ignored")
+        if self._options.statsd_address:
+            self._statsd = StatsdPusher(self.broker, self._memory)
+            self._statsd_task = loop.create_task(self._statsd.run())
+
+    async def stop(self) -> None:
+        """Stop serving, write everything to disk, and let the data directory go."""
+        timeout_s = self._options.shutdown_timeout / _NS_PER_S
+        broker = self.broker
+        broker.exiting = True
+        if self._tcp_server is not None:
+            self._log.info("TCP: closing %s", self._tcp_listening.address if self._tcp_listening else "")
+            self._tcp_server.close()
+        broker.turn.end()
+        for connection in list(broker.connections):
+            connection.close()
+        if self._http_server is not None:
+            await self._http_server.close(min(1.0, timeout_s))
+        await self._stop_statsd()
+        await broker.save_metadata()
+        await broker.keeper.close()
+        self._log.info("NSQ: closing topics")
+        broker.close_topics()
+        await self._release()
+        self._log.info("NSQ: bye")
+
+    async def _stop_statsd(self) -> None:
+        if self._statsd is not None and self._statsd_task is not None:
+            self._statsd.stop()
+            await self._statsd_task
+
+    async def _release(self) -> None:
+        for connection in list(self.broker.connections):
+            connection.abort()
+        if self._tcp_server is not None:
+            self._tcp_server.close()
+        if self._tcp_listening is not None:
+            self._tcp_listening.close()
+        if self._http_server is not None:
+            await self._http_server.close(0)
+        await self.broker.keeper.close()
+        self._memory.stop()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def lock_data_path(path: str) -> int:
+    """Lock a directory against any other nsqd, Go's included; the descriptor that holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"failed to lock data-path: open {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise DataPathLocked(
+            f"failed to lock data-path: cannot flock directory {path} - {error.strerror} "
+            "(possibly in use by another instance of nsqd)"
+        ) from None
+    return descriptor
+
+
+async def _bind(kind: str, text: str) -> Listening:
+    address: TCPAddress | UnixAddress = parse_address(text)
+    try:
+        return await bind(address)
+    except OSError as error:
+        raise ConfigError(f"listen ({text}) failed - {error.strerror or error}") from None
+
+
+def _refuse_what_is_missing(options: Options) -> None:
+    """Security that is asked for and not there must stop the start, not be left out in silence."""
+    if options.tls_cert or options.tls_key:
+        raise ConfigError("TLS is not part of this version: start without --tls-cert and --tls-key")
+    if options.auth_http_addresses:
+        raise ConfigError("AUTH is not part of this version: start without --auth-http-address")

@@ -1,0 +1,389 @@
+"""nsqd's HTTP API: which path does what, and which words it answers with.
+
+Handlers only read the request, ask the broker and choose the answer; a refusal is an HTTPError. Those that change
+something end the broker's turn, as every event that touches the broker must. Publishing answers when what was
+published is written as far as it had to be.
+"""
+
+import asyncio
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+import orjson
+
+from nsqx import log
+from nsqx.errors import BrokerExiting, ConfigError, HTTPError, ProtocolError
+from nsqx.gotext import INT64_MAX, INT64_MIN
+from nsqx.names import is_valid_name
+from nsqx.net.requests import DEFERRED
+from nsqx.net.responses import (
+    EMPTY,
+    JSON,
+    NSQ_HEADERS,
+    OK,
+    Response,
+    error_response,
+    json_response,
+    plain_response,
+    text_response,
+)
+from nsqx.net.router import BodyLimit, Router
+from nsqx.nsqd import stats
+from nsqx.nsqd.debug import add_debug_routes
+from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, MetricsPage, accepts_openmetrics
+from nsqx.nsqd.options import config_value
+from nsqx.version import NSQ_VERSION
+from nsqx.wire.commands import BATCH, CommandReader, batch_truncation, max_batch_count, wrap_int64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nsqx.net.requests import Deferred, Request
+    from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.channel import Channel
+    from nsqx.nsqd.memory import MemoryMonitor
+    from nsqx.nsqd.topic import Topic
+
+MILLISECOND_NS = 1_000_000
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_EXITING = error_response(503, "EXITING")
+
+
+def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
+    """Every path of the API."""
+    options = broker.options
+    publishing = PublishAPI(broker)
+    administration = AdminAPI(broker)
+    reports = ReportAPI(broker, memory)
+    router = Router()
+    message_limit = BodyLimit(options.max_msg_size, "MSG_TOO_BIG")
+    batch_limit = BodyLimit(options.max_body_size, "BODY_TOO_BIG")
+    router.add("POST", "/pub", publishing.publish, body_limit=message_limit, logged=False)
+    router.add("POST", "/mpub", publishing.publish_many, body_limit=batch_limit, logged=False)
+    router.add("GET", "/ping", reports.ping)
+    router.add("GET", "/info", reports.info)
+    router.add("GET", "/stats", reports.stats)
+    router.add("GET", "/metrics", reports.metrics)
+    router.add("POST", "/topic/create", administration.create_topic)
+    router.add("POST", "/topic/delete", administration.delete_topic)
+    router.add("POST", "/topic/empty", administration.empty_topic)
+    router.add("POST", "/topic/pause", administration.pause_topic)
+    router.add("POST", "/topic/unpause", administration.unpause_topic)
+    router.add("POST", "/channel/create", administration.create_channel)
+    router.add("POST", "/channel/delete", administration.delete_channel)
+    router.add("POST", "/channel/empty", administration.empty_channel)
+    router.add("POST", "/channel/pause", administration.pause_channel)
+    router.add("POST", "/channel/unpause", administration.unpause_channel)
+    value_limit = BodyLimit(options.max_msg_size, "INVALID_VALUE")
+    router.add("GET", "/config/:option", administration.get_option)
+    router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
+    add_debug_routes(router, with_pprof=options.enable_debug_endpoints)
+    return router
+
+
+def refuse_without_tls(https_port: int) -> "Callable[[Request], Response]":
+    """The gate of the plain server where tls-required holds for HTTP too: every request is sent to the HTTPS port."""
+    answer = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
+    response = Response(403, answer, JSON, NSQ_HEADERS)
+    return lambda _request: response
+
+
+class PublishAPI:
+    """/pub and /mpub."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def publish(self, request: "Request") -> "Deferred":
+        """One message, the body. It is looked at before the query, so an empty one is refused first."""
+        if not request.body:
+            raise HTTPError(400, "MSG_EMPTY")
+        query = request.query
+        topic = _topic_to_publish(self._broker, query)
+        defer_ns = self._parse_defer(query["defer"]) if "defer" in query else 0
+        try:
+            self._broker.publish(topic, request.body, defer_ns)
+        except BrokerExiting:
+            raise HTTPError(503, "EXITING") from None
+        return self._answer_when_written(request)
+
+    def publish_many(self, request: "Request") -> "Response | Deferred":
+        """A message a line, empty lines left out; or with ``binary`` the body of an MPUB."""
+        query = request.query
+        topic = _topic_to_publish(self._broker, query)
+        if self._is_binary(query):
+            items, count = self._read_batch(request.body)
+        else:
+            items, count = self._split_lines(request.body)
+            if not count:
+                return OK
+        try:
+            self._broker.publish_many(topic, items, count)
+        except BrokerExiting:
+            raise HTTPError(503, "EXITING") from None
+        return self._answer_when_written(request)
+
+    def _answer_when_written(self, request: "Request") -> "Deferred":
+        turn = self._broker.turn
+        turn.when_written(partial(_answer_publish, request))
+        turn.end()
+        return DEFERRED
+
+    def _parse_defer(self, text: str) -> int:
+        if _INTEGER.fullmatch(text) is None or len(text) > 20 or not INT64_MIN <= int(text) <= INT64_MAX:
+            raise HTTPError(400, "INVALID_DEFER")
+        # nsqd's product is a 64-bit one, and checked after it was made.
+        defer_ns = wrap_int64(int(text) * MILLISECOND_NS)
+        if not 0 <= defer_ns <= self._broker.options.max_req_timeout:
+            raise HTTPError(400, "INVALID_DEFER")
+        return defer_ns
+
+    def _is_binary(self, query: "Mapping[str, str]") -> bool:
+        value = query.get("binary")
+        if value is None:
+            return False
+        if value not in _BOOLEANS:
+            self._broker.log.warn("deprecated value '%s' used for /mpub binary param", value)
+        return _BOOLEANS.get(value, True)
+
+    def _read_batch(self, body: bytes) -> tuple[bytes, int]:
+        """The messages of an MPUB body, and how many; what follows them is ignored, as nsqd does."""
+        options = self._broker.options
+        reader = CommandReader()
+        reader.feed(b"\0\0\0\0" + body)
+        reader.accept_batch(max_batch_count(options.max_body_size), options.max_msg_size)
+        try:
+            if reader.next() != BATCH:
+                raise batch_truncation(reader)
+        except ProtocolError as error:
+            raise HTTPError(413, error.code.removeprefix("E_")) from None
+        return reader.take_batch(), reader.count
+
+    def _split_lines(self, body: bytes) -> tuple[bytes, int]:
+        """The lines that are not empty, laid out as in an MPUB body, and how many."""
+        lines = [line for line in body.split(b"\n") if line]
+        if lines and max(map(len, lines)) > self._broker.options.max_msg_size:
+            raise HTTPError(413, "MSG_TOO_BIG")
+        return b"".join([len(line).to_bytes(4, "big") + line for line in lines]), len(lines)
+
+
+class AdminAPI:
+    """Topics, channels and the options that can be changed while nsqd runs."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def create_topic(self, request: "Request") -> Response:
+        _topic_to_publish(self._broker, request.query)
+        return self._done()
+
+    def delete_topic(self, request: "Request") -> Response:
+        self._broker.delete_topic(self._topic(request).name)
+        return self._done()
+
+    def empty_topic(self, request: "Request") -> Response:
+        name = request.query.get("topic")
+        if name is not None and not is_valid_name(name):
+            raise HTTPError(400, "INVALID_TOPIC")
+        self._topic(request).empty()
+        return self._done()
+
+    async def pause_topic(self, request: "Request") -> Response:
+        self._topic(request).pause()
+        return await self._saved()
+
+    async def unpause_topic(self, request: "Request") -> Response:
+        self._topic(request).unpause()
+        return await self._saved()
+
+    def create_channel(self, request: "Request") -> Response:
+        topic, channel_name = self._topic_and_channel_name(request)
+        try:
+            topic.channel(channel_name)
+        except BrokerExiting:
+            raise HTTPError(503, "EXITING") from None
+        return self._done()
+
+    def delete_channel(self, request: "Request") -> Response:
+        topic, channel_name = self._topic_and_channel_name(request)
+        if topic.find_channel(channel_name) is None:
+            raise HTTPError(404, "CHANNEL_NOT_FOUND")
+        topic.delete_channel(channel_name)
+        return self._done()
+
+    def empty_channel(self, request: "Request") -> Response:
+        self._channel(request).empty()
+        return self._done()
+
+    async def pause_channel(self, request: "Request") -> Response:
+        self._channel(request).pause()
+        return await self._saved()
+
+    async def unpause_channel(self, request: "Request") -> Response:
+        self._channel(request).unpause()
+        return await self._saved()
+
+    def get_option(self, request: "Request") -> Response:
+        """A string as it is, anything else as JSON."""
+        try:
+            value = config_value(self._broker.options, request.params["option"])
+        except KeyError:
+            raise HTTPError(400, "INVALID_OPTION") from None
+        return text_response(value) if isinstance(value, str) else json_response(value)
+
+    def set_option(self, request: "Request") -> Response:
+        """The nsqlookupds to register with, or the log level; answers with the new value."""
+        key = request.params["option"]
+        if not request.body:
+            raise HTTPError(413, "INVALID_VALUE")
+        if key == "nsqlookupd_tcp_addresses":
+            self._set_lookupd_addresses(request.body)
+        elif key == "log_level":
+            self._set_log_level(request.body)
+        else:
+            raise HTTPError(400, "INVALID_OPTION")
+        return self.get_option(request)
+
+    def _set_lookupd_addresses(self, body: bytes) -> None:
+        try:
+            addresses = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raise HTTPError(400, "INVALID_VALUE") from None
+        if addresses is None:
+            addresses = []
+        if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+            raise HTTPError(400, "INVALID_VALUE")
+        try:
+            self._broker.set_lookupd_addresses(addresses)
+        except ConfigError:
+            raise HTTPError(400, "INVALID_VALUE") from None
+
+    def _set_log_level(self, body: bytes) -> None:
+        try:
+            level = log.parse_level(body.decode())
+        except ValueError:
+            raise HTTPError(400, "INVALID_VALUE") from None
+        self._broker.options.log_level = level
+        self._broker.log.level = level
+
+    def _done(self) -> Response:
+        self._broker.turn.end()
+        return EMPTY
+
+    async def _saved(self) -> Response:
+        """What was paused must still be paused after a crash, so the answer waits for nsqd.dat."""
+        self._broker.turn.end()
+        await self._broker.save_metadata()
+        return EMPTY
+
+    def _topic(self, request: "Request") -> "Topic":
+        name = request.query.get("topic")
+        if name is None:
+            raise HTTPError(400, "MISSING_ARG_TOPIC")
+        topic = self._broker.find_topic(name)
+        if topic is None:
+            raise HTTPError(404, "TOPIC_NOT_FOUND")
+        return topic
+
+    def _topic_and_channel_name(self, request: "Request") -> "tuple[Topic, str]":
+        query = request.query
+        for argument, ending in (("topic", "ARG_TOPIC"), ("channel", "ARG_CHANNEL")):
+            name = query.get(argument)
+            if name is None:
+                raise HTTPError(400, f"MISSING_{ending}")
+            if not is_valid_name(name):
+                raise HTTPError(400, f"INVALID_{ending}")
+        return self._topic(request), query["channel"]
+
+    def _channel(self, request: "Request") -> "Channel":
+        topic, channel_name = self._topic_and_channel_name(request)
+        channel = topic.find_channel(channel_name)
+        if channel is None:
+            raise HTTPError(404, "CHANNEL_NOT_FOUND")
+        return channel
+
+
+class ReportAPI:
+    """How nsqd is: for people, for programs and for Prometheus."""
+
+    def __init__(self, broker: "Broker", memory: "MemoryMonitor") -> None:
+        self._broker = broker
+        self._memory = memory
+        self._metrics_page = MetricsPage()
+
+    def ping(self, _request: "Request") -> Response:
+        broker = self._broker
+        return plain_response(200 if broker.is_healthy else 500, broker.health)
+
+    def info(self, _request: "Request") -> Response:
+        broker = self._broker
+        options = broker.options
+        return json_response(
+            {
+                "version": NSQ_VERSION,
+                "broadcast_address": options.broadcast_address,
+                "hostname": broker.hostname,
+                "http_port": broker.http_port,
+                "tcp_port": broker.tcp_port,
+                "start_time": broker.start_time_ns // stats.SECOND_NS,
+                "max_heartbeat_interval": options.max_heartbeat_interval,
+                "max_output_buffer_size": options.max_output_buffer_size,
+                "max_output_buffer_timeout": options.max_output_buffer_timeout,
+                "max_deflate_level": options.max_deflate_level,
+                "topology_zone": options.topology_zone,
+                "topology_region": options.topology_region,
+            }
+        )
+
+    async def stats(self, request: "Request") -> Response:
+        """JSON with ``format=json``, else text; ``topic`` and ``channel`` choose, the rest is shown unless refused."""
+        broker = self._broker
+        query = request.query
+        now_ns = broker.clock.wall_ns()
+        snapshot = await stats.collect_gradually(
+            broker,
+            now_ns,
+            topic_name=query.get("topic", ""),
+            channel_name=query.get("channel", ""),
+            include_clients=_BOOLEANS.get(query.get("include_clients", ""), True),
+        )
+        memory = self._memory.stats() if _BOOLEANS.get(query.get("include_mem", ""), True) else None
+        if query.get("format") == "json":
+            document = stats.json_form(snapshot, broker.health, broker.start_time_ns, memory)
+            return Response(200, document, JSON, NSQ_HEADERS)
+        return text_response(stats.text_form(snapshot, broker.health, broker.start_time_ns, now_ns, memory))
+
+    async def metrics(self, request: "Request") -> Response:
+        """The page for Prometheus, written in a thread: with many topics it takes a while."""
+        broker = self._broker
+        openmetrics = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
+        snapshot = await stats.collect_gradually(
+            broker, broker.clock.wall_ns(), include_clients=broker.options.metrics_per_client
+        )
+        render = partial(self._metrics_page.render, snapshot, healthy=broker.is_healthy, openmetrics=openmetrics)
+        page = await asyncio.get_running_loop().run_in_executor(None, render)
+        return Response(200, page, OPENMETRICS_CONTENT_TYPE if openmetrics else TEXT_CONTENT_TYPE)
+
+
+def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
+    """The topic that ``query`` names, made if need be."""
+    name = query.get("topic")
+    if name is None:
+        raise HTTPError(400, "MISSING_ARG_TOPIC")
+    topic = broker.find_topic(name)
+    if topic is not None:
+        return topic
+    if not is_valid_name(name):
+        raise HTTPError(400, "INVALID_TOPIC")
+    try:
+        return broker.topic(name)
+    except BrokerExiting:
+        raise HTTPError(503, "EXITING") from None
+
+
+def _answer_publish(request: "Request", failure: Exception | None) -> None:
+    # nsqd says EXITING for every publish that failed, a full disk included.
+    request.respond(OK if failure is None else _EXITING)

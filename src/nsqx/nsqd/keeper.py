@@ -1,0 +1,141 @@
+"""What the broker keeps on disk besides messages in the making: syncs of disk queues, and nsqd.dat.
+
+All of it runs in a few threads, so the event loop never waits for the disk to confirm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from nsqx.queues.files import replace_file
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.queues.diskqueue import DiskQueue
+    from nsqx.queues.sync import SyncJob
+
+_THREADS = 4
+
+
+class Keeper:
+    """Runs syncs and saves of metadata in threads, each kind never twice at once for the same file."""
+
+    def __init__(
+        self, log: Log, sync_every: int, sync_timeout_s: float, on_failure: Callable[[OSError], object]
+    ) -> None:
+        self._log = log
+        self._sync_every = sync_every
+        self._sync_timeout_s = sync_timeout_s
+        self._on_failure = on_failure
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="keeper")
+        self._unsynced: set[DiskQueue] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._saving: asyncio.Future[None] | None = None
+        self._is_stale = False
+
+    # Disk queues
+
+    def note(self, queue: DiskQueue) -> None:
+        """Something happened in ``queue``: sync it now if that is due by count, else when sync-timeout is over."""
+        if queue.needs_sync(self._sync_every):
+            self._sync(queue)
+            return
+        self._unsynced.add(queue)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._sync_timeout_s, self._on_timer)
+
+    def forget(self, queue: DiskQueue) -> None:
+        """``queue`` is going away."""
+        self._unsynced.discard(queue)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        queues, self._unsynced = self._unsynced, set()
+        for queue in queues:
+            if queue.has_unsynced():
+                self._sync(queue)
+            else:
+                queue.release_idle_files()
+
+    def _sync(self, queue: DiskQueue) -> None:
+        try:
+            job = queue.begin_sync()
+        except OSError as error:
+            self._failed(queue, error)
+            return
+        if job is None:
+            self._unsynced.add(queue)
+            return
+        loop = asyncio.get_running_loop()
+        self._executor.submit(job.run).add_done_callback(
+            lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(self._synced, job)
+        )
+
+    def _synced(self, job: SyncJob) -> None:
+        job.queue.end_sync(job)
+        if job.error is not None:
+            self._failed(job.queue, job.error)
+        elif job.queue.has_unsynced():
+            self.note(job.queue)
+        else:
+            # Once more later, to let go of the files if it stays empty.
+            self._unsynced.add(job.queue)
+            if self._timer is None and job.queue.depth == 0:
+                self._timer = asyncio.get_running_loop().call_later(self._sync_timeout_s, self._on_timer)
+
+    def _failed(self, queue: DiskQueue, error: OSError) -> None:
+        self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
+        self._on_failure(error)
+        self._unsynced.add(queue)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._sync_timeout_s, self._on_timer)
+
+    # Metadata
+
+    def save(self, path: str, content: Callable[[], bytes]) -> asyncio.Future[None]:
+        """Replace a file by ``content()`` soon; done when a save that began after this call is.
+
+        However many calls come while one is being written, they are served by one more.
+        """
+        loop = asyncio.get_running_loop()
+        if self._saving is not None and not self._is_stale:
+            return self._saving
+        done: asyncio.Future[None] = loop.create_future()
+        previous, self._saving, self._is_stale = self._saving, done, False
+        task = loop.create_task(self._save(path, content, previous, done))
+        done.add_done_callback(lambda _: task)
+        return done
+
+    async def _save(
+        self, path: str, content: Callable[[], bytes], previous: asyncio.Future[None] | None, done: asyncio.Future[None]
+    ) -> None:
+        if previous is not None and not previous.done():
+            await asyncio.wait([previous])
+        # From here on changes are not in what is written; the next call starts another save.
+        if self._saving is done:
+            self._is_stale = True
+        self._log.info("NSQ: persisting topic/channel metadata to %s", path)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, replace_file, path, content())
+        except OSError as error:
+            self._log.error("failed to persist metadata - %s", error)
+            self._on_failure(error)
+        if self._saving is done:
+            self._saving = None
+        if not done.done():
+            done.set_result(None)
+
+    # The end
+
+    async def close(self) -> None:
+        """Let what is under way finish."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._saving is not None:
+            await self._saving
+        self._unsynced.clear()
+        await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)

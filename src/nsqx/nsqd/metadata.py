@@ -1,0 +1,85 @@
+"""nsqd.dat: which topics and channels exist and which are paused, over restarts. The format is Go nsqd's.
+
+{"topics":[{"name":"t","paused":false,"channels":[{"name":"c","paused":false}]}],"version":"1.3.0"}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.errors import MetadataError
+from nsqx.version import NSQ_VERSION
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.topic import Topic
+
+FILE_NAME = "nsqd.dat"
+
+
+@dataclass(slots=True)
+class SavedTopic:
+    """A topic as the file has it; channels with their paused flags."""
+
+    name: str
+    paused: bool
+    channels: list[tuple[str, bool]] = field(default_factory=list)
+
+
+def metadata_path(data_path: str) -> str:
+    """Where the file is."""
+    return os.path.join(data_path, FILE_NAME)
+
+
+def encode_metadata(topics: Iterable[Topic]) -> bytes:
+    """The file's content for these topics; ephemeral ones are left out."""
+    saved = [
+        {
+            "name": topic.name,
+            "paused": topic.paused,
+            "channels": [
+                {"name": channel.name, "paused": channel.paused}
+                for channel in topic.channels.values()
+                if not channel.is_ephemeral
+            ]
+            or None,
+        }
+        for topic in topics
+        if not topic.is_ephemeral
+    ]
+    return orjson.dumps({"topics": saved or None, "version": NSQ_VERSION})
+
+
+def load_metadata(data_path: str) -> list[SavedTopic]:
+    """What was saved, nothing if there is no file; raises MetadataError if the file cannot be understood."""
+    path = metadata_path(data_path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise MetadataError(f"failed to read metadata from {path} - {error.strerror}") from None
+    try:
+        return [_saved_topic(entry) for entry in orjson.loads(data).get("topics") or []]
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise MetadataError(
+            f"failed to parse metadata in {path} - {error}; the messages are in the *.diskqueue.* files beside it: "
+            "move it away to start without its topics, or restore it from a backup"
+        ) from None
+
+
+def _saved_topic(entry: dict[str, Any]) -> SavedTopic:
+    channels = [(_text(channel), bool(channel.get("paused"))) for channel in entry.get("channels") or []]
+    return SavedTopic(_text(entry), bool(entry.get("paused")), channels)
+
+
+def _text(entry: dict[str, Any]) -> str:
+    name = entry.get("name", "")
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is not a name")
+    return name

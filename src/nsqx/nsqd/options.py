@@ -1,0 +1,356 @@
+"""nsqd's options: their names, defaults, flags and limits, and how GET /config shows them.
+
+An attribute of ``Options`` is called what its key in the configuration file is called. Durations are integers of
+nanoseconds. Nothing here opens a file or a socket but the configuration file.
+"""
+
+import math
+import socket
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import md5
+from typing import TextIO
+
+from nsqx import log
+from nsqx.errors import ConfigError
+from nsqx.flags import (
+    BOOL,
+    DURATION,
+    FLOATS,
+    INT,
+    LOG_LEVEL,
+    STRING,
+    STRINGS,
+    TLS_NOT_REQUIRED,
+    TLS_REQUIRED,
+    TLS_REQUIREMENT,
+    TLS_VERSION,
+    TLS_VERSIONS,
+    Flag,
+    Kind,
+    read_options,
+)
+from nsqx.gotext import format_float, quote
+from nsqx.net.address import MAX_PORT, Address, UnixAddress, format_host_port, parse_address
+
+TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
+EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)
+
+NODE_ID_LIMIT = 1024
+
+# A record on disk is the message with its 26-byte head, under a signed 32-bit length.
+MAX_MSG_SIZE_LIMIT = (1 << 31) - 1 - 26
+
+MAX_UDP_PAYLOAD_SIZE = 65507
+
+_MS = 1_000_000
+_S = 1_000 * _MS
+_MINUTE = 60 * _S
+
+
+def default_node_id(hostname: str) -> int:
+    """The node id of a host that is given none."""
+    digest = md5(hostname.encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()
+    return zlib.crc32(digest) % NODE_ID_LIMIT
+
+
+@dataclass(slots=True)
+class Options:
+    """Every setting of one nsqd, with NSQ's defaults."""
+
+    id: int = field(default_factory=lambda: default_node_id(socket.gethostname()))
+    log_level: int = log.INFO
+    log_prefix: str = "[nsqd] "
+
+    tcp_address: str = "0.0.0.0:4150"
+    http_address: str = "0.0.0.0:4151"
+    https_address: str = "0.0.0.0:4152"
+    broadcast_address: str = field(default_factory=lambda: socket.gethostname())
+    broadcast_tcp_port: int = 0
+    broadcast_http_port: int = 0
+    nsqlookupd_tcp_addresses: list[str] = field(default_factory=list)
+    auth_http_addresses: list[str] = field(default_factory=list)
+    auth_http_request_method: str = "get"
+    http_client_connect_timeout: int = 2 * _S
+    http_client_request_timeout: int = 5 * _S
+    topology_region: str = ""
+    topology_zone: str = ""
+
+    data_path: str = ""
+    mem_queue_size: int = 10_000
+    max_bytes_per_file: int = 100 * 1024 * 1024
+    sync_every: int = 2_500
+    sync_timeout: int = 2 * _S
+
+    queue_scan_selection_count: int = 20
+    queue_scan_worker_pool_max: int = 4
+
+    msg_timeout: int = 1 * _MINUTE
+    max_msg_timeout: int = 15 * _MINUTE
+    max_msg_size: int = 1024 * 1024
+    max_body_size: int = 5 * 1024 * 1024
+    max_req_timeout: int = 60 * _MINUTE
+
+    max_heartbeat_interval: int = 1 * _MINUTE
+    max_rdy_count: int = 2_500
+    max_output_buffer_size: int = 64 * 1024
+    max_output_buffer_timeout: int = 30 * _S
+    min_output_buffer_timeout: int = 25 * _MS
+    output_buffer_timeout: int = 250 * _MS
+    max_channel_consumers: int = 0
+
+    statsd_address: str = ""
+    statsd_prefix: str = "nsq.%s"
+    statsd_interval: int = 1 * _MINUTE
+    statsd_mem_stats: bool = True
+    statsd_udp_packet_size: int = 508
+    statsd_exclude_ephemeral: bool = False
+
+    e2e_processing_latency_window_time: int = 10 * _MINUTE
+    e2e_processing_latency_percentiles: list[float] = field(default_factory=list)
+
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_client_auth_policy: str = ""
+    tls_root_ca_file: str = ""
+    tls_required: int = TLS_NOT_REQUIRED
+    tls_min_version: int = TLS_VERSIONS["tls1.0"]
+
+    deflate: bool = True
+    max_deflate_level: int = 6
+    snappy: bool = True
+
+    enable_experiment: list[str] = field(default_factory=list)
+
+    enable_debug_endpoints: bool = False
+    metrics_per_client: bool = False
+    shutdown_timeout: int = 10 * _S
+
+    def __post_init__(self) -> None:
+        # A policy for client certificates is useless if clients may stay without TLS.
+        if self.tls_client_auth_policy and self.tls_required == TLS_NOT_REQUIRED:
+            self.tls_required = TLS_REQUIRED
+
+
+_DEFAULTS = Options()
+
+
+def _option(name: str, kind: Kind, help: str, config_key: str = "") -> Flag:  # noqa: A002
+    key = config_key or name.replace("-", "_")
+    return Flag(name, kind, getattr(_DEFAULTS, key), help, config_key)
+
+
+def _command_line_only(name: str, kind: Kind, default: object, help: str) -> Flag:  # noqa: A002
+    return Flag(name, kind, default, help, in_config=False)
+
+
+FLAGS: tuple[Flag, ...] = (
+    _command_line_only("version", BOOL, False, "print the version and exit"),
+    _command_line_only("config", STRING, "", "path of a TOML configuration file"),
+    _command_line_only("verbose", BOOL, False, "[deprecated] no effect; see -log-level"),
+    _command_line_only("worker-id", BOOL, False, "[deprecated] no effect; see -node-id"),
+    _option("log-level", LOG_LEVEL, "least severe level that is logged: debug, info, warn, error or fatal"),
+    _option("log-prefix", STRING, "text at the start of every log line"),
+    _option("node-id", INT, "this node's share of message ids, in [0,1024); a hash of the hostname if not given", "id"),
+    _option("tcp-address", STRING, "where TCP clients connect: host:port, or the path of a unix socket"),
+    _option(
+        "http-address", STRING, "where HTTP clients connect: host:port, the path of a unix socket, or empty for none"
+    ),
+    _option("https-address", STRING, "where HTTPS clients connect: host:port, or empty for none; needs -tls-cert"),
+    _option("broadcast-address", STRING, "host that nsqlookupd tells consumers to connect to"),
+    _option("broadcast-tcp-port", INT, "TCP port registered with nsqlookupd; 0 is the port listened on"),
+    _option("broadcast-http-port", INT, "HTTP port registered with nsqlookupd; 0 is the port listened on"),
+    _option(
+        "lookupd-tcp-address",
+        STRINGS,
+        "TCP address of an nsqlookupd to register with (may be repeated)",
+        "nsqlookupd_tcp_addresses",
+    ),
+    _option(
+        "auth-http-address",
+        STRINGS,
+        "auth server that clients' secrets are checked with, host:port or a URL (may be repeated)",
+        "auth_http_addresses",
+    ),
+    _option("auth-http-request-method", STRING, "how the auth server is asked: get or post"),
+    _option("http-client-connect-timeout", DURATION, "longest wait for a connection of the HTTP client; 0 is no limit"),
+    _option("http-client-request-timeout", DURATION, "longest wait for an answer to the HTTP client; 0 is no limit"),
+    _option("topology-region", STRING, "region this node runs in"),
+    _option("topology-zone", STRING, "zone this node runs in"),
+    _option("data-path", STRING, "directory of messages on disk and of nsqd.dat; the working directory if empty"),
+    _option("mem-queue-size", INT, "messages kept in memory per topic and per channel; the others go to disk"),
+    _option("max-bytes-per-file", INT, "size at which a disk queue starts its next file"),
+    _option("sync-every", INT, "reads and writes of a disk queue between two syncs to disk"),
+    _option("sync-timeout", DURATION, "longest time between two syncs of a disk queue in use"),
+    _option("queue-scan-worker-pool-max", INT, "accepted for compatibility; deadlines are exact and need no scan"),
+    _option("queue-scan-selection-count", INT, "accepted for compatibility; deadlines are exact and need no scan"),
+    _option("msg-timeout", DURATION, "time a consumer has for a message before it is requeued"),
+    _option("max-msg-timeout", DURATION, "longest message timeout that a client may ask for or reach by TOUCH"),
+    _option("max-msg-size", INT, "largest message, in bytes"),
+    _option("max-body-size", INT, "largest body of a command, in bytes"),
+    _option("max-req-timeout", DURATION, "longest delay of a requeued or deferred message"),
+    _option("max-heartbeat-interval", DURATION, "longest heartbeat interval that a client may ask for"),
+    _option("max-rdy-count", INT, "largest RDY count of a client"),
+    _option("max-output-buffer-size", INT, "largest output buffer that a client may ask for, in bytes"),
+    _option("max-output-buffer-timeout", DURATION, "longest output buffer timeout that a client may ask for"),
+    _option("min-output-buffer-timeout", DURATION, "shortest output buffer timeout that a client may ask for"),
+    _option(
+        "output-buffer-timeout", DURATION, "time after which buffered output is sent to a client that asks for none"
+    ),
+    _option("max-channel-consumers", INT, "most consumers of one channel; 0 is no limit"),
+    _option("statsd-address", STRING, "UDP address of a statsd daemon, host:port; empty for none"),
+    _option("statsd-prefix", STRING, "start of every statsd name; %s stands for this host and its HTTP port"),
+    _option("statsd-interval", DURATION, "time between two pushes to statsd"),
+    _option("statsd-mem-stats", BOOL, "push memory statistics to statsd too"),
+    _option("statsd-udp-packet-size", INT, "largest packet sent to statsd, in bytes"),
+    _option("statsd-exclude-ephemeral", BOOL, "leave #ephemeral topics and channels out of statsd"),
+    _option(
+        "e2e-processing-latency-percentile",
+        FLOATS,
+        "latency quantiles to keep, each in (0,1], separated by commas (may be repeated)",
+        "e2e_processing_latency_percentiles",
+    ),
+    _option("e2e-processing-latency-window-time", DURATION, "how far back the latency quantiles look"),
+    _option("tls-cert", STRING, "path of the server's certificate"),
+    _option("tls-key", STRING, "path of the certificate's private key"),
+    _option("tls-client-auth-policy", STRING, "what is asked of client certificates: require or require-verify"),
+    _option("tls-root-ca-file", STRING, "path of the certificate authorities that are trusted"),
+    _option(
+        "tls-required", TLS_REQUIREMENT, "refuse clients without TLS: true, false, or tcp-https to leave HTTP plain"
+    ),
+    _option("tls-min-version", TLS_VERSION, "oldest TLS version spoken: tls1.0, tls1.1, tls1.2 or tls1.3"),
+    _option("deflate", BOOL, "let clients ask for deflate compression"),
+    _option("max-deflate-level", INT, "highest deflate level that a client may ask for; higher costs more CPU"),
+    _option("snappy", BOOL, "let clients ask for snappy compression"),
+    _option("enable-experiment", STRINGS, f"turn on an experiment: {', '.join(EXPERIMENTS)} (may be repeated)"),
+    _option("enable-debug-endpoints", BOOL, "serve /debug/pprof over HTTP (nsqx only)"),
+    _option("metrics-per-client", BOOL, "give each client its own Prometheus series (nsqx only)"),
+    _option("shutdown-timeout", DURATION, "longest time that open work may delay the exit (nsqx only)"),
+)
+
+_OPTION_FLAGS = {flag.key: flag for flag in FLAGS if flag.in_config}
+
+
+def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
+    """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
+
+    Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
+    """
+    return Options(**read_options(FLAGS, argv, "nsqd", stderr))
+
+
+# The Go nsqd takes any number, then crashes, stalls or misleads others by these; here they stop the start.
+_LEAST = {
+    "broadcast_tcp_port": 0,
+    "broadcast_http_port": 0,
+    "http_client_connect_timeout": 0,
+    "http_client_request_timeout": 0,
+    "mem_queue_size": 0,
+    "max_bytes_per_file": 0,
+    "sync_every": 0,
+    "sync_timeout": 1,
+    "queue_scan_selection_count": 0,
+    "queue_scan_worker_pool_max": 0,
+    "msg_timeout": 1,
+    "max_msg_timeout": 0,
+    "max_msg_size": 1,
+    "max_body_size": 1,
+    "max_req_timeout": 0,
+    "max_heartbeat_interval": 0,
+    "max_rdy_count": 0,
+    "max_output_buffer_size": 0,
+    "max_output_buffer_timeout": 0,
+    "min_output_buffer_timeout": 0,
+    "output_buffer_timeout": 1,
+    "max_channel_consumers": 0,
+    "statsd_udp_packet_size": 1,
+    "shutdown_timeout": 0,
+}
+
+_MOST = {
+    "broadcast_tcp_port": MAX_PORT,
+    "broadcast_http_port": MAX_PORT,
+    "max_msg_size": MAX_MSG_SIZE_LIMIT,
+    "statsd_udp_packet_size": MAX_UDP_PAYLOAD_SIZE,
+}
+
+
+def validate(options: Options) -> None:
+    """Raise ConfigError, in nsqd's words where it has some, if nsqd cannot run as asked."""
+    if not 1 <= options.max_deflate_level <= 9:
+        raise ConfigError("--max-deflate-level must be [1,9]")
+    if not 0 <= options.id < NODE_ID_LIMIT:
+        raise ConfigError(f"--node-id must be [0,{NODE_ID_LIMIT})")
+    _validate_tls(options)
+    if options.auth_http_request_method not in ("get", "post"):
+        raise ConfigError("--auth-http-request-method must be post or get")
+    for percentile in options.e2e_processing_latency_percentiles:
+        if math.isnan(percentile) or not 0 < percentile <= 1:
+            raise ConfigError(f"invalid E2E processing latency percentile: {format_float(percentile)}")
+    for experiment in options.enable_experiment:
+        if experiment not in EXPERIMENTS:
+            raise ConfigError(f"unknown experiment {quote(experiment)} (known: {', '.join(EXPERIMENTS)})")
+    _validate_ranges(options)
+    _validate_addresses(options)
+
+
+def _validate_tls(options: Options) -> None:
+    if options.tls_required != TLS_NOT_REQUIRED and not options.tls_cert and not options.tls_key:
+        raise ConfigError("cannot require TLS client connections without TLS key and cert")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise ConfigError("--tls-cert and --tls-key must be given together")
+    if options.tls_client_auth_policy not in ("", "require", "require-verify"):
+        raise ConfigError("--tls-client-auth-policy must be require or require-verify")
+
+
+def _validate_ranges(options: Options) -> None:
+    least = dict(_LEAST)
+    if options.statsd_address:
+        least["statsd_interval"] = 1
+    if options.e2e_processing_latency_percentiles:
+        least["e2e_processing_latency_window_time"] = 1
+    for key, lowest in least.items():
+        value = getattr(options, key)
+        name = f"--{_OPTION_FLAGS[key].name}"
+        if value < lowest:
+            raise ConfigError(f"{name} must be positive" if lowest == 1 else f"{name} must not be negative")
+        if key in _MOST and value > _MOST[key]:
+            raise ConfigError(f"{name} must be at most {_MOST[key]}")
+
+
+def _validate_addresses(options: Options) -> None:
+    _listen_address(options.tcp_address)
+    if options.http_address:
+        _listen_address(options.http_address)
+    if options.tls_cert and options.https_address:
+        address = _listen_address(options.https_address)
+        if isinstance(address, UnixAddress):
+            raise ConfigError(f"listen ({options.https_address}) failed - HTTPS needs host:port")
+
+
+def _listen_address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"listen ({text}) failed - {error}") from None
+
+
+def expand_statsd_prefix(options: Options, http_port: int) -> str:
+    """The start of every statsd name, given the HTTP port that is broadcast; empty if the option is."""
+    if not options.statsd_prefix:
+        return ""
+    host = format_host_port(options.broadcast_address, http_port).replace(".", "_").replace(":", "_")
+    prefix = options.statsd_prefix.replace("%s", host)
+    return prefix if prefix.endswith(".") else prefix + "."
+
+
+def config_value(options: Options, key: str) -> object:
+    """What GET /config/<key> answers: a string goes out raw, all else as JSON. KeyError if there is no such option."""
+    if key not in _OPTION_FLAGS:
+        raise KeyError(key)
+    value: object = getattr(options, key)
+    if key == "e2e_processing_latency_percentiles":
+        # Go's JSON writes 1.0 as 1.
+        return [1 if number == 1 else number for number in options.e2e_processing_latency_percentiles]
+    return value

@@ -1,0 +1,50 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.nsqd.channel cimport Channel
+from nsqx.nsqd.client cimport Client
+from nsqx.nsqd.topic cimport Topic
+from nsqx.nsqd.turn cimport Turn
+from nsqx.wire.commands cimport CommandReader
+
+cdef int _NEED_DATA
+cdef int _FINISH
+cdef int _LINE
+cdef int _SIZE
+cdef int _BODY
+cdef int _BATCH
+cdef bytes _OK
+
+
+@cython.final
+cdef class Session:
+    cdef readonly Client client
+    cdef public int64_t command_count
+    cdef object _broker
+    cdef Turn _turn
+    cdef CommandReader _reader
+    cdef int64_t _max_msg_size
+    cdef int64_t _max_body_size
+    cdef bint _is_over
+    cdef bint _is_paused
+    cdef bytes _command
+    cdef str _topic_name
+    cdef Topic _topic
+    cdef int64_t _defer_ns
+
+    cpdef receive(self, bytes data)
+    cdef _run(self)
+    @cython.locals(reader=CommandReader, event=int)
+    cdef bint _step(self) except -1
+    cdef _send(self, bytes frame)
+    cdef _act_on_line(self, list words)
+    cdef _check_size(self, int64_t size)
+    cdef _act_on_body(self)
+    @cython.locals(item=bytes, topic=Topic)
+    cdef _publish_one(self, str command, int64_t defer_ns)
+    @cython.locals(items=bytes, count=Py_ssize_t)
+    cdef _publish_batch(self)
+    @cython.locals(client=Client)
+    cdef _acknowledge(self, str command, int64_t count)
+    @cython.locals(channel=Channel)
+    cdef _finish(self, bytes message_id)

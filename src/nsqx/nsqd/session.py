@@ -1,0 +1,442 @@
+"""The rules of the TCP protocol for one client: which command is allowed when, what it does, how it is answered.
+
+No I/O: bytes come in through ``receive``, answers go to the client's output, and ``turn.close`` asks for the end.
+Errors are worded exactly as Go nsqd words them, because clients match on them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nsqx.errors import BrokerExiting, DiskQueueError, NSQError, ProtocolError
+from nsqx.gotext import quote
+from nsqx.names import is_valid_name
+from nsqx.nsqd.client import CLOSING, INIT, SUBSCRIBED, Client
+from nsqx.nsqd.negotiation import negotiate
+from nsqx.wire import frames
+from nsqx.wire.commands import (
+    BATCH,
+    BODY,
+    FINISH,
+    LINE,
+    NEED_DATA,
+    SIZE,
+    CommandReader,
+    LineTooLong,
+    batch_truncation,
+    max_batch_count,
+    parse_digits,
+    wrap_int64,
+)
+from nsqx.wire.message import ID_LENGTH
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.topic import Topic
+
+MAGIC: Final = b"  V2"
+_NS_PER_MS: Final = 1_000_000
+
+# Typed in the .pxd for the loop of ``receive``.
+_NEED_DATA = NEED_DATA
+_FINISH = FINISH
+_LINE = LINE
+_SIZE = SIZE
+_BODY = BODY
+_BATCH = BATCH
+_OK = frames.OK
+
+
+class Session:
+    """One client's conversation, from its magic to its end."""
+
+    __slots__ = (
+        "_broker",
+        "_command",
+        "_defer_ns",
+        "_is_over",
+        "_is_paused",
+        "_max_body_size",
+        "_max_msg_size",
+        "_reader",
+        "_topic",
+        "_topic_name",
+        "_turn",
+        "client",
+        "command_count",
+    )
+
+    def __init__(self, broker: Broker, client: Client) -> None:
+        self.client = client
+        self.command_count = 0
+        self._broker = broker
+        self._turn = broker.turn
+        self._reader = CommandReader()
+        self._max_msg_size = broker.options.max_msg_size
+        self._max_body_size = broker.options.max_body_size
+        self._is_over = False
+        self._is_paused = False
+        # The command whose body is being read, and what its line said.
+        self._command = b""
+        self._topic_name = ""
+        self._topic: Topic | None = None
+        self._defer_ns = 0
+        client.heartbeat_interval_ns = broker.default_heartbeat_ns
+        client.output_buffer_timeout_ns = broker.options.output_buffer_timeout
+        client.msg_timeout_ns = broker.options.msg_timeout
+
+    # Bytes in
+
+    def receive(self, data: bytes) -> None:
+        """Act on what the client sent."""
+        if self._is_over:
+            return
+        self._reader.feed(data)
+        self._run()
+
+    def resume(self) -> bytes:
+        """An upgrade of the connection is done: what was fed and not read belongs to the new layer."""
+        self._is_paused = False
+        return self._reader.take_rest()
+
+    def _run(self) -> None:
+        while not self._is_over and not self._is_paused:
+            try:
+                if not self._step():
+                    return
+            except ProtocolError as error:
+                self._refuse(error)
+            except LineTooLong:
+                self._broker.log.error("client(%s) - failed to read command - buffer full", self.client.remote_address)
+                self._end()
+
+    def _step(self) -> bool:
+        """Act on all commands that are there in full; False if more bytes are needed."""
+        reader = self._reader
+        while not self._is_over and not self._is_paused:
+            event = reader.next()
+            if event == _FINISH:
+                self._finish(reader.message_id)
+                self.command_count += 1
+            elif event == _NEED_DATA:
+                return False
+            elif event == _LINE:
+                self.command_count += 1
+                self._act_on_line(reader.words)
+            elif event == _SIZE:
+                self._check_size(reader.size)
+            elif event == _BODY:
+                self._act_on_body()
+            else:
+                self._publish_batch()
+        return True
+
+    def receive_end(self) -> None:
+        """The client sends no more: a command cut short gets its error."""
+        if self._is_over:
+            return
+        missing = self._reader.missing()
+        if missing:
+            name = self._command.decode()
+            if name == "MPUB":
+                self._refuse(batch_truncation(self._reader))
+            elif name in ("PUB", "DPUB"):
+                what = "message body size" if missing == "size" else "message body"
+                self._refuse(ProtocolError("E_BAD_MESSAGE", f"{name} failed to read {what}"))
+            else:
+                what = "body size" if missing == "size" else "body"
+                self._refuse(ProtocolError("E_BAD_BODY", f"{name} failed to read {what}"))
+        self._end()
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        self._is_over = True
+        channel = self.client.channel
+        if channel is not None:
+            channel.remove_client(self.client)
+
+    # Frames out
+
+    def _send(self, frame: bytes) -> None:
+        self.client.output += frame
+        self._turn.send_to(self.client)
+
+    def _respond(self, data: bytes) -> None:
+        self._send(frames.encode_frame(frames.RESPONSE, data))
+
+    def _refuse(self, error: ProtocolError) -> None:
+        text = str(error)
+        self._broker.log.error("[%s] - %s", self.client.remote_address, text)
+        self._send(frames.encode_frame(frames.ERROR, text.encode("utf-8", "surrogateescape")))
+        if error.fatal:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._turn.close(self.client)
+
+    # Command lines
+
+    def _act_on_line(self, words: list[bytes]) -> None:
+        name = words[0]
+        self._command = name
+        if name == b"IDENTIFY":
+            self._expect_identify()
+            return
+        self._require_tls(_text(name))
+        if name == b"PUB":
+            self._topic_name = self._publish_topic(words, 2, "")
+            self._reader.expect_body()
+        elif name == b"MPUB":
+            self._topic_name = self._publish_topic(words, 2, "E_BAD_TOPIC ")
+            self._broker.authorizer.check(self.client, "MPUB", self._topic_name, "")
+            self._topic = self._broker.topic(self._topic_name)
+            self._reader.expect_body()
+        elif name == b"RDY":
+            self._set_ready(words)
+        elif name == b"FIN":
+            self._require_subscribed("FIN", words, 2)
+            self._finish(_message_id(words[1]))
+        elif name == b"REQ":
+            self._requeue(words)
+        elif name == b"NOP":
+            pass
+        elif name == b"TOUCH":
+            self._touch(words)
+        elif name == b"SUB":
+            self._subscribe(words)
+        elif name == b"CLS":
+            self._start_close()
+        elif name == b"AUTH":
+            self._expect_auth(words)
+        elif name == b"DPUB":
+            self._expect_deferred(words)
+        else:
+            raise ProtocolError("E_INVALID", f"invalid command {_text(name)}")
+
+    def _require_tls(self, command: str) -> None:
+        if self._broker.is_tls_required and not self.client.tls:
+            raise ProtocolError("E_INVALID", f"cannot {command} in current state (TLS required)")
+
+    def _expect_identify(self) -> None:
+        if self.client.state != INIT:
+            raise ProtocolError("E_INVALID", "cannot IDENTIFY in current state")
+        self._reader.expect_body()
+
+    def _expect_auth(self, words: list[bytes]) -> None:
+        if self.client.state != INIT:
+            raise ProtocolError("E_INVALID", "cannot AUTH in current state")
+        if len(words) != 1:
+            raise ProtocolError("E_INVALID", "AUTH invalid number of parameters")
+        self._reader.expect_body()
+
+    def _publish_topic(self, words: list[bytes], needed: int, prefix: str) -> str:
+        """The topic a publishing command names. ``prefix``: Go nsqd names MPUB's error code twice."""
+        name = _text(words[0])
+        if len(words) < needed:
+            raise ProtocolError("E_INVALID", f"{name} insufficient number of parameters")
+        topic_name = _text(words[1])
+        if topic_name not in self._broker.topics and not is_valid_name(topic_name):
+            raise ProtocolError("E_BAD_TOPIC", f"{prefix}{name} topic name {quote(words[1])} is not valid")
+        return topic_name
+
+    def _expect_deferred(self, words: list[bytes]) -> None:
+        self._topic_name = self._publish_topic(words, 3, "")
+        delay_ms = parse_digits(words[2])
+        if delay_ms is None:
+            raise ProtocolError("E_INVALID", f"DPUB could not parse timeout {_text(words[2])}")
+        delay_ns = wrap_int64(delay_ms * _NS_PER_MS)
+        limit_ns = self._broker.options.max_req_timeout
+        if delay_ns < 0 or delay_ns > limit_ns:
+            raise ProtocolError("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limit_ns // _NS_PER_MS}")
+        self._defer_ns = delay_ns
+        self._reader.expect_body()
+
+    # Sizes and bodies
+
+    def _check_size(self, size: int) -> None:
+        name = _text(self._command)
+        if name == "PUB" or name == "DPUB":
+            if size <= 0:
+                raise ProtocolError("E_BAD_MESSAGE", f"{name} invalid message body size {size}")
+            if size > self._max_msg_size:
+                raise ProtocolError("E_BAD_MESSAGE", f"{name} message too big {size} > {self._max_msg_size}")
+            self._reader.accept_body()
+        elif name == "MPUB":
+            if size <= 0:
+                raise ProtocolError("E_BAD_BODY", f"MPUB invalid body size {size}")
+            if size > self._max_body_size:
+                raise ProtocolError("E_BAD_BODY", f"MPUB body too big {size} > {self._max_body_size}")
+            self._reader.accept_batch(max_batch_count(self._max_body_size), self._max_msg_size)
+        else:
+            if size > self._max_body_size:
+                raise ProtocolError("E_BAD_BODY", f"{name} body too big {size} > {self._max_body_size}")
+            if size <= 0:
+                raise ProtocolError("E_BAD_BODY", f"{name} invalid body size {size}")
+            self._reader.accept_body()
+
+    def _act_on_body(self) -> None:
+        name = self._command
+        if name == b"PUB":
+            self._publish_one("PUB", 0)
+        elif name == b"DPUB":
+            self._publish_one("DPUB", self._defer_ns)
+        elif name == b"IDENTIFY":
+            self._identify(self._reader.take_body())
+        else:
+            self._authenticate(self._reader.take_body())
+
+    def _publish_one(self, command: str, defer_ns: int) -> None:
+        item = self._reader.take_item()
+        self._broker.authorizer.check(self.client, command, self._topic_name, "")
+        try:
+            topic = self._broker.topic(self._topic_name)
+            if defer_ns > 0:
+                topic.publish_deferred(item[4:], defer_ns)
+            else:
+                topic.publish(item, 1)
+        except (BrokerExiting, DiskQueueError) as error:
+            raise self._publish_failed(command, error) from None
+        self._acknowledge(command, 1)
+
+    def _publish_batch(self) -> None:
+        items = self._reader.take_batch()
+        count = self._reader.count
+        try:
+            assert self._topic is not None
+            self._topic.publish(items, count)
+        except (BrokerExiting, DiskQueueError) as error:
+            raise self._publish_failed("MPUB", error) from None
+        self._acknowledge("MPUB", count)
+
+    def _acknowledge(self, command: str, count: int) -> None:
+        client = self.client
+        client.published(self._topic_name, count)
+        self._turn.hold(client, command)
+        client.output += _OK
+        self._turn.send_to(client)
+
+    def _publish_failed(self, command: str, error: NSQError) -> ProtocolError:
+        if isinstance(error, DiskQueueError):
+            self._broker.disk_failed(error)
+        return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")
+
+    def _identify(self, body: bytes) -> None:
+        outcome = negotiate(self.client, body, self._broker)
+        self._respond(outcome.answer)
+
+    def _authenticate(self, secret: bytes) -> None:
+        if self.client.authed:
+            raise ProtocolError("E_INVALID", "AUTH already set")
+        self._respond(self._broker.authorizer.authenticate(self.client, secret))
+
+    # Consuming
+
+    def _subscribe(self, words: list[bytes]) -> None:
+        client = self.client
+        if client.state != INIT:
+            raise ProtocolError("E_INVALID", "cannot SUB in current state")
+        if client.heartbeat_interval_ns <= 0:
+            raise ProtocolError("E_INVALID", "cannot SUB with heartbeats disabled")
+        if len(words) < 3:
+            raise ProtocolError("E_INVALID", "SUB insufficient number of parameters")
+        topic_name, channel_name = _text(words[1]), _text(words[2])
+        if not is_valid_name(topic_name):
+            raise ProtocolError("E_BAD_TOPIC", f"SUB topic name {quote(words[1])} is not valid")
+        if not is_valid_name(channel_name):
+            raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(words[2])} is not valid")
+        self._broker.authorizer.check(client, "SUB", topic_name, channel_name)
+        try:
+            channel = self._broker.topic(topic_name).channel(channel_name)
+            channel.add_client(client)
+        except NSQError as error:
+            raise ProtocolError("E_SUB_FAILED", f"SUB failed {error}") from None
+        client.state = SUBSCRIBED
+        client.channel = channel
+        self._send(frames.OK)
+
+    def _set_ready(self, words: list[bytes]) -> None:
+        client = self.client
+        if client.state == CLOSING:
+            self._broker.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.remote_address)
+            return
+        if client.state != SUBSCRIBED:
+            raise ProtocolError("E_INVALID", "cannot RDY in current state")
+        count = parse_digits(words[1]) if len(words) > 1 else 1
+        if count is None:
+            raise ProtocolError("E_INVALID", f"RDY could not parse count {_text(words[1])}")
+        count = wrap_int64(count)
+        limit = self._broker.options.max_rdy_count
+        if count < 0 or count > limit:
+            raise ProtocolError("E_INVALID", f"RDY count {count} out of range 0-{limit}")
+        client.ready_count = count
+        if client.channel is not None:
+            client.channel.offer(client)
+
+    def _require_subscribed(self, command: str, words: list[bytes], needed: int) -> None:
+        if self.client.state != SUBSCRIBED and self.client.state != CLOSING:
+            raise ProtocolError("E_INVALID", f"cannot {command} in current state")
+        if len(words) < needed:
+            raise ProtocolError("E_INVALID", f"{command} insufficient number of params")
+
+    def _finish(self, message_id: bytes) -> None:
+        channel = self.client.channel
+        if channel is None:
+            self._require_tls("FIN")
+            raise ProtocolError("E_INVALID", "cannot FIN in current state")
+        reason = channel.finish(self.client, message_id)
+        if reason is not None:
+            raise ProtocolError("E_FIN_FAILED", f"FIN {_text(message_id)} failed {reason}", fatal=False)
+
+    def _requeue(self, words: list[bytes]) -> None:
+        self._require_subscribed("REQ", words, 3)
+        message_id = _message_id(words[1])
+        delay_ms = parse_digits(words[2])
+        if delay_ms is None:
+            raise ProtocolError("E_INVALID", f"REQ could not parse timeout {_text(words[2])}")
+        asked_ns = wrap_int64(delay_ms * _NS_PER_MS)
+        limit_ns = self._broker.options.max_req_timeout
+        delay_ns = min(max(asked_ns, 0), limit_ns)
+        if delay_ns != asked_ns:
+            self._broker.log.info(
+                "PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d. Setting to %d",
+                self.client.remote_address,
+                asked_ns,
+                limit_ns,
+                delay_ns,
+            )
+        channel = self.client.channel
+        assert channel is not None
+        try:
+            reason = channel.requeue(self.client, message_id, delay_ns)
+        except DiskQueueError as error:
+            self._broker.disk_failed(error)
+            reason = str(error)
+        if reason is not None:
+            raise ProtocolError("E_REQ_FAILED", f"REQ {_text(message_id)} failed {reason}", fatal=False)
+
+    def _touch(self, words: list[bytes]) -> None:
+        self._require_subscribed("TOUCH", words, 2)
+        message_id = _message_id(words[1])
+        channel = self.client.channel
+        assert channel is not None
+        reason = channel.touch(self.client, message_id)
+        if reason is not None:
+            raise ProtocolError("E_TOUCH_FAILED", f"TOUCH {_text(message_id)} failed {reason}", fatal=False)
+
+    def _start_close(self) -> None:
+        if self.client.state != SUBSCRIBED:
+            raise ProtocolError("E_INVALID", "cannot CLS in current state")
+        self.client.ready_count = 0
+        self.client.state = CLOSING
+        self._send(frames.CLOSE_WAIT)
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")
+
+
+def _message_id(word: bytes) -> bytes:
+    if len(word) != ID_LENGTH:
+        raise ProtocolError("E_INVALID", "invalid message ID")
+    return word

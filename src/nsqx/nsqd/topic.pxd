@@ -1,0 +1,43 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.nsqd.channel cimport Channel
+from nsqx.nsqd.turn cimport Turn
+from nsqx.queues.backlog cimport Backlog
+from nsqx.queues.ids cimport IdSource
+from nsqx.wire cimport octets
+from nsqx.wire.message cimport Batch, Message, new_batch, new_message
+
+
+@cython.final
+cdef class Topic:
+    cdef readonly str name
+    cdef readonly bint is_ephemeral
+    cdef readonly bint paused
+    cdef readonly bint exiting
+    cdef readonly dict channels
+    cdef readonly int64_t message_count
+    cdef readonly int64_t message_bytes
+    cdef readonly Backlog backlog
+    cdef object _broker
+    cdef Turn _turn
+    cdef object _clock
+    cdef IdSource _ids
+    cdef list _channel_list
+    cdef bint _is_started
+    cdef bint _is_open
+    cdef bint _is_awake
+    cdef dict _due_ns
+
+    @cython.locals(now_ns=int64_t, batch=Batch)
+    cpdef publish(self, bytes items, Py_ssize_t count)
+    @cython.locals(message=Message)
+    cpdef publish_deferred(self, bytes body, int64_t defer_ns)
+    @cython.locals(channels=list, index=Py_ssize_t, channel=Channel)
+    cdef _fan_out(self, Batch batch)
+    @cython.locals(channels=list, index=Py_ssize_t, channel=Channel)
+    cdef _fan_out_message(self, Message message)
+    cpdef bint _can_flow(self)
+    cpdef _update_flow(self)
+    cpdef _wake(self)
+    cpdef pump(self)

@@ -1,0 +1,281 @@
+"""A topic: where messages are published, and from where each of its channels gets its own copy.
+
+With channels to give to and nothing in the way, a publish goes straight through. Otherwise (no channel yet, paused,
+or channels still being looked up) messages wait in the topic's own backlog, and ``pump`` moves them on later, a
+bounded number each turn so that a long backlog does not hold up everybody else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nsqx.errors import BrokerExiting, DiskQueueError
+from nsqx.names import is_ephemeral
+from nsqx.nsqd.channel import RETRY_NS, Channel
+from nsqx.queues.backlog import Backlog
+from nsqx.queues.due_times import save_due_times
+from nsqx.queues.ids import IdSource
+from nsqx.wire import octets
+from nsqx.wire.message import Batch, Message, new_batch, new_message
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.broker import Broker
+    from nsqx.queues.diskqueue import DiskQueue
+
+# How many messages ``pump`` moves before it lets the loop turn.
+_MOVES_PER_TURN = 2000
+
+
+class Topic:
+    """The topic's channels, and the messages that have not reached them."""
+
+    __slots__ = (
+        "_broker",
+        "_channel_list",
+        "_clock",
+        "_due_ns",
+        "_ids",
+        "_is_awake",
+        "_is_open",
+        "_is_started",
+        "_turn",
+        "backlog",
+        "channels",
+        "exiting",
+        "is_ephemeral",
+        "message_bytes",
+        "message_count",
+        "name",
+        "paused",
+    )
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.name = name
+        self.is_ephemeral = is_ephemeral(name)
+        self.paused = False
+        self.exiting = False
+        self.channels: dict[str, Channel] = {}
+        self.message_count = 0
+        self.message_bytes = 0
+        self._broker = broker
+        self._turn = broker.turn
+        self._clock = broker.clock
+        self._ids = IdSource(broker.options.id)
+        self._channel_list: list[Channel] = []
+        self._is_started = False
+        self._is_open = False
+        self._is_awake = False
+        self.backlog: Backlog = broker.open_backlog(name, self.is_ephemeral, self._disk_pending)
+        # Messages that were to be deferred and went to disk: when they are due, by the wall clock.
+        self._due_ns: dict[bytes, int] = {} if self.is_ephemeral else broker.load_due_times(name)
+
+    @property
+    def depth(self) -> int:
+        """Messages that have not reached the channels."""
+        return self.backlog.depth
+
+    @property
+    def backend_depth(self) -> int:
+        """Those of them that are on disk."""
+        return self.backlog.disk_depth
+
+    # Publishing
+
+    def publish(self, items: bytes, count: int) -> None:
+        """Publish ``count`` messages laid out as in an MPUB body, an int32 size before each; raises BrokerExiting."""
+        if self.exiting:
+            raise BrokerExiting
+        now_ns = self._clock.wall_ns()
+        batch = new_batch(items, 0, count, now_ns, self._ids.reserve(count, now_ns))
+        if self._is_open:
+            self._fan_out(batch)
+        else:
+            self.backlog.put_batch(batch)
+        self.message_count += count
+        self.message_bytes += len(items) - 4 * count
+
+    def publish_deferred(self, body: bytes, defer_ns: int) -> None:
+        """Publish a message that each channel holds back for ``defer_ns`` first; raises BrokerExiting."""
+        if self.exiting:
+            raise BrokerExiting
+        now_ns = self._clock.wall_ns()
+        message = new_message(octets.id_text(self._ids.reserve(1, now_ns)), body, now_ns, 0)
+        message.defer_ns = defer_ns
+        if self._is_open:
+            self._fan_out_message(message)
+        else:
+            depth = self.backlog.disk_depth
+            self.backlog.put_message(message)
+            if self.backlog.disk_depth != depth:
+                self._due_ns[message.id] = now_ns + defer_ns
+        self.message_count += 1
+        self.message_bytes += len(body)
+
+    def _fan_out(self, batch: Batch) -> None:
+        channels = self._channel_list
+        for index in range(1, len(channels)):
+            channels[index].put_batch(batch.copy())
+        channels[0].put_batch(batch)
+
+    def _fan_out_message(self, message: Message) -> None:
+        channels = self._channel_list
+        for index in range(1, len(channels)):
+            channels[index].put_message(message.copy())
+        channels[0].put_message(message)
+
+    def _disk_pending(self, queue: DiskQueue) -> None:
+        self._turn.write_for(self)
+
+    # Moving the backlog on
+
+    def start(self) -> None:
+        """The channels that must get the first message are there: let messages flow."""
+        self._is_started = True
+        self._update_flow()
+
+    def _can_flow(self) -> bool:
+        return self._is_started and not self.paused and not self.exiting and len(self._channel_list) > 0
+
+    def _update_flow(self) -> None:
+        """Something that decides about the flow has changed."""
+        flows = self._can_flow()
+        self._is_open = flows and self.backlog.depth == 0
+        if flows and not self._is_open:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            self._turn.wake(self)
+
+    def pump(self) -> None:
+        """Move waiting messages on to the channels, some each turn."""
+        self._is_awake = False
+        if not self._can_flow():
+            return
+        moved = 0
+        try:
+            while moved < _MOVES_PER_TURN:
+                item = self.backlog.get_batch()
+                if item is None:
+                    break
+                moved += self._move(item)
+        except DiskQueueError as error:
+            self._broker.disk_failed(error)
+        disk = self.backlog.disk
+        if disk is not None and disk.has_unsynced():
+            self._broker.note_unsynced(disk)
+        self._is_open = self.backlog.depth == 0
+        if not self._is_open and self.backlog.has_messages():
+            # Go on when the loop has turned, or after a while if the disk cannot be read just now.
+            self._clock.call_at(self._clock.now_ns() + (0 if moved else RETRY_NS), self._continue)
+
+    def _continue(self) -> None:
+        self._wake()
+        self._turn.end()
+
+    def _move(self, item: Batch | Message) -> int:
+        if isinstance(item, Batch):
+            count = item.count
+            self._fan_out(item)
+            return count
+        if self._due_ns:
+            due_ns = self._due_ns.pop(item.id, 0)
+            item.defer_ns = max(0, due_ns - self._clock.wall_ns())
+        self._fan_out_message(item)
+        return 1
+
+    # Channels
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name, made if need be; raises BrokerExiting."""
+        found = self.channels.get(name)
+        if found is not None:
+            return found
+        if self.exiting:
+            raise BrokerExiting
+        channel = Channel(self.name, name, self._broker)
+        self.channels[name] = channel
+        self._channel_list.append(channel)
+        self._broker.channel_created(channel)
+        self._update_flow()
+        return channel
+
+    def find_channel(self, name: str) -> Channel | None:
+        """The channel of that name if there is one."""
+        return self.channels.get(name)
+
+    def delete_channel(self, name: str) -> bool:
+        """Delete a channel with all it holds; False if there is none. An ephemeral topic goes with its last one."""
+        channel = self.channels.pop(name, None)
+        if channel is None:
+            return False
+        self._channel_list.remove(channel)
+        self._update_flow()
+        channel.delete()
+        self._broker.channel_deleted(channel)
+        if self.is_ephemeral and not self.channels and not self.exiting:
+            self._broker.delete_topic(self.name)
+        return True
+
+    # Administration
+
+    def pause(self) -> None:
+        """Keep messages from the channels until ``unpause``."""
+        self.paused = True
+        self._update_flow()
+
+    def unpause(self) -> None:
+        """Let messages flow again."""
+        self.paused = False
+        self._update_flow()
+
+    def empty(self) -> None:
+        """Forget the messages that have not reached the channels."""
+        self.backlog.empty()
+        self._due_ns.clear()
+        self._update_flow()
+
+    def delete(self) -> None:
+        """Delete the topic with its channels and all they hold."""
+        self.exiting = True
+        self._update_flow()
+        for name in list(self.channels):
+            self.delete_channel(name)
+        self.backlog.delete()
+        self._save_due_times({})
+
+    def close(self) -> None:
+        """Write every message to disk and release the files; raises the first error, after trying everything."""
+        self.exiting = True
+        self._update_flow()
+        failure: Exception | None = None
+        for channel in self._channel_list:
+            try:
+                channel.close()
+            except (OSError, DiskQueueError) as error:
+                failure = error
+        self._close_backlog()
+        if failure is not None:
+            raise failure
+
+    def _close_backlog(self) -> None:
+        disk = self.backlog.disk
+        if disk is None:
+            return
+        wall_ns = self._clock.wall_ns()
+        try:
+            for item in self.backlog.drain_memory():
+                if isinstance(item, Batch):
+                    disk.put_batch(item)
+                    continue
+                disk.put_message(item)
+                if item.defer_ns > 0:
+                    self._due_ns[item.id] = wall_ns + item.defer_ns
+        finally:
+            disk.close()
+        self._save_due_times(self._due_ns)
+
+    def _save_due_times(self, due_ns: dict[bytes, int]) -> None:
+        if not self.is_ephemeral:
+            save_due_times(self._broker.data_path, self.name, due_ns)

@@ -1,0 +1,24 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.queues.diskqueue cimport DiskQueue
+from nsqx.wire.message cimport Batch, Message
+
+
+@cython.final
+cdef class Backlog:
+    cdef readonly DiskQueue disk
+    cdef object _memory
+    cdef int64_t _memory_count
+    cdef int64_t _memory_limit
+    cdef Batch _head
+
+    cpdef bint has_messages(self)
+    cpdef bint holds_memory(self)
+    @cython.locals(room=int64_t)
+    cpdef put_batch(self, Batch batch)
+    cpdef put_message(self, Message message)
+    @cython.locals(timestamp=int64_t, head=Batch)
+    cpdef Message get(self)
+    cdef int64_t _head_timestamp(self) except? -1
+    cpdef object get_batch(self)

@@ -1,0 +1,120 @@
+"""What waits in a topic or a channel: a bounded memory queue that overflows to a disk queue.
+
+NSQ's memoryMsgChan and backend in one. Messages come out oldest first, as far as memory and disk allow to tell, so
+that neither starves the other. Without a disk queue (ephemeral topics and channels) the overflow is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from nsqx.queues.diskqueue import DiskQueue
+from nsqx.wire.message import Batch, Message
+
+
+class Backlog:
+    """Messages in waiting. Disk records are readable only once ``disk.write_pending`` has run."""
+
+    __slots__ = ("_head", "_memory", "_memory_count", "_memory_limit", "disk")
+
+    def __init__(self, memory_limit: int, disk: DiskQueue | None) -> None:
+        self.disk = disk
+        self._memory: deque[Batch | Message] = deque()
+        self._memory_count = 0
+        self._memory_limit = memory_limit
+        self._head: Batch | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many messages wait."""
+        return self._memory_count + (self.disk.depth if self.disk is not None else 0)
+
+    @property
+    def disk_depth(self) -> int:
+        """How many of them wait on disk."""
+        return self.disk.depth if self.disk is not None else 0
+
+    def has_messages(self) -> bool:
+        """True if ``get`` may return one now."""
+        return self._memory_count > 0 or (self.disk is not None and self.disk.has_readable())
+
+    def holds_memory(self) -> bool:
+        """True if messages may wait in memory at all."""
+        return self._memory_limit > 0
+
+    def put_batch(self, batch: Batch) -> None:
+        """Append a batch, which the backlog then owns."""
+        room = self._memory_limit - self._memory_count
+        if room >= batch.count:
+            self._memory.append(batch)
+            self._memory_count += batch.count
+            return
+        if room > 0:
+            self._memory.append(batch.split(room))
+            self._memory_count += room
+        if self.disk is not None:
+            self.disk.put_batch(batch)
+
+    def put_message(self, message: Message) -> None:
+        """Append one message."""
+        if self._memory_count < self._memory_limit:
+            self._memory.append(message)
+            self._memory_count += 1
+        elif self.disk is not None:
+            self.disk.put_message(message)
+
+    def get(self) -> Message | None:
+        """Remove and return the oldest message; None if there is none or none can be read now."""
+        if self._memory_count == 0:
+            return self.disk.get() if self.disk is not None else None
+        if self.disk is not None and self.disk.has_readable():
+            timestamp = self.disk.peek_timestamp()
+            if 0 <= timestamp < self._head_timestamp():
+                return self.disk.get()
+        self._memory_count -= 1
+        head = self._head
+        if head is None:
+            item = self._memory.popleft()
+            if isinstance(item, Message):
+                return item
+            head = item
+        message = head.take()
+        self._head = head if head.count else None
+        return message
+
+    def _head_timestamp(self) -> int:
+        if self._head is not None:
+            return self._head.timestamp
+        return self._memory[0].timestamp
+
+    def get_batch(self) -> Batch | Message | None:
+        """Remove and return the oldest as it was put, a batch if it was one; for moving many at once."""
+        if self._memory_count == 0:
+            return self.disk.get() if self.disk is not None else None
+        item: Batch | Message
+        if self._head is not None:
+            item, self._head = self._head, None
+        else:
+            item = self._memory.popleft()
+        self._memory_count -= item.count if isinstance(item, Batch) else 1
+        return item
+
+    def drain_memory(self) -> list[Batch | Message]:
+        """Remove and return all that waits in memory."""
+        items = list(self._memory) if self._head is None else [self._head, *self._memory]
+        self._memory.clear()
+        self._head = None
+        self._memory_count = 0
+        return items
+
+    def empty(self) -> None:
+        """Forget every message."""
+        self.drain_memory()
+        if self.disk is not None:
+            self.disk.empty()
+
+    def delete(self) -> None:
+        """Forget every message and remove the files."""
+        self.drain_memory()
+        if self.disk is not None:
+            self.disk.delete()

@@ -1,0 +1,41 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.wire.message cimport Message
+
+cdef int64_t _NEVER_NS
+
+
+@cython.final
+cdef class Deferred:
+    cdef list _heap
+    cdef int64_t _serial
+
+    cpdef push(self, Message message, int64_t due_ns)
+    cpdef int64_t next_deadline(self)
+    cpdef list pop_due(self, int64_t now_ns)
+
+
+@cython.final
+cdef class InFlight:
+    cdef dict _lane
+    cdef int64_t _lane_timeout_ns
+    cdef dict _lanes
+    cdef dict _capped
+    cdef list _capped_heap
+
+    cdef _use_lane(self, int64_t timeout_ns)
+    cpdef bint add(self, Message message, int64_t now_ns, int64_t timeout_ns) except -1
+    @cython.locals(message=Message)
+    cpdef Message find(self, bytes message_id, int64_t timeout_ns)
+    @cython.locals(message=Message, lane=dict)
+    cdef Message _find_elsewhere(self, bytes message_id)
+    @cython.locals(lane=dict)
+    cpdef remove(self, Message message, int64_t timeout_ns)
+    @cython.locals(limit_ns=int64_t)
+    cpdef touch(self, Message message, int64_t now_ns, int64_t timeout_ns, int64_t max_timeout_ns)
+    @cython.locals(earliest_ns=int64_t, lane=dict, message=Message)
+    cpdef int64_t next_deadline(self)
+    cdef _drop_stale(self)
+    @cython.locals(lane=dict, message=Message)
+    cpdef list pop_due(self, int64_t now_ns)

@@ -1,0 +1,190 @@
+"""What waits for a point in time: messages in flight and messages held back. Times are monotonic nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from nsqx.wire.message import Message
+
+# Later than any deadline.
+NEVER_NS = 0x7FFFFFFFFFFFFFFF
+_NEVER_NS = NEVER_NS  # typed in the .pxd, where NEVER_NS must stay visible to Python
+
+
+class Deferred:
+    """Messages held back until they are due, earliest first."""
+
+    __slots__ = ("_heap", "_serial")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Message]] = []
+        self._serial = 0
+
+    def push(self, message: Message, due_ns: int) -> None:
+        """Hold ``message`` back until ``due_ns``."""
+        message.deadline_ns = due_ns
+        self._serial += 1
+        heappush(self._heap, (due_ns, self._serial, message))
+
+    def next_deadline(self) -> int:
+        """When the earliest is due, or NEVER_NS."""
+        return self._heap[0][0] if self._heap else _NEVER_NS
+
+    def pop_due(self, now_ns: int) -> list[Message]:
+        """Remove and return what is due."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            due.append(heappop(self._heap)[2])
+        return due
+
+    def clear(self) -> list[Message]:
+        """Remove and return everything."""
+        messages = [entry[2] for entry in sorted(self._heap)]
+        self._heap.clear()
+        return messages
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
+class InFlight:
+    """Messages that a client holds, by id, each until its deadline.
+
+    Clients that share a message timeout share a lane: an insertion-ordered dict, in which deadlines grow from front
+    to back because each is "now" plus the same timeout. So sending, finishing and touching cost a dict operation
+    and no heap. A touch cut short by max-msg-timeout breaks that order; such messages go to ``_capped``, whose
+    heap may hold entries that are no longer true and are skipped when met.
+    """
+
+    __slots__ = ("_capped", "_capped_heap", "_lane", "_lane_timeout_ns", "_lanes")
+
+    def __init__(self) -> None:
+        self._lane: dict[bytes, Message] = {}
+        self._lane_timeout_ns = -1
+        self._lanes: dict[int, dict[bytes, Message]] = {}
+        self._capped: dict[bytes, Message] = {}
+        self._capped_heap: list[tuple[int, bytes]] = []
+
+    def _use_lane(self, timeout_ns: int) -> None:
+        self._lane_timeout_ns = timeout_ns
+        lane = self._lanes.get(timeout_ns)
+        if lane is None:
+            lane = self._lanes[timeout_ns] = {}
+        self._lane = lane
+
+    def add(self, message: Message, now_ns: int, timeout_ns: int) -> bool:
+        """Put a message in flight; False, and nothing done, if one with its id is."""
+        if timeout_ns != self._lane_timeout_ns:
+            self._use_lane(timeout_ns)
+        if (len(self._lanes) > 1 or self._capped) and self._find_elsewhere(message.id) is not None:
+            return False
+        if self._lane.setdefault(message.id, message) is not message:
+            return False
+        message.delivered_ns = now_ns
+        message.deadline_ns = now_ns + timeout_ns
+        return True
+
+    def find(self, message_id: bytes, timeout_ns: int) -> Message | None:
+        """The message with this id, looked for first where a client with this timeout has it; None if not there."""
+        if timeout_ns != self._lane_timeout_ns:
+            self._use_lane(timeout_ns)
+        message = self._lane.get(message_id)
+        if message is not None:
+            return message
+        return self._find_elsewhere(message_id)
+
+    def _find_elsewhere(self, message_id: bytes) -> Message | None:
+        message = self._capped.get(message_id)
+        if message is not None:
+            return message
+        for lane in self._lanes.values():
+            message = lane.get(message_id)
+            if message is not None:
+                return message
+        return None
+
+    def remove(self, message: Message, timeout_ns: int) -> None:
+        """Take a message that ``find`` gave out of flight; ``timeout_ns`` is its holder's."""
+        if timeout_ns != self._lane_timeout_ns:
+            self._use_lane(timeout_ns)
+        if self._lane.get(message.id) is message:
+            del self._lane[message.id]
+        elif self._capped.get(message.id) is message:
+            del self._capped[message.id]
+        else:
+            for lane in self._lanes.values():
+                if lane.get(message.id) is message:
+                    del lane[message.id]
+
+    def touch(self, message: Message, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> None:
+        """Give a message that ``find`` gave a new deadline, never later than ``max_timeout_ns`` after delivery."""
+        self.remove(message, timeout_ns)
+        limit_ns = message.delivered_ns + max_timeout_ns
+        if now_ns + timeout_ns <= limit_ns:
+            message.deadline_ns = now_ns + timeout_ns
+            self._lane[message.id] = message
+        else:
+            message.deadline_ns = limit_ns
+            self._capped[message.id] = message
+            heappush(self._capped_heap, (limit_ns, message.id))
+
+    def next_deadline(self) -> int:
+        """When the earliest times out, or NEVER_NS."""
+        earliest_ns = _NEVER_NS
+        for lane in self._lanes.values():
+            for message in lane.values():
+                if message.deadline_ns < earliest_ns:
+                    earliest_ns = message.deadline_ns
+                break
+        self._drop_stale()
+        if self._capped_heap and self._capped_heap[0][0] < earliest_ns:
+            earliest_ns = self._capped_heap[0][0]
+        return earliest_ns
+
+    def _drop_stale(self) -> None:
+        heap = self._capped_heap
+        while heap:
+            deadline_ns, message_id = heap[0]
+            message = self._capped.get(message_id)
+            if message is not None and message.deadline_ns == deadline_ns:
+                return
+            heappop(heap)
+
+    def pop_due(self, now_ns: int) -> list[Message]:
+        """Remove and return what has timed out."""
+        due: list[Message] = []
+        for lane in self._lanes.values():
+            late = []
+            for message in lane.values():
+                if message.deadline_ns > now_ns:
+                    break
+                late.append(message)
+            for message in late:
+                del lane[message.id]
+            due += late
+        self._drop_stale()
+        while self._capped_heap and self._capped_heap[0][0] <= now_ns:
+            due.append(self._capped.pop(heappop(self._capped_heap)[1]))
+            self._drop_stale()
+        return due
+
+    def clear(self) -> list[Message]:
+        """Remove and return everything."""
+        messages = list(self)
+        for lane in self._lanes.values():
+            lane.clear()
+        self._capped.clear()
+        self._capped_heap.clear()
+        return messages
+
+    def __iter__(self) -> Iterator[Message]:
+        for lane in self._lanes.values():
+            yield from lane.values()
+        yield from self._capped.values()
+
+    def __len__(self) -> int:
+        count = len(self._capped)
+        for lane in self._lanes.values():
+            count += len(lane)
+        return count

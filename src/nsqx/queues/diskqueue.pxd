@@ -1,0 +1,43 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.wire cimport octets
+from nsqx.wire.message cimport Batch, Message, message_at
+
+
+cdef class DiskQueue:
+    cdef readonly str name
+    cdef readonly int64_t depth
+    cdef str _directory
+    cdef int64_t _max_file_size
+    cdef int64_t _max_record_size
+    cdef object _log
+    cdef object _on_pending
+    cdef int64_t _read_file
+    cdef int64_t _read_position
+    cdef int64_t _write_file
+    cdef int64_t _write_position
+    cdef bytearray _pending
+    cdef int64_t _pending_count
+    cdef int _read_descriptor
+    cdef int _write_descriptor
+    cdef bytes _read_buffer
+    cdef Py_ssize_t _read_offset
+    cdef int64_t _operations
+    cdef bint _sync_wanted
+    cdef object _job
+    cdef list _full_descriptors
+    cdef list _finished_paths
+
+    cpdef put_message(self, Message message)
+    @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
+    cpdef put_batch(self, Batch batch)
+    cdef _appended(self)
+    @cython.locals(position=int64_t)
+    cdef _make_room(self, int64_t body_size)
+    cpdef bint has_readable(self)
+    @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
+    cpdef Message get(self)
+    cpdef int64_t peek_timestamp(self) except? -1
+    @cython.locals(available=Py_ssize_t, size=Py_ssize_t)
+    cdef Py_ssize_t _next_size(self) except -1

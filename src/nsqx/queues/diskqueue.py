@@ -1,0 +1,474 @@
+"""A queue of messages in files that Go nsqd reads and writes too.
+
+Files, in the data directory:
+
+      <name>.diskqueue.000000.dat    records: int32 length, message (see ``wire.message``); no other framing
+      <name>.diskqueue.meta.dat      text: depth \\n readFile,readPosition \\n writeFile,writePosition \\n
+      <name>.diskqueue.000000.dat.bad    set aside because it could not be read to its end
+
+A file is full when the next record would take it past max-bytes-per-file; it is removed once it has been read.
+
+Two things differ from Go's. Records are gathered in memory and go to the file in one ``write_pending``, which the
+caller does before it acknowledges anything. And ``fsync`` is not done here: ``begin_sync`` gives a SyncJob that a
+thread may run while the queue goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+from nsqx.errors import DiskQueueError
+from nsqx.queues.files import remove_if_there, write_all
+from nsqx.queues.recovery import count_records, data_file_numbers
+from nsqx.queues.sync import SyncJob
+from nsqx.wire import octets
+from nsqx.wire.message import HEADER_LENGTH, Batch, Message, message_at
+
+_READ_SIZE = 64 * 1024
+_META = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n")
+# Conditions of the moment, not of the file: the read is tried again later.
+_TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
+
+
+class Log(Protocol):
+    """Where a disk queue reports what it found."""
+
+    def info(self, text: str, *args: object) -> None: ...
+    def warn(self, text: str, *args: object) -> None: ...
+    def error(self, text: str, *args: object) -> None: ...
+
+
+class DiskQueue:
+    """First in, first out, on disk. Not thread-safe; only the SyncJobs it gives may run elsewhere."""
+
+    __slots__ = (
+        "_directory",
+        "_finished_paths",
+        "_full_descriptors",
+        "_job",
+        "_log",
+        "_max_file_size",
+        "_max_record_size",
+        "_on_pending",
+        "_operations",
+        "_pending",
+        "_pending_count",
+        "_read_buffer",
+        "_read_descriptor",
+        "_read_file",
+        "_read_offset",
+        "_read_position",
+        "_sync_wanted",
+        "_write_descriptor",
+        "_write_file",
+        "_write_position",
+        "depth",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        directory: str,
+        max_file_size: int,
+        max_message_size: int,
+        log: Log,
+        on_pending: Callable[[DiskQueue], object],
+    ) -> None:
+        """Open the queue ``name``, taking up what an earlier process left.
+
+        ``on_pending`` is called when records wait for ``write_pending`` and none did before.
+        """
+        self.name = name
+        self.depth = 0
+        self._directory = directory
+        self._max_file_size = max_file_size
+        self._max_record_size = HEADER_LENGTH + max_message_size
+        self._log = log
+        self._on_pending = on_pending
+        self._read_file = 0
+        self._read_position = 0
+        self._write_file = 0
+        self._write_position = 0
+        self._pending = bytearray()
+        self._pending_count = 0
+        self._read_descriptor = -1
+        self._write_descriptor = -1
+        self._read_buffer = b""
+        self._read_offset = 0
+        self._operations = 0
+        self._sync_wanted = False
+        self._job: SyncJob | None = None
+        self._full_descriptors: list[int] = []
+        self._finished_paths: list[str] = []
+        self._load()
+
+    # Paths
+
+    def _meta_path(self) -> str:
+        return os.path.join(self._directory, f"{self.name}.diskqueue.meta.dat")
+
+    def _data_path(self, number: int) -> str:
+        return os.path.join(self._directory, f"{self.name}.diskqueue.{number:06d}.dat")
+
+    # Opening
+
+    def _load(self) -> None:
+        try:
+            with open(self._meta_path(), "rb") as file:
+                meta = _META.match(file.read(200))
+        except FileNotFoundError:
+            meta = None
+        if meta is None:
+            self._rebuild()
+            return
+        self.depth = int(meta[1])
+        self._read_file, self._read_position = int(meta[2]), int(meta[3])
+        self._write_file, self._write_position = int(meta[4]), int(meta[5])
+        self._take_up_unrecorded_tail()
+        self._check_tail()
+
+    def _take_up_unrecorded_tail(self) -> None:
+        """Keep what was written after the last sync of the meta file: read it, and write on in a new file."""
+        path = self._data_path(self._write_file)
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            return
+        if size <= self._write_position:
+            return
+        found, _ = count_records(path, self._write_position, self._max_record_size)
+        self._log.warn(
+            "DISKQUEUE(%s) %s metadata writePos %d < file size of %d, skipping to new file",
+            self.name,
+            path,
+            self._write_position,
+            size,
+        )
+        self.depth += found
+        self._write_file += 1
+        self._write_position = 0
+        self._sync_wanted = True
+
+    def _rebuild(self) -> None:
+        """Without a meta file, everything in the data files is unread."""
+        numbers = data_file_numbers(self._directory, self.name)
+        if not numbers:
+            return
+        self._log.warn("DISKQUEUE(%s) no usable metadata, reading all %d data files", self.name, len(numbers))
+        self._read_file = min(numbers)
+        self._write_file = max(numbers) + 1
+        self.depth = sum(count_records(self._data_path(n), 0, self._max_record_size)[0] for n in numbers)
+        self._sync_wanted = True
+
+    # Writing
+
+    def put_message(self, message: Message) -> None:
+        """Append one message; see ``write_pending``."""
+        self._make_room(len(message.body))
+        octets.append_record(self._pending, message.timestamp, message.attempts, message.id, message.body)
+        self._appended()
+
+    def put_batch(self, batch: Batch) -> None:
+        """Append all of a batch, using it up; see ``write_pending``."""
+        while batch.count:
+            size = octets.int32_at(batch.data, batch.position)
+            self._make_room(size)
+            start = batch.position + 4
+            octets.append_record_from(self._pending, batch.timestamp, batch.number, batch.data, start, start + size)
+            self._appended()
+            batch.skip()
+
+    def _appended(self) -> None:
+        self._pending_count += 1
+        self.depth += 1
+        self._operations += 1
+        if self._pending_count == 1:
+            self._on_pending(self)
+
+    def _make_room(self, body_size: int) -> None:
+        position = self._write_position + len(self._pending)
+        if position > 0 and position + 4 + HEADER_LENGTH + body_size > self._max_file_size:
+            self.write_pending()
+            self._roll()
+
+    def write_pending(self) -> None:
+        """Hand the gathered records to the operating system.
+
+        Raises DiskQueueError if that fails; then none of them is in the queue, and all before them are.
+        """
+        if not self._pending_count:
+            return
+        pending, count = self._pending, self._pending_count
+        self._pending, self._pending_count = bytearray(), 0
+        try:
+            if self._write_descriptor < 0:
+                self._open_write_file()
+            write_all(self._write_descriptor, pending, self._write_position)
+        except OSError as error:
+            self.depth -= count
+            self._cut_torn_write()
+            raise DiskQueueError(f"{error.strerror or error}") from error
+        self._write_position += len(pending)
+
+    def _open_write_file(self) -> None:
+        path = self._data_path(self._write_file)
+        self._write_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._log.info("DISKQUEUE(%s): writeOne() opened %s", self.name, path)
+        if self._write_position == 0:
+            self._sync_wanted = True  # the new directory entry
+
+    def _cut_torn_write(self) -> None:
+        """After a failed write: leave the file as long as the records that count."""
+        if self._write_descriptor < 0:
+            return
+        try:
+            os.ftruncate(self._write_descriptor, self._write_position)
+        except OSError as error:
+            self._log.error("DISKQUEUE(%s) cannot cut back a torn write - %s", self.name, error)
+
+    def _roll(self) -> None:
+        """Go on in a new file; the next sync makes the old one durable and closes it."""
+        if self._write_descriptor >= 0:
+            self._full_descriptors.append(self._write_descriptor)
+            self._write_descriptor = -1
+        self._write_file += 1
+        self._write_position = 0
+        self._sync_wanted = True
+
+    # Reading
+
+    def has_readable(self) -> bool:
+        """True if ``get`` may find a message: one that has been written and not been read."""
+        return self._read_file < self._write_file or self._read_position < self._write_position
+
+    def get(self) -> Message | None:
+        """Remove and return the oldest written message; None if there is none, or none can be read just now."""
+        size = self._next_size()
+        if size == 0:
+            return None
+        start = self._read_offset + 4
+        message = message_at(self._read_buffer, start, start + size)
+        self._read_offset = start + size
+        self._read_position += 4 + size
+        self.depth -= 1
+        self._operations += 1
+        return message
+
+    def peek_timestamp(self) -> int:
+        """The timestamp of the message that ``get`` would return, or -1 if it would return None."""
+        return octets.int64_at(self._read_buffer, self._read_offset + 4) if self._next_size() else -1
+
+    def _next_size(self) -> int:
+        """The size of the next message, which then is in the buffer as a whole; 0 if there is none."""
+        while self._read_file < self._write_file or self._read_position < self._write_position:
+            available = len(self._read_buffer) - self._read_offset
+            size = 0
+            if available >= 4:
+                size = octets.int32_at(self._read_buffer, self._read_offset)
+                if size < HEADER_LENGTH or size > self._max_record_size:
+                    self._set_file_aside(f"invalid message read size ({size})")
+                    continue
+                if available >= 4 + size:
+                    return size
+            if not self._fill(4 + size):
+                return 0
+        self._check_tail()
+        return 0
+
+    def _fill(self, needed: int) -> bool:
+        """Bring at least ``needed`` bytes from the read position into the buffer, or move on to the next file.
+
+        False if that cannot be done now but may later.
+        """
+        try:
+            if self._read_descriptor < 0:
+                self._read_descriptor = os.open(self._data_path(self._read_file), os.O_RDONLY | os.O_CLOEXEC)
+            want = max(needed, _READ_SIZE)
+            if self._read_file == self._write_file:
+                want = min(want, self._write_position - self._read_position)
+            data = os.pread(self._read_descriptor, want, self._read_position)
+        except OSError as error:
+            if error.errno in _TRANSIENT:
+                self._log.warn("DISKQUEUE(%s) cannot read now, will try again - %s", self.name, error)
+                return False
+            self._set_file_aside(str(error))
+            return True
+        if len(data) >= needed:
+            self._read_buffer = data
+            self._read_offset = 0
+        elif self._read_file < self._write_file and not data:
+            self._finish_file()
+        else:
+            self._set_file_aside("unexpected EOF")
+        return True
+
+    def _finish_file(self) -> None:
+        """Every record of the file has been read: it goes away with the next sync."""
+        self._finished_paths.append(self._data_path(self._read_file))
+        self._next_read_file()
+
+    def _set_file_aside(self, reason: str) -> None:
+        """Rename a file that cannot be read on, and continue with the next."""
+        path = self._data_path(self._read_file)
+        self._log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self._read_position, path, reason)
+        if self._read_file == self._write_file:
+            self._roll()
+        self._log.warn("DISKQUEUE(%s) jump to next file and saving bad file as %s.bad", self.name, path)
+        try:
+            os.rename(path, path + ".bad")
+        except OSError as error:
+            self._log.error("DISKQUEUE(%s) failed to rename bad diskqueue file %s - %s", self.name, path, error)
+        self._next_read_file()
+
+    def _next_read_file(self) -> None:
+        self._close_read_file()
+        self._read_file += 1
+        self._read_position = 0
+        self._sync_wanted = True
+        self._check_tail()
+
+    def _close_read_file(self) -> None:
+        self._read_buffer = b""
+        self._read_offset = 0
+        if self._read_descriptor >= 0:
+            os.close(self._read_descriptor)
+            self._read_descriptor = -1
+
+    def _check_tail(self) -> None:
+        """At the end of the queue nothing may be left to read; if the books say otherwise, the books are wrong."""
+        if self.has_readable():
+            return
+        if self.depth != self._pending_count:
+            found = self.depth - self._pending_count
+            kind = "negative depth" if found < 0 else "positive depth"
+            meaning = "metadata corruption" if found < 0 else "data loss"
+            self._log.error("DISKQUEUE(%s) %s at tail (%d), %s, resetting 0...", self.name, kind, found, meaning)
+            self.depth = self._pending_count
+            self._sync_wanted = True
+        if (self._read_file, self._read_position) != (self._write_file, self._write_position):
+            self._log.error(
+                "DISKQUEUE(%s) read position %d,%d is beyond write position %d,%d, corruption, "
+                "skipping to next writeFileNum and resetting 0...",
+                self.name,
+                self._read_file,
+                self._read_position,
+                self._write_file,
+                self._write_position,
+            )
+            self._skip_to_fresh_file(self._read_file, self._write_file)
+
+    # Making durable
+
+    def needs_sync(self, sync_every: int) -> bool:
+        """True if a sync is due by the count of operations or because files changed."""
+        return self._sync_wanted or self._operations >= sync_every
+
+    def has_unsynced(self) -> bool:
+        """True if anything happened since the last sync."""
+        return self._sync_wanted or self._operations > 0
+
+    def begin_sync(self) -> SyncJob | None:
+        """A job that makes all written records and the positions durable; None while another is under way.
+
+        The job may run in any thread; ``end_sync`` must be called, in the queue's own, when it has.
+        """
+        if self._job is not None:
+            return None
+        descriptors, self._full_descriptors = self._full_descriptors, []
+        if self._write_descriptor >= 0:
+            descriptors.append(os.dup(self._write_descriptor))
+        finished, self._finished_paths = self._finished_paths, []
+        self._job = SyncJob(self, self._meta_path(), self._meta_text(), descriptors, finished)
+        self._operations = 0
+        self._sync_wanted = False
+        return self._job
+
+    def end_sync(self, job: SyncJob) -> None:
+        """Take note that a job has run; after a failed one the next sync tries again."""
+        if self._job is job:
+            self._job = None
+            if job.error is not None:
+                self._sync_wanted = True
+                self._finished_paths = job.finished_paths + self._finished_paths
+
+    def _meta_text(self) -> bytes:
+        return b"%d\n%d,%d\n%d,%d\n" % (
+            self.depth - self._pending_count,
+            self._read_file,
+            self._read_position,
+            self._write_file,
+            self._write_position,
+        )
+
+    def close(self) -> None:
+        """Write and sync everything and release the files; raises DiskQueueError if that fails."""
+        try:
+            self.write_pending()
+        finally:
+            self._abandon_job()
+            try:
+                if self.has_unsynced():
+                    job = self.begin_sync()
+                    assert job is not None
+                    job.run()
+                    self.end_sync(job)
+                    if job.error is not None:
+                        raise DiskQueueError(f"{job.error.strerror or job.error}")
+            finally:
+                self._close_files()
+
+    def _close_files(self) -> None:
+        self._close_read_file()
+        if self._write_descriptor >= 0:
+            os.close(self._write_descriptor)
+            self._write_descriptor = -1
+        for descriptor in self._full_descriptors:
+            os.close(descriptor)
+        self._full_descriptors.clear()
+
+    def _abandon_job(self) -> None:
+        if self._job is not None:
+            self._job.abandon()
+            self._finished_paths = self._job.finished_paths + self._finished_paths
+            self._job = None
+            self._sync_wanted = True
+
+    def release_idle_files(self) -> None:
+        """Close descriptors that an empty, synced queue does not need; they open again on use."""
+        if self.depth == 0 and self._job is None and not self.has_unsynced():
+            self._close_files()
+
+    # Emptying
+
+    def empty(self) -> None:
+        """Forget every message and remove the files."""
+        self._pending, self._pending_count = bytearray(), 0
+        self._abandon_job()
+        for path in self._finished_paths:
+            remove_if_there(path)
+        self._finished_paths.clear()
+        self._skip_to_fresh_file(self._read_file, self._write_file)
+        remove_if_there(self._meta_path())
+        self._operations = 0
+        self._sync_wanted = False
+
+    def delete(self) -> None:
+        """Remove the queue altogether; it must not be used after that."""
+        self.empty()
+        self._close_files()
+
+    def _skip_to_fresh_file(self, first: int, last: int) -> None:
+        self._close_files()
+        for number in range(first, last + 1):
+            remove_if_there(self._data_path(number))
+        self._write_file = max(self._write_file, last) + 1
+        self._write_position = 0
+        self._read_file = self._write_file
+        self._read_position = 0
+        self.depth = self._pending_count
+        self._sync_wanted = True

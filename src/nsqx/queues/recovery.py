@@ -1,0 +1,37 @@
+"""Finding out what data files hold, when the meta file does not say or cannot be right."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from nsqx.wire import octets
+from nsqx.wire.message import HEADER_LENGTH
+
+_CHUNK_SIZE = 4 * 1024 * 1024
+
+
+def data_file_numbers(directory: str, name: str) -> list[int]:
+    """The numbers of a queue's data files, ascending."""
+    pattern = re.compile(re.escape(name) + r"\.diskqueue\.(\d{6,})\.dat")
+    matches = (pattern.fullmatch(entry) for entry in os.listdir(directory or "."))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def count_records(path: str, position: int, max_record_size: int) -> tuple[int, int]:
+    """How many whole records follow ``position``, and where the last of them ends."""
+    count = 0
+    with open(path, "rb") as file:
+        while True:
+            file.seek(position)
+            data = file.read(max(_CHUNK_SIZE, 4 + max_record_size))
+            offset = 0
+            while len(data) - offset >= 4:
+                size = octets.int32_at(data, offset)
+                if size < HEADER_LENGTH or size > max_record_size or len(data) - offset < 4 + size:
+                    break
+                offset += 4 + size
+                count += 1
+            if offset == 0:
+                return count, position
+            position += offset

@@ -1,0 +1,161 @@
+"""Messages, and runs of messages published together.
+
+The layout of a message, in a message frame and in a disk queue record alike:
+
+      0               8         10                26
+      +---------------+---------+-----------------+------ ... ------+
+      | timestamp     | attempts| message id      | body            |
+      | int64, ns     | uint16  | 16 ASCII hex    | at least 1 byte |
+      +---------------+---------+-----------------+------ ... ------+
+
+The number behind a message id:
+
+      63                               22 21      12 11        0
+      +----------------------------------+----------+-----------+
+      | ticks of 2^20 ns since the epoch | node id  | sequence  |
+      +----------------------------------+----------+-----------+
+
+A publisher's MPUB body stays one buffer: a Batch is a view of consecutive ``int32 size, body`` items in it, and a
+Message is made only when one is taken out to be delivered. A single PUB is a batch of one.
+"""
+
+from __future__ import annotations
+
+from nsqx.wire import octets
+
+ID_LENGTH = 16
+HEADER_LENGTH = 26  # timestamp, attempts and id
+
+_SEQUENCE_MASK = 0xFFF
+_NODE_MASK = 0x3FF000
+_TICK_SHIFT = 22
+
+
+def advance_id(number: int, count: int) -> int:
+    """The id number ``count`` places after ``number``: the sequence carries into the tick, over the node id."""
+    sequence = (number & _SEQUENCE_MASK) + count
+    tick = (number >> _TICK_SHIFT) + (sequence >> 12)
+    return (tick << _TICK_SHIFT) | (number & _NODE_MASK) | (sequence & _SEQUENCE_MASK)
+
+
+class Message:
+    """One message as a channel holds it. Made by ``new_message``; times are in nanoseconds."""
+
+    __slots__ = (
+        "attempts",
+        "body",
+        "client_id",
+        "deadline_ns",
+        "defer_ns",
+        "delivered_ns",
+        "id",
+        "timestamp",
+    )
+
+    id: bytes
+    body: bytes
+    timestamp: int
+    attempts: int
+    # While in flight: who holds it, since when and until when. While deferred: when it is due.
+    client_id: int
+    delivered_ns: int
+    deadline_ns: int
+    # How long to hold it back once it reaches a channel.
+    defer_ns: int
+
+    def copy(self) -> Message:
+        """The same message for another channel, as never delivered."""
+        twin = new_message(self.id, self.body, self.timestamp, 0)
+        twin.defer_ns = self.defer_ns
+        return twin
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} body={len(self.body)} bytes>"
+
+
+def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -> Message:
+    """A message that is neither in flight nor deferred."""
+    message = Message.__new__(Message)
+    message.id = message_id
+    message.body = body
+    message.timestamp = timestamp
+    message.attempts = attempts
+    message.client_id = 0
+    message.delivered_ns = 0
+    message.deadline_ns = 0
+    message.defer_ns = 0
+    return message
+
+
+def message_at(data: bytes | bytearray, start: int, end: int) -> Message:
+    """The message laid out in ``data[start:end]``, which must be at least HEADER_LENGTH long."""
+    return new_message(
+        octets.cut(data, start + 10, start + HEADER_LENGTH),
+        octets.cut(data, start + HEADER_LENGTH, end),
+        octets.int64_at(data, start),
+        octets.uint16_at(data, start + 8),
+    )
+
+
+class Batch:
+    """``count`` messages not yet delivered, laid out from ``position`` of ``data`` as int32 size and body each.
+
+    All bear one timestamp; ``number`` is the id of the first and the others follow it. Taking and splitting move
+    the view forward, so whoever shares a batch takes a ``copy`` first. The bytes are never copied by that.
+    """
+
+    __slots__ = ("count", "data", "number", "position", "timestamp")
+
+    data: bytes
+    position: int
+    count: int
+    timestamp: int
+    number: int
+
+    def take(self) -> Message:
+        """Remove and return the first message; the batch must not be empty."""
+        start = self.position + 4
+        end = start + octets.int32_at(self.data, self.position)
+        message = new_message(octets.id_text(self.number), octets.cut(self.data, start, end), self.timestamp, 0)
+        self.position = end
+        self.count -= 1
+        if self.number & _SEQUENCE_MASK == _SEQUENCE_MASK:
+            self.number = advance_id(self.number, 1)
+        else:
+            self.number += 1
+        return message
+
+    def split(self, count: int) -> Batch:
+        """Remove the first ``count`` messages and return them as a batch of their own."""
+        front = new_batch(self.data, self.position, count, self.timestamp, self.number)
+        position = self.position
+        for _ in range(count):
+            position += 4 + octets.int32_at(self.data, position)
+        self.position = position
+        self.count -= count
+        self.number = advance_id(self.number, count)
+        return front
+
+    def skip(self) -> None:
+        """Remove the first message without making it."""
+        self.position += 4 + octets.int32_at(self.data, self.position)
+        self.count -= 1
+        self.number = advance_id(self.number, 1)
+
+    def copy(self) -> Batch:
+        """The same messages, for another reader."""
+        return new_batch(self.data, self.position, self.count, self.timestamp, self.number)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self.count}>"
+
+
+def new_batch(data: bytes, position: int, count: int, timestamp: int, number: int) -> Batch:
+    """A batch of the ``count`` messages at ``position`` of ``data``; see Batch."""
+    batch = Batch.__new__(Batch)
+    batch.data = data
+    batch.position = position
+    batch.count = count
+    batch.timestamp = timestamp
+    batch.number = number
+    return batch

@@ -1,0 +1,71 @@
+"""Byte primitives: the few operations that compiled modules do on raw memory.
+
+This is the one place written twice. Uncompiled modules call the functions below; compiled ones call the inline C
+functions of the same names in ``octets.pxd``, because ``from nsqx.wire import octets`` resolves to that file at
+compile time. Both must agree (tests/unit/wire/test_octets.py); neither checks bounds: callers do.
+"""
+
+from __future__ import annotations
+
+_HEX_DIGITS = frozenset(b"0123456789abcdef")
+
+
+def int32_at(data: bytes | bytearray, position: int) -> int:
+    """The signed big-endian 32-bit number at ``position``."""
+    return int.from_bytes(data[position : position + 4], "big", signed=True)
+
+
+def int64_at(data: bytes | bytearray, position: int) -> int:
+    """The signed big-endian 64-bit number at ``position``."""
+    return int.from_bytes(data[position : position + 8], "big", signed=True)
+
+
+def uint16_at(data: bytes | bytearray, position: int) -> int:
+    """The unsigned big-endian 16-bit number at ``position``."""
+    return int.from_bytes(data[position : position + 2], "big")
+
+
+def cut(data: bytes | bytearray, start: int, end: int) -> bytes:
+    """A copy of ``data[start:end]`` as bytes."""
+    return bytes(data[start:end])
+
+
+def newline_at(data: bytes | bytearray, start: int, end: int) -> int:
+    """Where the first newline of ``data[start:end]`` is, or -1."""
+    return data.find(b"\n", start, end)
+
+
+def is_finish(data: bytes | bytearray, position: int) -> bool:
+    """True if the 21 bytes at ``position`` are ``FIN <id>`` and a newline, with no space or newline inside the id."""
+    if data[position : position + 4] != b"FIN " or data[position + 20] != 0x0A:
+        return False
+    return all(octet in _HEX_DIGITS for octet in data[position + 4 : position + 20])
+
+
+def id_text(number: int) -> bytes:
+    """The 16 hexadecimal characters that stand for a message id."""
+    return b"%016x" % (number & 0xFFFFFFFFFFFFFFFF)
+
+
+def append_message(out: bytearray, timestamp: int, attempts: int, message_id: bytes, body: bytes) -> None:
+    """Append a message frame (see ``frames``) to ``out``."""
+    out += (30 + len(body)).to_bytes(4, "big")
+    out += b"\x00\x00\x00\x02"
+    out += timestamp.to_bytes(8, "big", signed=True)
+    out += attempts.to_bytes(2, "big")
+    out += message_id
+    out += body
+
+
+def append_record(out: bytearray, timestamp: int, attempts: int, message_id: bytes, body: bytes) -> None:
+    """Append a disk queue record (see ``message``) to ``out``."""
+    out += (26 + len(body)).to_bytes(4, "big")
+    out += timestamp.to_bytes(8, "big", signed=True)
+    out += attempts.to_bytes(2, "big")
+    out += message_id
+    out += body
+
+
+def append_record_from(out: bytearray, timestamp: int, number: int, data: bytes, start: int, end: int) -> None:
+    """Append a never delivered message, whose body is ``data[start:end]``, as a disk queue record."""
+    append_record(out, timestamp, 0, id_text(number), data[start:end])

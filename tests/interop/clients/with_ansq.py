@@ -1,0 +1,45 @@
+"""The workload with ansq on asyncio."""
+
+import asyncio
+
+import ansq
+from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally
+
+arguments = Arguments()
+OPTIONS = ansq.ConnectionOptions(features=ansq.ConnectionFeatures(**arguments.options))
+
+
+async def publish():
+    writer = await ansq.create_writer(nsqd_tcp_addresses=[arguments.address], connection_options=OPTIONS)
+    for body in SINGLES:
+        assert (await writer.pub(arguments.topic, body)).is_ok
+    assert (await writer.mpub(arguments.topic, *BATCH)).is_ok
+    assert (await writer.dpub(arguments.topic, LATER, LATER_MS)).is_ok
+    await writer.close()
+
+
+async def consume():
+    tally = Tally()
+    reader = await ansq.create_reader(
+        arguments.topic, arguments.channel, nsqd_tcp_addresses=[arguments.address], connection_options=OPTIONS
+    )
+    await reader.set_max_in_flight(MAX_IN_FLIGHT)
+    async for message in reader.messages():
+        if tally.must_requeue(message.body, message.attempts):
+            await message.req(0)
+            continue
+        if message.body == TOUCHED:
+            await message.touch()
+        await message.fin()
+        if tally.finish(message.body):
+            break
+    await reader.close()
+    tally.report()
+
+
+async def main():
+    await publish()
+    await consume()
+
+
+asyncio.run(main())

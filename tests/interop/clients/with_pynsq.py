@@ -1,0 +1,66 @@
+"""The workload with pynsq on Tornado."""
+
+import asyncio
+
+import nsq
+from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally
+
+arguments = Arguments()
+
+
+class ReadyWriter(nsq.Writer):
+    """Tells when it is connected."""
+
+    def __init__(self, *positional, **named):
+        self.ready = asyncio.Event()
+        super().__init__(*positional, **named)
+
+    def _on_connection_ready(self, conn, **named):
+        super()._on_connection_ready(conn, **named)
+        self.ready.set()
+
+
+async def answered(publish, *words):
+    answer = asyncio.get_running_loop().create_future()
+    publish(arguments.topic, *words, callback=lambda _, data: answer.set_result(data))
+    assert await answer == b"OK", answer
+
+
+async def main():
+    writer = ReadyWriter([arguments.address], **arguments.options)
+    await writer.ready.wait()
+    for body in SINGLES:
+        await answered(writer.pub, body)
+    await answered(writer.mpub, BATCH)
+    await answered(writer.dpub, LATER_MS, LATER)
+    await consume()
+
+
+async def consume():
+    tally, done = Tally(), asyncio.Event()
+
+    def handle(message):
+        message.enable_async()
+        if tally.must_requeue(message.body, message.attempts):
+            message.requeue(delay=0, backoff=False)
+            return
+        if message.body == TOUCHED:
+            message.touch()
+        message.finish()
+        if tally.finish(message.body):
+            done.set()
+
+    reader = nsq.Reader(
+        arguments.topic,
+        arguments.channel,
+        message_handler=handle,
+        nsqd_tcp_addresses=[arguments.address],
+        max_in_flight=MAX_IN_FLIGHT,
+        **arguments.options,
+    )
+    await done.wait()
+    reader.close()
+    tally.report()
+
+
+asyncio.run(main())

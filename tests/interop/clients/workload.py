@@ -1,0 +1,47 @@
+"""What every client program does: publish, then consume all of it, one message requeued, one touched.
+
+A program is run with the address of nsqd, a topic, a channel and the options to connect with (``deflate``, ``snappy``).
+It ends by itself once every message is finished, and prints one line of JSON about them.
+"""
+
+import json
+import sys
+
+SINGLES = [b"single %d" % number for number in range(10)]
+BATCH = [b"batch %d" % number for number in range(30)]
+LATER = b"later"
+LATER_MS = 100
+EVERYTHING = [*SINGLES, *BATCH, LATER]
+REQUEUED, TOUCHED = SINGLES[3], SINGLES[4]
+MAX_IN_FLIGHT = 7
+
+
+class Arguments:
+    """The command line of a client program."""
+
+    def __init__(self):
+        self.address, self.topic, self.channel, *options = sys.argv[1:]
+        self.options = dict.fromkeys(options, True)
+        self.host, port = self.address.rsplit(":", 1)
+        self.port = int(port)
+
+
+class Tally:
+    """Counts how often each message came, and which were finished."""
+
+    def __init__(self):
+        self.attempts = {}
+        self.finished = []
+
+    def must_requeue(self, body, attempts):
+        """Note that a message came; True if it is to be requeued this time."""
+        self.attempts.setdefault(body.decode(), []).append(attempts)
+        return body == REQUEUED and attempts == 1
+
+    def finish(self, body):
+        """Note that a message was finished; True if it was the last."""
+        self.finished.append(body.decode())
+        return len(self.finished) == len(EVERYTHING)
+
+    def report(self):
+        print(json.dumps({"finished": sorted(self.finished), "attempts": self.attempts}))

@@ -1,0 +1,305 @@
+"""Byte scripts for nsqd's TCP port, and the transcript that playing one gives.
+
+A script is a name and a list of steps; a step is bytes to send or a function of the player. Two daemons that follow the
+same rules give equal transcripts, because everything that may differ between two runs is taken out: message ids become
+``id0``, ``id1``... in order of appearance, timestamps go, neighbouring heartbeats are one. No step waits by the clock
+to find out whether a connection is still open: a fence, an unknown command that the daemon must answer, tells.
+"""
+
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from compression import DeflateLayer, SnappyLayer
+from daemons import Daemon, wait_until
+from rawclient import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, ConnectionEnded, Frame, Message, RawClient
+
+FENCE = b"FENCE\n"
+FENCE_ANSWER = Frame(ERROR, b"E_INVALID invalid command FENCE")
+ANSWER_TIMEOUT_S = 20.0
+QUIET_S = 0.15
+
+# Later NSQ versions than 1.3.0 add these to the answer of IDENTIFY.
+_LATER_FIELDS = re.compile(rb',"topology_(?:region|zone)":"[^"]*"')
+
+Event = tuple[Any, ...]
+Step = bytes | Callable[["Player"], None]
+
+
+@dataclass(frozen=True)
+class Script:
+    """``profile`` names the daemon flags to play on; ``ending`` what happens to every connection after the steps."""
+
+    name: str
+    steps: Sequence[Step]
+    profile: str = "default"
+    ending: str = "fence"
+    magic: bytes = MAGIC
+
+
+@dataclass
+class Transcript:
+    """Per connection what came back; and what the script's topic looked like afterwards."""
+
+    connections: dict[str, list[Event]] = field(default_factory=dict)
+    notes: list[Event] = field(default_factory=list)
+    topic: Event | None = None
+
+
+class Player:
+    """Plays one script against one daemon. The steps below are functions that take a player."""
+
+    def __init__(self, daemon: Daemon, script: Script, topic: str, *, tls: ssl.SSLContext | None = None) -> None:
+        self.daemon = daemon
+        self.topic = topic
+        self.transcript = Transcript()
+        self.tls = tls
+        self._script = script
+        self._clients: dict[str, RawClient] = {}
+        self._current = "a"
+        self._ids: list[bytes] = []
+        self._ended: set[str] = set()
+
+    def play(self) -> Transcript:
+        try:
+            self.switch_to("a", self.fill(self._script.magic))
+            for step in self._script.steps:
+                if isinstance(step, bytes):
+                    self.client.send(self.fill(step))
+                else:
+                    step(self)
+            for name in [self._current, *self._clients]:
+                self._end(name)
+            self.transcript.topic = self._topic_state()
+            return self.transcript
+        finally:
+            for client in self._clients.values():
+                client.close()
+
+    @property
+    def client(self) -> RawClient:
+        return self._clients[self._current]
+
+    def switch_to(self, name: str, magic: bytes = MAGIC) -> None:
+        """Talk on connection ``name`` from here on; it opens on its first use."""
+        self._current = name
+        if name not in self._clients:
+            self._clients[name] = RawClient(self.daemon.tcp_address, magic=magic)
+            self.transcript.connections[name] = []
+
+    def fill(self, data: bytes) -> bytes:
+        """``data`` with <topic>, <topic64>, <id> (the last message's) and <id0> (the first one's) put in."""
+        data = data.replace(b"<topic64>", self.topic.encode().ljust(64, b"x"))
+        data = data.replace(b"<topic>", self.topic.encode())
+        if self._ids:
+            data = data.replace(b"<id>", self._ids[-1]).replace(b"<id0>", self._ids[0])
+        return data
+
+    def read(self, count: int, *, heartbeats: bool = False) -> None:
+        """Note the next ``count`` frames; fewer if the connection ends or falls silent."""
+        read_one = self.client.read_frame if heartbeats else self.client.read_answer
+        for _ in range(count):
+            try:
+                self._note(read_one(ANSWER_TIMEOUT_S))
+            except ConnectionEnded:
+                self._note_end("closed")
+                return
+            except TimeoutError:
+                self._note_end("silent")
+                return
+
+    def read_quiet(self, quiet_s: float) -> None:
+        frames, closed = self.client.read_until_quiet(quiet_s)
+        for frame in frames:
+            self._note(frame)
+        if closed:
+            self._note_end("closed")
+
+    def sort_last(self, count: int) -> None:
+        """Put the last ``count`` events in a fixed order, where the daemon promises none."""
+        events = self._events
+        events[-count:] = sorted(events[-count:], key=repr)
+
+    def note(self, event: Event) -> None:
+        self.transcript.notes.append(event)
+
+    def close_client(self) -> None:
+        self.client.close()
+        self._ended.add(self._current)
+
+    @property
+    def _events(self) -> list[Event]:
+        return self.transcript.connections[self._current]
+
+    def _note(self, frame: Frame) -> None:
+        event = self._event(frame)
+        heartbeat = frame == (RESPONSE, HEARTBEAT)
+        if not (heartbeat and self._events and self._events[-1] == event):
+            self._events.append(event)
+
+    def _note_end(self, how: str) -> None:
+        self._events.append((how,))
+        self._ended.add(self._current)
+
+    def _event(self, frame: Frame) -> Event:
+        if frame.type != MESSAGE:
+            data = _LATER_FIELDS.sub(b"", frame.data)
+            for number, message_id in enumerate(self._ids):
+                data = data.replace(message_id, b"id%d" % number)
+            return (
+                {RESPONSE: "response", ERROR: "error"}.get(frame.type, frame.type),
+                data.replace(*self._topic_label()),
+            )
+        message = Message.decode(frame.data)
+        if message.id not in self._ids:
+            assert re.fullmatch(rb"[0-9a-f]{16}", message.id), message
+            self._ids.append(message.id)
+        return ("message", f"id{self._ids.index(message.id)}", message.attempts, message.body)
+
+    def _topic_label(self) -> tuple[bytes, bytes]:
+        return self.topic.encode(), b"<topic>"
+
+    def _end(self, name: str) -> None:
+        self._current = name
+        if name in self._ended:
+            return
+        if self._script.ending == "fence":
+            self.client.send(FENCE)
+        elif self._script.ending == "eof":
+            self.client.half_close()
+        else:
+            assert self._script.ending == "closes", self._script.ending
+        try:
+            frames = self.client.read_until_closed(ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            self._note_end("stays open")
+            return
+        fenced = bool(frames) and frames[-1] == FENCE_ANSWER
+        for frame in frames[:-1] if fenced else frames:
+            self._note(frame)
+        self._note_end("open" if fenced else "closed")
+
+    def _topic_state(self) -> Event | None:
+        answer = self.daemon.stats(topic=self.topic, include_mem="false")
+        if not answer["topics"]:
+            return None
+        entry = answer["topics"][0]
+        channels = [channel["channel_name"] for channel in entry["channels"]]
+        durable = [name for name in channels if not name.endswith("#ephemeral")]
+        return (entry["message_count"], entry["message_bytes"], durable)
+
+
+def expect(count: int) -> Step:
+    """Wait for ``count`` frames that are not heartbeats."""
+    return lambda player: player.read(count)
+
+
+def expect_unordered(count: int) -> Step:
+    """Wait for ``count`` frames whose order the daemon leaves open."""
+
+    def step(player: Player) -> None:
+        player.read(count)
+        player.sort_last(count)
+
+    return step
+
+
+def expect_heartbeat(player: Player) -> None:
+    """Wait for one frame, which may be a heartbeat."""
+    player.read(1, heartbeats=True)
+
+
+def quiet(seconds: float = QUIET_S) -> Step:
+    """Note what comes unasked until nothing has come for a moment: proves that something is not delivered."""
+    return lambda player: player.read_quiet(seconds)
+
+
+def on(name: str) -> Step:
+    """Go on with the connection ``name``."""
+    return lambda player: player.switch_to(name)
+
+
+def half_close(player: Player) -> None:
+    player.client.half_close()
+
+
+def disconnect(player: Player) -> None:
+    """Close the current connection from this end."""
+    player.close_client()
+
+
+def one_byte_at_a_time(data: bytes) -> Step:
+    """Send ``data`` in writes of one byte."""
+
+    def step(player: Player) -> None:
+        filled = player.fill(data)
+        for position in range(len(filled)):
+            player.client.send(filled[position : position + 1])
+
+    return step
+
+
+def garbage(player: Player) -> None:
+    """Send bytes that no compression layer can have written, past the connection's own layer."""
+    player.client.send_unlayered(b"\x07\xff\xff\xff neither snappy nor deflate " * 4)
+
+
+def deflate(player: Player) -> None:
+    player.client.start_compression(DeflateLayer())
+
+
+def snappy(player: Player) -> None:
+    player.client.start_compression(SnappyLayer())
+
+
+def tls(player: Player) -> None:
+    assert player.tls is not None
+    player.client.start_tls(player.tls)
+
+
+def post(target: str) -> Step:
+    """An HTTP POST whose status is noted."""
+
+    def step(player: Player) -> None:
+        response = player.daemon.request("POST", player.fill(target.encode()).decode())
+        player.note((target, response.status, response.body))
+
+    return step
+
+
+def gone(topic: str) -> Step:
+    """Wait until the daemon no longer knows ``topic``."""
+
+    def step(player: Player) -> None:
+        name = player.fill(topic.encode()).decode()
+        wait_until(lambda: player.daemon.topic_stats(name) is None, f"{name} is gone")
+        player.note(("gone", topic))
+
+    return step
+
+
+def note_channel(player: Player) -> None:
+    """Note where the messages of channel "ch" are, once all that were published, and not finished, have reached it."""
+
+    def places() -> list[int]:
+        entry = player.daemon.channel_stats(player.topic, "ch")
+        return [entry[key] for key in ("depth", "in_flight_count", "deferred_count")]
+
+    published = player.daemon.topic_stats(player.topic)["message_count"]
+    wait_until(lambda: sum(places()) == published, f"channel of {player.topic} has {published} messages")
+    player.note(("depth, in flight, deferred", *places()))
+
+
+def channel_shows(channel: str = "ch", **numbers: int) -> Step:
+    """Wait until the topic's channel has these numbers in /stats."""
+
+    def reached(player: Player) -> bool:
+        entry = player.daemon.channel_stats(player.topic, channel)
+        return entry is not None and all(entry[key] == value for key, value in numbers.items())
+
+    def step(player: Player) -> None:
+        wait_until(lambda: reached(player), f"{channel} has {numbers}")
+
+    return step

@@ -1,0 +1,300 @@
+"""A blocking NSQ client made of bytes: it sends what a test says, legal or not, and shows every frame that comes back.
+
+Owns one socket. It never answers heartbeats, never reconnects and checks nothing, so that a test sees the daemon as it
+is. The functions build commands; the methods of the same names send them.
+"""
+
+import json
+import socket
+import ssl
+import struct
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from compression import Layer
+
+MAGIC = b"  V2"
+HEARTBEAT = b"_heartbeat_"
+RESPONSE, ERROR, MESSAGE = 0, 1, 2
+TIMEOUT_S = 15.0
+
+
+class Frame(NamedTuple):
+    """What the daemon sent: a frame type and its data."""
+
+    type: int
+    data: bytes
+
+
+OK = Frame(RESPONSE, b"OK")
+CLOSE_WAIT = Frame(RESPONSE, b"CLOSE_WAIT")
+
+
+class ConnectionEnded(Exception):
+    """The daemon closed the connection where a frame was expected."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """The data of a message frame: timestamp (8 bytes), attempts (2), id (16), body."""
+
+    timestamp_ns: int
+    attempts: int
+    id: bytes
+    body: bytes
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Message":
+        timestamp_ns, attempts, message_id = struct.unpack_from(">qH16s", data)
+        return cls(timestamp_ns, attempts, message_id, data[26:])
+
+
+def sized(data: bytes) -> bytes:
+    """``data`` after its size as a big endian int32."""
+    return struct.pack(">i", len(data)) + data
+
+
+def identify(**fields: Any) -> bytes:
+    return b"IDENTIFY\n" + sized(json.dumps(fields).encode())
+
+
+def auth(secret: bytes) -> bytes:
+    return b"AUTH\n" + sized(secret)
+
+
+def pub(topic: str, body: bytes) -> bytes:
+    return b"PUB %s\n" % topic.encode() + sized(body)
+
+
+def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
+    return b"DPUB %s %d\n" % (topic.encode(), delay_ms) + sized(body)
+
+
+def mpub(topic: str, bodies: list[bytes]) -> bytes:
+    return b"MPUB %s\n" % topic.encode() + sized(mpub_body(bodies))
+
+
+def mpub_body(bodies: list[bytes]) -> bytes:
+    """What follows the outer size of MPUB, and the body of a binary /mpub: a count, then sizes and messages."""
+    return struct.pack(">i", len(bodies)) + b"".join(sized(body) for body in bodies)
+
+
+def sub(topic: str, channel: str) -> bytes:
+    return b"SUB %s %s\n" % (topic.encode(), channel.encode())
+
+
+def rdy(count: int) -> bytes:
+    return b"RDY %d\n" % count
+
+
+def fin(message_id: bytes) -> bytes:
+    return b"FIN %s\n" % message_id
+
+
+def req(message_id: bytes, delay_ms: int) -> bytes:
+    return b"REQ %s %d\n" % (message_id, delay_ms)
+
+
+def touch(message_id: bytes) -> bytes:
+    return b"TOUCH %s\n" % message_id
+
+
+def cls() -> bytes:
+    return b"CLS\n"
+
+
+def nop() -> bytes:
+    return b"NOP\n"
+
+
+class RawClient:
+    """A connection to a daemon at ``host:port`` or at the path of a unix socket."""
+
+    def __init__(self, address: str, *, magic: bytes = MAGIC, timeout_s: float = TIMEOUT_S) -> None:
+        self.timeout_s = timeout_s
+        self._received = bytearray()
+        self._closed_by_daemon = False
+        self._layer: Layer | None = None
+        self._socket = _connect(address, timeout_s)
+        if magic:
+            self.send(magic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def local_address(self) -> str:
+        """``host:port`` of this end, as the daemon shows it."""
+        host, port = self._socket.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def send(self, data: bytes) -> None:
+        """Send every byte; a connection that the daemon has reset swallows them."""
+        self.send_unlayered(self._layer.encode(data) if self._layer is not None else data)
+
+    def send_unlayered(self, data: bytes) -> None:
+        """Send bytes past the compression layer, if there is one."""
+        try:
+            self._socket.settimeout(self.timeout_s)
+            self._socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+            pass
+
+    def start_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from here on; the daemon must have agreed in its answer to IDENTIFY."""
+        assert not self._received, "bytes of the plain connection are unread"
+        self._socket.settimeout(self.timeout_s)
+        self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
+
+    def start_compression(self, layer: Layer) -> None:
+        """Put ``layer`` on the connection; what was received and not yet read belongs to it."""
+        self._layer = layer
+        self._received = bytearray(layer.decode(bytes(self._received)))
+
+    def half_close(self) -> None:
+        """End the sending direction: the daemon meets the end of the stream, this end can still read."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def read_frame(self, timeout_s: float | None = None) -> Frame:
+        """The next frame, heartbeats included. TimeoutError if none is complete in time, ConnectionEnded at the end."""
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        while (frame := self._take_frame()) is None:
+            if not self._receive(deadline):
+                if self._closed_by_daemon:
+                    raise ConnectionEnded(f"connection ended, {bytes(self._received)!r} left over")
+                raise TimeoutError(f"no frame in time, {bytes(self._received)!r} received")
+        return frame
+
+    def read_frames(self, count: int) -> list[Frame]:
+        return [self.read_frame() for _ in range(count)]
+
+    def read_answer(self, timeout_s: float | None = None) -> Frame:
+        """The next frame that is not a heartbeat."""
+        while True:
+            frame = self.read_frame(timeout_s)
+            if frame != (RESPONSE, HEARTBEAT):
+                return frame
+
+    def read_message(self, timeout_s: float | None = None) -> Message:
+        """The next frame that is not a heartbeat, which must be a message."""
+        frame = self.read_answer(timeout_s)
+        assert frame.type == MESSAGE, frame
+        return Message.decode(frame.data)
+
+    def read_until_closed(self, timeout_s: float | None = None) -> list[Frame]:
+        """Every frame up to the end of the connection. TimeoutError if the daemon keeps it open."""
+        frames = []
+        while True:
+            try:
+                frames.append(self.read_frame(timeout_s))
+            except ConnectionEnded:
+                return frames
+
+    def read_until_quiet(self, quiet_s: float) -> tuple[list[Frame], bool]:
+        """Every frame until nothing came for ``quiet_s`` or the connection ended; and whether it ended."""
+        frames = []
+        while True:
+            try:
+                frames.append(self.read_frame(quiet_s))
+            except TimeoutError:
+                return frames, False
+            except ConnectionEnded:
+                return frames, True
+
+    def identify(self, **fields: Any) -> Frame:
+        self.send(identify(**fields))
+        return self.read_answer()
+
+    def auth(self, secret: bytes) -> Frame:
+        self.send(auth(secret))
+        return self.read_answer()
+
+    def pub(self, topic: str, body: bytes) -> Frame:
+        self.send(pub(topic, body))
+        return self.read_answer()
+
+    def dpub(self, topic: str, delay_ms: int, body: bytes) -> Frame:
+        self.send(dpub(topic, delay_ms, body))
+        return self.read_answer()
+
+    def mpub(self, topic: str, bodies: list[bytes]) -> Frame:
+        self.send(mpub(topic, bodies))
+        return self.read_answer()
+
+    def sub(self, topic: str, channel: str) -> Frame:
+        self.send(sub(topic, channel))
+        return self.read_answer()
+
+    def cls(self) -> Frame:
+        self.send(cls())
+        return self.read_answer()
+
+    def rdy(self, count: int) -> None:
+        self.send(rdy(count))
+
+    def fin(self, message_id: bytes) -> None:
+        self.send(fin(message_id))
+
+    def req(self, message_id: bytes, delay_ms: int) -> None:
+        self.send(req(message_id, delay_ms))
+
+    def touch(self, message_id: bytes) -> None:
+        self.send(touch(message_id))
+
+    def nop(self) -> None:
+        self.send(nop())
+
+    def _take_frame(self) -> Frame | None:
+        if len(self._received) < 4:
+            return None
+        size = int.from_bytes(self._received[:4], "big")
+        if len(self._received) < 4 + size:
+            return None
+        frame_type = int.from_bytes(self._received[4:8], "big")
+        data = bytes(self._received[8 : 4 + size])
+        del self._received[: 4 + size]
+        return Frame(frame_type, data)
+
+    def _receive(self, deadline: float) -> bool:
+        """Add what arrives before ``deadline`` to the buffer; False if nothing did or the connection ended."""
+        if self._closed_by_daemon:
+            return False
+        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            data = self._socket.recv(65536)
+        except TimeoutError:
+            return False
+        except ConnectionResetError:
+            data = b""
+        self._received += self._layer.decode(data) if self._layer is not None else data
+        self._closed_by_daemon = not data
+        return bool(data)
+
+
+def _connect(address: str, timeout_s: float) -> socket.socket:
+    host, separator, port = address.rpartition(":")
+    if separator and port.isdecimal():
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(timeout_s)
+    try:
+        connection.connect(address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,178 @@
+"""/metrics: valid in both formats, the names of nsq_exporter, and numbers that are those of /stats."""
+
+import pytest
+from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from nsqx.nsqd.latency import LatencySketch
+from nsqx.nsqd.metrics import MetricsPage, accepts_openmetrics
+from nsqx.nsqd.stats import collect
+
+TOPIC = {"topic": "orders", "paused": "false"}
+CHANNEL = {"topic": "orders", "channel": "billing", "paused": "true"}
+
+
+def sketch_of(*latencies, percentiles=(0.99, 0.5)):
+    sketch = LatencySketch(percentiles, 600 * SECOND_NS)
+    for latency in latencies:
+        sketch.add(latency, NOW_NS)
+    return sketch
+
+
+def busy_broker(**channel):
+    topic = TopicStandIn("orders", depth=1, backend_depth=2, message_count=3, message_bytes=40)
+    billing = ChannelStandIn(
+        "billing",
+        depth=5,
+        backend_depth=6,
+        in_flight_count=7,
+        deferred_count=8,
+        message_count=9,
+        requeue_count=10,
+        timeout_count=11,
+        paused=True,
+        clients={1: ClientStandIn(client_id='a"b\\c\nd')},
+        **channel,
+    )
+    return BrokerStandIn().add(topic.add(billing), TopicStandIn("empty"))
+
+
+def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True):
+    snapshot = collect(broker, NOW_NS, include_clients=include_clients)
+    return MetricsPage().render(snapshot, healthy=healthy, openmetrics=openmetrics).decode()
+
+
+@pytest.fixture(params=[False, True], ids=["text", "openmetrics"])
+def samples(request):
+    """Parses a broker's page; the value of a sample by its name and labels."""
+
+    def parse(broker, **arguments):
+        page = page_of(broker, openmetrics=request.param, **arguments)
+        families = (parse_openmetrics if request.param else parse_text)(page)
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    return parse
+
+
+def test_topic_series(samples):
+    found = samples(busy_broker())
+
+    def value(name, labels):
+        return found[f"nsq_topic_{name}", frozenset(labels.items())]
+
+    assert value("depth", TOPIC) == 1
+    assert value("backend_depth", TOPIC) == 2
+    assert value("message_count", TOPIC) == 3
+    assert value("channel_count", TOPIC) == 1
+    assert value("messages_total", {"topic": "orders"}) == 3
+    assert value("message_bytes_total", {"topic": "orders"}) == 40
+    assert value("channel_count", {"topic": "empty", "paused": "false"}) == 0
+
+
+def test_channel_series(samples):
+    found = samples(busy_broker())
+
+    def value(name, labels):
+        return found[f"nsq_channel_{name}", frozenset(labels.items())]
+
+    gauges = {
+        "depth": 5,
+        "backend_depth": 6,
+        "in_flight_count": 7,
+        "deferred_count": 8,
+        "message_count": 9,
+        "requeue_count": 10,
+        "timeout_count": 11,
+        "client_count": 1,
+    }
+    assert {name: value(name, CHANNEL) for name in gauges} == gauges
+    names = {"topic": "orders", "channel": "billing"}
+    assert value("messages_total", names) == 9
+    assert value("requeues_total", names) == 10
+    assert value("timeouts_total", names) == 11
+
+
+def test_broker_series(samples):
+    found = samples(BrokerStandIn(), healthy=False)
+    assert found["nsq_healthy", frozenset()] == 0
+    assert found["nsq_info", frozenset({"version": "1.3.0", "nsqx_version": "0.1.0"}.items())] == 1
+    assert samples(BrokerStandIn())["nsq_healthy", frozenset()] == 1
+
+
+def test_process_series(samples):
+    names = {name for name, _ in samples(BrokerStandIn())}
+    assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "python_info"} <= names
+
+
+def test_client_series_exist_only_if_clients_were_collected(samples):
+    assert not any(name.startswith("nsq_client_") for name, _ in samples(busy_broker()))
+    found = samples(busy_broker(), include_clients=True)
+    labels = {
+        "topic": "orders",
+        "channel": "billing",
+        "client_id": 'a"b\\c\nd',
+        "hostname": "worker.example",
+        "remote_address": "127.0.0.1:5000",
+        "version": "V2",
+        "deflate": "false",
+        "snappy": "false",
+        "tls": "false",
+    }
+    gauges = {
+        "state": 3,
+        "ready_count": 10,
+        "in_flight_count": 2,
+        "message_count": 7,
+        "finish_count": 4,
+        "requeue_count": 1,
+        "connect_ts": NOW_NS // SECOND_NS - 65,
+        "sample_rate": 0,
+    }
+    assert {name: found[f"nsq_client_{name}", frozenset(labels.items())] for name in gauges} == gauges
+
+
+def test_latency_in_seconds_for_every_percentile(samples):
+    found = samples(busy_broker(latency=sketch_of(2_000_000_000)))
+    for prefix, names in (("topic", {"topic": "orders"}), ("channel", {"topic": "orders", "channel": "billing"})):
+        for quantile in ("0.99", "0.5"):
+            labels = frozenset({**names, "quantile": quantile}.items())
+            assert found[f"nsq_{prefix}_e2e_processing_latency_seconds", labels] == pytest.approx(2, rel=0.005)
+
+
+def test_latency_as_the_exporter_names_it_for_its_percentiles(samples):
+    found = samples(busy_broker(latency=sketch_of(2_000_000_000)))
+    topic = found["nsq_topic_e2e_latency_99_percentile", frozenset(TOPIC.items())]
+    channel = found["nsq_channel_e2e_latency_99p", frozenset(CHANNEL.items())]
+    assert topic == channel == pytest.approx(2_000_000_000, rel=0.005)
+    assert not any(name.endswith(("_95_percentile", "_95p")) for name, _ in found)
+
+
+def test_no_latency_series_without_percentiles():
+    assert "latency" not in page_of(busy_broker())
+
+
+def test_counters_are_typed_as_each_format_wants():
+    assert "# TYPE nsq_topic_messages_total counter\n" in page_of(busy_broker())
+    openmetrics = page_of(busy_broker(), openmetrics=True)
+    assert "# TYPE nsq_topic_messages counter\n" in openmetrics
+    assert openmetrics.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4", False),
+        ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", True),
+        ("text/plain;q=0.5, Application/OpenMetrics-Text; version=1.0.0", True),
+        ("application/openmetrics-textual", False),
+    ],
+)
+def test_accept_header_chooses_the_format(accept, wanted):
+    assert accepts_openmetrics(accept) is wanted

@@ -1,0 +1,268 @@
+"""/stats: what is in it, what is left out, and how it reads."""
+
+import gc
+import json
+
+import pytest
+from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
+
+from nsqx.nsqd import stats
+from nsqx.nsqd.latency import LatencySketch
+from nsqx.nsqd.memory import MemoryMonitor, percentile
+
+START_NS = NOW_NS - 3_723_500_000_000
+NOTHING_FINISHED = {"count": 0, "percentiles": None}
+MEMORY = {
+    "heap_objects": 1,
+    "heap_idle_bytes": 2,
+    "heap_in_use_bytes": 3,
+    "heap_released_bytes": 4,
+    "gc_pause_usec_100": 5,
+    "gc_pause_usec_99": 6,
+    "gc_pause_usec_95": 7,
+    "next_gc_bytes": 8,
+    "gc_total_runs": 9,
+}
+CLIENT_KEYS = (
+    "client_id hostname version remote_address state ready_count in_flight_count message_count finish_count"
+    " requeue_count connect_ts sample_rate deflate snappy user_agent topology_zone topology_region tls"
+    " tls_cipher_suite tls_version tls_negotiated_protocol tls_negotiated_protocol_is_mutual"
+)
+
+
+def busy_broker():
+    """Topics b (two channels, one consumer) and a (none), one producer, one idle connection."""
+    consumer = ClientStandIn(client_id="consumer")
+    producer = ClientStandIn(client_id="producer", state=2, pub_counts={"a": 3, "b": 4})
+    jobs = ChannelStandIn("jobs", depth=5, backend_depth=1, message_count=9, clients={1: consumer})
+    archive = ChannelStandIn("archive", paused=True)
+    broker = BrokerStandIn(clients={1: consumer, 2: producer, 3: ClientStandIn(client_id="idle")})
+    return broker.add(TopicStandIn("b", message_count=7, message_bytes=70).add(jobs, archive), TopicStandIn("a"))
+
+
+def sketch_of(*latencies):
+    sketch = LatencySketch((0.99, 0.5), 600 * SECOND_NS)
+    for latency in latencies:
+        sketch.add(latency, NOW_NS)
+    return sketch
+
+
+class TestCollect:
+    def test_topics_and_channels_are_sorted_by_name(self):
+        topics = stats.collect(busy_broker(), NOW_NS).topics
+        assert [topic["topic_name"] for topic in topics] == ["a", "b"]
+        assert [channel["channel_name"] for channel in topics[1]["channels"]] == ["archive", "jobs"]
+
+    def test_topic_keys_are_in_order(self):
+        topic = stats.collect(busy_broker(), NOW_NS).topics[1]
+        assert " ".join(topic) == (
+            "topic_name channels depth backend_depth message_count message_bytes paused e2e_processing_latency"
+        )
+
+    def test_channel_keys_are_in_order_and_empty_locality_counts_absent(self):
+        channel = stats.collect(busy_broker(), NOW_NS, topic_name="b", channel_name="jobs").topics[0]["channels"][0]
+        assert " ".join(channel) == (
+            "channel_name depth backend_depth in_flight_count deferred_count message_count requeue_count"
+            " timeout_count client_count clients paused e2e_processing_latency"
+        )
+
+    def test_locality_counts_stand_after_the_message_count(self):
+        channel = ChannelStandIn("c", zone_local_msg_count=1, region_local_msg_count=2, global_msg_count=3)
+        broker = BrokerStandIn().add(TopicStandIn("t").add(channel))
+        keys = list(stats.collect(broker, NOW_NS).topics[0]["channels"][0])
+        assert keys[5:10] == [
+            "message_count",
+            "zone_local_msg_count",
+            "region_local_msg_count",
+            "global_msg_count",
+            "requeue_count",
+        ]
+
+    def test_no_topic_is_an_empty_list(self):
+        assert stats.collect(BrokerStandIn(), NOW_NS) == ([], None)
+
+    def test_unknown_topic_is_null_and_so_are_its_producers(self):
+        assert stats.collect(busy_broker(), NOW_NS, topic_name="unknown") == (None, None)
+
+    def test_topic_without_the_channel_is_left_out(self):
+        topics = stats.collect(busy_broker(), NOW_NS, channel_name="jobs").topics
+        assert [topic["topic_name"] for topic in topics] == ["b"]
+        assert [channel["channel_name"] for channel in topics[0]["channels"]] == ["jobs"]
+
+    def test_without_clients_only_their_number_remains(self):
+        snapshot = stats.collect(busy_broker(), NOW_NS, include_clients=False)
+        channel = snapshot.topics[1]["channels"][1]
+        assert (channel["clients"], channel["client_count"]) == (None, 1)
+        assert snapshot.producers is None
+
+    def test_producers_are_the_clients_that_have_published(self):
+        producers = stats.collect(busy_broker(), NOW_NS).producers
+        assert [client["client_id"] for client in producers] == ["producer"]
+        assert producers[0]["pub_counts"] == [{"topic": "a", "count": 3}, {"topic": "b", "count": 4}]
+
+    def test_topic_filter_keeps_every_producer_but_not_every_count(self):
+        broker = busy_broker()
+        broker.clients[4] = ClientStandIn(client_id="elsewhere", pub_counts={"b": 1})
+        producers = stats.collect(broker, NOW_NS, topic_name="a").producers
+        assert [(client["client_id"], client.get("pub_counts")) for client in producers] == [
+            ("producer", [{"topic": "a", "count": 3}]),
+            ("elsewhere", None),
+        ]
+
+    def test_topic_latency_is_over_all_channels_even_those_not_shown(self):
+        topic = TopicStandIn("t").add(
+            ChannelStandIn("one", latency=sketch_of(*[1000] * 9)), ChannelStandIn("two", latency=sketch_of(10**9))
+        )
+        entry = stats.collect(BrokerStandIn().add(topic), NOW_NS, channel_name="one").topics[0]
+        assert entry["channels"][0]["e2e_processing_latency"]["count"] == 9
+        assert entry["e2e_processing_latency"]["count"] == 10
+        slowest, median = (each["value"] for each in entry["e2e_processing_latency"]["percentiles"])
+        assert slowest > 900_000_000
+        assert median < 1100
+
+    def test_topic_with_one_channel_has_its_latency(self):
+        topic = TopicStandIn("t").add(ChannelStandIn("one", latency=sketch_of(1000)))
+        entry = stats.collect(BrokerStandIn().add(topic), NOW_NS).topics[0]
+        assert entry["e2e_processing_latency"] == entry["channels"][0]["e2e_processing_latency"]
+
+    def test_latency_without_percentiles_is_null(self):
+        assert stats.collect(busy_broker(), NOW_NS).topics[1]["e2e_processing_latency"] == NOTHING_FINISHED
+
+    async def test_gradual_collection_is_the_same(self):
+        broker = busy_broker().add(*(TopicStandIn(f"t{number}") for number in range(2 * stats.TOPICS_PER_TURN)))
+        assert await stats.collect_gradually(broker, NOW_NS) == stats.collect(broker, NOW_NS)
+        arguments = {"topic_name": "b", "channel_name": "jobs", "include_clients": False}
+        assert await stats.collect_gradually(broker, NOW_NS, **arguments) == stats.collect(broker, NOW_NS, **arguments)
+        assert await stats.collect_gradually(broker, NOW_NS, topic_name="unknown") == (None, None)
+
+
+class TestClient:
+    def test_keys_are_in_order_and_empty_ones_absent(self):
+        assert " ".join(stats.client_stats(ClientStandIn())) == CLIENT_KEYS
+
+    def test_authentication_and_counts_appear_when_there_are_any(self):
+        client = ClientStandIn(authed=True, auth_identity="me", auth_identity_url="http://me", pub_counts={"t": 1})
+        keys = list(stats.client_stats(client))
+        assert keys[15:21] == [
+            "authed",
+            "auth_identity",
+            "auth_identity_url",
+            "topology_zone",
+            "topology_region",
+            "pub_counts",
+        ]
+
+
+class TestJSON:
+    def test_document(self):
+        snapshot = stats.collect(BrokerStandIn().add(TopicStandIn("t")), NOW_NS)
+        assert stats.json_form(snapshot, "OK", START_NS, MEMORY) == (
+            b'{"version":"1.3.0","health":"OK","start_time":1699996276,"topics":[{"topic_name":"t","channels":[],'
+            b'"depth":0,"backend_depth":0,"message_count":0,"message_bytes":0,"paused":false,'
+            b'"e2e_processing_latency":{"count":0,"percentiles":null}}],"memory":{"heap_objects":1,'
+            b'"heap_idle_bytes":2,"heap_in_use_bytes":3,"heap_released_bytes":4,"gc_pause_usec_100":5,'
+            b'"gc_pause_usec_99":6,"gc_pause_usec_95":7,"next_gc_bytes":8,"gc_total_runs":9},"producers":null}'
+        )
+
+    def test_memory_is_absent_when_not_asked_for(self):
+        document = json.loads(stats.json_form(stats.Snapshot(None, None), "NOK - full", START_NS, None))
+        assert list(document) == ["version", "health", "start_time", "topics", "producers"]
+        assert document["health"] == "NOK - full"
+        assert document["topics"] is None
+
+
+class TestText:
+    def text_of(self, broker, memory=None):
+        return stats.text_form(stats.collect(broker, NOW_NS), "OK", START_NS, NOW_NS, memory)
+
+    def test_idle_broker(self):
+        lines = self.text_of(BrokerStandIn()).split("\n")
+        assert lines[0].startswith("nsqd v1.3.0 (built w/")
+        assert lines[1].startswith("start_time 2023-11-1")
+        assert lines[2:] == ["uptime 1h2m3.5s", "", "Health: OK", "", "Topics: None", "", "Producers: None", ""]
+
+    def test_memory(self):
+        lines = self.text_of(BrokerStandIn(), MEMORY).split("\n")
+        assert lines[5:9] == [
+            "",
+            "Memory:",
+            "   heap_objects             \t1",
+            "   heap_idle_bytes          \t2",
+        ]
+        assert lines[15:17] == ["   gc_total_runs            \t9", ""]
+
+    def test_topics_channels_and_clients(self):
+        lines = self.text_of(busy_broker()).split("\n")[6:]
+        assert lines == [
+            "Topics:",
+            "   [a              ] depth: 0     be-depth: 0     msgs: 0        e2e%: ",
+            "",
+            "   [b              ] depth: 0     be-depth: 0     msgs: 7        e2e%: ",
+            "   *P [archive                  ] depth: 0     be-depth: 0     inflt: 0    def: 0    re-q: 0    "
+            " timeout: 0     msgs: 0        e2e%: ",
+            "      [jobs                     ] depth: 5     be-depth: 1     inflt: 0    def: 0    re-q: 0    "
+            " timeout: 0     msgs: 9        e2e%: ",
+            "        [V2 worker.example:5000 test/1.0] state: 3 inflt: 2    rdy: 10   fin: 4        re-q: 1       "
+            " msgs: 7        connected: 1m5s",
+            "",
+            "Producers:",
+            "   [V2 worker.example:5000 test/1.0] msgs: 7        topics: a=3,b=4 connected: 1m5s",
+            "",
+        ]
+
+    def test_paused_topic(self):
+        assert "\n*P [t              ] depth" in self.text_of(BrokerStandIn().add(TopicStandIn("t", paused=True)))
+
+    def test_client_of_a_unix_socket_has_no_port(self):
+        client = ClientStandIn(remote_address="@", hostname="", user_agent="")
+        broker = BrokerStandIn().add(TopicStandIn("t").add(ChannelStandIn("c", clients={1: client})))
+        assert "        [V2 :                    ] state: 3" in self.text_of(broker)
+
+    @pytest.mark.parametrize(
+        ("latency_ns", "text"),
+        [
+            (0, "0.0ns"),
+            (900, "902.0ns"),
+            (5_000, "5.0us"),
+            (12_300_000, "12.3ms"),
+            (75_500_000_000, "75.4s"),
+        ],
+    )
+    def test_latencies_have_one_decimal(self, latency_ns, text):
+        topic = TopicStandIn("t").add(ChannelStandIn("c", latency=sketch_of(latency_ns)))
+        assert f"e2e%: {text}, {text}\n" in self.text_of(BrokerStandIn().add(topic))
+
+
+class TestMemory:
+    def test_collections_are_timed_while_it_watches(self):
+        monitor = MemoryMonitor()
+        monitor._collecting("stop", {})
+        assert monitor.stats()["gc_pause_usec_100"] == 0
+        monitor._collecting("start", {})
+        monitor._collecting("stop", {})
+        assert len(monitor._pauses_ns) == 1
+
+    def test_watching_starts_and_stops(self):
+        monitor = MemoryMonitor()
+        monitor.start()
+        gc.collect()
+        monitor.stop()
+        seen = len(monitor._pauses_ns)
+        gc.collect()
+        assert seen >= 1
+        assert len(monitor._pauses_ns) == seen
+
+    def test_keys_are_in_order(self):
+        assert list(MemoryMonitor().stats()) == list(MEMORY)
+
+    def test_numbers_are_of_this_process(self):
+        numbers = MemoryMonitor().stats()
+        assert numbers["heap_objects"] > 1000
+        assert numbers["heap_in_use_bytes"] > 1_000_000
+
+    @pytest.mark.parametrize(("percent", "value"), [(100, 9), (99, 9), (95, 9), (50, 5), (0, 0)])
+    def test_percentile_rounds_to_the_next_index(self, percent, value):
+        assert percentile(percent, list(range(10))) == value
+
+    def test_percentile_of_nothing(self):
+        assert percentile(99, []) == 0

@@ -1,0 +1,146 @@
+"""What is pushed to statsd, and how it is packed."""
+
+from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqx.nsqd.latency import LatencySketch
+from nsqx.nsqd.stats import collect
+from nsqx.nsqd.statsd import NOTHING_MEASURED, Measured, lines, packets
+
+MEMORY = {
+    "heap_objects": 1,
+    "heap_idle_bytes": 2,
+    "heap_in_use_bytes": 3,
+    "heap_released_bytes": 4,
+    "gc_pause_usec_100": 5,
+    "gc_pause_usec_99": 6,
+    "gc_pause_usec_95": 7,
+    "next_gc_bytes": 8,
+    "gc_total_runs": 9,
+}
+
+
+def measured(*topics, memory=None):
+    return Measured(collect(BrokerStandIn().add(*topics), NOW_NS, include_clients=False), memory)
+
+
+def pushed(previous, current, exclude_ephemeral=False):
+    return list(lines(previous, current, exclude_ephemeral=exclude_ephemeral))
+
+
+def topic_after(messages, requeues=0, timeouts=0):
+    channel = ChannelStandIn(
+        "c",
+        depth=4,
+        backend_depth=3,
+        in_flight_count=2,
+        deferred_count=1,
+        message_count=messages,
+        requeue_count=requeues,
+        timeout_count=timeouts,
+        clients={1: ClientStandIn()},
+    )
+    topic = TopicStandIn("t", depth=6, backend_depth=5, message_count=messages, message_bytes=10 * messages)
+    return topic.add(channel)
+
+
+def test_first_push_reports_totals():
+    assert pushed(NOTHING_MEASURED, measured(topic_after(7, 2, 1))) == [
+        "topic.t.message_count:7|c",
+        "topic.t.message_bytes:70|c",
+        "topic.t.depth:6|g",
+        "topic.t.backend_depth:5|g",
+        "topic.t.channel.c.message_count:7|c",
+        "topic.t.channel.c.depth:4|g",
+        "topic.t.channel.c.backend_depth:3|g",
+        "topic.t.channel.c.in_flight_count:2|g",
+        "topic.t.channel.c.deferred_count:1|g",
+        "topic.t.channel.c.requeue_count:2|c",
+        "topic.t.channel.c.timeout_count:1|c",
+        "topic.t.channel.c.clients:1|g",
+    ]
+
+
+def test_later_pushes_report_the_growth_of_counters():
+    again = pushed(measured(topic_after(7, 2, 1)), measured(topic_after(10, 2, 5)))
+    assert [line for line in again if line.endswith("|c")] == [
+        "topic.t.message_count:3|c",
+        "topic.t.message_bytes:30|c",
+        "topic.t.channel.c.message_count:3|c",
+        "topic.t.channel.c.requeue_count:0|c",
+        "topic.t.channel.c.timeout_count:4|c",
+    ]
+
+
+def test_topic_made_anew_starts_at_zero():
+    assert pushed(measured(topic_after(100)), measured(topic_after(3)))[0] == "topic.t.message_count:3|c"
+
+
+def test_channel_that_is_new_reports_totals():
+    previous = measured(TopicStandIn("t", message_count=5))
+    assert "topic.t.channel.c.message_count:7|c" in pushed(previous, measured(topic_after(7)))
+
+
+def test_ephemeral_names_can_be_excluded():
+    topics = (
+        TopicStandIn("t").add(ChannelStandIn("c#ephemeral"), ChannelStandIn("durable")),
+        TopicStandIn("u#ephemeral").add(ChannelStandIn("c")),
+    )
+    everything = pushed(NOTHING_MEASURED, measured(*topics))
+    assert "topic.u#ephemeral.depth:0|g" in everything
+    assert "topic.t.channel.c#ephemeral.depth:0|g" in everything
+    durable = pushed(NOTHING_MEASURED, measured(*topics), exclude_ephemeral=True)
+    assert [line for line in durable if "ephemeral" in line] == []
+    assert "topic.t.channel.durable.depth:0|g" in durable
+
+
+def test_latencies_are_named_by_percentage():
+    sketch = LatencySketch((0.999, 0.95, 0.5), 600 * SECOND_NS)
+    sketch.add(1_000_000, NOW_NS)
+    topic = TopicStandIn("t").add(ChannelStandIn("c", latency=sketch))
+    found = [line for line in pushed(NOTHING_MEASURED, measured(topic)) if "latency" in line]
+    value = sketch.result(NOW_NS)["percentiles"][0]["value"]
+    assert found == [
+        f"{name}.e2e_processing_latency_{percent}:{value}|g"
+        for name in ("topic.t", "topic.t.channel.c")
+        for percent in (100, 95, 50)
+    ]
+
+
+def test_memory_follows_the_topics():
+    found = pushed(measured(memory={**MEMORY, "gc_total_runs": 4}), measured(TopicStandIn("t"), memory=MEMORY))
+    assert found[4:] == [
+        "mem.heap_objects:1|g",
+        "mem.heap_idle_bytes:2|g",
+        "mem.heap_in_use_bytes:3|g",
+        "mem.heap_released_bytes:4|g",
+        "mem.gc_pause_usec_100:5|g",
+        "mem.gc_pause_usec_99:6|g",
+        "mem.gc_pause_usec_95:7|g",
+        "mem.next_gc_bytes:8|g",
+        "mem.gc_runs:5|c",
+    ]
+
+
+def test_first_push_counts_all_collections():
+    assert pushed(NOTHING_MEASURED, measured(memory=MEMORY))[-1] == "mem.gc_runs:9|c"
+
+
+def test_packets_are_filled_line_by_line():
+    assert packets(["aaa", "bbb", "c", "dddddddddd", "e"], 8) == [b"aaa\nbbb\n", b"c\n", b"dddddddddd\n", b"e\n"]
+
+
+def test_nothing_to_push_is_no_packet():
+    assert packets([], 508) == []
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=30)), st.integers(1, 60))
+def test_packets_hold_every_line_and_no_more_than_their_size(all_lines, packet_size):
+    packed = packets(all_lines, packet_size)
+    assert b"".join(packed) == "".join(line + "\n" for line in all_lines).encode()
+    for packet in packed:
+        assert len(packet) <= packet_size or packet.count(b"\n") == 1
+    for packet, following in zip(packed, packed[1:], strict=False):
+        first_line = following.split(b"\n")[0]
+        assert len(packet) + len(first_line) + 1 > packet_size
