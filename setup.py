@@ -39,7 +39,7 @@ def extensions():
         "initializedcheck": False,
         "cdivision": True,
     }
-    return cythonize(modules, compiler_directives=directives, build_dir="build")
+    return cythonize(modules, compiler_directives=directives, build_dir="build", nthreads=os.cpu_count() or 1)
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

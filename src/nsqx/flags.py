@@ -42,7 +42,7 @@ class UsageError(NSQError):
         self.exit_code = exit_code
 
 
-class VersionWanted(Exception):  # noqa: N818, it is no error
+class VersionWanted(Exception):
     """The command line asks for the version, which only the program knows how to print."""
 
 
@@ -119,7 +119,7 @@ def parse(flags: Sequence[Flag], argv: Sequence[str], program: str) -> CommandLi
     return CommandLine(given, words)
 
 
-class _HelpWanted(Exception):  # noqa: N818, it is no error
+class _HelpWanted(Exception):
     pass
 
 

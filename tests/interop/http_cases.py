@@ -61,7 +61,7 @@ ROUTES = (
     *(f"/channel/{verb}?topic=<topic>&channel=ch" for verb in ("create", "delete", "empty", "pause", "unpause")),
     "/config/log_level",
 )
-METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "get", "WHAT")
+METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 
 # Good and bad values of one query parameter, as they stand in the query.
 NAMES = {

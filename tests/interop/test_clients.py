@@ -8,13 +8,15 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.workload import EVERYTHING, REQUEUED
 
-from daemons import Daemon, Fleet, wait_until, write_metadata
+from daemons import Daemon, Fleet, require_feature, wait_until, write_metadata
 
 HERE = Path(__file__).parent
 CLIENT_TIMEOUT_S = 40
@@ -51,22 +53,41 @@ def node_client() -> list[str]:
     ],
 )
 def test_client(client: str, option: str | None, implementation: str, fleet: Fleet, tmp_path: Path) -> None:
-    command = node_client() if client == "nsqjs" else python_client(client)
+    require_feature(implementation, *filter(None, [option]))
+    program = node_client() if client == "nsqjs" else python_client(client)
     write_metadata(tmp_path, {"work": ["ch"]})
     daemon = fleet.nsqd(implementation, data_path=tmp_path)
-    report = run_client(daemon, [*command, daemon.tcp_address, "work", "ch", *filter(None, [option])])
-    assert report["finished"] == sorted(body.decode() for body in EVERYTHING)
-    expected = {body.decode(): [1, 2] if body == REQUEUED else [1] for body in EVERYTHING}
-    assert report["attempts"] == expected
+    command = [*program, daemon.tcp_address, "work", "ch", *filter(None, [option])]
+    with client_report(command, tmp_path / "client.log") as report:
+        assert report["finished"] == sorted(body.decode() for body in EVERYTHING)
+        expected = {body.decode(): [1, 2] if body == REQUEUED else [1] for body in EVERYTHING}
+        assert report["attempts"] == expected
+        wait_until(lambda: left_over(daemon) == 0, "every message is finished")
     wait_until(lambda: daemon.channel_stats("work", "ch")["client_count"] == 0, "the consumer has gone")
     channel = daemon.channel_stats("work", "ch")
-    counts = {key: channel[key] for key in ("depth", "in_flight_count", "deferred_count", "timeout_count")}
-    assert counts == {"depth": 0, "in_flight_count": 0, "deferred_count": 0, "timeout_count": 0}
-    assert (channel["message_count"], channel["requeue_count"]) == (len(EVERYTHING), 1)
+    counts = [channel[key] for key in ("message_count", "requeue_count", "timeout_count")]
+    assert counts == [len(EVERYTHING), 1, 0]
 
 
-def run_client(daemon: Daemon, command: list[str]) -> Any:
-    """Run a client program to its end; what it reports."""
-    done = subprocess.run(command, capture_output=True, timeout=CLIENT_TIMEOUT_S, text=True)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{daemon.log}"
-    return json.loads(done.stdout.splitlines()[-1])
+def left_over(daemon: Daemon) -> int:
+    channel = daemon.channel_stats("work", "ch")
+    return sum(channel[key] for key in ("depth", "in_flight_count", "deferred_count"))
+
+
+@contextmanager
+def client_report(command: list[str], log: Path) -> Iterator[Any]:
+    """What a client program prints once it is done. It may stay until its input ends, and must then end well."""
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line, f"{command} ended without a report:\n{log.read_text()}"
+            yield json.loads(line)
+            process.stdin.close()
+            assert process.wait(CLIENT_TIMEOUT_S) == 0, log.read_text()
+        finally:
+            process.kill()

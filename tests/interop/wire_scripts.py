@@ -61,6 +61,15 @@ SUBSCRIBE = sub(TOPIC, "ch")
 SUBSCRIBED: list[Step] = [SUBSCRIBE, expect(1)]
 CLOSING: list[Step] = [SUBSCRIBE, b"CLS\n", expect(2)]
 HOLDING: list[Step] = [HELLO, SUBSCRIBE, rdy(1), expect(3)]
+# Publish four messages of different sizes, then receive and finish them.
+WORK: list[Step] = [
+    HELLO,
+    mpub(TOPIC, [b"a" * 300, b"b" * 70000, bytes(range(256)) * 20]),
+    SUBSCRIBE,
+    rdy(1),
+    expect(4),
+    *[fin(b"<id>"), expect(1)] * 3,
+]
 IDENTIFY_JSON = b"IDENTIFY\n"
 BIG_INTEGERS = [
     2**31 - 1,
@@ -73,7 +82,7 @@ BIG_INTEGERS = [
     2**64 + 7000,
     10**30,
     9223372036855,
-    9223372036854776,
+    9223372036861776,
 ]
 
 
@@ -402,50 +411,48 @@ def identify_json_scripts() -> Iterator[Script]:
 
 def upgrade_scripts() -> Iterator[Script]:
     both = identify(feature_negotiation=True, snappy=True, deflate=True)
-    yield Script("upgrade: deflate and snappy together", [both])
+    yield Script("upgrade: deflate and snappy together", [both], needs=("deflate", "snappy"))
     yield Script("upgrade: deflate and snappy without negotiation", [identify(snappy=True, deflate=True)])
     yield Script("upgrade: both asked, none offered", [both], profile="plain")
     yield Script("upgrade: TLS asked, no certificate", [identify(feature_negotiation=True, tls_v1=True)])
-    work: list[Step] = [
-        HELLO,
-        mpub(TOPIC, [b"a" * 300, b"b" * 70000, bytes(range(256)) * 20]),
-        SUBSCRIBE,
-        rdy(1),
-        expect(4),
-    ]
-    work += [fin(b"<id>"), expect(1)] * 3
     layers: dict[str, Step] = {"deflate": deflate, "snappy": snappy}
     for name, layer in layers.items():
-        asked = identify(feature_negotiation=True, **{name: True})
-        yield Script(f"upgrade: {name}", [asked, expect(1), layer, expect(1), *work])
-        yield Script(f"upgrade: {name}, a fatal error", [asked, expect(1), layer, expect(1), b"WHAT\n"])
-        yield Script(f"upgrade: {name}, then the end", [asked, expect(1), layer, expect(1)], ending="eof")
+        upgraded = [identify(feature_negotiation=True, **{name: True}), expect(1), layer, expect(1)]
         again = identify(feature_negotiation=True)
-        yield Script(f"upgrade: {name}, IDENTIFY again", [asked, expect(1), layer, expect(1), again])
-        yield Script(f"upgrade: {name}, asked only", [asked, expect(1), layer, expect(1), quiet()])
+        needs = (name,)
+        yield Script(f"upgrade: {name}", [*upgraded, *WORK], needs=needs)
+        yield Script(f"upgrade: {name}, a fatal error", [*upgraded, b"WHAT\n"], needs=needs)
+        yield Script(f"upgrade: {name}, then the end", upgraded, ending="eof", needs=needs)
+        yield Script(f"upgrade: {name}, IDENTIFY again", [*upgraded, again], needs=needs)
+        yield Script(f"upgrade: {name}, then nothing", [*upgraded, quiet()], needs=needs)
+        yield Script(f"upgrade: {name}, then garbage", [*upgraded, garbage], ending="closes", needs=needs)
     for level in (0, 1, 6, 9):
         asked = identify(feature_negotiation=True, deflate=True, deflate_level=level)
-        yield Script(f"upgrade: deflate level {level}", [asked, expect(1), deflate, expect(1), *work])
-    asked = identify(feature_negotiation=True, snappy=True)
-    yield Script(
-        "upgrade: garbage where snappy should be", [asked, expect(1), snappy, expect(1), garbage], ending="closes"
-    )
-    asked = identify(feature_negotiation=True, deflate=True)
-    yield Script(
-        "upgrade: garbage where deflate should be", [asked, expect(1), deflate, expect(1), garbage], ending="closes"
-    )
-    tls_asked = identify(feature_negotiation=True, tls_v1=True)
-    yield Script("upgrade: TLS", [tls_asked, expect(1), tls, expect(1), *work], profile="tls")
+        steps = [asked, expect(1), deflate, expect(1), *WORK]
+        yield Script(f"upgrade: deflate level {level}", steps, needs=("deflate",))
+    yield from tls_scripts(layers)
+
+
+def tls_scripts(layers: dict[str, Step]) -> Iterator[Script]:
+    asked = identify(feature_negotiation=True, tls_v1=True)
+    upgraded: list[Step] = [asked, expect(1), tls, expect(1)]
+    needs = ("tls",)
+    yield Script("upgrade: TLS", [*upgraded, *WORK], profile="tls", needs=needs)
     for name, layer in layers.items():
-        asked = identify(feature_negotiation=True, tls_v1=True, **{name: True})
-        steps = [asked, expect(1), tls, expect(1), layer, expect(1), *work]
-        yield Script(f"upgrade: TLS and {name}", steps, profile="tls")
-    yield Script("upgrade: TLS offered, not asked", [identify(feature_negotiation=True)], profile="tls")
-    yield Script("upgrade: TLS asked without negotiation", [identify(tls_v1=True), HELLO], profile="tls")
+        steps = [
+            identify(feature_negotiation=True, tls_v1=True, **{name: True}),
+            *upgraded[1:],
+            layer,
+            expect(1),
+            *WORK,
+        ]
+        yield Script(f"upgrade: TLS and {name}", steps, profile="tls", needs=("tls", name))
+    yield Script("upgrade: TLS offered, not asked", [identify(feature_negotiation=True)], profile="tls", needs=needs)
+    yield Script("upgrade: TLS without negotiation", [identify(tls_v1=True), HELLO], profile="tls", needs=needs)
     for command in (b"NOP\n", HELLO, SUBSCRIBE, b"WHAT a b\n", b"\n", auth(b"x"), identify() + nop()):
         name = command.split()[0].decode() if command.split() else "empty line"
-        yield Script(f"TLS required: {name} on a plain connection", [command], profile="tls-required")
-    yield Script("TLS required: work inside TLS", [tls_asked, expect(1), tls, expect(1), *work], profile="tls-required")
+        yield Script(f"TLS required: {name} on a plain connection", [command], profile="tls-required", needs=needs)
+    yield Script("TLS required: work inside TLS", [*upgraded, *WORK], profile="tls-required", needs=needs)
 
 
 def publish_scripts() -> Iterator[Script]:
@@ -834,12 +841,16 @@ def auth_scripts() -> Iterator[Script]:
         "DPUB": dpub(TOPIC, 5000, b"x"),
         "SUB": SUBSCRIBE,
     }.items():
-        yield Script(f"auth: {name} before AUTH", [data], profile="auth")
+        yield Script(f"auth: {name} before AUTH", [data], profile="auth", needs=("auth",))
         for secret in ("all", "publish-only", "subscribe-only", "other-topic", "channel-plus", "unanchored"):
-            yield Script(f"auth: {name} with {secret}", [auth(secret.encode()), data], profile="auth")
-    yield Script("auth: MPUB refused before its body is read", [b"MPUB <topic>\n"], profile="auth")
-    yield Script("auth: PUB refused after its body is read", [b"PUB <topic>\n" + pack(">i", 0)], profile="auth")
-    yield Script("auth: IDENTIFY says it is required", [identify(feature_negotiation=True)], profile="auth")
+            yield Script(f"auth: {name} with {secret}", [auth(secret.encode()), data], profile="auth", needs=("auth",))
+    yield Script("auth: MPUB refused before its body is read", [b"MPUB <topic>\n"], profile="auth", needs=("auth",))
+    yield Script(
+        "auth: PUB refused after its body is read", [b"PUB <topic>\n" + pack(">i", 0)], profile="auth", needs=("auth",)
+    )
+    yield Script(
+        "auth: IDENTIFY says it is required", [identify(feature_negotiation=True)], profile="auth", needs=("auth",)
+    )
     for secret in (
         "nobody",
         "refused",
@@ -851,10 +862,10 @@ def auth_scripts() -> Iterator[Script]:
         "two-entries",
         "ü ä&=+%",
     ):
-        yield Script(f"auth: secret {secret}", [auth(secret.encode())], profile="auth")
-    yield Script("auth: twice", [auth(b"all") * 2], profile="auth")
-    yield Script("auth: after SUB", [auth(b"all"), SUBSCRIBE, auth(b"all")], profile="auth")
-    yield Script("auth: after IDENTIFY", [identify() + auth(b"all") + identify()], profile="auth")
+        yield Script(f"auth: secret {secret}", [auth(secret.encode())], profile="auth", needs=("auth",))
+    yield Script("auth: twice", [auth(b"all") * 2], profile="auth", needs=("auth",))
+    yield Script("auth: after SUB", [auth(b"all"), SUBSCRIBE, auth(b"all")], profile="auth", needs=("auth",))
+    yield Script("auth: after IDENTIFY", [identify() + auth(b"all") + identify()], profile="auth", needs=("auth",))
     yield Script(
         "auth: asked again when the time is up", [auth(b"once"), HELLO, expect(2), quiet(1.2), HELLO], profile="auth"
     )

@@ -30,13 +30,17 @@ Step = bytes | Callable[["Player"], None]
 
 @dataclass(frozen=True)
 class Script:
-    """``profile`` names the daemon flags to play on; ``ending`` what happens to every connection after the steps."""
+    """``profile`` names the daemon flags to play on; ``ending`` what happens to every connection after the steps.
+
+    ``needs`` names the features without which the script makes no sense.
+    """
 
     name: str
     steps: Sequence[Step]
     profile: str = "default"
     ending: str = "fence"
     magic: bytes = MAGIC
+    needs: tuple[str, ...] = ()
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -14,12 +13,7 @@ from nsqx.flags import UsageError, VersionWanted
 from nsqx.log import INFO, Log
 from nsqx.nsqd.daemon import Daemon
 from nsqx.nsqd.options import Options, options_from_argv
-from nsqx.version import NSQ_VERSION
-
-
-def version_line(program: str) -> str:
-    """As NSQ's daemons introduce themselves."""
-    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
+from nsqx.version import version_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +53,6 @@ async def _serve(options: Options, log: Log) -> int:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    log.info(version_line("nsqd"))
     daemon = Daemon(options, log)
     await daemon.start()
     await stopped.wait()

@@ -25,6 +25,7 @@ MAX_HEADERS = 256
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:@%\[\]]*")
 _OTHER_VERSION = re.compile(rb"[A-Z]+ [^\s]+ HTTP/(?!1\.[01]\r)[0-9]\.[0-9]\r\n")
+_AUTHORITY_TARGET = re.compile(rb"[^/?#*@]+:[0-9]+")
 _ABSOLUTE_TARGET = re.compile(rb"https?://[^/?#]+([^?]*)(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
 
 
@@ -199,8 +200,8 @@ def split_target(target: bytes) -> tuple[str, bytes]:
         path, _, query = target.partition(b"?")
     elif target == b"*":
         return "*", b""
-    elif b"/" not in target:
-        return "", b""  # CONNECT's host:port
+    elif _AUTHORITY_TARGET.fullmatch(target) is not None:
+        return "", b""  # CONNECT's
     else:
         absolute = _ABSOLUTE_TARGET.fullmatch(target)
         if absolute is None:

@@ -156,7 +156,7 @@ class Broker:
         self.clients[client.id] = client
         return client
 
-    def open_backlog(self, name: str, is_ephemeral: bool, on_pending: Callable[[DiskQueue], object]) -> Backlog:
+    def open_backlog(self, name: str, is_ephemeral: bool, on_pending: Callable[[], object]) -> Backlog:
         """A backlog for the topic or channel whose files are called ``name``."""
         options = self.options
         if is_ephemeral:

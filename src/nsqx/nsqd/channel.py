@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError, TooManyConsumers
 from nsqx.names import is_ephemeral
-from nsqx.nsqd.client import Client
-from nsqx.queues.backlog import Backlog
 from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
 from nsqx.queues.due_times import save_due_times
 from nsqx.wire import octets
@@ -21,9 +19,10 @@ from nsqx.wire.message import Batch, Message
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.client import Client
     from nsqx.nsqd.clock import Timer
     from nsqx.nsqd.latency import LatencySketch
-    from nsqx.queues.diskqueue import DiskQueue
+    from nsqx.queues.backlog import Backlog
 
 # How near a client is, when topology-aware consumption is on. The nearest ready one is served first.
 SAME_ZONE = 0
@@ -168,7 +167,7 @@ class Channel:
         self.deferred.push(message, due_ns)
         self._arm(due_ns)
 
-    def _disk_pending(self, queue: DiskQueue) -> None:
+    def _disk_pending(self) -> None:
         self._turn.write_for(self)
 
     # Handing out

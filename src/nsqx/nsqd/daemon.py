@@ -24,6 +24,7 @@ from nsqx.nsqd.memory import MemoryMonitor
 from nsqx.nsqd.metadata import load_metadata
 from nsqx.nsqd.options import Options, expand_statsd_prefix, validate
 from nsqx.nsqd.statsd import StatsdPusher
+from nsqx.version import version_line
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -69,8 +70,9 @@ class Daemon:
 
     async def _listen(self) -> None:
         options, broker = self._options, self.broker
+        self._log.info(version_line("nsqd"))
         self._log.info("ID: %d", options.id)
-        self._tcp_listening = await _bind("tcp", options.tcp_address)
+        self._tcp_listening = await _bind(options.tcp_address)
         broker.tcp_port = self._tcp_listening.port
         if options.http_address:
             self._http_server = HTTPServer(build_router(broker, self._memory), self._log)
@@ -161,7 +163,7 @@ def lock_data_path(path: str) -> int:
     return descriptor
 
 
-async def _bind(kind: str, text: str) -> Listening:
+async def _bind(text: str) -> Listening:
     address: TCPAddress | UnixAddress = parse_address(text)
     try:
         return await bind(address)

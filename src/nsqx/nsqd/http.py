@@ -34,7 +34,7 @@ from nsqx.nsqd.debug import add_debug_routes
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, MetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
 from nsqx.version import NSQ_VERSION
-from nsqx.wire.commands import BATCH, CommandReader, batch_truncation, max_batch_count, wrap_int64
+from nsqx.wire.commands import read_batch, wrap_int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,17 +150,11 @@ class PublishAPI:
         return _BOOLEANS.get(value, True)
 
     def _read_batch(self, body: bytes) -> tuple[bytes, int]:
-        """The messages of an MPUB body, and how many; what follows them is ignored, as nsqd does."""
         options = self._broker.options
-        reader = CommandReader()
-        reader.feed(b"\0\0\0\0" + body)
-        reader.accept_batch(max_batch_count(options.max_body_size), options.max_msg_size)
         try:
-            if reader.next() != BATCH:
-                raise batch_truncation(reader)
+            return read_batch(body, options.max_body_size, options.max_msg_size)
         except ProtocolError as error:
             raise HTTPError(413, error.code.removeprefix("E_")) from None
-        return reader.take_batch(), reader.count
 
     def _split_lines(self, body: bytes) -> tuple[bytes, int]:
         """The lines that are not empty, laid out as in an MPUB body, and how many."""
@@ -339,7 +333,10 @@ class ReportAPI:
         )
 
     async def stats(self, request: "Request") -> Response:
-        """JSON with ``format=json``, else text; ``topic`` and ``channel`` choose, the rest is shown unless refused."""
+        """JSON with ``format=json``, else text; ``topic`` and ``channel`` choose, the rest is shown unless refused.
+
+        Text, which takes longer to write, is written in a thread.
+        """
         broker = self._broker
         query = request.query
         now_ns = broker.clock.wall_ns()
@@ -354,7 +351,10 @@ class ReportAPI:
         if query.get("format") == "json":
             document = stats.json_form(snapshot, broker.health, broker.start_time_ns, memory)
             return Response(200, document, JSON, NSQ_HEADERS)
-        return text_response(stats.text_form(snapshot, broker.health, broker.start_time_ns, now_ns, memory))
+        text = await asyncio.get_running_loop().run_in_executor(
+            None, stats.text_form, snapshot, broker.health, broker.start_time_ns, now_ns, memory
+        )
+        return text_response(text)
 
     async def metrics(self, request: "Request") -> Response:
         """The page for Prometheus, written in a thread: with many topics it takes a while."""

@@ -5,7 +5,6 @@ Prometheus page read the same dicts. This module reads the broker and never chan
 """
 
 import asyncio
-import platform
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
@@ -13,7 +12,7 @@ import orjson
 
 from nsqx.gotext import format_duration
 from nsqx.nsqd.latency import LatencyResult, merged_result
-from nsqx.version import NSQ_VERSION
+from nsqx.version import NSQ_VERSION, version_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 SECOND_NS = 1_000_000_000
 # A broker may have ten thousand topics; looking at all of them at once would hold up its clients.
 TOPICS_PER_TURN = 200
-_RUNTIME = f"python{platform.python_version()}"
 
 
 class PubCount(TypedDict):
@@ -271,7 +269,7 @@ def text_form(snapshot: Snapshot, health: str, start_time_ns: int, now_ns: int, 
     """nsqd's /stats for people."""
     started = datetime.fromtimestamp(start_time_ns // SECOND_NS).astimezone().isoformat().replace("+00:00", "Z")
     lines = [
-        f"nsqd v{NSQ_VERSION} (built w/{_RUNTIME})",
+        version_line("nsqd"),
         f"start_time {started}",
         f"uptime {format_duration(now_ns - start_time_ns)}",
         "",

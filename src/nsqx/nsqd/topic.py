@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_ephemeral
 from nsqx.nsqd.channel import RETRY_NS, Channel
-from nsqx.queues.backlog import Backlog
 from nsqx.queues.due_times import save_due_times
 from nsqx.queues.ids import IdSource
 from nsqx.wire import octets
@@ -20,7 +19,7 @@ from nsqx.wire.message import Batch, Message, new_batch, new_message
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
-    from nsqx.queues.diskqueue import DiskQueue
+    from nsqx.queues.backlog import Backlog
 
 # How many messages ``pump`` moves before it lets the loop turn.
 _MOVES_PER_TURN = 2000
@@ -123,7 +122,7 @@ class Topic:
             channels[index].put_message(message.copy())
         channels[0].put_message(message)
 
-    def _disk_pending(self, queue: DiskQueue) -> None:
+    def _disk_pending(self) -> None:
         self._turn.write_for(self)
 
     # Moving the backlog on

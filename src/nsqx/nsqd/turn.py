@@ -11,12 +11,14 @@ that the records of every socket read in this turn share the write.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nsqx.errors import DiskQueueError
-from nsqx.nsqd.client import Client
-from nsqx.queues.backlog import Backlog
-from nsqx.queues.diskqueue import DiskQueue
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.client import Client
+    from nsqx.queues.backlog import Backlog
+    from nsqx.queues.diskqueue import DiskQueue
 
 
 class Pump(Protocol):

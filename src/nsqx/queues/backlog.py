@@ -7,9 +7,12 @@ that neither starves the other. Without a disk queue (ephemeral topics and chann
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from nsqx.queues.diskqueue import DiskQueue
 from nsqx.wire.message import Batch, Message
+
+if TYPE_CHECKING:
+    from nsqx.queues.diskqueue import DiskQueue
 
 
 class Backlog:

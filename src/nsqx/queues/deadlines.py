@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
-from nsqx.wire.message import Message
+if TYPE_CHECKING:
+    from nsqx.wire.message import Message
 
 # Later than any deadline.
 NEVER_NS = 0x7FFFFFFFFFFFFFFF

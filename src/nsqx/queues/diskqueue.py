@@ -77,7 +77,7 @@ class DiskQueue:
         max_file_size: int,
         max_message_size: int,
         log: Log,
-        on_pending: Callable[[DiskQueue], object],
+        on_pending: Callable[[], object],
     ) -> None:
         """Open the queue ``name``, taking up what an earlier process left.
 
@@ -188,7 +188,7 @@ class DiskQueue:
         self.depth += 1
         self._operations += 1
         if self._pending_count == 1:
-            self._on_pending(self)
+            self._on_pending()
 
     def _make_room(self, body_size: int) -> None:
         position = self._write_position + len(self._pending)

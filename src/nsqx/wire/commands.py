@@ -240,8 +240,8 @@ def max_batch_count(max_body_size: int) -> int:
     return (max_body_size - 4) // 5
 
 
-def check_batch(body: bytes, max_body_size: int, max_msg_size: int) -> tuple[int, int]:
-    """Check an MPUB body (count, then messages); where its first message starts and how many there are.
+def read_batch(body: bytes, max_body_size: int, max_msg_size: int) -> tuple[bytes, int]:
+    """The messages of an MPUB body, an int32 size before each, and how many; what follows them is ignored.
 
     Raises the ProtocolError that MPUB gives for it.
     """
@@ -250,7 +250,7 @@ def check_batch(body: bytes, max_body_size: int, max_msg_size: int) -> tuple[int
     reader.accept_batch(max_batch_count(max_body_size), max_msg_size)
     if reader.next() != BATCH:
         raise batch_truncation(reader)
-    return 4, reader.count
+    return reader.take_batch(), reader.count
 
 
 def parse_digits(word: bytes) -> int | None:

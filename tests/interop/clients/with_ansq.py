@@ -3,7 +3,7 @@
 import asyncio
 
 import ansq
-from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally
+from workload import BATCH, LATER, LATER_MS, SINGLES, TOUCHED, Arguments, Tally
 
 arguments = Arguments()
 OPTIONS = ansq.ConnectionOptions(features=ansq.ConnectionFeatures(**arguments.options))
@@ -23,7 +23,6 @@ async def consume():
     reader = await ansq.create_reader(
         arguments.topic, arguments.channel, nsqd_tcp_addresses=[arguments.address], connection_options=OPTIONS
     )
-    await reader.set_max_in_flight(MAX_IN_FLIGHT)
     async for message in reader.messages():
         if tally.must_requeue(message.body, message.attempts):
             await message.req(0)

@@ -19,7 +19,7 @@ MAX_IN_FLIGHT = 7
 class Arguments:
     """The command line of a client program."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.address, self.topic, self.channel, *options = sys.argv[1:]
         self.options = dict.fromkeys(options, True)
         self.host, port = self.address.rsplit(":", 1)
@@ -29,19 +29,19 @@ class Arguments:
 class Tally:
     """Counts how often each message came, and which were finished."""
 
-    def __init__(self):
-        self.attempts = {}
-        self.finished = []
+    def __init__(self) -> None:
+        self.attempts: dict[str, list[int]] = {}
+        self.finished: list[str] = []
 
-    def must_requeue(self, body, attempts):
+    def must_requeue(self, body: bytes, attempts: int) -> bool:
         """Note that a message came; True if it is to be requeued this time."""
         self.attempts.setdefault(body.decode(), []).append(attempts)
         return body == REQUEUED and attempts == 1
 
-    def finish(self, body):
+    def finish(self, body: bytes) -> bool:
         """Note that a message was finished; True if it was the last."""
         self.finished.append(body.decode())
         return len(self.finished) == len(EVERYTHING)
 
-    def report(self):
+    def report(self) -> None:
         print(json.dumps({"finished": sorted(self.finished), "attempts": self.attempts}))

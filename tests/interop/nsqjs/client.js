@@ -11,6 +11,10 @@ const requeued = singles[3]
 const touched = singles[4]
 const total = singles.length + batch.length + 1
 
+// Stay until the answers to the last messages have surely left: whoever started this program ends its input then.
+process.stdin.on('end', () => process.exit(0))
+process.stdin.resume()
+
 function fail(error) {
   console.error(error)
   process.exit(1)
@@ -47,8 +51,6 @@ function consumeAll() {
     finished.push(body)
     if (finished.length === total) {
       console.log(JSON.stringify({finished: finished.sort(), attempts}))
-      reader.once('nsqd_closed', () => process.exit(0))
-      reader.close()
     }
   })
   reader.connect()

@@ -1,0 +1,115 @@
+"""What HTTP tests need around a connection: a log that remembers, a transport without a socket, a reader of answers."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqx.net.http_connection import HTTPConnection
+from nsqx.net.http_server import HTTPServer
+
+
+class RememberingLog:
+    """Keeps every line, by level."""
+
+    def __init__(self, *, info_enabled: bool = True) -> None:
+        self.info_enabled = info_enabled
+        self.errors: list[str] = []
+        self.infos: list[str] = []
+        self.debugs: list[str] = []
+
+    def error(self, text: str) -> None:
+        self.errors.append(text)
+
+    def info(self, text: str) -> None:
+        self.infos.append(text)
+
+    def debug(self, text: str) -> None:
+        self.debugs.append(text)
+
+
+class MemoryTransport:
+    """Takes what is written; does what a test tells it."""
+
+    def __init__(self, peer: object = ("127.0.0.1", 4321)) -> None:
+        self._peer = peer
+        self.written = bytearray()
+        self.writes = 0
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+        self.eof_written = False
+        self.write_buffer_size = 0
+
+    def get_extra_info(self, name: str) -> object:
+        return self._peer if name == "peername" else None
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed, "written after close"
+        self.writes += 1
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.eof_written = True
+
+    def pause_reading(self) -> None:
+        assert self.reading, "paused twice"
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading, "resumed while reading"
+        self.reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.write_buffer_size
+
+
+def connect(server: HTTPServer, transport: MemoryTransport | None = None) -> tuple[Any, MemoryTransport]:
+    """A new connection of ``server`` and its transport."""
+    transport = transport or MemoryTransport()
+    connection: Any = HTTPConnection(server)
+    connection.connection_made(transport)
+    return connection, transport
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer; header names are lower case."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+    version: str = "HTTP/1.1"
+
+
+def read_answers(data: bytes, *, to_heads: int = 0) -> list[Answer]:
+    """Every answer in ``data``, which must end with the last one; the first ``to_heads`` answer HEAD requests."""
+    answers = []
+    while data:
+        head, end, data = bytes(data).partition(b"\r\n\r\n")
+        assert end, f"an answer without its end: {head!r}"
+        status_line, *lines = head.decode().split("\r\n")
+        version, status, _ = status_line.split(" ", 2)
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(": ")
+            assert name.lower() not in headers, f"{name} twice"
+            headers[name.lower()] = value
+        if int(status) == 100:
+            answers.append(Answer(100, b"", headers, version))
+            continue
+        length = 0 if len(answers) < to_heads else int(headers["content-length"])
+        body, data = data[:length], data[length:]
+        assert len(body) == length, "an answer is cut off"
+        answers.append(Answer(int(status), body, headers, version))
+    return answers
