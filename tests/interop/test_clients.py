@@ -76,7 +76,7 @@ def left_over(daemon: Daemon) -> int:
 
 @contextmanager
 def client_report(command: list[str], log: Path) -> Iterator[Any]:
-    """What a client program prints once it is done. It may stay until its input ends, and must then end well."""
+    """What a client program prints once it is done. It stays until its input ends, and must then end well."""
     with (
         log.open("wb") as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,

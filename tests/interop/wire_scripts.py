@@ -867,7 +867,10 @@ def auth_scripts() -> Iterator[Script]:
     yield Script("auth: after SUB", [auth(b"all"), SUBSCRIBE, auth(b"all")], profile="auth", needs=("auth",))
     yield Script("auth: after IDENTIFY", [identify() + auth(b"all") + identify()], profile="auth", needs=("auth",))
     yield Script(
-        "auth: asked again when the time is up", [auth(b"once"), HELLO, expect(2), quiet(1.2), HELLO], profile="auth"
+        "auth: asked again when the time is up",
+        [auth(b"once"), HELLO, expect(2), quiet(1.2), HELLO],
+        profile="auth",
+        needs=("auth",),
     )
     for name, data in {"size missing": b"", "size cut off": b"\0", "body cut off": pack(">i", 9) + b"all"}.items():
         yield Script(f"AUTH: {name}", [b"AUTH\n" + data], ending="eof")

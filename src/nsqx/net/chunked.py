@@ -22,7 +22,7 @@ _WIRE_BYTES_FREE = 64 * 1024
 class ChunkedBody:
     """Decodes one chunked body of at most ``max_bytes``."""
 
-    __slots__ = ("_max_bytes", "_parser", "_pieces", "_wire_bytes", "complete", "oversize")
+    __slots__ = ("__weakref__", "_max_bytes", "_parser", "_pieces", "_wire_bytes", "complete", "oversize")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -310,7 +310,7 @@ class HTTPConnection:
         if self._first is not None or self._reader.has_data:
             if not self._write_paused:
                 self._deadline = NEVER
-        elif self._eof or server.closing:
+        elif self._eof:
             self._close()
         elif not self._write_paused:
             self._deadline = server.now + server.idle_timeout_s

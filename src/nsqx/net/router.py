@@ -210,7 +210,7 @@ class Router:
         return routes.fix_case(cleaned) or routes.fix_case(_toggle_slash(cleaned))
 
     def _allowed(self, path: str) -> str:
-        methods = [method for method, routes in self._methods.items() if routes.find(path) is not None]
+        methods = [method for method, routes in self._methods.items() if path == "*" or routes.find(path) is not None]
         return ", ".join(sorted([*methods, "OPTIONS"])) if methods else ""
 
 

@@ -234,9 +234,10 @@ class Broker:
 
     # Metadata and the end
 
-    def save_metadata(self) -> asyncio.Future[None]:
-        """Save nsqd.dat soon; done when it is."""
-        return self.keeper.save(metadata_path(self.data_path), lambda: encode_metadata(self.topics.values()))
+    def save_metadata(self, *, is_urgent: bool = False) -> asyncio.Future[None]:
+        """Save nsqd.dat soon, or now if urgent; done when it is."""
+        path = metadata_path(self.data_path)
+        return self.keeper.save(path, lambda: encode_metadata(self.topics.values()), is_urgent=is_urgent)
 
     def restore(self, saved: list[SavedTopic]) -> None:
         """Make the topics and channels of nsqd.dat again, then let their messages flow."""

@@ -59,7 +59,7 @@ class Daemon:
             self._memory.start()
             await self._listen()
             self.broker.restore(load_metadata(self.broker.data_path))
-            await self.broker.save_metadata()
+            await self.broker.save_metadata(is_urgent=True)
             await self._serve()
         except BaseException:
             await self._release()
@@ -118,7 +118,7 @@ class Daemon:
         if self._http_server is not None:
             await self._http_server.close(min(1.0, timeout_s))
         await self._stop_statsd()
-        await broker.save_metadata()
+        await broker.save_metadata(is_urgent=True)
         await broker.keeper.close()
         self._log.info("NSQ: closing topics")
         broker.close_topics()

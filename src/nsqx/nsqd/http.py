@@ -270,7 +270,7 @@ class AdminAPI:
     async def _saved(self) -> Response:
         """What was paused must still be paused after a crash, so the answer waits for nsqd.dat."""
         self._broker.turn.end()
-        await self._broker.save_metadata()
+        await self._broker.save_metadata(is_urgent=True)
         return EMPTY
 
     def _topic(self, request: "Request") -> "Topic":

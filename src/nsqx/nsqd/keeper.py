@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nsqx.queues.sync import SyncJob
 
 _THREADS = 4
+# Between two saves of metadata, this many times what making its content took.
+_SAVE_DISTANCE = 20
 
 
 class Keeper:
@@ -34,7 +36,10 @@ class Keeper:
         self._unsynced: set[DiskQueue] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Future[None] | None = None
+        self._save_task: asyncio.Task[None] | None = None
         self._is_stale = False
+        self._next_save_at_s = 0.0
+        self._hurry = asyncio.Event()
 
     # Disk queues
 
@@ -95,38 +100,47 @@ class Keeper:
 
     # Metadata
 
-    def save(self, path: str, content: Callable[[], bytes]) -> asyncio.Future[None]:
-        """Replace a file by ``content()`` soon; done when a save that began after this call is.
+    def save(self, path: str, content: Callable[[], bytes], *, is_urgent: bool = False) -> asyncio.Future[None]:
+        """Replace a file by ``content()`` soon; done when a save that took in every change so far is.
 
-        However many calls come while one is being written, they are served by one more.
+        However many calls come meanwhile, they are served by one more save. With very many topics making the
+        content takes its time, so saves keep a distance that leaves the loop free for other things, unless urgent.
         """
-        loop = asyncio.get_running_loop()
-        if self._saving is not None and not self._is_stale:
-            return self._saving
-        done: asyncio.Future[None] = loop.create_future()
-        previous, self._saving, self._is_stale = self._saving, done, False
-        task = loop.create_task(self._save(path, content, previous, done))
-        done.add_done_callback(lambda _: task)
-        return done
+        if is_urgent:
+            self._hurry.set()
+        if self._saving is None or self._is_stale:
+            previous = self._saving
+            self._saving = asyncio.get_running_loop().create_future()
+            self._is_stale = False
+            self._save_task = asyncio.create_task(self._save(path, content, previous, self._saving))
+        return self._saving
 
     async def _save(
         self, path: str, content: Callable[[], bytes], previous: asyncio.Future[None] | None, done: asyncio.Future[None]
     ) -> None:
-        if previous is not None and not previous.done():
-            await asyncio.wait([previous])
+        loop = asyncio.get_running_loop()
+        if previous is not None:
+            await previous
+        try:
+            async with asyncio.timeout_at(self._next_save_at_s):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
         # From here on changes are not in what is written; the next call starts another save.
-        if self._saving is done:
-            self._is_stale = True
+        self._hurry.clear()
+        self._is_stale = True
+        started_s = loop.time()
+        data = content()
+        self._next_save_at_s = loop.time() + _SAVE_DISTANCE * (loop.time() - started_s)
         self._log.info("NSQ: persisting topic/channel metadata to %s", path)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, replace_file, path, content())
+            await loop.run_in_executor(self._executor, replace_file, path, data)
         except OSError as error:
             self._log.error("failed to persist metadata - %s", error)
             self._on_failure(error)
         if self._saving is done:
             self._saving = None
-        if not done.done():
-            done.set_result(None)
+        done.set_result(None)
 
     # The end
 
@@ -135,6 +149,7 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._hurry.set()
         if self._saving is not None:
             await self._saving
         self._unsynced.clear()

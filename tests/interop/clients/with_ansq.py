@@ -3,7 +3,7 @@
 import asyncio
 
 import ansq
-from workload import BATCH, LATER, LATER_MS, SINGLES, TOUCHED, Arguments, Tally
+from workload import BATCH, LATER, LATER_MS, SINGLES, TOUCHED, Arguments, Tally, wait_for_leave
 
 arguments = Arguments()
 OPTIONS = ansq.ConnectionOptions(features=ansq.ConnectionFeatures(**arguments.options))
@@ -32,8 +32,9 @@ async def consume():
         await message.fin()
         if tally.finish(message.body):
             break
-    await reader.close()
     tally.report()
+    await asyncio.to_thread(wait_for_leave)
+    await reader.close()
 
 
 async def main():

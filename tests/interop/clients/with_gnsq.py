@@ -1,7 +1,8 @@
 """The workload with gnsq on gevent."""
 
+import gevent
 import gnsq
-from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally
+from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally, wait_for_leave
 
 arguments = Arguments()
 tally = Tally()
@@ -30,8 +31,13 @@ def handle(consumer, message):
         message.touch()
     message.finish()
     if tally.finish(message.body):
-        consumer.close()
+        gevent.spawn(leave)
+
+
+def leave():
+    tally.report()
+    gevent.get_hub().threadpool.apply(wait_for_leave)
+    consumer.close()
 
 
 consumer.start()
-tally.report()

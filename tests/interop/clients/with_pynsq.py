@@ -3,7 +3,7 @@
 import asyncio
 
 import nsq
-from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally
+from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally, wait_for_leave
 
 arguments = Arguments()
 
@@ -59,8 +59,9 @@ async def consume():
         **arguments.options,
     )
     await done.wait()
-    reader.close()
     tally.report()
+    await asyncio.to_thread(wait_for_leave)
+    reader.close()
 
 
 asyncio.run(main())

@@ -1,7 +1,8 @@
 """What every client program does: publish, then consume all of it, one message requeued, one touched.
 
 A program is run with the address of nsqd, a topic, a channel and the options to connect with (``deflate``, ``snappy``).
-It ends by itself once every message is finished, and prints one line of JSON about them.
+Once every message is finished it prints one line of JSON about them. It stays connected until its input ends, so that
+the last answers have left before it goes.
 """
 
 import json
@@ -26,6 +27,11 @@ class Arguments:
         self.port = int(port)
 
 
+def wait_for_leave() -> None:
+    """Block until the input ends."""
+    sys.stdin.read()
+
+
 class Tally:
     """Counts how often each message came, and which were finished."""
 
@@ -44,4 +50,4 @@ class Tally:
         return len(self.finished) == len(EVERYTHING)
 
     def report(self) -> None:
-        print(json.dumps({"finished": sorted(self.finished), "attempts": self.attempts}))
+        print(json.dumps({"finished": sorted(self.finished), "attempts": self.attempts}), flush=True)

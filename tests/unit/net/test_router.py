@@ -83,7 +83,6 @@ def test_route_carries_what_it_was_added_with() -> None:
     [
         ("GET", "/nope"),
         ("GET", "/"),
-        ("GET", "*"),
         ("CONNECT", "host:80"),
         ("GET", "/config"),
         ("GET", "/config/"),
@@ -106,6 +105,7 @@ def test_not_found(method: str, target: str) -> None:
     ("method", "target", "allow"),
     [
         ("GET", "/pub", "OPTIONS, POST"),
+        ("GET", "*", "GET, OPTIONS, POST, PUT"),
         ("HEAD", "/ping", "GET, OPTIONS"),
         ("DELETE", "/config/x", "GET, OPTIONS, PUT"),
         ("POST", "/debug/pprof/", "GET, OPTIONS"),

@@ -1,0 +1,110 @@
+"""How every daemon's command runs: read the options, serve until told to stop, and say why if that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TextIO, TypeVar
+
+from nsqx.errors import NSQError
+from nsqx.flags import UsageError, VersionWanted
+from nsqx.log import INFO, Log
+from nsqx.version import NSQ_VERSION
+
+
+class Daemon(Protocol):
+    """What can be started and stopped in an event loop."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class LoggedOptions(Protocol):
+    """Options of a daemon that logs."""
+
+    log_prefix: str
+    log_level: int
+
+
+_Options = TypeVar("_Options", bound=LoggedOptions)
+
+
+def version_line(program: str) -> str:
+    """As NSQ's daemons introduce themselves."""
+    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
+
+
+def run_daemon(
+    program: str,
+    argv: Sequence[str] | None,
+    read_options: Callable[[Sequence[str], TextIO], _Options],
+    make_daemon: Callable[[_Options, Log], Daemon],
+) -> int:
+    """Run a daemon until SIGINT or SIGTERM; the exit code. ``make_daemon`` is called in the running event loop."""
+    try:
+        options = read_options(sys.argv[1:] if argv is None else argv, sys.stderr)
+    except UsageError as error:
+        print(error, file=sys.stderr, end="")
+        return error.exit_code
+    except VersionWanted:
+        print(version_line(program))
+        return 0
+    except NSQError as error:
+        Log(f"[{program}] ", INFO).fatal("%s", error)
+        return 1
+    log = Log(options.log_prefix, options.log_level)
+    log.info(version_line(program))
+    try:
+        return run_in_loop(_serve(lambda: make_daemon(options, log), log))
+    except (NSQError, OSError) as error:
+        Log(f"[{program}] ", INFO).fatal("failed to instantiate %s - %s", program, error)
+        return 1
+
+
+def run_in_loop(main_coroutine: Coroutine[Any, Any, int]) -> int:
+    """Run on uvloop where it exists."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main_coroutine)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main_coroutine)
+
+
+async def _serve(make_daemon: Callable[[], Daemon], log: Log) -> int:
+    stopped = stop_event()
+    log_exceptions(log)
+    daemon = make_daemon()
+    await daemon.start()
+    await stopped.wait()
+    await daemon.stop()
+    return 0
+
+
+def stop_event() -> asyncio.Event:
+    """An event that the signals to end the process set, from now on."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def log_exceptions(log: Log) -> None:
+    """Log what goes wrong in callbacks and forgotten tasks, and serve on."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: log.error("internal error - %s", _explain(context)))
+
+
+def _explain(context: dict[str, Any]) -> str:
+    error = context.get("exception")
+    where = ""
+    if error is not None and error.__traceback__ is not None:
+        last = error.__traceback__
+        while last.tb_next is not None:
+            last = last.tb_next
+        where = f" in {last.tb_frame.f_code.co_qualname}, line {last.tb_lineno}"
+    return f"{context.get('message', '')}: {error!r}{where}"

@@ -1,0 +1,116 @@
+"""nsqlookupd as a process: opens the listeners, serves, and shuts down. Nothing is kept on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from nsqx.errors import ConfigError
+from nsqx.net.http_server import HTTPServer
+from nsqx.net.listen import BACKLOG, Listening, bind
+from nsqx.nsqlookupd.connection import Connection
+from nsqx.nsqlookupd.http import build_router
+from nsqx.nsqlookupd.lookupd import Lookupd
+from nsqx.nsqlookupd.options import listen_address, validate
+from nsqx.version import NSQ_VERSION
+from nsqx.wire.lookup import Introduction, encode_introduction
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqlookupd.options import Options
+
+_STOP_S = 1.0
+
+
+class Daemon:
+    """One nsqlookupd. ``start`` it in a running event loop, ``stop`` it once."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        """Raises ConfigError if it cannot run as asked."""
+        validate(options)
+        self._options = options
+        self._log = log
+        self.lookupd = Lookupd(options, log)
+        self._tcp_listening: Listening | None = None
+        self._tcp_server: asyncio.Server | None = None
+        self._http_server = HTTPServer(build_router(self.lookupd), log)
+
+    @property
+    def tcp_port(self) -> int:
+        """The port listened on, once started."""
+        return self._tcp_listening.port if self._tcp_listening is not None else 0
+
+    @property
+    def http_port(self) -> int:
+        """The port listened on, once started."""
+        return self._http_server.port
+
+    async def start(self) -> None:
+        """Be ready for clients; raises ConfigError, after undoing what was done, if an address cannot be had."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        options = self._options
+        try:
+            listening = self._tcp_listening = await bind(listen_address(options.tcp_address))
+        except OSError as error:
+            raise _listen_failed(options.tcp_address, error) from None
+        http_address = listen_address(options.http_address)
+        try:
+            await self._http_server.start_tcp(http_address.host, http_address.port)
+        except OSError as error:
+            raise _listen_failed(options.http_address, error) from None
+        self.lookupd.introduction = encode_introduction(
+            Introduction(
+                broadcast_address=options.broadcast_address,
+                hostname=socket.gethostname(),
+                http_port=self.http_port,
+                tcp_port=self.tcp_port,
+                version=NSQ_VERSION,
+            )
+        )
+        self._tcp_server = await loop.create_server(
+            lambda: Connection(self.lookupd, loop), sock=listening.socket, backlog=BACKLOG
+        )
+        self._log.info("TCP: listening on %s", listening.address)
+
+    async def stop(self) -> None:
+        """Stop serving; what was answered is sent, for up to a second."""
+        if self._tcp_server is not None:
+            self._tcp_server.close()
+            await self._close_connections()
+            await self._tcp_server.wait_closed()
+        if self._tcp_listening is not None:
+            self._tcp_listening.close()
+            if self._tcp_server is not None:
+                self._log.info("TCP: closing %s", self._tcp_listening.address)
+        await self._http_server.close(_STOP_S)
+
+    async def _close_connections(self) -> None:
+        connections = list(self.lookupd.connections)
+        for connection in connections:
+            connection.close()
+        if not connections:
+            return
+        _, left = await asyncio.wait([connection.gone for connection in connections], timeout=_STOP_S)
+        for connection in connections:
+            if connection.gone in left:
+                connection.abort()
+        if left:
+            await asyncio.wait(left, timeout=_STOP_S)
+
+
+def _listen_failed(address: str, error: OSError) -> ConfigError:
+    """In Go's words for the usual reasons: ``bind: address already in use``."""
+    reason = str(error)
+    if not isinstance(error, socket.gaierror) and error.errno is not None:
+        reason = os.strerror(error.errno)
+        reason = f"bind: {reason[:1].lower()}{reason[1:]}"
+    return ConfigError(f"listen ({address}) failed - listen tcp {address}: {reason}")

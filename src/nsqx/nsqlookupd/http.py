@@ -1,0 +1,223 @@
+"""nsqlookupd's HTTP API: which path does what, and which words it answers with.
+
+Handlers only read the request, ask the registry and choose the answer; a refusal is an HTTPError. Lists come in the
+order of registration, which nobody promises. Answers that grow with everything registered are written in slices, so
+that others are served in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from nsqx.errors import HTTPError
+from nsqx.names import is_valid_name
+from nsqx.net.responses import EMPTY, JSON, NSQ_HEADERS, Response, json_response, plain_response
+from nsqx.net.router import Router
+from nsqx.nsqlookupd.lookupd import on_one_line
+from nsqx.nsqlookupd.metrics import MetricsPage
+from nsqx.version import NSQ_VERSION
+
+if TYPE_CHECKING:
+    from nsqx.net.requests import Request
+    from nsqx.nsqlookupd.lookupd import Lookupd
+    from nsqx.nsqlookupd.registry import Peer, Registration, Tombstone
+
+# What Go's zero time is as nanoseconds since 1970, wrapped to 64 bits.
+_NEVER_NS: Final = -6795364578871345152
+_SLICE_NS: Final = 5_000_000
+
+
+def build_router(lookupd: Lookupd) -> Router:
+    """Every path of the API."""
+    answers = QueryAPI(lookupd)
+    administration = AdminAPI(lookupd)
+    router = Router()
+    router.add("GET", "/ping", answers.ping)
+    router.add("GET", "/info", answers.info)
+    router.add("GET", "/debug", answers.debug)
+    router.add("GET", "/lookup", answers.lookup)
+    router.add("GET", "/topics", answers.topics)
+    router.add("GET", "/channels", answers.channels)
+    router.add("GET", "/nodes", answers.nodes)
+    router.add("GET", "/metrics", answers.metrics)
+    router.add("POST", "/topic/create", administration.create_topic)
+    router.add("POST", "/topic/delete", administration.delete_topic)
+    router.add("POST", "/topic/tombstone", administration.tombstone)
+    router.add("POST", "/channel/create", administration.create_channel)
+    router.add("POST", "/channel/delete", administration.delete_channel)
+    return router
+
+
+class QueryAPI:
+    """What consumers, nsqadmin and people ask."""
+
+    def __init__(self, lookupd: Lookupd) -> None:
+        self._lookupd = lookupd
+        self._registry = lookupd.registry
+        self._metrics_page = MetricsPage(lookupd)
+
+    def ping(self, _request: Request) -> Response:
+        return plain_response(200, "OK")
+
+    def info(self, _request: Request) -> Response:
+        return json_response({"version": NSQ_VERSION})
+
+    def topics(self, _request: Request) -> Response:
+        return json_response({"topics": [topic.key for topic in self._registry.topics()]})
+
+    def channels(self, request: Request) -> Response:
+        found = self._registry.channels(_argument(request, "topic"))
+        return json_response({"channels": [channel.subkey for channel in found]})
+
+    def lookup(self, request: Request) -> Response:
+        """Where a topic's messages are to be had, and which channels it has, at silent producers too."""
+        topic_name = _argument(request, "topic")
+        self._lookupd.counts.lookups += 1
+        topics = self._registry.topics(topic_name)
+        if not topics:
+            raise HTTPError(404, "TOPIC_NOT_FOUND")
+        channels = orjson.dumps([channel.subkey for channel in self._registry.channels(topic_name)])
+        producers = b",".join([peer.described for peer in self._registry.producers(topics)])
+        return _json(b'{"channels":%b,"producers":[%b]}' % (channels, producers))
+
+    async def nodes(self, _request: Request) -> Response:
+        """Every nsqd that is not silent, with its topics."""
+        nodes = await _join_gradually(self._nodes())
+        return _json(b'{"producers":[%b]}' % nodes)
+
+    def _nodes(self) -> Iterator[bytes]:
+        present = self._registry.clients.producers
+        for peer in self._registry.active_peers():
+            if peer in present:
+                yield self._node(peer)
+
+    def _node(self, peer: Peer) -> bytes:
+        tombstones = orjson.dumps(self._registry.tombstones(peer))
+        topics = orjson.dumps([topic.key for topic in peer.topics])
+        return b'%b,"tombstones":%b,"topics":%b}' % (peer.described[:-1], tombstones, topics)
+
+    async def debug(self, _request: Request) -> Response:
+        """All that is registered."""
+        registrations = [(_debug_name(registration), registration) for registration in self._registry.registrations()]
+        registrations.sort(key=lambda named: named[0])
+        return _json(b"{%b}" % await _join_gradually(_debug_entries(registrations)))
+
+    def metrics(self, request: Request) -> Response:
+        accept = request.headers.get(b"accept", b"").decode("latin-1")
+        page, content_type = self._metrics_page.render(accept)
+        return Response(200, page, content_type)
+
+
+class AdminAPI:
+    """Topics and channels by hand: made before nsqd knows them, removed when nsqd has forgotten them."""
+
+    def __init__(self, lookupd: Lookupd) -> None:
+        self._registry = lookupd.registry
+        self._log = lookupd.log
+
+    def create_topic(self, request: Request) -> Response:
+        topic_name = _argument(request, "topic")
+        if not is_valid_name(topic_name):
+            raise HTTPError(400, "INVALID_ARG_TOPIC")
+        self._log.info("DB: adding topic(%s)", topic_name)
+        self._registry.create_topic(topic_name)
+        return EMPTY
+
+    def delete_topic(self, request: Request) -> Response:
+        """Channels go with their topic; a topic that nobody knows is no mistake."""
+        for registration in self._registry.delete_topic(_argument(request, "topic")):
+            if registration.category == "channel":
+                self._log.info("DB: removing channel(%s) from topic(%s)", registration.subkey, registration.key)
+            else:
+                self._log.info("DB: removing topic(%s)", registration.key)
+        return EMPTY
+
+    def tombstone(self, request: Request) -> Response:
+        """Keep consumers of a topic away from a node that is about to lose it."""
+        topic_name = _argument(request, "topic")
+        node = _argument(request, "node")
+        self._log.info("DB: setting tombstone for producer@%s of topic(%s)", on_one_line(node), on_one_line(topic_name))
+        self._registry.tombstone(topic_name, node)
+        return EMPTY
+
+    def create_channel(self, request: Request) -> Response:
+        topic_name, channel_name = _topic_and_channel(request)
+        self._log.info("DB: adding channel(%s) in topic(%s)", channel_name, topic_name)
+        self._registry.create_channel(topic_name, channel_name)
+        self._log.info("DB: adding topic(%s)", topic_name)
+        self._registry.create_topic(topic_name)
+        return EMPTY
+
+    def delete_channel(self, request: Request) -> Response:
+        topic_name, channel_name = _topic_and_channel(request)
+        if not self._registry.delete_channel(topic_name, channel_name):
+            raise HTTPError(404, "CHANNEL_NOT_FOUND")
+        self._log.info("DB: removing channel(%s) from topic(%s)", channel_name, topic_name)
+        return EMPTY
+
+
+def _argument(request: Request, name: str) -> str:
+    value = request.query.get(name)
+    if value is None:
+        raise HTTPError(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+def _topic_and_channel(request: Request) -> tuple[str, str]:
+    topic_name = _argument(request, "topic")
+    if not is_valid_name(topic_name):
+        raise HTTPError(400, "INVALID_ARG_TOPIC")
+    channel_name = _argument(request, "channel")
+    if not is_valid_name(channel_name):
+        raise HTTPError(400, "INVALID_ARG_CHANNEL")
+    return topic_name, channel_name
+
+
+def _json(document: bytes) -> Response:
+    return Response(200, document, JSON, NSQ_HEADERS)
+
+
+async def _join_gradually(pieces: Iterable[bytes]) -> bytes:
+    """The pieces with commas between them; every few milliseconds others get their turn."""
+    done = []
+    slice_end_ns = time.monotonic_ns() + _SLICE_NS
+    for piece in pieces:
+        done.append(piece)
+        if time.monotonic_ns() >= slice_end_ns:
+            await asyncio.sleep(0)
+            slice_end_ns = time.monotonic_ns() + _SLICE_NS
+    return b",".join(done)
+
+
+def _debug_name(registration: Registration) -> str:
+    return f"{registration.category}:{registration.key}:{registration.subkey}"
+
+
+def _debug_entries(registrations: list[tuple[str, Registration]]) -> Iterator[bytes]:
+    for name, registration in registrations:
+        # Those that nobody has do not appear.
+        if registration.producers:
+            producers = [_debug_producer(peer, tombstone) for peer, tombstone in registration.producers.items()]
+            yield b"%b:%b" % (orjson.dumps(name), orjson.dumps(producers))
+
+
+def _debug_producer(peer: Peer, tombstone: Tombstone | None) -> dict[str, object]:
+    said = peer.announcement
+    return {
+        "broadcast_address": said.broadcast_address,
+        "hostname": said.hostname,
+        "http_port": said.http_port,
+        "id": peer.id,
+        "last_update": peer.last_update_ns,
+        "tcp_port": said.tcp_port,
+        "tombstoned": tombstone is not None,
+        "tombstoned_at": _NEVER_NS if tombstone is None else tombstone.wall_ns,
+        "topology_region": said.topology_region,
+        "topology_zone": said.topology_zone,
+        "version": said.version,
+    }

@@ -1,0 +1,45 @@
+"""What one nsqlookupd consists of: the registry, and what its sessions and its HTTP API share beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsqx.gotext import quote
+from nsqx.nsqlookupd.registry import Registry
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqlookupd.connection import Connection
+    from nsqx.nsqlookupd.options import Options
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start, for /metrics."""
+
+    connections: int = 0
+    registrations: int = 0
+    unregistrations: int = 0
+    pings: int = 0
+    lookups: int = 0
+
+
+class Lookupd:
+    """The state of one nsqlookupd; everything in it belongs to one event loop."""
+
+    __slots__ = ("connections", "counts", "introduction", "log", "options", "registry")
+
+    def __init__(self, options: Options, log: Log) -> None:
+        self.options = options
+        self.log = log
+        self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
+        self.introduction = b""
+        """The answer to IDENTIFY, known once the ports are."""
+        self.counts = Counts()
+        self.connections: set[Connection] = set()
+
+
+def on_one_line(text: str) -> str:
+    """``text`` from outside as a log line may carry it: as it is, or quoted if it holds what could fake a line."""
+    return text if text.isprintable() else quote(text)

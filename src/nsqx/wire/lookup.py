@@ -1,0 +1,185 @@
+r"""The protocol between nsqd and nsqlookupd: both sides' bytes, without sockets.
+
+nsqd opens with the magic, then sends commands; each gets one answer, in order. Unlike nsqd's own frames an answer has
+no type; an error is an answer that begins with ``E_``, and the connection ends after it.
+
+      "  V1"
+      IDENTIFY\n [size int32][JSON]      answered by JSON
+      REGISTER <topic> [<channel>]\n     answered by OK
+      UNREGISTER <topic> [<channel>]\n   answered by OK
+      PING\n                             answered by OK
+
+      0            4
+      +------------+------ ... ------+
+      | size int32 | data            |   an answer; size counts the data
+      +------------+------ ... ------+
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Final
+
+import orjson
+
+from nsqx.errors import ProtocolError
+from nsqx.wire.gojson import decode_fields
+
+MAGIC: Final = b"  V1"
+PING: Final = b"PING\n"
+OK: Final = b"OK"
+
+MAX_LINE_LENGTH: Final = 16384  # the newline included; Go's nsqlookupd has no limit
+MAX_IDENTIFY_SIZE: Final = 1024 * 1024  # Go's nsqlookupd has no limit
+MAX_ANSWER_SIZE: Final = 1024 * 1024
+
+# What Go's strings.TrimSpace removes.
+_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What nsqd says of itself in IDENTIFY. ``remote_address`` is read and ignored, as in Go nsqlookupd."""
+
+    broadcast_address: str = ""
+    tcp_port: int = 0
+    http_port: int = 0
+    version: str = ""
+    hostname: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if nothing is missing that consumers need."""
+        return bool(self.broadcast_address and self.tcp_port and self.http_port and self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What nsqlookupd says of itself in its answer to IDENTIFY."""
+
+    broadcast_address: str = ""
+    hostname: str = ""
+    http_port: int = 0
+    tcp_port: int = 0
+    version: str = ""
+
+
+_ANNOUNCEMENT_KINDS = {field.name: type(field.default) for field in fields(Announcement)}
+_INTRODUCTION_KINDS = {field.name: type(field.default) for field in fields(Introduction)}
+
+
+def decode_announcement(body: bytes) -> Announcement:
+    """The body of an IDENTIFY; raises InvalidJSON."""
+    found = decode_fields(body, _ANNOUNCEMENT_KINDS | {"remote_address": str})
+    found.pop("remote_address", None)
+    return Announcement(**found)
+
+
+def decode_introduction(answer: bytes) -> Introduction:
+    """The answer to an IDENTIFY; raises InvalidJSON."""
+    return Introduction(**decode_fields(answer, _INTRODUCTION_KINDS))
+
+
+def encode_introduction(introduction: Introduction) -> bytes:
+    """The answer to an IDENTIFY, its keys sorted."""
+    return orjson.dumps(asdict(introduction))
+
+
+def encode_identify(announcement: Announcement) -> bytes:
+    """An IDENTIFY command."""
+    return b"IDENTIFY\n" + encode_answer(orjson.dumps(asdict(announcement)))
+
+
+def encode_register(topic_name: str, channel_name: str = "") -> bytes:
+    """A REGISTER command, for a topic or one of its channels."""
+    return _encode_command("REGISTER", topic_name, channel_name)
+
+
+def encode_unregister(topic_name: str, channel_name: str = "") -> bytes:
+    """An UNREGISTER command, for a topic or one of its channels."""
+    return _encode_command("UNREGISTER", topic_name, channel_name)
+
+
+def _encode_command(name: str, topic_name: str, channel_name: str) -> bytes:
+    return " ".join(filter(None, (name, topic_name, channel_name))).encode() + b"\n"
+
+
+def encode_answer(data: bytes) -> bytes:
+    """One answer, ready for the socket."""
+    return len(data).to_bytes(4, "big") + data
+
+
+def is_refusal(answer: bytes) -> bool:
+    """True if an answer is an error, after which nsqlookupd closes the connection."""
+    return answer.startswith(b"E_")
+
+
+class CommandReader:
+    """nsqlookupd's side: hands out what a connection's bytes hold, piece by piece, as its owner asks.
+
+    Every method answers None while the piece is not there in full.
+    """
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Add what the socket gave."""
+        self._buffer += data
+
+    def line(self) -> str | None:
+        """A command line without the space around it; bytes that are not UTF-8 become surrogate escapes."""
+        newline = self._buffer.find(b"\n", 0, MAX_LINE_LENGTH)
+        if newline < 0:
+            if len(self._buffer) >= MAX_LINE_LENGTH:
+                raise ProtocolError("E_INVALID", f"command line too long > {MAX_LINE_LENGTH}")
+            return None
+        return self._take(newline + 1).decode("utf-8", "surrogateescape").strip(_SPACES)
+
+    def size(self) -> int | None:
+        """A big-endian int32, which may be negative."""
+        return int.from_bytes(self._take(4), "big", signed=True) if len(self._buffer) >= 4 else None
+
+    def body(self, size: int) -> bytes | None:
+        """The next ``size`` bytes."""
+        return self._take(size) if len(self._buffer) >= size else None
+
+    def _take(self, size: int) -> bytes:
+        piece = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return piece
+
+
+class InvalidAnswer(ValueError):
+    """What came is no answer of nsqlookupd."""
+
+
+class AnswerReader:
+    """nsqd's side: splits a connection's bytes into answers."""
+
+    __slots__ = ("_buffer", "_max_size")
+
+    def __init__(self, max_size: int = MAX_ANSWER_SIZE) -> None:
+        self._buffer = bytearray()
+        self._max_size = max_size
+
+    def feed(self, data: bytes) -> None:
+        """Add what the socket gave."""
+        self._buffer += data
+
+    def next(self) -> bytes | None:
+        """The next answer, or None if it is not there in full; raises InvalidAnswer."""
+        if len(self._buffer) < 4:
+            return None
+        size = int.from_bytes(self._buffer[:4], "big", signed=True)
+        if not 0 <= size <= self._max_size:
+            raise InvalidAnswer(f"response body size ({size}) is greater than limit ({self._max_size})")
+        if len(self._buffer) < 4 + size:
+            return None
+        answer = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        return answer

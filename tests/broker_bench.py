@@ -1,0 +1,221 @@
+"""A real broker on a bench: time that moves only when told, links and transports that are lists of bytes.
+
+For tests that open no socket. The keeper, which needs a running event loop, is replaced unless a test brings its own;
+disk queues are real, in a directory of the test.
+"""
+
+import heapq
+import itertools
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.client import SUBSCRIBED, Client
+from nsqx.nsqd.options import Options
+from rawclient import Frame, Message, sized
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+MINUTE = 60 * SECOND
+
+
+class BenchTimer:
+    """A callback to come, for broker and event loop alike."""
+
+    def __init__(self, when_ns: int, callback: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        self.when_ns = when_ns
+        self.callback = callback
+        self.arguments = arguments
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class BenchClock:
+    """Stands still until ``advance``, which fires timers in order, each at its own time."""
+
+    def __init__(self) -> None:
+        self.monotonic_ns = 5_000 * SECOND
+        self.wall_offset_ns = 1_700_000_000 * SECOND
+        self._serial = itertools.count()
+        self._timers: list[tuple[int, int, BenchTimer]] = []
+
+    def now_ns(self) -> int:
+        return self.monotonic_ns
+
+    def wall_ns(self) -> int:
+        return self.monotonic_ns + self.wall_offset_ns
+
+    def call_at(self, when_ns: int, callback: Callable[..., object], *arguments: object) -> BenchTimer:
+        timer = BenchTimer(when_ns, callback, arguments)
+        heapq.heappush(self._timers, (when_ns, next(self._serial), timer))
+        return timer
+
+    def advance(self, duration_ns: int) -> None:
+        end_ns = self.monotonic_ns + duration_ns
+        while self._timers and self._timers[0][0] <= end_ns:
+            when_ns, _, timer = heapq.heappop(self._timers)
+            self.monotonic_ns = max(self.monotonic_ns, when_ns)
+            if not timer.cancelled:
+                timer.callback(*timer.arguments)
+        self.monotonic_ns = end_ns
+
+
+class BenchLog:
+    """Keeps what was logged, as (level, line)."""
+
+    level = 1
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def debug(self, text: str, *arguments: object) -> None:
+        self.lines.append(("debug", text % arguments))
+
+    def info(self, text: str, *arguments: object) -> None:
+        self.lines.append(("info", text % arguments))
+
+    def warn(self, text: str, *arguments: object) -> None:
+        self.lines.append(("warn", text % arguments))
+
+    def error(self, text: str, *arguments: object) -> None:
+        self.lines.append(("error", text % arguments))
+
+    def errors(self) -> list[str]:
+        return [line for level, line in self.lines if level == "error"]
+
+
+class BenchKeeper:
+    """Takes note of what a keeper would do, and does nothing."""
+
+    def __init__(self) -> None:
+        self.save_count = 0
+        self.noted: list[Any] = []
+        self.forgotten: list[Any] = []
+
+    def note(self, queue: Any) -> None:
+        self.noted.append(queue)
+
+    def forget(self, queue: Any) -> None:
+        self.forgotten.append(queue)
+
+    def save(self, path: str, content: Callable[[], bytes]) -> None:
+        self.save_count += 1
+
+
+class BenchLink:
+    """A client's socket: what was written, and whether it was closed after that."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.write_count = 0
+        self.is_closed = False
+
+    def write(self, data: bytearray) -> None:
+        assert not self.is_closed, "written after the close"
+        self.data += data
+        self.write_count += 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def take_frames(self) -> list[Frame]:
+        """The frames written since the last call."""
+        frames = split_frames(bytes(self.data))
+        self.data.clear()
+        return frames
+
+    def take_messages(self) -> list[Message]:
+        """The messages written since the last call; any other frame fails the test."""
+        frames = self.take_frames()
+        assert all(frame.type == 2 for frame in frames), frames
+        return [Message.decode(frame.data) for frame in frames]
+
+    def take_bodies(self) -> list[bytes]:
+        return [message.body for message in self.take_messages()]
+
+
+class Bench:
+    """A broker with its clock, its log, and the callbacks that wait for the loop to come round."""
+
+    def __init__(self, data_path: Path, clock: BenchClock | None = None, **options: Any) -> None:
+        self.clock = clock or BenchClock()
+        self.log = BenchLog()
+        self.soon: list[Callable[[], None]] = []
+        self.options = Options(data_path=str(data_path), id=1, **options)
+        self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
+        self.keeper = BenchKeeper()
+        self.broker.keeper = self.keeper
+
+    def settle(self) -> None:
+        """End the turn, and let the loop come round until nothing is left to do."""
+        self.broker.turn.end()
+        self.come_round()
+
+    def come_round(self) -> None:
+        for _ in range(1000):
+            if not self.soon:
+                return
+            callbacks = self.soon[:]
+            self.soon.clear()
+            for callback in callbacks:
+                callback()
+        raise AssertionError("the loop does not come to rest")
+
+    def advance(self, duration_ns: int) -> None:
+        """Let time pass, and the loop come round after it."""
+        self.clock.advance(duration_ns)
+        self.settle()
+
+    def publish(self, topic_name: str, *bodies: bytes) -> None:
+        """Publish as one batch, and settle."""
+        self.broker.topic(topic_name).publish(b"".join(map(sized, bodies)), len(bodies))
+        self.settle()
+
+    def defer(self, topic_name: str, body: bytes, delay_ns: int) -> None:
+        self.broker.topic(topic_name).publish_deferred(body, delay_ns)
+        self.settle()
+
+    def connect(self, **settings: Any) -> Client:
+        """A client that has said its magic; ``settings`` are attributes of it."""
+        client = self.broker.new_client("127.0.0.1:1234", "127.0.0.1", BenchLink())
+        client.heartbeat_interval_ns = 30 * SECOND
+        client.msg_timeout_ns = self.options.msg_timeout
+        for name, value in settings.items():
+            setattr(client, name, value)
+        return client
+
+    def consume(self, topic_name: str, channel_name: str, ready_count: int = 0, **settings: Any) -> Client:
+        """A client that is subscribed and ready for ``ready_count``."""
+        client = self.connect(**settings)
+        channel = self.broker.topic(topic_name).channel(channel_name)
+        channel.add_client(client)
+        client.channel = channel
+        client.state = SUBSCRIBED
+        self.set_ready(client, ready_count)
+        return client
+
+    def set_ready(self, client: Client, count: int) -> None:
+        client.ready_count = count
+        client.channel.offer(client)
+        self.settle()
+
+    def leave(self, client: Client) -> None:
+        """The client's connection is gone."""
+        self.broker.clients.pop(client.id, None)
+        client.channel.remove_client(client)
+        self.settle()
+
+
+def split_frames(data: bytes) -> list[Frame]:
+    """The frames in ``data``, which must end with the last of them."""
+    frames = []
+    while data:
+        size, kind = struct.unpack_from(">ii", data)
+        assert len(data) >= 4 + size, "a frame is cut off"
+        frames.append(Frame(kind, data[8 : 4 + size]))
+        data = data[4 + size :]
+    return frames

@@ -1,0 +1,209 @@
+"""The Go nsqd, nsqadmin and utilities with our nsqlookupd between them; the Go nsqlookupd shows that the tests are right."""
+
+import itertools
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemons import Daemon, Fleet, program_command, wait_until
+
+END_TIMEOUT_S = 30
+
+
+@pytest.fixture
+def lookupd(implementation: str, fleet: Fleet) -> Daemon:
+    return fleet.nsqlookupd(implementation)
+
+
+def start_nsqd(fleet: Fleet, *lookupds: Daemon, **options: Any) -> Daemon:
+    """A Go nsqd that registers, and has done so."""
+    flags = [f"--lookupd-tcp-address={lookupd.tcp_address}" for lookupd in lookupds]
+    daemon = fleet.nsqd("go", *flags, **options)
+    for lookupd in lookupds:
+        wait_until(lambda at=lookupd: daemon.http_port in ports(ask(at, "/nodes")), "nsqd is registered")
+    return daemon
+
+
+def ask(daemon: Daemon, target: str) -> Any:
+    response = daemon.request("GET", target)
+    assert response.status == 200, (target, response)
+    return response.json()
+
+
+def ports(answer: Any) -> set[int]:
+    return {producer["http_port"] for producer in answer["producers"]}
+
+
+def lookup(lookupd: Daemon, topic: str) -> tuple[set[int], set[str]] | None:
+    """HTTP ports of the producers and names of the channels, or None for an unknown topic."""
+    response = lookupd.request("GET", f"/lookup?topic={topic}")
+    if response.status == 404:
+        return None
+    return ports(response.json()), set(response.json()["channels"])
+
+
+def test_topics_and_channels_come_and_go(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    nsqd = start_nsqd(fleet, lookupd)
+    nsqd.post("/topic/create", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the topic is registered")
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "the channel is registered")
+    producer = ask(lookupd, f"/lookup?topic={topic}")["producers"][0]
+    assert producer["broadcast_address"] == "127.0.0.1"
+    assert (producer["tcp_port"], producer["version"]) == (nsqd.tcp_port, "1.3.0")
+    assert ask(lookupd, f"/channels?topic={topic}") == {"channels": ["ch"]}
+    assert ask(lookupd, "/topics") == {"topics": [topic]}
+    nsqd.post("/channel/delete", topic=topic, channel="ch")
+    nsqd.post("/topic/delete", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the topic has no producer, and is still known")
+    assert ask(lookupd, "/nodes")["producers"][0]["topics"] == []
+
+
+def test_ephemeral_ones_are_forgotten(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    nsqd = start_nsqd(fleet, lookupd)
+    name = f"{topic}#ephemeral"
+    nsqd.post("/topic/create", topic=name)
+    nsqd.post("/channel/create", topic=name, channel="ch#ephemeral")
+    wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") == ({nsqd.http_port}, {"ch#ephemeral"}), "registered")
+    nsqd.post("/topic/delete", topic=name)
+    wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") is None, "the topic is forgotten")
+
+
+def test_nsqd_leaves_and_comes_back(lookupd: Daemon, fleet: Fleet, topic: str, tmp_path: Path) -> None:
+    nsqd = start_nsqd(fleet, lookupd, data_path=tmp_path)
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
+    nsqd.kill()
+    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the dead nsqd is gone")
+    again = start_nsqd(fleet, lookupd, data_path=tmp_path)
+    wait_until(lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "registered from its metadata")
+
+
+def test_new_topic_starts_with_the_channels_of_others(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    """nsqd asks the address that IDENTIFY was answered with for a topic's channels, before its first message flows."""
+    first, second = start_nsqd(fleet, lookupd), start_nsqd(fleet, lookupd)
+    for channel in ("one", "two"):
+        first.post("/topic/create", topic=topic)
+        first.post("/channel/create", topic=topic, channel=channel)
+    wait_until(lambda: lookup(lookupd, topic) == ({first.http_port}, {"one", "two"}), "registered")
+    second.post("/pub", b"first message", topic=topic)
+    for channel in ("one", "two"):
+        wait_until(lambda name=channel: (second.channel_stats(topic, name) or {}).get("depth") == 1, "it is in both")
+
+
+def test_tombstone(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    first, second = start_nsqd(fleet, lookupd), start_nsqd(fleet, lookupd)
+    for nsqd in (first, second):
+        nsqd.post("/topic/create", topic=topic)
+    both = {first.http_port, second.http_port}
+    wait_until(lambda: lookup(lookupd, topic) == (both, set()), "both are registered")
+    lookupd.post("/topic/tombstone", topic=topic, node=f"127.0.0.1:{first.http_port}")
+    assert lookup(lookupd, topic) == ({second.http_port}, set())
+    nodes = {node["http_port"]: node for node in ask(lookupd, "/nodes")["producers"]}
+    assert {port: node["tombstones"] for port, node in nodes.items()} == {
+        first.http_port: [True],
+        second.http_port: [False],
+    }
+
+
+def test_nsqlookupd_can_be_restarted(implementation: str, fleet: Fleet, topic: str) -> None:
+    """It keeps nothing; nsqd notices and registers again."""
+    lookupd = fleet.nsqlookupd(implementation)
+    nsqd = start_nsqd(fleet, lookupd)
+    nsqd.post("/topic/create", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
+    assert lookupd.stop() == 0
+    again = fleet.nsqlookupd(
+        implementation, f"--tcp-address={lookupd.tcp_address}", f"--http-address={lookupd.http_address}"
+    )
+    numbers = itertools.count()
+
+    def registered_again() -> bool:
+        # nsqd finds out by a command that fails, and connects anew, with all it has, for the next one.
+        nsqd.post("/topic/create", topic=f"{topic}.{next(numbers)}")
+        return lookup(again, topic) == ({nsqd.http_port}, set())
+
+    wait_until(registered_again, "registered again", timeout_s=40)
+
+
+class Admin:
+    """The Go nsqadmin."""
+
+    def __init__(self, fleet: Fleet, lookupd: Daemon) -> None:
+        self._daemon = fleet.nsqadmin("go", f"--lookupd-http-address={lookupd.http_address}")
+
+    def call(self, method: str, target: str, **body: str) -> Any:
+        content = json.dumps(body).encode() if body else None
+        response = self._daemon.request(method, f"/api{target}", content)
+        assert response.status == 200, (target, response)
+        answer = response.json()
+        assert answer.pop("message") == "", answer
+        return answer
+
+
+def test_nsqadmin(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    nsqd = start_nsqd(fleet, lookupd)
+    admin = Admin(fleet, lookupd)
+    admin.call("POST", "/topics", topic=topic, channel="ch")
+    assert lookup(lookupd, topic) == (set(), {"ch"})
+    nsqd.post("/pub", b"hello", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
+    assert admin.call("GET", "/topics") == {"topics": [topic]}
+    (node,) = admin.call("GET", "/nodes")["nodes"]
+    assert node["topics"] == [{"topic": topic, "tombstoned": False}]
+    assert node["remote_addresses"] == [f"{lookupd.http_address}/{node['remote_address']}"]
+    stats = admin.call("GET", f"/topics/{topic}")
+    assert [entry["node"] for entry in stats["nodes"]] == [f"127.0.0.1:{nsqd.http_port}"]
+    wait_until(lambda: admin.call("GET", f"/topics/{topic}/ch")["depth"] == 1, "the message is in the channel")
+    admin.call("DELETE", f"/topics/{topic}/ch")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the channel is gone everywhere")
+    admin.call("DELETE", f"/topics/{topic}")
+    wait_until(lambda: lookup(lookupd, topic) is None and nsqd.topic_stats(topic) is None, "the topic too")
+
+
+def test_nsqadmin_tombstones(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    first, second = start_nsqd(fleet, lookupd), start_nsqd(fleet, lookupd)
+    for nsqd in (first, second):
+        nsqd.post("/topic/create", topic=topic)
+    both = {first.http_port, second.http_port}
+    wait_until(lambda: lookup(lookupd, topic) == (both, set()), "both are registered")
+    Admin(fleet, lookupd).call("DELETE", f"/nodes/127.0.0.1:{first.http_port}", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == ({second.http_port}, set()), "only the second is left")
+    assert first.topic_stats(topic) is None
+
+
+def test_nsqadmin_lists_inactive_topics(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    lookupd.post("/channel/create", topic=topic, channel="ch")
+    assert Admin(fleet, lookupd).call("GET", "/topics?inactive=true") == {"topics": {topic: ["ch"]}}
+
+
+def test_nsq_stat(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    nsqd = start_nsqd(fleet, lookupd)
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    nsqd.post("/mpub", b"a\nb\nc", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
+    wait_until(lambda: nsqd.channel_stats(topic, "ch")["depth"] == 3, "the messages are in the channel")
+    flags = [f"-lookupd-http-address={lookupd.http_address}", f"-topic={topic}", "-channel=ch"]
+    command = [*program_command("go", "nsq_stat"), *flags, "-interval=10ms", "-count=2"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=END_TIMEOUT_S)
+    assert ended.returncode == 0, ended.stderr
+    reports = [line.split() for line in ended.stdout.splitlines() if line.split()[0].isdigit()]
+    assert [report[3] for report in reports] == ["3", "3"], ended.stdout
+
+
+def test_nsq_tail_finds_its_topic(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    """A consumer that only knows nsqlookupd gets the message."""
+    nsqd = start_nsqd(fleet, lookupd)
+    nsqd.post("/pub", b"found me", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="tail")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"tail"}), "registered")
+    flags = [f"-lookupd-http-address={lookupd.http_address}", f"-topic={topic}", "-channel=tail", "-n=1"]
+    ended = subprocess.run(
+        [*program_command("go", "nsq_tail"), *flags], capture_output=True, text=True, timeout=END_TIMEOUT_S
+    )
+    assert ended.stdout == "found me\n", ended.stderr

@@ -1,0 +1,55 @@
+"""What the disk queue's tests share: opening one, filling it, draining it."""
+
+import struct
+
+from broker_bench import BenchLog
+from nsqx.queues.diskqueue import DiskQueue
+from nsqx.wire.message import new_batch, new_message
+from rawclient import sized
+
+HEAD = 4 + 26  # what a record has before its body
+META = "q.diskqueue.meta.dat"
+UNLIMITED = 1 << 30
+
+
+def data_name(number):
+    return f"q.diskqueue.{number:06d}.dat"
+
+
+def open_queue(directory, max_file_size=UNLIMITED, max_message_size=1000, log=None, on_pending=lambda: None):
+    return DiskQueue("q", str(directory), max_file_size, max_message_size, log or BenchLog(), on_pending)
+
+
+def put(queue, *bodies, timestamp=0):
+    """Put single messages, and leave them pending."""
+    for body in bodies:
+        queue.put_message(new_message(b"%016x" % 0, body, timestamp, 0))
+
+
+def write(queue, *bodies, timestamp=0):
+    put(queue, *bodies, timestamp=timestamp)
+    queue.write_pending()
+
+
+def put_batch(queue, *bodies):
+    queue.put_batch(new_batch(b"".join(map(sized, bodies)), 0, len(bodies), 0, 0))
+
+
+def drain(queue):
+    """The bodies of everything that can be read."""
+    bodies = []
+    while (message := queue.get()) is not None:
+        bodies.append(message.body)
+    return bodies
+
+
+def sync(queue):
+    job = queue.begin_sync()
+    assert job is not None
+    job.run()
+    queue.end_sync(job)
+    assert job.error is None, job.error
+
+
+def record(body, timestamp=0, attempts=0, message_id=b"0" * 16):
+    return struct.pack(">iqH16s", 26 + len(body), timestamp, attempts, message_id) + body

@@ -1,0 +1,627 @@
+"""The disk queue, case by case: its files byte for byte, and what it makes of files that are not as they should be."""
+
+import errno
+import os
+import stat
+
+import pytest
+from diskqueue_bench import HEAD, META, data_name, drain, open_queue, put, put_batch, record, sync, write
+
+from broker_bench import BenchLog
+from nsqx.errors import DiskQueueError
+from nsqx.wire.message import new_message
+
+
+def names(directory):
+    return sorted(os.listdir(directory))
+
+
+def failing(error_number):
+    def fail(*arguments):
+        raise OSError(error_number, os.strerror(error_number))
+
+    return fail
+
+
+# Files
+
+
+def test_records_and_meta_byte_for_byte(tmp_path):
+    queue = open_queue(tmp_path)
+    queue.put_message(new_message(b"0123456789abcdef", b"one", 1_700_000_000_000_000_000, 3))
+    put(queue, b"two")
+    queue.close()
+    assert (tmp_path / data_name(0)).read_bytes() == (
+        record(b"one", 1_700_000_000_000_000_000, 3, b"0123456789abcdef") + record(b"two")
+    )
+    assert (tmp_path / META).read_bytes() == b"2\n0,0\n0,66\n"
+    assert names(tmp_path) == [data_name(0), META]
+    assert all(stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600 for name in names(tmp_path))
+
+
+def test_meta_after_reading_half(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one", b"two")
+    assert queue.get().body == b"one"
+    queue.close()
+    assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"
+
+
+def test_a_queue_that_was_never_used_leaves_no_files(tmp_path):
+    queue = open_queue(tmp_path)
+    assert (queue.name, queue.depth, queue.has_readable(), queue.get()) == ("q", 0, False, None)
+    queue.close()
+    assert names(tmp_path) == []
+
+
+def test_all_of_a_message_is_kept(tmp_path):
+    queue = open_queue(tmp_path)
+    queue.put_message(new_message(b"0123456789abcdef", b"body", 42, 65535))
+    queue.close()
+    message = open_queue(tmp_path).get()
+    assert (message.id, message.body, message.timestamp, message.attempts) == (b"0123456789abcdef", b"body", 42, 65535)
+    assert message.defer_ns == 0
+
+
+def test_a_batch_is_used_up_and_has_its_ids(tmp_path):
+    queue = open_queue(tmp_path)
+    put_batch(queue, b"a", b"b")
+    queue.write_pending()
+    assert [(m.id, m.body) for m in (queue.get(), queue.get())] == [(b"%016x" % 0, b"a"), (b"%016x" % 1, b"b")]
+    queue.close()
+
+
+@pytest.mark.parametrize("puts", [put, put_batch])
+@pytest.mark.parametrize(
+    ("max_file_size", "sizes"),
+    [
+        (3 * (HEAD + 5), [3, 1]),  # a file that is exactly full takes no more
+        (3 * (HEAD + 5) - 1, [2, 2]),  # one byte less and the third record is too many
+        (1, [1, 1, 1, 1]),  # a record larger than a file has a file for itself
+        (HEAD + 5, [1, 1, 1, 1]),
+    ],
+)
+def test_when_a_file_is_full(tmp_path, puts, max_file_size, sizes):
+    queue = open_queue(tmp_path, max_file_size)
+    bodies = [b"body%d" % index for index in range(4)]
+    puts(queue, *bodies)
+    queue.write_pending()
+    lengths = [(tmp_path / data_name(number)).stat().st_size for number in range(len(sizes))]
+    assert lengths == [count * (HEAD + 5) for count in sizes]
+    assert not (tmp_path / data_name(len(sizes))).exists()
+    assert drain(queue) == bodies
+    queue.close()
+
+
+def test_a_sync_removes_files_that_are_read(tmp_path):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3", b"4", b"5")
+    assert [queue.get().body for _ in range(3)] == [b"1", b"2", b"3"]
+    assert (tmp_path / data_name(0)).exists()
+    sync(queue)
+    assert names(tmp_path) == [data_name(1), data_name(2), META]
+    assert (tmp_path / META).read_bytes() == b"2\n1,31\n2,31\n"
+    assert drain(queue) == [b"4", b"5"]
+    queue.close()
+    assert names(tmp_path) == [data_name(2), META]
+    assert (tmp_path / META).read_bytes() == b"0\n2,31\n2,31\n"
+
+
+def test_the_last_file_stays_and_is_written_on(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    assert drain(queue) == [b"one"]
+    queue.close()
+    queue = open_queue(tmp_path)
+    write(queue, b"two")
+    queue.close()
+    assert (tmp_path / data_name(0)).read_bytes() == record(b"one") + record(b"two")
+    assert drain(open_queue(tmp_path)) == [b"two"]
+
+
+def test_only_written_messages_can_be_read(tmp_path):
+    calls = []
+    queue = open_queue(tmp_path, on_pending=lambda: calls.append(1))
+    put(queue, b"one")
+    put(queue, b"two")
+    assert calls == [1]
+    assert (queue.depth, queue.has_readable(), queue.get()) == (2, False, None)
+    queue.write_pending()
+    put(queue, b"three")
+    assert calls == [1, 1]
+    assert queue.has_readable()
+    assert queue.peek_timestamp() == 0
+    assert drain(queue) == [b"one", b"two"]
+    assert (queue.depth, queue.has_readable(), queue.peek_timestamp()) == (1, False, -1)
+    queue.write_pending()
+    assert drain(queue) == [b"three"]
+    queue.close()
+
+
+def test_a_message_longer_than_what_is_read_at_once(tmp_path):
+    bodies = [b"a" * 200_000, b"b", b"c" * 70_000]
+    queue = open_queue(tmp_path, max_message_size=200_000)
+    write(queue, *bodies)
+    assert drain(queue) == bodies
+    queue.close()
+
+
+def test_peek_timestamp_removes_nothing(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one", timestamp=7)
+    write(queue, b"two", timestamp=8)
+    assert queue.peek_timestamp() == queue.peek_timestamp() == 7
+    assert queue.depth == 2
+    queue.get()
+    assert queue.peek_timestamp() == 8
+    queue.close()
+
+
+# Syncs
+
+
+def test_needs_sync_counts_puts_and_gets(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    sync(queue)
+    assert not queue.has_unsynced()
+    write(queue, b"two")
+    assert (queue.needs_sync(3), queue.has_unsynced()) == (False, True)
+    queue.get()
+    assert not queue.needs_sync(3)
+    queue.get()
+    assert queue.needs_sync(3)
+    queue.close()
+
+
+def test_a_new_file_is_reason_to_sync(tmp_path):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1")
+    assert queue.needs_sync(1000)
+    sync(queue)
+    write(queue, b"2")
+    assert not queue.needs_sync(1000)
+    write(queue, b"3")
+    assert queue.needs_sync(1000)
+    sync(queue)
+    assert [queue.get().body for _ in range(2)] == [b"1", b"2"]
+    assert not queue.needs_sync(1000)
+    assert queue.get().body == b"3"
+    assert queue.needs_sync(1000)
+    queue.close()
+
+
+def test_a_sync_confirms_data_before_meta_and_removes_last(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3")
+    assert [queue.get().body for _ in range(3)] == [b"1", b"2", b"3"]
+    inodes = {(tmp_path / data_name(number)).stat().st_ino: data_name(number) for number in (0, 1)}
+    inodes[tmp_path.stat().st_ino] = "directory"
+    calls = []
+    real = {name: getattr(os, name) for name in ("fsync", "rename", "unlink")}
+
+    def note_sync(descriptor):
+        calls.append(("fsync", inodes.get(os.fstat(descriptor).st_ino, "new meta")))
+        real["fsync"](descriptor)
+
+    def note_rename(source, target):
+        calls.append(("rename", os.path.basename(target)))
+        real["rename"](source, target)
+
+    def note_unlink(path):
+        calls.append(("unlink", os.path.basename(path)))
+        real["unlink"](path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", note_sync)
+        patch.setattr(os, "rename", note_rename)
+        patch.setattr(os, "unlink", note_unlink)
+        sync(queue)
+    assert calls == [
+        ("fsync", data_name(0)),
+        ("fsync", data_name(1)),
+        ("fsync", "new meta"),
+        ("rename", META),
+        ("unlink", data_name(0)),
+        ("fsync", "directory"),
+    ]
+    queue.close()
+
+
+def test_one_job_at_a_time(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    job = queue.begin_sync()
+    assert queue.begin_sync() is None
+    job.run()
+    queue.end_sync(job)
+    sync(queue)
+    queue.close()
+
+
+def test_a_job_writes_the_state_of_its_beginning(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    job = queue.begin_sync()
+    write(queue, b"two")
+    put(queue, b"three")
+    queue.get()
+    job.run()
+    queue.end_sync(job)
+    assert (tmp_path / META).read_bytes() == b"1\n0,0\n0,33\n"
+    assert queue.has_unsynced()
+    sync(queue)
+    assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"
+    queue.close()
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename", "pwrite"])
+def test_a_failed_sync_is_tried_again(tmp_path, monkeypatch, call):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3")
+    drain(queue)
+    job = queue.begin_sync()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(errno.EIO))
+        job.run()
+    queue.end_sync(job)
+    assert isinstance(job.error, OSError)
+    assert names(tmp_path) == [data_name(0), data_name(1)]
+    assert queue.needs_sync(1000)
+    sync(queue)
+    assert names(tmp_path) == [data_name(1), META]
+    queue.close()
+
+
+def test_a_sync_that_cannot_begin_forgets_no_file(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path, HEAD + 1)
+    write(queue, b"1", b"2")
+    full_file, synced = (tmp_path / data_name(0)).stat().st_ino, []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", failing(errno.EMFILE))
+        with pytest.raises(OSError, match="Too many open files"):
+            queue.begin_sync()
+    fsync = os.fsync
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), fsync(fd)))
+        sync(queue)
+    assert full_file in synced
+    queue.close()
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_close_with_a_job_under_way(tmp_path, has_run):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3")
+    drain(queue)
+    job = queue.begin_sync()
+    write(queue, b"4")
+    if has_run:
+        job.run()
+    queue.close()
+    if not has_run:
+        job.run()
+    queue.end_sync(job)
+    assert names(tmp_path) == [data_name(1), META]
+    assert (tmp_path / META).read_bytes() == b"1\n1,31\n1,62\n"
+    assert drain(open_queue(tmp_path)) == [b"4"]
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+@pytest.mark.parametrize("ending", ["empty", "delete"])
+def test_emptying_with_a_job_under_way(tmp_path, has_run, ending):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3")
+    queue.get()
+    job = queue.begin_sync()
+    if has_run:
+        job.run()
+    getattr(queue, ending)()
+    if not has_run:
+        job.run()
+    queue.end_sync(job)
+    assert names(tmp_path) == []
+    assert (queue.depth, queue.get()) == (0, None)
+    if ending == "empty":
+        write(queue, b"4")
+        assert names(tmp_path) == [data_name(2)]
+        assert drain(queue) == [b"4"]
+        queue.close()
+
+
+def test_empty_drops_pending_records(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    put(queue, b"two")
+    queue.empty()
+    assert (queue.depth, queue.has_readable()) == (0, False)
+    queue.write_pending()
+    queue.close()
+    assert open_queue(tmp_path).depth == 0
+
+
+def test_idle_files_are_released_and_opened_again(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    drain(queue)
+    sync(queue)
+    count = len(os.listdir("/proc/self/fd"))
+    queue.release_idle_files()
+    assert len(os.listdir("/proc/self/fd")) == count - 2
+    write(queue, b"two")
+    assert drain(queue) == [b"two"]
+    queue.close()
+
+
+def test_files_in_use_are_not_released(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    count = len(os.listdir("/proc/self/fd"))
+    queue.release_idle_files()
+    assert len(os.listdir("/proc/self/fd")) == count
+    queue.close()
+
+
+def test_close_gives_every_descriptor_back(tmp_path):
+    count = len(os.listdir("/proc/self/fd"))
+    queue = open_queue(tmp_path, HEAD + 1)
+    write(queue, b"1", b"2", b"3")
+    queue.get()
+    queue.begin_sync().run()
+    write(queue, b"4", b"5")
+    queue.close()
+    assert len(os.listdir("/proc/self/fd")) == count
+
+
+# Writes that fail
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_failed_write_takes_nothing_and_harms_nothing(tmp_path, monkeypatch, torn):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    put(queue, b"two", b"three")
+    pwrite = os.pwrite
+    attempts = []
+
+    def fail(descriptor, data, position):
+        attempts.append(position)
+        if torn and len(attempts) == 1:
+            return pwrite(descriptor, data[:40], position)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fail)
+        with pytest.raises(DiskQueueError, match="^No space left on device$"):
+            queue.write_pending()
+    assert queue.depth == 1
+    assert (tmp_path / data_name(0)).read_bytes() == record(b"one")
+    write(queue, b"four")
+    assert drain(queue) == [b"one", b"four"]
+    queue.close()
+
+
+def test_a_file_that_cannot_be_opened_for_writing(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path)
+    put(queue, b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing(errno.EACCES))
+        with pytest.raises(DiskQueueError, match="Permission denied"):
+            queue.write_pending()
+    assert queue.depth == 0
+    write(queue, b"two")
+    assert drain(queue) == [b"two"]
+    queue.close()
+
+
+def test_close_reports_a_failed_write_and_keeps_the_rest(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    put(queue, b"two")
+    pwrite = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            os, "pwrite", lambda fd, data, at: pwrite(fd, data, at) if at == 0 else failing(errno.ENOSPC)()
+        )
+        with pytest.raises(DiskQueueError):
+            queue.close()
+    queue = open_queue(tmp_path)
+    assert queue.depth == 1
+    assert drain(queue) == [b"one"]
+
+
+# Files that are not as they should be
+
+
+def test_without_meta_everything_is_unread(tmp_path):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3", b"4", b"5")
+    queue.close()
+    (tmp_path / META).unlink()
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    assert queue.depth == 5
+    write(queue, b"6")
+    assert drain(queue) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert queue.depth == 0
+    queue.close()
+    assert names(tmp_path) == [data_name(3), META]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"1\n0,0\n", b"1\n0,0\n0", b"x\n0,0\n0,0\n"])
+def test_a_meta_file_that_makes_no_sense_is_as_none(tmp_path, content):
+    (tmp_path / data_name(4)).write_bytes(record(b"one"))
+    (tmp_path / META).write_bytes(content)
+    queue = open_queue(tmp_path)
+    assert queue.depth == 1
+    assert drain(queue) == [b"one"]
+    queue.close()
+
+
+def test_rebuilding_passes_over_missing_files(tmp_path):
+    (tmp_path / data_name(3)).write_bytes(record(b"three"))
+    (tmp_path / data_name(5)).write_bytes(record(b"five"))
+    queue = open_queue(tmp_path)
+    assert queue.depth == 2
+    assert drain(queue) == [b"three", b"five"]
+    queue.close()
+
+
+def test_rebuilding_looks_only_at_its_own_files(tmp_path):
+    (tmp_path / "q:c.diskqueue.000000.dat").write_bytes(record(b"of another"))
+    (tmp_path / "qq.diskqueue.000000.dat").write_bytes(record(b"of another"))
+    (tmp_path / (data_name(0) + ".bad")).write_bytes(record(b"bad"))
+    queue = open_queue(tmp_path)
+    assert (queue.depth, queue.get()) == (0, None)
+
+
+def test_an_unrecorded_tail_is_read(tmp_path):
+    (tmp_path / data_name(2)).write_bytes(record(b"one") + record(b"two") + record(b"three"))
+    (tmp_path / META).write_bytes(b"1\n2,0\n2,33\n")
+    queue = open_queue(tmp_path)
+    assert queue.depth == 3
+    write(queue, b"four")
+    assert (tmp_path / data_name(3)).read_bytes() == record(b"four")
+    assert drain(queue) == [b"one", b"two", b"three", b"four"]
+    assert queue.depth == 0
+    queue.close()
+    assert names(tmp_path) == [data_name(3), META]
+
+
+@pytest.mark.parametrize("recorded", [33, 66])
+def test_unrecorded_files_are_read(tmp_path, recorded):
+    """Files may have been rolled since the meta file was last written."""
+    (tmp_path / data_name(2)).write_bytes(record(b"one") + record(b"two"))
+    (tmp_path / data_name(3)).write_bytes(record(b"333"))
+    (tmp_path / data_name(4)).write_bytes(record(b"444"))
+    (tmp_path / META).write_bytes(b"%d\n2,0\n2,%d\n" % (recorded // 33, recorded))
+    queue = open_queue(tmp_path, 66)
+    assert queue.depth == 4
+    write(queue, b"new")
+    assert drain(queue) == [b"one", b"two", b"333", b"444", b"new"]
+    assert queue.depth == 0
+    queue.close()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 20, 32])
+def test_a_torn_tail_costs_only_the_torn_record(tmp_path, cut):
+    (tmp_path / data_name(0)).write_bytes(record(b"one") + record(b"two") + record(b"torn")[:cut])
+    (tmp_path / META).write_bytes(b"1\n0,0\n0,33\n")
+    queue = open_queue(tmp_path)
+    assert queue.depth == 2
+    write(queue, b"four")
+    assert drain(queue) == [b"one", b"two", b"four"]
+    assert queue.depth == 0
+    queue.close()
+    assert names(tmp_path) == [data_name(0) + ".bad", data_name(1), META]
+
+
+@pytest.mark.parametrize("size", [b"\x00\x00\x00\x00", b"\x00\x00\x00\x19", b"\xff\xff\xff\xff", b"\x00\x00\x10\x00"])
+def test_a_bad_length_sets_the_file_aside_and_the_next_goes_on(tmp_path, size):
+    log = BenchLog()
+    (tmp_path / data_name(0)).write_bytes(record(b"one") + size + b"garbage" * 20 + record(b"unreachable"))
+    (tmp_path / data_name(1)).write_bytes(record(b"two"))
+    (tmp_path / META).write_bytes(b"4\n0,0\n1,33\n")
+    queue = open_queue(tmp_path, log=log)
+    assert queue.depth == 4
+    assert drain(queue) == [b"one", b"two"]
+    assert queue.depth == 0
+    queue.close()
+    assert names(tmp_path) == [data_name(0) + ".bad", data_name(1), META]
+    assert any("invalid message read size" in line for line in log.errors())
+
+
+def test_a_bad_length_in_the_file_that_is_written(tmp_path):
+    (tmp_path / data_name(0)).write_bytes(record(b"one") + b"\xff" * 33)
+    (tmp_path / META).write_bytes(b"2\n0,0\n0,66\n")
+    queue = open_queue(tmp_path)
+    assert drain(queue) == [b"one"]
+    write(queue, b"two")
+    assert (tmp_path / data_name(1)).read_bytes() == record(b"two")
+    assert drain(queue) == [b"two"]
+    queue.close()
+
+
+def test_a_bad_length_with_records_pending_keeps_them(tmp_path):
+    (tmp_path / data_name(0)).write_bytes(b"\xff" * 33)
+    (tmp_path / META).write_bytes(b"1\n0,0\n0,33\n")
+    queue = open_queue(tmp_path)
+    put(queue, b"pending")
+    assert queue.get() is None
+    assert queue.depth == 1
+    queue.write_pending()
+    assert drain(queue) == [b"pending"]
+    queue.close()
+
+
+def test_a_missing_data_file_is_passed_over(tmp_path):
+    (tmp_path / data_name(1)).write_bytes(record(b"two"))
+    (tmp_path / META).write_bytes(b"2\n0,0\n1,33\n")
+    queue = open_queue(tmp_path)
+    assert drain(queue) == [b"two"]
+    assert queue.depth == 0
+    queue.close()
+
+
+@pytest.mark.timeout(5)  # a reader that is past the end must not look for it for ever
+@pytest.mark.parametrize(
+    ("meta", "logged"),
+    [
+        (b"5\n0,33\n0,33\n", "positive depth at tail (5), data loss, resetting 0..."),
+        (b"-2\n0,33\n0,33\n", "negative depth at tail (-2), metadata corruption, resetting 0..."),
+        (b"0\n0,66\n0,33\n", "read position 0,66 is beyond write position 0,33"),
+        (b"0\n1,0\n0,33\n", "read position 1,0 is beyond write position 0,33"),
+    ],
+)
+def test_books_that_are_wrong_are_put_right(tmp_path, meta, logged):
+    log = BenchLog()
+    (tmp_path / data_name(0)).write_bytes(record(b"one"))
+    (tmp_path / META).write_bytes(meta)
+    queue = open_queue(tmp_path, log=log)
+    assert (queue.depth, queue.get()) == (0, None)
+    assert any(logged in line for line in log.errors())
+    write(queue, b"two")
+    assert drain(queue) == [b"two"]
+    queue.close()
+
+
+@pytest.mark.parametrize("error_number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
+def test_what_cannot_be_read_just_now_is_read_later(tmp_path, monkeypatch, error_number):
+    queue = open_queue(tmp_path)
+    write(queue, b"one", b"two")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing(error_number))
+        assert queue.get() is None
+        assert queue.peek_timestamp() == -1
+        assert queue.has_readable()
+    assert queue.depth == 2
+    assert drain(queue) == [b"one", b"two"]
+    queue.close()
+
+
+def test_a_file_that_cannot_be_read_is_set_aside(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path, HEAD + 3)
+    write(queue, b"one", b"two")
+    pread, calls = os.pread, []
+
+    def fail_once(descriptor, size, position):
+        calls.append(position)
+        if len(calls) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(descriptor, size, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", fail_once)
+        assert drain(queue) == [b"two"]
+    assert (tmp_path / (data_name(0) + ".bad")).exists()
+    assert queue.depth == 0
+    queue.close()
+
+
+def test_a_deleted_queue_does_not_come_back(tmp_path):
+    """Nor do files that a crash kept from being removed after they were read."""
+    (tmp_path / data_name(0)).write_bytes(record(b"read long ago"))
+    (tmp_path / data_name(1)).write_bytes(record(b"one"))
+    (tmp_path / META).write_bytes(b"1\n1,0\n1,33\n")
+    open_queue(tmp_path).delete()
+    queue = open_queue(tmp_path)
+    assert (queue.depth, drain(queue)) == (0, [])
