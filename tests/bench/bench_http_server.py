@@ -18,7 +18,9 @@ from typing import cast
 
 import uvloop
 
+from nsqx.net.address import TCPAddress
 from nsqx.net.http_server import HTTPServer
+from nsqx.net.listen import bind
 from nsqx.net.requests import DEFERRED, Deferred, Request
 from nsqx.net.responses import OK, Response
 from nsqx.net.router import Router
@@ -74,7 +76,7 @@ async def serve(pipe: Connection) -> None:
     router.add("POST", "/pub", handlers.answer, logged=False)
     router.add("POST", "/deferred", handlers.defer, logged=False)
     server = HTTPServer(router, QuietLog())
-    await server.start_tcp("127.0.0.1", 0)
+    await server.serve(await bind(TCPAddress("127.0.0.1", 0)))
     pipe.send(server.port)
     while True:
         # Each word from the other side asks for the processor time used so far; its end ends the server.

@@ -19,7 +19,9 @@ import pytest
 import uvloop
 
 from http_doubles import Answer, RememberingLog, read_answers
+from nsqx.net.address import TCPAddress, UnixAddress
 from nsqx.net.http_server import HTTPServer
+from nsqx.net.listen import bind
 from nsqx.net.requests import DEFERRED, Deferred, Request
 from nsqx.net.responses import OK, Response, error_response, plain_response
 from nsqx.net.router import BodyLimit, Router
@@ -103,7 +105,7 @@ class Service:
 @contextlib.asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[Service]:
     service = Service(**options)
-    await service.server.start_tcp("127.0.0.1", 0)
+    await service.server.serve(await bind(TCPAddress("127.0.0.1", 0)))
     try:
         yield service
     finally:
@@ -169,7 +171,7 @@ async def test_keep_alive() -> None:
 @both_loops
 async def test_addresses() -> None:
     async with serving() as service:
-        assert service.server.addresses == [f"127.0.0.1:{service.server.port}"]
+        assert service.server.address == f"127.0.0.1:{service.server.port}"
         assert service.log.infos == [f"HTTP: listening on 127.0.0.1:{service.server.port}"]
         client = await Client.to(service.server)
         client.send(b"GET /remote HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -182,7 +184,7 @@ async def test_addresses() -> None:
 async def test_port_in_use() -> None:
     async with serving() as service:
         with pytest.raises(OSError):
-            await HTTPServer(Router(), RememberingLog()).start_tcp("127.0.0.1", service.server.port)
+            await HTTPServer(Router(), RememberingLog()).serve(await bind(TCPAddress("127.0.0.1", service.server.port)))
 
 
 @both_loops
@@ -488,8 +490,8 @@ async def test_close_ends_what_does_not_finish() -> None:
 async def test_unix_socket(tmp_path: Path) -> None:
     service = Service()
     path = tmp_path / "http.sock"
-    await service.server.start_unix(str(path), 0o600)
-    assert (service.server.port, service.server.addresses) == (-1, [str(path)])
+    await service.server.serve(await bind(UnixAddress(str(path)), 0o600))
+    assert (service.server.port, service.server.address) == (-1, str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     client = Client(*await asyncio.open_unix_connection(str(path)))
     client.send(PING + b"GET /remote HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -507,7 +509,7 @@ async def test_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
     left.bind(str(path))
     left.close()
     service = Service()
-    await service.server.start_unix(str(path))
+    await service.server.serve(await bind(UnixAddress(str(path))))
     client = Client(*await asyncio.open_unix_connection(str(path)))
     client.send(PING)
     assert (await client.answer()).status == 200
@@ -519,9 +521,9 @@ async def test_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
 async def test_unix_socket_in_use_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     service = Service()
-    await service.server.start_unix(str(path))
+    await service.server.serve(await bind(UnixAddress(str(path))))
     with pytest.raises(OSError):
-        await Service().server.start_unix(str(path))
+        await Service().server.serve(await bind(UnixAddress(str(path))))
     client = Client(*await asyncio.open_unix_connection(str(path)))
     client.send(PING)
     assert (await client.answer()).status == 200
@@ -534,7 +536,7 @@ async def test_file_in_the_way_of_a_unix_socket_is_left_alone(tmp_path: Path) ->
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(OSError):
-        await Service().server.start_unix(str(path))
+        await Service().server.serve(await bind(UnixAddress(str(path))))
     assert path.read_text() == "data"
 
 
@@ -542,7 +544,7 @@ async def test_file_in_the_way_of_a_unix_socket_is_left_alone(tmp_path: Path) ->
 async def test_unix_socket_of_another_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     service = Service()
-    await service.server.start_unix(str(path))
+    await service.server.serve(await bind(UnixAddress(str(path))))
     path.rename(tmp_path / "old")
     path.write_text("another's")
     await service.server.close(1)
@@ -570,10 +572,10 @@ async def test_tls_and_a_gate_on_the_plain_port(contexts: tuple[ssl.SSLContext, 
     """One router behind two servers, as nsqd has it where TLS is required."""
     server_context, client_context = contexts
     service = Service()
-    await service.server.start_tcp("127.0.0.1", 0, server_context)
+    await service.server.serve(await bind(TCPAddress("127.0.0.1", 0)), server_context)
     closed = error_response(403, "TLS_REQUIRED")
     plain = HTTPServer(service.router, service.log, gate=lambda _request: closed)
-    await plain.start_tcp("127.0.0.1", 0)
+    await plain.serve(await bind(TCPAddress("127.0.0.1", 0)))
 
     client = await Client.to(service.server, client_context)
     client.send(PING + ECHO % (len(BIG), BIG))

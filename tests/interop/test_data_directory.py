@@ -16,7 +16,7 @@ from rawclient import OK, Message, RawClient
 
 FLAGS = ("--mem-queue-size=10", "--max-bytes-per-file=2000")
 DISK_ONLY = ("--mem-queue-size=0", "--max-bytes-per-file=2000", "--sync-every=1")
-# Go's nsqd forgets a deferral when it stops, ours keeps it: long enough to be deferred at the stop, short enough to wait.
+# Go's nsqd forgets a deferral when it stops, ours keeps it. Long enough to be deferred then, short enough to wait for.
 DEFERRED_MS = 5000
 CHAINS = [("go", "nsqx", "go"), ("nsqx", "go", "nsqx"), ("go", "go", "go"), ("nsqx", "nsqx", "nsqx")]
 

@@ -7,14 +7,12 @@ router's. ``Request``, ``Response`` and the rest come from their own modules in 
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, cast
 
 from nsqx.errors import HTTPError
-from nsqx.net.address import TCPAddress, UnixAddress
 from nsqx.net.http_connection import HTTPConnection
 from nsqx.net.http_head import parse_head, refusal
-from nsqx.net.listen import bind
+from nsqx.net.listen import BACKLOG
 from nsqx.net.request_log import failure_line
 from nsqx.net.responses import error_response
 
@@ -23,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from nsqx.net.http_head import Head
+    from nsqx.net.listen import Listening
     from nsqx.net.request_log import Log
     from nsqx.net.requests import Request
     from nsqx.net.responses import Response
     from nsqx.net.router import Router
 
-_BACKLOG = 4096
 _MAX_SWEEP_S = 1.0
 # Heads remembered, and how long one may be: clients that keep a connection send the same head again and again.
 _MAX_HEADS = 1024
@@ -81,53 +79,38 @@ class HTTPServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty: asyncio.Event | None = None  # set when the last connection has gone, while closing
 
+    async def start_tcp(self, host: str, port: int) -> None:
+        from nsqx.net.address import TCPAddress
+        from nsqx.net.listen import bind
+
+        await self.serve(await bind(TCPAddress(host, port)))
+
     @property
     def port(self) -> int:
         """The TCP port listened on; -1 for a unix socket."""
-        return self._port
+        return self._listening.port if self._listening is not None else -1
 
     @property
-    def addresses(self) -> list[str]:
+    def address(self) -> str:
         """What is listened on: ``host:port`` or a path."""
-        return self._addresses
+        return self._listening.address if self._listening is not None else ""
 
-    async def start_tcp(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
-        """Listens on one address of ``host``, an IPv4 one if there is; an empty host means every address."""
+    async def serve(self, listening: Listening, ssl_context: ssl.SSLContext | None = None) -> None:
+        """Serves on a bound socket, which the server then owns."""
         loop = asyncio.get_running_loop()
-        listening = await bind(TCPAddress(host, port))
-        self._port = listening.port
-        self._addresses = [listening.address]
-        handshake_s = None if ssl_context is None else self.header_timeout_s
-        self._listener = await loop.create_server(
+        self._listening = listening
+        create = loop.create_unix_server if listening.path else loop.create_server
+        self._listener = await create(
             self._make_connection,
             sock=listening.socket,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             ssl=ssl_context,
-            ssl_handshake_timeout=handshake_s,
+            ssl_handshake_timeout=None if ssl_context is None else self.header_timeout_s,
         )
-        self._begin(loop)
-
-    async def start_unix(self, path: str, mode: int | None = None) -> None:
-        """Listens on a unix socket; a file left by a dead server is replaced, one in use is not.
-
-        ``mode`` is the file's permissions; without it the process's umask decides.
-        """
-        loop = asyncio.get_running_loop()
-        listening = await bind(UnixAddress(path))
-        if not path.startswith("@"):
-            if mode is not None:
-                os.chmod(path, mode)
-            there = os.stat(path)
-            self._unix_file = (path, there.st_dev, there.st_ino)
-        self._addresses = [path]
-        self._listener = await loop.create_unix_server(self._make_connection, sock=listening.socket, backlog=_BACKLOG)
-        self._begin(loop)
-
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._router.freeze()
         self._loop = loop
         self.now = loop.time()
-        self.log.info(f"{self._name}: listening on {self._addresses[0]}")
+        self.log.info(f"{self._name}: listening on {listening.address}")
 
     def _make_connection(self) -> asyncio.Protocol:
         return cast("asyncio.Protocol", HTTPConnection(self))
@@ -136,10 +119,11 @@ class HTTPServer:
         """Stops listening, lets requests under way finish for up to ``timeout_s``, and ends what is left."""
         if self._listener is None or self.closing:
             return
-        self.log.info(f"{self._name}: closing {self._addresses[0]}")
+        assert self._listening is not None
+        self.log.info(f"{self._name}: closing {self._listening.address}")
         self.closing = True
         self._listener.close()
-        self._remove_unix_file()
+        self._listening.close()
         self._empty = asyncio.Event()
         for connection in tuple(self.connections):
             connection.close_if_idle()
@@ -164,17 +148,6 @@ class HTTPServer:
             except TimeoutError:
                 return False
         return True
-
-    def _remove_unix_file(self) -> None:
-        if self._unix_file is None:
-            return
-        path, device, inode = self._unix_file
-        try:
-            there = os.stat(path)
-            if (there.st_dev, there.st_ino) == (device, inode):
-                os.unlink(path)
-        except FileNotFoundError:
-            pass
 
     def admit(self, connection: HTTPConnection) -> bool:
         """Takes a new connection into view, unless there are too many."""

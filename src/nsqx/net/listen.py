@@ -17,32 +17,35 @@ BACKLOG = 4096
 
 @dataclass(slots=True)
 class Listening:
-    """A bound socket; ``port`` is -1 and ``path`` its file for a unix socket."""
+    """A bound socket; for a unix socket ``port`` is -1, and ``path`` and ``inode`` are its file's."""
 
     socket: socket.socket
     address: str
     port: int = -1
     path: str = ""
+    inode: tuple[int, int] = (0, 0)
 
     def close(self) -> None:
         """Stop listening; a unix socket's file goes, unless somebody has put another in its place."""
         if self.path and not self.path.startswith("@"):
-            self._remove_file()
+            try:
+                if _inode(self.path) == self.inode:
+                    os.unlink(self.path)
+            except FileNotFoundError:
+                pass
         self.socket.close()
 
-    def _remove_file(self) -> None:
-        try:
-            if self.socket.fileno() >= 0 and stat.S_ISSOCK(os.stat(self.path).st_mode):
-                os.unlink(self.path)
-        except FileNotFoundError:
-            pass
 
+async def bind(address: Address, mode: int | None = None) -> Listening:
+    """Bind an address, one of IPv4 if a host has several kinds; raises OSError.
 
-async def bind(address: Address) -> Listening:
-    """Bind ``address``; raises OSError with a text that says what was tried."""
+    A unix socket left by a dead server is replaced, one in use is not; ``mode`` is the file's permissions, without
+    which the process's umask decides.
+    """
     if isinstance(address, UnixAddress):
-        listening = _bind_unix(address)
-        return Listening(listening, address.path, path=address.path)
+        listening = _bind_unix(address, mode)
+        inode = (0, 0) if address.path.startswith("@") else _inode(address.path)
+        return Listening(listening, address.path, path=address.path, inode=inode)
     listening = await _bind_tcp(address.host, address.port)
     host, port = listening.getsockname()[:2]
     return Listening(listening, format_host_port(host, port), port)
@@ -59,7 +62,12 @@ async def _bind_tcp(host: str, port: int) -> socket.socket:
     return socket.create_server(cast("tuple[str, int]", address[:2]), family=family, backlog=BACKLOG)
 
 
-def _bind_unix(address: UnixAddress) -> socket.socket:
+def _inode(path: str) -> tuple[int, int]:
+    there = os.stat(path)
+    return there.st_dev, there.st_ino
+
+
+def _bind_unix(address: UnixAddress, mode: int | None) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:
@@ -69,6 +77,8 @@ def _bind_unix(address: UnixAddress) -> socket.socket:
                 raise
             os.unlink(address.path)
             listening.bind(address.socket_name)
+        if mode is not None and not address.path.startswith("@"):
+            os.chmod(address.path, mode)  # before it listens, so that nobody can have come in yet
         listening.listen(BACKLOG)
     except OSError:
         listening.close()

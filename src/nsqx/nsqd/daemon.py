@@ -13,9 +13,9 @@ import os
 from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError, DataPathLocked
-from nsqx.net.address import TCPAddress, UnixAddress, parse_address
+from nsqx.net.address import parse_address
 from nsqx.net.http_server import HTTPServer
-from nsqx.net.listen import Listening, bind
+from nsqx.net.listen import BACKLOG, Listening, bind
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nsqx.log import Log
 
 _NS_PER_S = 1_000_000_000
-_BACKLOG = 4096
 
 
 class Daemon:
@@ -48,6 +47,7 @@ class Daemon:
         self._lock = -1
         self._tcp_listening: Listening | None = None
         self._tcp_server: asyncio.Server | None = None
+        self._http_listening: Listening | None = None
         self._http_server: HTTPServer | None = None
         self._statsd: StatsdPusher | None = None
         self._statsd_task: asyncio.Task[None] | None = None
@@ -75,13 +75,8 @@ class Daemon:
         self._tcp_listening = await _bind(options.tcp_address)
         broker.tcp_port = self._tcp_listening.port
         if options.http_address:
-            self._http_server = HTTPServer(build_router(broker, self._memory), self._log)
-            a = parse_address(options.http_address)
-            if isinstance(a, TCPAddress):
-                await self._http_server.start_tcp(a.host, a.port)
-            else:
-                await self._http_server.start_unix(a.path)
-            broker.http_port = self._http_server.port
+            self._http_listening = await _bind(options.http_address)
+            broker.http_port = self._http_listening.port
         if options.broadcast_tcp_port == 0:
             options.broadcast_tcp_port = max(0, broker.tcp_port)
         if options.broadcast_http_port == 0:
@@ -92,12 +87,16 @@ class Daemon:
         loop = asyncio.get_running_loop()
         listening = self._tcp_listening
         assert listening is not None
-        self._tcp_server = await loop.create_server(
+        create = loop.create_unix_server if listening.path else loop.create_server
+        self._tcp_server = await create(
             lambda: Connection(self.broker, loop),  # type: ignore[arg-type, return-value]
             sock=listening.socket,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
         )
         self._log.info("TCP: listening on %s", listening.address)
+        if self._http_listening is not None:
+            self._http_server = HTTPServer(build_router(self.broker, self._memory), self._log)
+            await self._http_server.serve(self._http_listening)
         if self._options.nsqlookupd_tcp_addresses:
             self._log.warn("registration with nsqlookupd is not part of this version: its addresses are ignored")
         if self._options.statsd_address:
@@ -135,8 +134,9 @@ class Daemon:
             connection.abort()
         if self._tcp_server is not None:
             self._tcp_server.close()
-        if self._tcp_listening is not None:
-            self._tcp_listening.close()
+        for listening in (self._tcp_listening, self._http_listening):
+            if listening is not None:
+                listening.close()
         if self._http_server is not None:
             await self._http_server.close(0)
         await self.broker.keeper.close()
@@ -164,9 +164,8 @@ def lock_data_path(path: str) -> int:
 
 
 async def _bind(text: str) -> Listening:
-    address: TCPAddress | UnixAddress = parse_address(text)
     try:
-        return await bind(address)
+        return await bind(parse_address(text))
     except OSError as error:
         raise ConfigError(f"listen ({text}) failed - {error.strerror or error}") from None
 

@@ -181,7 +181,7 @@ def crashes_of(script):
         return recorder.crashes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SCRIPTS)
 def test_nothing_written_is_lost(script):
     for crash in crashes_of(script):

@@ -1,0 +1,196 @@
+"""Connections on a stand-in transport and clock: deadlines, back pressure, the end."""
+
+import asyncio
+import io
+
+import pytest
+
+from nsqx.log import INFO, Log
+from nsqx.nsqlookupd.connection import BLOCKED_TIMEOUT_S, STRANGER_TIMEOUT_S, Connection
+from nsqx.nsqlookupd.lookupd import Lookupd
+from nsqx.nsqlookupd.options import Options
+from nsqx.wire.lookup import Announcement, encode_identify
+
+HELLO = b"  V1" + encode_identify(Announcement("host", 4150, 4151, "1.3.0"))
+LINGER_S = 5.0
+NS_PER_S = 1_000_000_000
+
+
+class ClockStandIn:
+    """An event loop of which only the timers matter."""
+
+    def __init__(self):
+        self.timers = []
+
+    def call_later(self, delay_s, callback, *arguments):
+        timer = TimerStandIn(delay_s, lambda: callback(*arguments))
+        self.timers.append(timer)
+        return timer
+
+    @property
+    def pending(self):
+        return [timer.delay_s for timer in self.timers if not timer.cancelled]
+
+    def fire(self):
+        (timer,) = [timer for timer in self.timers if not timer.cancelled]
+        timer.cancelled = True
+        timer.callback()
+
+    def create_future(self):
+        return asyncio.get_running_loop().create_future()
+
+
+class TimerStandIn:
+    def __init__(self, delay_s, callback):
+        self.delay_s = delay_s
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class SocketStandIn:
+    def setsockopt(self, *_arguments):
+        raise OSError("gone")
+
+
+class TransportStandIn:
+    def __init__(self, peername=("127.0.0.1", 5)):
+        self.sent = b""
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+        self.unsent = 0
+        self._extra = {"peername": peername, "socket": SocketStandIn()}
+
+    def get_extra_info(self, name):
+        return self._extra[name]
+
+    def write(self, data):
+        self.sent += data
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
+
+    def is_closing(self):
+        return self.closed
+
+    def get_write_buffer_size(self):
+        return self.unsent
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+
+class Line:
+    """A connection with all its stand-ins."""
+
+    def __init__(self, options=None, **transport):
+        self.stream = io.StringIO()
+        self.clock = ClockStandIn()
+        self.lookupd = Lookupd(options or Options(inactive_producer_timeout=0), Log("", INFO, self.stream))
+        self.lookupd.introduction = b"{}"
+        self.transport = TransportStandIn(**transport)
+        self.connection = Connection(self.lookupd, self.clock)
+        self.connection.connection_made(self.transport)
+
+
+@pytest.fixture
+async def line():
+    return Line()
+
+
+class TestDeadlines:
+    async def test_strangers_must_speak(self, line):
+        assert line.clock.pending == [STRANGER_TIMEOUT_S]
+        line.connection.data_received(b"  V1")
+        assert line.clock.pending == [STRANGER_TIMEOUT_S]
+        line.clock.fire()
+        assert line.transport.aborted
+        assert "client(127.0.0.1:5) - i/o timeout" in line.stream.getvalue()
+
+    async def test_strangers_have_as_long_as_producers(self):
+        line = Line(Options(inactive_producer_timeout=500 * NS_PER_S))
+        assert line.clock.pending == [500.0]
+
+    async def test_peers_may_be_silent(self, line):
+        line.connection.data_received(HELLO)
+        assert line.clock.pending == []
+
+    async def test_answers_must_be_taken(self, line):
+        line.connection.data_received(HELLO)
+        line.connection.pause_writing()
+        assert not line.transport.reading
+        assert line.clock.pending == [BLOCKED_TIMEOUT_S]
+        line.connection.resume_writing()
+        assert line.transport.reading
+        assert line.clock.pending == []
+        line.connection.pause_writing()
+        line.clock.fire()
+        assert line.transport.aborted
+        assert not line.lookupd.registry.clients.producers
+
+    async def test_blocked_while_reading(self, line):
+        """The transport may say so inside the write that answers."""
+        line.transport.write = lambda data: line.connection.pause_writing()
+        line.connection.data_received(HELLO)
+        assert line.clock.pending == [BLOCKED_TIMEOUT_S]
+
+    async def test_last_answer_must_be_taken(self, line):
+        line.transport.unsent = 10
+        line.connection.data_received(b"  V1NOPE\n")
+        assert line.transport.sent.endswith(b"E_INVALID invalid command NOPE")
+        assert line.transport.closed
+        assert line.clock.pending == [LINGER_S]
+        line.clock.fire()
+        assert line.transport.aborted
+
+
+class TestEnd:
+    async def test_client_leaves(self, line):
+        line.connection.data_received(HELLO + b"REGISTER t\n")
+        assert line.connection.eof_received() is False
+        line.connection.connection_lost(None)
+        assert not line.lookupd.registry.clients.producers
+        assert not line.lookupd.connections
+        assert line.connection.gone.done()
+        assert line.clock.pending == []
+        assert "client(127.0.0.1:5) - EOF" in line.stream.getvalue()
+
+    async def test_connection_breaks(self, line):
+        line.connection.data_received(HELLO)
+        line.connection.connection_lost(ConnectionResetError("reset by peer"))
+        assert not line.lookupd.registry.clients.producers
+        assert "client(127.0.0.1:5) - reset by peer" in line.stream.getvalue()
+
+    async def test_command_cut_short(self, line):
+        line.connection.data_received(b"  V1IDENTIFY\n")
+        line.connection.eof_received()
+        assert line.transport.sent.endswith(b"E_BAD_BODY IDENTIFY failed to read body size")
+
+    async def test_shutdown(self, line):
+        line.connection.data_received(HELLO)
+        line.connection.close()
+        assert line.transport.closed
+        assert not line.lookupd.registry.clients.producers
+
+
+@pytest.mark.parametrize(
+    ("peername", "shown"),
+    [
+        (("127.0.0.1", 5), "127.0.0.1:5"),
+        (("::ffff:10.0.0.1", 5, 0, 0), "10.0.0.1:5"),
+        (("::1", 5, 0, 0), "[::1]:5"),
+        (("::ffff:0:1", 5, 0, 0), "[::ffff:0:1]:5"),
+    ],
+)
+async def test_remote_address(peername, shown):
+    line = Line(peername=peername)
+    assert f"TCP: new client({shown})" in line.stream.getvalue()

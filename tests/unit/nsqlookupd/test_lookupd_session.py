@@ -1,0 +1,239 @@
+"""Sessions by transcripts: bytes in, answers out, and what the registry and the log have of it."""
+
+import io
+import json
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqx.log import INFO, Log
+from nsqx.nsqlookupd.lookupd import Lookupd
+from nsqx.nsqlookupd.options import Options
+from nsqx.nsqlookupd.session import Session
+from nsqx.wire.lookup import MAX_IDENTIFY_SIZE, Announcement, encode_identify
+
+MAGIC = b"  V1"
+IDENTIFY = encode_identify(Announcement("host", 4150, 4151, "1.3.0", "name"))
+INTRODUCTION = b'{"version":"1.3.0"}'
+
+
+class Desk:
+    """A lookupd and a session of it, and what they log."""
+
+    def __init__(self):
+        self.stream = io.StringIO()
+        self.lookupd = Lookupd(Options(), Log("", INFO, self.stream))
+        self.lookupd.introduction = INTRODUCTION
+        self.session = Session(self.lookupd, "1.2.3.4:5")
+
+    def ask(self, data):
+        return answers_in(self.session.receive(data))
+
+    @property
+    def log(self):
+        """Lines without their time."""
+        return [line.split(" ", 2)[2] for line in self.stream.getvalue().splitlines()]
+
+
+def answers_in(data):
+    found = []
+    while data:
+        (size,) = struct.unpack(">i", data[:4])
+        found.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return found
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+@pytest.fixture
+def nsqd():
+    """A desk whose client has identified itself."""
+    desk = Desk()
+    assert desk.ask(MAGIC + IDENTIFY) == [INTRODUCTION]
+    return desk
+
+
+class TestBeginning:
+    def test_bad_magic(self, desk):
+        assert desk.ask(b"  V2PING\n") == [b"E_BAD_PROTOCOL"]
+        assert desk.session.ended
+        desk.session.close("EOF")
+        assert desk.log[1:] == [
+            "INFO: CLIENT(1.2.3.4:5): desired protocol magic '  V2'",
+            "ERROR: client(1.2.3.4:5) bad protocol magic '  V2'",
+        ]
+
+    def test_no_magic(self, desk):
+        assert desk.ask(b"  V") == []
+        assert desk.session.receive_end() == b""
+        desk.session.close("EOF")
+        assert desk.log[1:] == ["ERROR: failed to read protocol version - EOF"]
+
+    def test_ping_first(self, desk):
+        assert desk.ask(MAGIC + b"PING\n") == [b"OK"]
+
+    @pytest.mark.parametrize("command", [b"REGISTER t", b"REGISTER", b"UNREGISTER t"])
+    def test_nothing_else_first(self, desk, command):
+        assert desk.ask(MAGIC + command + b"\nPING\n") == [b"E_INVALID client must IDENTIFY"]
+        assert desk.session.ended
+
+
+class TestIdentify:
+    def test_peer_is_known(self, nsqd):
+        (peer,) = nsqd.lookupd.registry.clients.producers
+        assert (peer.id, peer.node) == ("1.2.3.4:5", "host:4151")
+        assert json.loads(peer.described)["remote_address"] == "1.2.3.4:5"
+        assert nsqd.log[-2:] == [
+            "INFO: CLIENT(1.2.3.4:5): IDENTIFY Address:host TCP:4150 HTTP:4151 Version:1.3.0",
+            "INFO: DB: client(1.2.3.4:5) REGISTER category:client key: subkey:",
+        ]
+
+    def test_again(self, nsqd):
+        assert nsqd.ask(b"IDENTIFY\n") == [b"E_INVALID cannot IDENTIFY again"]
+        assert not nsqd.lookupd.registry.clients.producers
+
+    @pytest.mark.parametrize(
+        ("size", "text"),
+        [
+            (0, b"E_BAD_BODY IDENTIFY invalid body size 0"),
+            (-1, b"E_BAD_BODY IDENTIFY invalid body size -1"),
+            (MAX_IDENTIFY_SIZE + 1, b"E_BAD_BODY IDENTIFY body too big 1048577 > 1048576"),
+            (2**31 - 1, b"E_BAD_BODY IDENTIFY body too big 2147483647 > 1048576"),
+        ],
+    )
+    def test_impossible_size(self, desk, size, text):
+        assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", size)) == [text]
+
+    def test_biggest_size(self, desk):
+        start = IDENTIFY[13:-1] + b',"x":"'
+        body = start + b"y" * (MAX_IDENTIFY_SIZE - len(start) - 2) + b'"}'
+        assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", MAX_IDENTIFY_SIZE) + body) == [INTRODUCTION]
+
+    @pytest.mark.parametrize(
+        ("body", "text"),
+        [
+            (b"x", b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
+            (b'{"version":5}', b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
+            (b"{}", b"E_BAD_BODY IDENTIFY missing fields"),
+            (b"null", b"E_BAD_BODY IDENTIFY missing fields"),
+        ],
+    )
+    def test_bad_body(self, desk, body, text):
+        assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", len(body)) + body) == [text]
+
+    @pytest.mark.parametrize(
+        ("cut_off", "text"),
+        [
+            (b"IDENTIFY\n", b"E_BAD_BODY IDENTIFY failed to read body size"),
+            (b"IDENTIFY\n\0\0\0", b"E_BAD_BODY IDENTIFY failed to read body size"),
+            (b"IDENTIFY\n\0\0\0\5", b"E_BAD_BODY IDENTIFY failed to read body"),
+            (b"IDENTIFY\n\0\0\0\5{}", b"E_BAD_BODY IDENTIFY failed to read body"),
+        ],
+    )
+    def test_cut_short(self, desk, cut_off, text):
+        assert desk.ask(MAGIC + cut_off) == []
+        assert answers_in(desk.session.receive_end()) == [text]
+        assert desk.session.ended
+
+
+class TestRegistering:
+    def test_topic_and_channel(self, nsqd):
+        assert nsqd.ask(b"REGISTER t\nREGISTER t ch\nREGISTER t ch\n") == [b"OK"] * 3
+        registry = nsqd.lookupd.registry
+        assert [topic.key for topic in registry.topics()] == ["t"]
+        assert [channel.subkey for channel in registry.channels("t")] == ["ch"]
+        assert nsqd.log[-2:] == [
+            "INFO: DB: client(1.2.3.4:5) REGISTER category:topic key:t subkey:",
+            "INFO: DB: client(1.2.3.4:5) REGISTER category:channel key:t subkey:ch",
+        ]
+
+    def test_taking_off(self, nsqd):
+        assert nsqd.ask(b"REGISTER t ch\nUNREGISTER t ch\nUNREGISTER t\nUNREGISTER t\n") == [b"OK"] * 4
+        assert nsqd.log[-2:] == [
+            "INFO: DB: client(1.2.3.4:5) UNREGISTER category:channel key:t subkey:ch",
+            "INFO: DB: client(1.2.3.4:5) UNREGISTER category:topic key:t subkey:",
+        ]
+
+    def test_topic_before_its_channels_is_odd(self, nsqd):
+        nsqd.ask(b"REGISTER t ch\nUNREGISTER t\n")
+        assert nsqd.log[-2] == "WARNING: client(1.2.3.4:5) unexpected UNREGISTER category:channel key:t subkey:ch"
+
+    @pytest.mark.parametrize(
+        ("line", "text"),
+        [
+            (b"REGISTER", b"E_INVALID REGISTER insufficient number of params"),
+            (b"UNREGISTER", b"E_INVALID UNREGISTER insufficient number of params"),
+            (b"REGISTER /", b"E_BAD_TOPIC REGISTER topic name '/' is not valid"),
+            (b"REGISTER  t", b"E_BAD_TOPIC REGISTER topic name '' is not valid"),
+            (b"UNREGISTER \xff", b"E_BAD_TOPIC UNREGISTER topic name '\xff' is not valid"),
+            (b"REGISTER t *", b"E_BAD_CHANNEL REGISTER channel name '*' is not valid"),
+            (b"NOPE t", b"E_INVALID invalid command NOPE"),
+            (b"", b"E_INVALID invalid command "),
+            (b"x" * 20000, b"E_INVALID command line too long > 16384"),
+        ],
+        ids=lambda value: repr(value[:20]),
+    )
+    def test_mistakes_end_the_session(self, nsqd, line, text):
+        assert nsqd.ask(b"REGISTER t ch\n" + line + b"\nPING\n") == [b"OK", text]
+        assert nsqd.session.ended
+        assert nsqd.ask(b"PING\n") == []
+        registry = nsqd.lookupd.registry
+        assert not any(one.producers for one in registry.registrations())
+        assert registry.channel_count == 1
+
+    def test_counts(self, nsqd):
+        nsqd.ask(b"REGISTER t ch\nREGISTER t ch\nUNREGISTER t ch\nPING\n")
+        nsqd.session.close("EOF")
+        counts = nsqd.lookupd.counts
+        assert (counts.registrations, counts.unregistrations, counts.pings) == (3, 3, 1)
+
+
+class TestEnd:
+    def test_log_of_the_end(self, nsqd):
+        nsqd.ask(b"REGISTER t\n")
+        before = len(nsqd.log)
+        nsqd.session.close("EOF")
+        nsqd.session.close("EOF")
+        assert nsqd.log[before:] == [
+            "INFO: PROTOCOL(V1): [1.2.3.4:5] exiting ioloop",
+            "INFO: DB: client(1.2.3.4:5) UNREGISTER category:topic key:t subkey:",
+            "INFO: DB: client(1.2.3.4:5) UNREGISTER category:client key: subkey:",
+            "ERROR: client(1.2.3.4:5) - EOF",
+        ]
+
+    def test_a_client_cannot_forge_log_lines(self, desk):
+        forged = Announcement("host\n[x] INFO: forged", 1, 2, "v\x1b[2J", "h")
+        desk.ask(MAGIC + encode_identify(forged))
+        desk.ask(b"NOPE\rFATAL: forged\x1b[2J\n")
+        assert not any(character in "\n".join(desk.log) for character in "\r\x1b")
+        assert not any(line.startswith("forged") for line in desk.log)
+        assert len(desk.log) == 8
+
+
+SCRIPT = MAGIC + IDENTIFY + b"REGISTER t ch\r\n PING \nUNREGISTER t\nREGISTER u\nNOPE\nPING\n"
+
+
+@given(st.lists(st.integers(0, len(SCRIPT))))
+def test_any_split_gives_the_same(cuts):
+    desk = Desk()
+    places = sorted({*cuts, 0, len(SCRIPT)})
+    seen = []
+    for start, end in zip(places, places[1:], strict=False):
+        seen += desk.ask(SCRIPT[start:end])
+    assert seen == [INTRODUCTION, b"OK", b"OK", b"OK", b"OK", b"E_INVALID invalid command NOPE"]
+    assert [topic.key for topic in desk.lookupd.registry.topics()] == ["t", "u"]
+
+
+@given(st.binary(max_size=300))
+def test_nothing_breaks_a_session(data):
+    desk = Desk()
+    desk.session.receive(MAGIC + data)
+    desk.session.receive_end()
+    desk.session.close("EOF")
+    assert not desk.lookupd.registry.clients.producers
