@@ -102,7 +102,7 @@ class BenchKeeper:
     def forget(self, queue: Any) -> None:
         self.forgotten.append(queue)
 
-    def save(self, path: str, content: Callable[[], bytes]) -> None:
+    def save(self, path: str, content: Callable[[], bytes], *, is_urgent: bool = False) -> None:
         self.save_count += 1
 
 
@@ -149,6 +149,7 @@ class Bench:
         self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
         self.keeper = BenchKeeper()
         self.broker.keeper = self.keeper
+        self.broker.restore([])
 
     def settle(self) -> None:
         """End the turn, and let the loop come round until nothing is left to do."""

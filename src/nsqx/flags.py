@@ -208,7 +208,7 @@ def read_options(flags: Sequence[Flag], argv: Sequence[str], program: str, stder
         raise VersionWanted
     config_path = given.get("config", "")
     values, unknown_keys = resolve(flags, given, load_config(config_path) if config_path else {})
-    logger = log.Log(values["log_prefix"], values["log_level"], stderr)
+    logger = log.Log(values.get("log_prefix", f"[{program}] "), values.get("log_level", log.INFO), stderr)
     for key in unknown_keys:
         logger.warn("config file %s: unknown key %s is ignored", config_path, quote(key))
     if words:

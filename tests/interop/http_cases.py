@@ -159,7 +159,6 @@ def path_cases() -> Iterator[Case]:
         "/CONFIG/log_level",
         "/debug",
         "/debug/",
-        "/debug/pprof",
         "/put?topic=x",
         "/mput?topic=x",
         "/create_topic?topic=x",
@@ -376,8 +375,9 @@ OPTIONS = [
 ]
 
 
+# null and [null] are left out: docs/decisions/0004-deviations.md.
 ADDRESS_LISTS = [
-    *("[]", "null", "[1]", "{}", "nonsense", "", "[null]", "[[]]"),
+    *("[]", "[1]", "{}", "nonsense", "", "[[]]"),
     *('["127.0.0.1:1"]', '"127.0.0.1:1"', '["a","b"] ', '["a"]x', '["\\u0041"]'),
 ]
 

@@ -1,4 +1,4 @@
-"""The Go nsqd, nsqadmin and utilities with our nsqlookupd between them; the Go nsqlookupd shows that the tests are right."""
+"""The Go nsqd, nsqadmin and utilities around our nsqlookupd; with the Go nsqlookupd the same tests must hold."""
 
 import itertools
 import json

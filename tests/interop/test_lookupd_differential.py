@@ -219,7 +219,9 @@ class Scene:
         nodes = self.daemon.request("GET", "/nodes").json()["producers"]
         self.seen.append(plain([node for node in nodes if node["broadcast_address"].startswith(self.topic)]))
         debug = self.daemon.request("GET", "/debug").json()
-        self.seen.append({key: plain(value) for key, value in debug.items() if key.split(":")[1].startswith(self.topic)})
+        self.seen.append(
+            {key: plain(value) for key, value in debug.items() if key.split(":")[1].startswith(self.topic)}
+        )
         mine = [entry for entry in debug.get("client::", []) if entry["broadcast_address"].startswith(self.topic)]
         self.seen.append(plain(mine))
 
@@ -543,7 +545,7 @@ def test_address_that_cannot_be_had(candidate: str, address: str) -> None:
     assert go.returncode == 1
 
 
-def test_config_file(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_config_file(candidate: str, tmp_path: Path) -> None:
     """Both daemons take the same keys from a file."""
     config = tmp_path / "nsqlookupd.toml"
     config.write_text(
@@ -552,26 +554,13 @@ def test_config_file(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
     )
     seen = []
     for name in ("go", candidate):
-        command = f"-config={config}"
-        daemon = start_without_broadcast(fleet, name, command)
-        with RawLookupClient(daemon.tcp_address) as client:
-            seen.append(json.loads(client.ask(identify()))["broadcast_address"])
-        assert daemon.log.startswith("[x] ")
+        # A flag given on the command line would win over the file.
+        flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", f"-config={config}"]
+        with Daemon([*program_command(name, "nsqlookupd"), *flags], listeners=("TCP", "HTTP")) as daemon:
+            with RawLookupClient(daemon.tcp_address) as client:
+                seen.append(json.loads(client.ask(identify()))["broadcast_address"])
+            assert daemon.log.startswith("[x] ")
     assert seen == ["lookup.test", "lookup.test"]
-
-
-def start_without_broadcast(fleet: Fleet, implementation: str, *flags: str) -> Daemon:
-    """A flag given on the command line would win over the file."""
-    daemon = Daemon(
-        [
-            *program_command(implementation, "nsqlookupd"),
-            "-tcp-address=127.0.0.1:0",
-            "-http-address=127.0.0.1:0",
-            *flags,
-        ],
-        listeners=("TCP", "HTTP"),
-    )
-    return fleet._add(daemon)
 
 
 def test_introduction(pair: Pair) -> None:

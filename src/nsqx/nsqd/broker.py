@@ -25,11 +25,13 @@ from nsqx.nsqd.turn import Turn
 from nsqx.queues.backlog import Backlog
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_times import load_due_times
+from nsqx.queues.recovery import data_file_numbers
 
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.nsqd.clock import Clock
     from nsqx.nsqd.connection import Connection
+    from nsqx.nsqd.lookup import Lookup
 
 _NS_PER_S = 1_000_000_000
 # NSQ's client timeout, of which half is the default heartbeat interval.
@@ -74,10 +76,14 @@ class Broker:
         self.clients: dict[int, Client] = {}
         self.connections: set[Connection] = set()
         self.exiting = False
+        self.lookup: Lookup | None = None  # set by whoever gives the broker a network
         self.keeper = Keeper(log, options.sync_every, options.sync_timeout / _NS_PER_S, self._sync_failed)
+        # Data files that an earlier process left, by queue; whoever opens the queue takes them.
+        self._left_files: dict[str, list[int]] = {}
         self._client_serial = 0
         self._failure = ""
         self._is_loading = False
+        self._tasks: set[asyncio.Task[None]] = set()
         self._knows_topology = TOPOLOGY_AWARE_CONSUMPTION in options.enable_experiment
 
     # Topics and channels
@@ -96,11 +102,33 @@ class Broker:
             raise BrokerExiting
         topic = self.topics[name] = Topic(name, self)
         self.log.info("TOPIC(%s): created", name)
-        if not self._is_loading:
-            topic.start()
-            if not topic.is_ephemeral:
-                self.save_metadata()
+        if self._is_loading:
+            return topic
+        self._start_topic(topic)
+        if self.lookup is not None:
+            self.lookup.registered(name)
+        if not topic.is_ephemeral:
+            self.save_metadata()
         return topic
+
+    def _start_topic(self, topic: Topic) -> None:
+        """Let messages flow, once the channels that the topic has elsewhere are here too."""
+        if self.lookup is None or not self.options.nsqlookupd_tcp_addresses:
+            topic.start()
+        elif self.lookup.can_be_asked():
+            task = asyncio.get_running_loop().create_task(self._fetch_channels(topic, self.lookup))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self.log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic.name)
+            topic.start()
+
+    async def _fetch_channels(self, topic: Topic, lookup: Lookup) -> None:
+        for name in await lookup.channels_of(topic.name):
+            if not topic.exiting:
+                topic.channel(name)
+        topic.start()
+        self.turn.end()
 
     def delete_topic(self, name: str) -> bool:
         """Delete a topic with all it holds; False if there is none."""
@@ -109,6 +137,8 @@ class Broker:
             return False
         self.log.info("TOPIC(%s): deleting", name)
         topic.delete()
+        if self.lookup is not None:
+            self.lookup.unregistered(name)
         if topic.backlog.disk is not None:
             self.keeper.forget(topic.backlog.disk)
         if not topic.is_ephemeral:
@@ -123,12 +153,18 @@ class Broker:
     def channel_created(self, channel: Channel) -> None:
         """A topic has a new channel."""
         self.log.info("TOPIC(%s): new channel(%s)", channel.topic_name, channel.name)
-        if not channel.is_ephemeral and not self._is_loading:
+        if self._is_loading:
+            return
+        if self.lookup is not None:
+            self.lookup.registered(channel.topic_name, channel.name)
+        if not channel.is_ephemeral:
             self.save_metadata()
 
     def channel_deleted(self, channel: Channel) -> None:
         """A channel is gone."""
         self.log.info("TOPIC(%s): deleted channel(%s)", channel.topic_name, channel.name)
+        if self.lookup is not None:
+            self.lookup.unregistered(channel.topic_name, channel.name)
         if channel.backlog.disk is not None:
             self.keeper.forget(channel.backlog.disk)
         if not channel.is_ephemeral:
@@ -161,7 +197,15 @@ class Broker:
         options = self.options
         if is_ephemeral:
             return Backlog(options.mem_queue_size, None)
-        disk = DiskQueue(name, self.data_path, options.max_bytes_per_file, options.max_msg_size, self.log, on_pending)
+        disk = DiskQueue(
+            name,
+            self.data_path,
+            options.max_bytes_per_file,
+            options.max_msg_size,
+            self.log,
+            on_pending,
+            self._left_files.pop(name, []),
+        )
         return Backlog(options.mem_queue_size, disk)
 
     def load_due_times(self, name: str) -> dict[bytes, int]:
@@ -194,6 +238,8 @@ class Broker:
     def set_lookupd_addresses(self, addresses: list[str]) -> None:
         """Register with these nsqlookupd from now on."""
         self.options.nsqlookupd_tcp_addresses = addresses
+        if self.lookup is not None:
+            self.lookup.set_addresses(addresses)
 
     @property
     def broadcast_tcp_port(self) -> int:
@@ -242,6 +288,7 @@ class Broker:
     def restore(self, saved: list[SavedTopic]) -> None:
         """Make the topics and channels of nsqd.dat again, then let their messages flow."""
         self._is_loading = True
+        self._left_files = data_file_numbers(self.data_path)
         for entry in saved:
             if not is_valid_name(entry.name):
                 self.log.warn("skipping creation of invalid topic %s", entry.name)

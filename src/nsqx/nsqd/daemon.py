@@ -20,6 +20,7 @@ from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
 from nsqx.nsqd.http import build_router
+from nsqx.nsqd.lookup import Lookup
 from nsqx.nsqd.memory import MemoryMonitor
 from nsqx.nsqd.metadata import load_metadata
 from nsqx.nsqd.options import Options, expand_statsd_prefix, validate
@@ -97,8 +98,8 @@ class Daemon:
         if self._http_listening is not None:
             self._http_server = HTTPServer(build_router(self.broker, self._memory), self._log)
             await self._http_server.serve(self._http_listening)
-        if self._options.nsqlookupd_tcp_addresses:
-            self._log.warn("registration with nsqlookupd is not part of this version: its addresses are ignored")
+        self.broker.lookup = Lookup(self.broker)
+        self.broker.lookup.set_addresses(self._options.nsqlookupd_tcp_addresses)
         if self._options.statsd_address:
             self._statsd = StatsdPusher(self.broker, self._memory)
             self._statsd_task = loop.create_task(self._statsd.run())
@@ -117,6 +118,8 @@ class Daemon:
         if self._http_server is not None:
             await self._http_server.close(min(1.0, timeout_s))
         await self._stop_statsd()
+        if broker.lookup is not None:
+            await broker.lookup.close()
         await broker.save_metadata(is_urgent=True)
         await broker.keeper.close()
         self._log.info("NSQ: closing topics")

@@ -60,12 +60,12 @@ class Daemon:
         options = self._options
         try:
             listening = self._tcp_listening = await bind(listen_address(options.tcp_address))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise _listen_failed(options.tcp_address, error) from None
         http_address = listen_address(options.http_address)
         try:
             await self._http_server.start_tcp(http_address.host, http_address.port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise _listen_failed(options.http_address, error) from None
         self.lookupd.introduction = encode_introduction(
             Introduction(
@@ -107,10 +107,10 @@ class Daemon:
             await asyncio.wait(left, timeout=_STOP_S)
 
 
-def _listen_failed(address: str, error: OSError) -> ConfigError:
-    """In Go's words for the usual reasons: ``bind: address already in use``."""
+def _listen_failed(address: str, error: OSError | UnicodeError) -> ConfigError:
+    """In Go's words for the usual reasons: ``bind: address already in use``. UnicodeError: no host is called that."""
     reason = str(error)
-    if not isinstance(error, socket.gaierror) and error.errno is not None:
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno is not None:
         reason = os.strerror(error.errno)
         reason = f"bind: {reason[:1].lower()}{reason[1:]}"
     return ConfigError(f"listen ({address}) failed - listen tcp {address}: {reason}")

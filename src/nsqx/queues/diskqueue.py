@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from nsqx.errors import DiskQueueError
-from nsqx.queues.files import remove_if_there, write_all
+from nsqx.queues.files import remove_if_there, replace_file, write_all
 from nsqx.queues.recovery import count_records, data_file_numbers
 from nsqx.queues.sync import SyncJob
 from nsqx.wire import octets
@@ -78,10 +78,12 @@ class DiskQueue:
         max_message_size: int,
         log: Log,
         on_pending: Callable[[], object],
+        file_numbers: list[int] | None = None,
     ) -> None:
         """Open the queue ``name``, taking up what an earlier process left.
 
-        ``on_pending`` is called when records wait for ``write_pending`` and none did before.
+        ``on_pending`` is called when records wait for ``write_pending`` and none did before. ``file_numbers`` says
+        which data files are there, to whoever opens many queues and has looked once for all.
         """
         self.name = name
         self.depth = 0
@@ -105,7 +107,7 @@ class DiskQueue:
         self._job: SyncJob | None = None
         self._full_descriptors: list[int] = []
         self._finished_paths: list[str] = []
-        self._load()
+        self._load(data_file_numbers(directory).get(name, []) if file_numbers is None else file_numbers)
 
     # Paths
 
@@ -117,52 +119,54 @@ class DiskQueue:
 
     # Opening
 
-    def _load(self) -> None:
+    def _load(self, file_numbers: list[int]) -> None:
         try:
             with open(self._meta_path(), "rb") as file:
                 meta = _META.match(file.read(200))
         except FileNotFoundError:
             meta = None
         if meta is None:
-            self._rebuild()
+            self._rebuild(file_numbers)
             return
         self.depth = int(meta[1])
         self._read_file, self._read_position = int(meta[2]), int(meta[3])
         self._write_file, self._write_position = int(meta[4]), int(meta[5])
-        self._take_up_unrecorded_tail()
+        self._take_up_unrecorded_tail(file_numbers)
         self._check_tail()
 
-    def _take_up_unrecorded_tail(self) -> None:
-        """Keep what was written after the last sync of the meta file: read it, and write on in a new file."""
-        path = self._data_path(self._write_file)
-        try:
+    def _take_up_unrecorded_tail(self, file_numbers: list[int]) -> None:
+        """Keep what was written after the last save of the meta file: read it, and write on in a new file."""
+        position, last = self._write_position, self._write_file
+        for number in file_numbers:
+            if number < self._write_file:
+                continue
+            path = self._data_path(number)
             size = os.stat(path).st_size
-        except FileNotFoundError:
-            return
-        if size <= self._write_position:
-            return
-        found, _ = count_records(path, self._write_position, self._max_record_size)
-        self._log.warn(
-            "DISKQUEUE(%s) %s metadata writePos %d < file size of %d, skipping to new file",
-            self.name,
-            path,
-            self._write_position,
-            size,
-        )
-        self.depth += found
-        self._write_file += 1
-        self._write_position = 0
-        self._sync_wanted = True
+            if size > position:
+                self._log.warn(
+                    "DISKQUEUE(%s) %s metadata writePos %d < file size of %d, skipping to new file",
+                    self.name,
+                    path,
+                    position,
+                    size,
+                )
+                self.depth += count_records(path, position, self._max_record_size)[0]
+                last = number + 1
+            position = 0
+        if last != self._write_file:
+            self._write_file = last
+            self._write_position = 0
+            self._sync_wanted = True
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, file_numbers: list[int]) -> None:
         """Without a meta file, everything in the data files is unread."""
-        numbers = data_file_numbers(self._directory, self.name)
-        if not numbers:
+        if not file_numbers:
             return
-        self._log.warn("DISKQUEUE(%s) no usable metadata, reading all %d data files", self.name, len(numbers))
-        self._read_file = min(numbers)
-        self._write_file = max(numbers) + 1
-        self.depth = sum(count_records(self._data_path(n), 0, self._max_record_size)[0] for n in numbers)
+        self._log.warn("DISKQUEUE(%s) no usable metadata, reading all %d data files", self.name, len(file_numbers))
+        self._read_file = min(file_numbers)
+        self._write_file = max(file_numbers) + 1
+        for number in file_numbers:
+            self.depth += count_records(self._data_path(number), 0, self._max_record_size)[0]
         self._sync_wanted = True
 
     # Writing
@@ -232,13 +236,23 @@ class DiskQueue:
             self._log.error("DISKQUEUE(%s) cannot cut back a torn write - %s", self.name, error)
 
     def _roll(self) -> None:
-        """Go on in a new file; the next sync makes the old one durable and closes it."""
+        """Go on in a new file; the next sync makes the old one durable and closes it.
+
+        The meta file names the new one before anything is in it: whoever opens the queue after a crash, Go nsqd
+        included, looks for what was written since only in the file it names. A sync under way would bring the old
+        positions back, so it leaves the meta file alone.
+        """
         if self._write_descriptor >= 0:
             self._full_descriptors.append(self._write_descriptor)
             self._write_descriptor = -1
         self._write_file += 1
         self._write_position = 0
+        self._abandon_job()
         self._sync_wanted = True
+        try:
+            replace_file(self._meta_path(), self._meta_text(), is_durable=False)
+        except OSError as error:
+            self._log.error("DISKQUEUE(%s) failed to save metadata - %s", self.name, error)
 
     # Reading
 

@@ -28,25 +28,27 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
         written += os.pwrite(descriptor, view[written:], position + written)
 
 
-def replace_file(path: str, data: bytes) -> None:
-    """Put ``data`` at ``path``, durably, so that a crash leaves the old file or the new one."""
-    temporary = write_temporary(path, data)
+def replace_file(path: str, data: bytes, *, is_durable: bool = True) -> None:
+    """Put ``data`` at ``path`` so that a crash leaves the old file or the new one; durably, unless told otherwise."""
+    temporary = write_temporary(path, data, is_durable=is_durable)
     try:
         os.rename(temporary, path)
     except OSError:
         remove_if_there(temporary)
         raise
-    sync_directory(os.path.dirname(path))
+    if is_durable:
+        sync_directory(os.path.dirname(path))
 
 
-def write_temporary(path: str, data: bytes) -> str:
-    """Write and sync a file to be renamed to ``path``; its name. Leaves nothing behind on failure."""
+def write_temporary(path: str, data: bytes, *, is_durable: bool = True) -> str:
+    """Write a file to be renamed to ``path``, synced if it must be durable; its name. Leaves nothing on failure."""
     temporary = f"{path}.{secrets.randbits(63)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
             write_all(descriptor, data, 0)
-            os.fsync(descriptor)
+            if is_durable:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except OSError:

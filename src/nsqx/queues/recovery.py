@@ -11,11 +11,19 @@ from nsqx.wire.message import HEADER_LENGTH
 _CHUNK_SIZE = 4 * 1024 * 1024
 
 
-def data_file_numbers(directory: str, name: str) -> list[int]:
-    """The numbers of a queue's data files, ascending."""
-    pattern = re.compile(re.escape(name) + r"\.diskqueue\.(\d{6,})\.dat")
-    matches = (pattern.fullmatch(entry) for entry in os.listdir(directory or "."))
-    return sorted(int(match[1]) for match in matches if match)
+_DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
+
+
+def data_file_numbers(directory: str) -> dict[str, list[int]]:
+    """The numbers of the data files in a directory, ascending, by the name of their queue."""
+    numbers: dict[str, list[int]] = {}
+    for entry in os.listdir(directory):
+        match = _DATA_FILE.fullmatch(entry)
+        if match:
+            numbers.setdefault(match[1], []).append(int(match[2]))
+    for found in numbers.values():
+        found.sort()
+    return numbers
 
 
 def count_records(path: str, position: int, max_record_size: int) -> tuple[int, int]:

@@ -116,6 +116,17 @@ def test_a_peer_of_several_topics_is_found_once():
     assert registry.producers(registry.topics()) == [peer]
 
 
+def test_ephemeral_ones_stay_while_somebody_has_them():
+    registry = Clocks().registry()
+    one, two = peer_at(registry, 1), peer_at(registry, 2)
+    for peer in (one, two):
+        registry.register(peer, "t#ephemeral", "c#ephemeral")
+    for peer, left in ((one, 1), (two, 0)):
+        registry.unregister(peer, "t#ephemeral", "c#ephemeral")
+        registry.unregister(peer, "t#ephemeral")
+        assert (registry.topic_count, registry.channel_count) == (left, left)
+
+
 def test_removed_registrations_are_told_in_order():
     registry = Clocks().registry()
     peer = peer_at(registry)
@@ -231,7 +242,9 @@ class AgainstAModel(RuleBasedStateMachine):
         assert sorted(map(key_of, self.registry.topics())) == sorted(topics)
         assert sorted(map(key_of, self.registry.channels())) == sorted(channels)
         for name in ("a", "b", "c#ephemeral", "never"):
-            assert sorted(map(key_of, self.registry.channels(name))) == sorted(key for key in channels if key[1] == name)
+            assert sorted(map(key_of, self.registry.channels(name))) == sorted(
+                key for key in channels if key[1] == name
+            )
             assert list(map(key_of, self.registry.topics(name))) == [key for key in topics if key[1] == name]
 
     @invariant()

@@ -80,8 +80,8 @@ class TestCommandReader:
 
     def test_only_go_spaces_are_trimmed(self):
         reader = CommandReader()
-        reader.feed("\u2000\u200a\u3000\x85\xa0\v\f A\x1c\u200b\t\n".encode())
-        assert reader.line() == "A\x1c\u200b"
+        reader.feed("\u2000\u200a\u3000\x85\xa0\v\f A\u200b\x1c\t\n".encode())
+        assert reader.line() == "A\u200b\x1c"
 
     def test_line_at_the_limit(self):
         reader = CommandReader()

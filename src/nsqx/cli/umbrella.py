@@ -1,0 +1,43 @@
+"""The nsqx command: one word for each thing it does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from nsqx.version import NSQ_VERSION, VERSION
+
+# Command, module with a main(argv), what it does.
+COMMANDS = {
+    "up": ("nsqx.cli.up", "run a whole cluster in one process"),
+    "nsqd": ("nsqx.cli.nsqd", "the broker, as the nsqd command"),
+    "nsqlookupd": ("nsqx.cli.nsqlookupd", "the directory of brokers, as the nsqlookupd command"),
+}
+
+
+def usage() -> str:
+    """What there is."""
+    lines = [f"  {name:<12}{what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(["usage: nsqx COMMAND [FLAGS]", "", *lines, "", "nsqx COMMAND -help lists its flags."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("help", "-h", "-help", "--help"):
+        print(usage(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    if words[0] in ("version", "-version", "--version"):
+        print(f"nsqx v{VERSION} (NSQ v{NSQ_VERSION})")
+        return 0
+    command = COMMANDS.get(words[0])
+    if command is None:
+        print(f"nsqx: unknown command {words[0]!r}\n\n{usage()}", file=sys.stderr)
+        return 2
+    code: int = import_module(command[0]).main(words[1:])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""nsqx up: nsqlookupd and nsqd together, in one process and one data directory, on the standard ports."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from nsqx.cli.running import log_exceptions, run_in_loop, stop_event
+from nsqx.errors import ConfigError, NSQError
+from nsqx.flags import BOOL, INT, LOG_LEVEL, STRING, Flag, UsageError, VersionWanted, read_options
+from nsqx.log import WARN, Log
+from nsqx.net.address import format_host_port
+from nsqx.nsqd import daemon as nsqd
+from nsqx.nsqd.options import NODE_ID_LIMIT, default_node_id
+from nsqx.nsqd.options import Options as NSQDOptions
+from nsqx.nsqlookupd import daemon as nsqlookupd
+from nsqx.nsqlookupd.options import Options as LookupdOptions
+from nsqx.version import VERSION
+
+_LOOKUPD_PORT = 4160
+_NSQD_PORT = 4150
+# From one nsqd to the next: 4150, 4250, 4350.
+_NODE_STRIDE = 100
+_MAX_NODES = 50
+
+
+@dataclass(slots=True)
+class UpOptions:
+    """What to run, and where."""
+
+    data_path: str = "nsqx-data"
+    nodes: int = 1
+    host: str = "127.0.0.1"
+    log_level: int = WARN
+    mem_queue_size: int = 10_000
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("version", BOOL, False, "print the version and exit", in_config=False),
+    Flag("config", STRING, "", "path of a TOML configuration file", in_config=False),
+    Flag("data-path", STRING, UpOptions().data_path, "directory for all data, made if it is not there"),
+    Flag("nodes", INT, 1, "how many nsqd to run; the second listens on 4250 and 4251, and so on"),
+    Flag("host", STRING, UpOptions().host, "address to listen on, and that others are told"),
+    Flag("log-level", LOG_LEVEL, UpOptions().log_level, "least severe level that is logged"),
+    Flag("mem-queue-size", INT, 10_000, "messages each topic and channel keeps in memory"),
+)
+
+
+@dataclass(slots=True)
+class Part:
+    """One daemon of the cluster: what it is, where it can be reached, and how it is started."""
+
+    name: str
+    tcp_address: str
+    http_address: str
+    daemon: nsqd.Daemon | nsqlookupd.Daemon
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a cluster until it is told to stop; the exit code."""
+    try:
+        options = UpOptions(**read_options(FLAGS, sys.argv[1:] if argv is None else argv, "nsqx up", sys.stderr))
+        if not 1 <= options.nodes <= _MAX_NODES:
+            raise ConfigError(f"--nodes must be [1,{_MAX_NODES}]")
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except VersionWanted:
+        print(f"nsqx v{VERSION}")
+        return 0
+    except NSQError as error:
+        print(f"nsqx up: {error}", file=sys.stderr)
+        return 1
+    return run_in_loop(_run(options, sys.stdout))
+
+
+async def _run(options: UpOptions, out: TextIO) -> int:
+    stopped = stop_event()
+    log_exceptions(Log("[nsqx] ", options.log_level))
+    started: list[Part] = []
+    try:
+        for part in _parts(options):
+            await part.daemon.start()
+            started.append(part)
+    except (NSQError, OSError) as error:
+        print(f"nsqx up: {_explain(error)}", file=sys.stderr)
+        await _stop(started)
+        return 1
+    print(_summary(options, started), file=out, flush=True)
+    await stopped.wait()
+    print("stopping", file=out, flush=True)
+    await _stop(started)
+    return 0
+
+
+async def _stop(started: list[Part]) -> None:
+    for part in reversed(started):
+        await part.daemon.stop()
+
+
+def _parts(options: UpOptions) -> list[Part]:
+    """The daemons, in the order in which they start."""
+    lookupd_tcp = format_host_port(options.host, _LOOKUPD_PORT)
+    lookupd_http = format_host_port(options.host, _LOOKUPD_PORT + 1)
+    lookupd_options = LookupdOptions(
+        tcp_address=lookupd_tcp, http_address=lookupd_http, broadcast_address=options.host, log_level=options.log_level
+    )
+    lookupd_log = Log("[nsqlookupd] ", options.log_level)
+    parts = [Part("nsqlookupd", lookupd_tcp, lookupd_http, nsqlookupd.Daemon(lookupd_options, lookupd_log))]
+    for index in range(options.nodes):
+        parts.append(_nsqd_part(options, index, lookupd_tcp))
+    return parts
+
+
+def _nsqd_part(options: UpOptions, index: int, lookupd_tcp: str) -> Part:
+    name = "nsqd" if options.nodes == 1 else f"nsqd-{index + 1}"
+    port = _NSQD_PORT + index * _NODE_STRIDE
+    tcp_address = format_host_port(options.host, port)
+    http_address = format_host_port(options.host, port + 1)
+    data_path = os.path.join(options.data_path, f"nsqd-{index + 1}")
+    try:
+        os.makedirs(data_path, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {data_path} - {error.strerror}; give another --data-path") from None
+    nsqd_options = NSQDOptions(
+        id=(default_node_id(options.host) + index) % NODE_ID_LIMIT,
+        tcp_address=tcp_address,
+        http_address=http_address,
+        broadcast_address=options.host,
+        data_path=data_path,
+        mem_queue_size=options.mem_queue_size,
+        nsqlookupd_tcp_addresses=[lookupd_tcp],
+        log_level=options.log_level,
+    )
+    return Part(name, tcp_address, http_address, nsqd.Daemon(nsqd_options, Log(f"[{name}] ", options.log_level)))
+
+
+def _explain(error: Exception) -> str:
+    text = str(error)
+    if "in use" in text and "listen" in text:
+        return f"{text}; stop what listens there, or give another --host"
+    if "flock" in text:
+        return f"{text}; give another --data-path"
+    return text
+
+
+def _summary(options: UpOptions, parts: list[Part]) -> str:
+    lines = [f"{part.name:<12}tcp {part.tcp_address:<22}http://{part.http_address}" for part in parts]
+    return "\n".join([*lines, f"data in {os.path.abspath(options.data_path)}; Ctrl-C stops everything"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

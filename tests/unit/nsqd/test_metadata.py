@@ -1,0 +1,80 @@
+"""nsqd.dat: written as Go writes it, and read as far as it makes sense."""
+
+import json
+
+import pytest
+
+from broker_bench import Bench
+from nsqx.errors import MetadataError
+from nsqx.nsqd.metadata import SavedTopic, encode_metadata, load_metadata, metadata_path
+
+
+def test_byte_for_byte(tmp_path):
+    bench = Bench(tmp_path)
+    topic = bench.broker.topic("t")
+    topic.channel("c")
+    topic.channel("d").pause()
+    bench.broker.topic("lonely").pause()
+    assert encode_metadata(bench.broker.topics.values()) == (
+        b'{"topics":[{"name":"t","paused":false,"channels":[{"name":"c","paused":false},{"name":"d","paused":true}]},'
+        b'{"name":"lonely","paused":true,"channels":null}],"version":"1.3.0"}'
+    )
+
+
+def test_nothing_to_save(tmp_path):
+    assert encode_metadata([]) == b'{"topics":null,"version":"1.3.0"}'
+
+
+def test_ephemeral_ones_are_left_out(tmp_path):
+    bench = Bench(tmp_path)
+    bench.broker.topic("t").channel("c#ephemeral")
+    bench.broker.topic("e#ephemeral").channel("c")
+    assert encode_metadata(bench.broker.topics.values()) == (
+        b'{"topics":[{"name":"t","paused":false,"channels":null}],"version":"1.3.0"}'
+    )
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    bench = Bench(tmp_path)
+    bench.broker.topic("t").channel("c").pause()
+    (tmp_path / "nsqd.dat").write_bytes(encode_metadata(bench.broker.topics.values()))
+    assert metadata_path(str(tmp_path)) == str(tmp_path / "nsqd.dat")
+    assert load_metadata(str(tmp_path)) == [SavedTopic("t", False, [("c", True)])]
+
+
+def test_no_file(tmp_path):
+    assert load_metadata(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, []),
+        ({"topics": None}, []),
+        ({"topics": []}, []),
+        ({"topics": [{"name": "t"}]}, [SavedTopic("t", False)]),
+        ({"topics": [{"name": "t", "paused": True, "channels": None, "new": 1}]}, [SavedTopic("t", True)]),
+        ({"topics": [{"channels": [{"paused": True}]}]}, [SavedTopic("", False, [("", True)])]),
+        ({"topics": [{"name": "t", "channels": [{"name": "c"}]}]}, [SavedTopic("t", False, [("c", False)])]),
+    ],
+)
+def test_what_is_absent_has_its_default(tmp_path, content, expected):
+    (tmp_path / "nsqd.dat").write_text(json.dumps(content))
+    assert load_metadata(str(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"1", b'{"topics":1}', b'{"topics":[1]}', b'{"topics":[{"name":1}]}', b"\xff",
+     b'{"topics":[{"name":"t","channels":[null]}]}', b'{"topics":{"name":"t"}}'],
+)  # fmt: skip
+def test_a_file_that_cannot_be_understood_stops_the_start_and_says_what_to_do(tmp_path, content):
+    (tmp_path / "nsqd.dat").write_bytes(content)
+    with pytest.raises(MetadataError, match="nsqd.dat.*backup"):
+        load_metadata(str(tmp_path))
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    (tmp_path / "nsqd.dat").mkdir()
+    with pytest.raises(MetadataError, match="failed to read metadata"):
+        load_metadata(str(tmp_path))

@@ -1,0 +1,336 @@
+"""A topic: every channel gets every message, and what cannot flow waits."""
+
+import errno
+import os
+
+import pytest
+
+from broker_bench import MINUTE, SECOND, Bench, BenchClock
+from nsqx.errors import BrokerExiting, DiskQueueError
+from rawclient import sized
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def depths(bench, name="t"):
+    """How many messages wait in the topic, and in each of its channels."""
+    topic = bench.broker.topic(name)
+    return topic.depth, {channel.name: channel.depth for channel in topic.channels.values()}
+
+
+def move_on(bench):
+    """Let the topic move its backlog on for as long as it wants to."""
+    for _ in range(20):
+        bench.advance(0)
+
+
+def no_space(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# Fan-out
+
+
+def test_every_channel_gets_its_own_copy(bench):
+    consumers = [bench.consume("t", name, 10) for name in ("a", "b", "c")]
+    bench.publish("t", b"1", b"2")
+    got = [consumer.link.take_messages() for consumer in consumers]
+    assert [[message.body for message in messages] for messages in got] == [[b"1", b"2"]] * 3
+    assert len({tuple((m.id, m.timestamp_ns, m.attempts) for m in messages) for messages in got}) == 1
+    first, second, _ = consumers
+    first.channel.requeue(first, got[0][0].id, 0)
+    bench.settle()
+    assert first.link.take_messages()[0].attempts == 2
+    assert second.channel.finish(second, got[1][0].id) is None
+
+
+def test_ids_are_unique_and_grow(bench):
+    client = bench.consume("t", "c", 10)
+    bench.publish("t", b"1", b"2")
+    bench.publish("t", b"3")
+    bench.advance(5)
+    bench.publish("t", b"4")
+    ids = [message.id for message in client.link.take_messages()]
+    assert ids == sorted(set(ids))
+
+
+def test_counters(bench):
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"12345", b"67")
+    bench.defer("t", b"890", SECOND)
+    topic = bench.broker.topic("t")
+    assert (topic.message_count, topic.message_bytes) == (3, 10)
+    assert topic.channels["c"].message_count == 3
+
+
+def test_channels_that_come_later_get_only_what_comes_later(bench):
+    bench.broker.topic("t").channel("a")
+    bench.publish("t", b"1")
+    bench.broker.topic("t").channel("b")
+    bench.publish("t", b"2")
+    assert depths(bench) == (0, {"a": 2, "b": 1})
+
+
+# Waiting
+
+
+def test_without_channels_messages_wait_and_go_to_the_first(bench):
+    bench.publish("t", b"1", b"2")
+    bench.publish("t", b"3")
+    assert depths(bench) == (3, {})
+    client = bench.consume("t", "c", 10)
+    assert client.link.take_bodies() == [b"1", b"2", b"3"]
+    assert depths(bench) == (0, {"c": 0})
+
+
+def test_what_waits_on_disk_goes_to_the_first_channel_too(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=2)
+    bench.publish("t", *(b"%d" % number for number in range(6)))
+    topic = bench.broker.topic("t")
+    assert (topic.depth, topic.backend_depth) == (6, 4)
+    client = bench.consume("t", "c", 10)
+    move_on(bench)
+    assert sorted(client.link.take_bodies()) == [b"%d" % number for number in range(6)]
+    assert (topic.depth, topic.backend_depth) == (0, 0)
+
+
+def test_a_long_backlog_is_moved_in_portions(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=20_000)
+    for _ in range(5):
+        bench.publish("t", *[b"x"] * 1000)
+    bench.broker.topic("t").channel("c")
+    bench.settle()
+    waiting, _ = depths(bench)
+    assert 0 < waiting < 5000
+    move_on(bench)
+    assert depths(bench) == (0, {"c": 5000})
+
+
+def test_what_is_published_while_a_backlog_is_moved_is_not_lost(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=20_000)
+    for _ in range(5):
+        bench.publish("t", *[b"old"] * 1000)
+    client = bench.consume("t", "c", 6000)
+    bench.publish("t", b"new")
+    move_on(bench)
+    bodies = client.link.take_bodies()
+    assert (len(bodies), bodies.count(b"new")) == (5001, 1)
+
+
+def test_after_its_last_channel_went_a_topic_keeps_messages_again(bench):
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"1")
+    assert bench.broker.delete_channel("t", "c")
+    bench.publish("t", b"2")
+    assert depths(bench) == (1, {})
+
+
+@pytest.mark.parametrize("mem_queue_size", [0, 1, 100])
+def test_a_paused_topic_keeps_messages_from_its_channels(tmp_path, mem_queue_size):
+    bench = Bench(tmp_path, mem_queue_size=mem_queue_size)
+    client = bench.consume("t", "c", 10)
+    topic = bench.broker.topic("t")
+    topic.pause()
+    bench.publish("t", b"1", b"2")
+    bench.publish("t", b"3")
+    assert (topic.depth, client.link.take_frames()) == (3, [])
+    topic.unpause()
+    bench.settle()
+    move_on(bench)
+    assert sorted(client.link.take_bodies()) == [b"1", b"2", b"3"]
+    bench.publish("t", b"4")
+    assert client.link.take_bodies() == [b"4"]
+
+
+def test_pausing_a_topic_does_not_stop_its_channels(bench):
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"1")
+    bench.broker.topic("t").pause()
+    client = bench.consume("t", "c", 10)
+    assert client.link.take_bodies() == [b"1"]
+
+
+def test_with_a_memory_queue_of_0_a_topic_without_channels_keeps_all_on_disk(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    bench.publish("t", b"1", b"2")
+    topic = bench.broker.topic("t")
+    assert (topic.depth, topic.backend_depth) == (2, 2)
+    client = bench.consume("t", "c", 10)
+    move_on(bench)
+    assert client.link.take_bodies() == [b"1", b"2"]
+
+
+# Deferral
+
+
+@pytest.mark.parametrize("mem_queue_size", [0, 1, 100])
+def test_deferred_messages_that_wait_in_the_topic_stay_deferred(tmp_path, mem_queue_size):
+    """Wherever they wait, in memory or on disk."""
+    bench = Bench(tmp_path, mem_queue_size=mem_queue_size)
+    for number in range(3):
+        bench.defer("t", b"%d" % number, MINUTE)
+    client = bench.consume("t", "c", 10)
+    move_on(bench)
+    assert client.link.take_frames() == []
+    assert client.channel.deferred_count == 3
+    bench.advance(MINUTE)
+    assert sorted(client.link.take_bodies()) == [b"0", b"1", b"2"]
+
+
+def test_every_channel_defers_its_copy(bench):
+    consumers = [bench.consume("t", name, 10) for name in ("a", "b")]
+    bench.defer("t", b"1", SECOND)
+    assert [consumer.channel.deferred_count for consumer in consumers] == [1, 1]
+    bench.advance(SECOND)
+    assert [consumer.link.take_bodies() for consumer in consumers] == [[b"1"], [b"1"]]
+
+
+def test_a_message_that_is_not_deferred_is_not_held_back_by_those_that_are(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    bench.defer("t", b"deferred", MINUTE)
+    bench.publish("t", b"plain")
+    client = bench.consume("t", "c", 10)
+    move_on(bench)
+    assert client.link.take_bodies() == [b"plain"]
+
+
+# Ephemeral topics
+
+
+def test_an_ephemeral_topic_drops_its_overflow_and_has_no_files(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=2)
+    bench.publish("t#ephemeral", b"1", b"2", b"3")
+    topic = bench.broker.topic("t#ephemeral")
+    assert (topic.depth, topic.backend_depth, topic.message_count) == (2, 0, 3)
+    client = bench.consume("t#ephemeral", "c#ephemeral", 10)
+    assert client.link.take_bodies() == [b"1", b"2"]
+    assert os.listdir(tmp_path) == []
+    assert bench.keeper.save_count == 0
+
+
+def test_an_ephemeral_topic_goes_with_its_last_channel_and_not_before_one_was_there(bench):
+    bench.publish("t#ephemeral", b"1")
+    assert bench.broker.find_topic("t#ephemeral") is not None
+    first = bench.consume("t#ephemeral", "a#ephemeral")
+    second = bench.consume("t#ephemeral", "b#ephemeral")
+    bench.leave(first)
+    assert bench.broker.find_topic("t#ephemeral") is not None
+    bench.leave(second)
+    assert bench.broker.find_topic("t#ephemeral") is None
+
+
+def test_a_durable_topic_stays_without_channels(bench):
+    bench.leave(bench.consume("t", "c#ephemeral"))
+    assert bench.broker.find_topic("t").channels == {}
+
+
+# Administration
+
+
+def test_empty_clears_the_topic_and_not_its_channels(bench):
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"1")
+    topic = bench.broker.topic("t")
+    topic.pause()
+    bench.publish("t", b"2")
+    topic.empty()
+    topic.unpause()
+    bench.settle()
+    assert depths(bench) == (0, {"c": 1})
+    bench.publish("t", b"3")
+    assert depths(bench) == (0, {"c": 2})
+
+
+def test_delete_takes_channels_messages_and_files_along(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    client = bench.consume("t", "c")
+    topic = bench.broker.topic("t")
+    bench.publish("t", b"1")
+    topic.pause()
+    bench.publish("t", b"2")
+    assert len(os.listdir(tmp_path)) >= 2
+    assert bench.broker.delete_topic("t")
+    bench.settle()
+    assert client.link.is_closed
+    assert bench.broker.find_topic("t") is None
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(BrokerExiting):
+        topic.publish(sized(b"3"), 1)
+    with pytest.raises(BrokerExiting):
+        topic.publish_deferred(b"3", 1)
+    with pytest.raises(BrokerExiting):
+        topic.channel("new")
+    assert not bench.broker.delete_topic("t")
+
+
+def test_close_keeps_what_waits_in_the_topic(tmp_path):
+    clock = BenchClock()
+    bench = Bench(tmp_path, clock=clock, mem_queue_size=3)
+    bench.publish("t", b"1", b"2")
+    bench.defer("t", b"deferred", MINUTE)
+    bench.defer("t", b"deferred on disk", MINUTE)
+    bench.broker.topic("t").close()
+    clock.advance(20 * SECOND)
+
+    bench = Bench(tmp_path, clock=clock)
+    assert bench.broker.topic("t").depth == 4
+    client = bench.consume("t", "c", 10)
+    move_on(bench)
+    assert sorted(client.link.take_bodies()) == [b"1", b"2"]
+    assert client.channel.deferred_count == 2
+    # The one in memory was to be held back for a minute from when it reaches a channel; at the latest it is due then.
+    bench.advance(40 * SECOND)
+    assert sorted(client.link.take_bodies()) == [b"deferred", b"deferred on disk"]
+
+
+# Disks that fail
+
+
+def test_a_publish_that_cannot_be_written_when_a_file_is_full(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    topic = bench.broker.topic("t")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", no_space)
+        with pytest.raises(DiskQueueError, match="No space left on device"):
+            topic.publish(b"".join(map(sized, [b"x" * 50] * 3)), 3)
+        bench.settle()
+    bench.publish("t", b"after")
+    client = bench.consume("t", "c", 10)
+    move_on(bench)
+    assert client.link.take_bodies()[-1:] == [b"after"]
+
+
+def test_a_channel_that_cannot_be_written_does_not_take_a_message_from_the_others(tmp_path, monkeypatch):
+    """A message that waited in the topic was acknowledged long ago: every channel that can must get it."""
+    bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    topic = bench.broker.topic("t")
+    bench.publish("t", b"x" * 50, b"y" * 50, b"z" * 50)
+    topic.pause()
+    good, bad = bench.consume("t", "good", 10), topic.channel("bad")
+    pwrite, open_file = os.pwrite, os.open
+    bad_descriptors = set()
+
+    def note_open(path, *arguments):
+        descriptor = open_file(path, *arguments)
+        if "t:bad." in os.fspath(path):
+            bad_descriptors.add(descriptor)
+        else:
+            bad_descriptors.discard(descriptor)
+        return descriptor
+
+    def fail_for_bad(descriptor, data, position):
+        return no_space() if descriptor in bad_descriptors else pwrite(descriptor, data, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", note_open)
+        patch.setattr(os, "pwrite", fail_for_bad)
+        topic.unpause()
+        bench.settle()
+        move_on(bench)
+        bench.advance(SECOND)
+    assert sorted(good.link.take_bodies()) == [b"x" * 50, b"y" * 50, b"z" * 50]
+    assert bad.depth < 3
+    assert not bench.broker.is_healthy

@@ -1,0 +1,289 @@
+"""The end of a turn: messages handed out, records written, and only then answers sent."""
+
+import errno
+import os
+
+import pytest
+
+from broker_bench import Bench, BenchLink
+from nsqx.errors import DiskQueueError
+from nsqx.nsqd.client import Client
+from nsqx.nsqd.turn import Turn
+from nsqx.wire import frames
+from rawclient import ERROR, OK, Frame, sized
+
+
+class DiskStandIn:
+    def __init__(self, calls):
+        self.calls = calls
+        self.error = None
+
+    def write_pending(self):
+        self.calls.append("write")
+        if self.error is not None:
+            raise self.error
+
+
+class BacklogStandIn:
+    def __init__(self, calls):
+        self.disk = DiskStandIn(calls)
+
+
+class PumpStandIn:
+    """A channel to the turn: notes when it is pumped, and may do something then."""
+
+    def __init__(self, calls, name="pump", action=lambda: None):
+        self.calls = calls
+        self.name = name
+        self.action = action
+        self.backlog = BacklogStandIn(calls)
+
+    def pump(self):
+        self.calls.append(self.name)
+        self.action()
+
+
+class NotingLink(BenchLink):
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    def write(self, data):
+        self.calls.append("send")
+        super().write(data)
+
+
+class TurnBench:
+    def __init__(self):
+        self.calls = []
+        self.soon = []
+        self.writes = []
+        self.turn = Turn(self.soon.append, lambda queue, error: self.writes.append((queue, error)))
+        self.serial = 0
+
+    def client(self):
+        self.serial += 1
+        return Client(self.serial, "", "", NotingLink(self.calls), 0)
+
+    def answer(self, client, command="PUB"):
+        self.turn.hold(client, command)
+        client.output += frames.OK
+        self.turn.send_to(client)
+
+    def come_round(self):
+        callbacks = self.soon[:]
+        self.soon.clear()
+        for callback in callbacks:
+            callback()
+
+
+@pytest.fixture
+def bench():
+    return TurnBench()
+
+
+def test_without_disk_writes_a_turn_ends_at_once(bench):
+    client = bench.client()
+    bench.answer(client)
+    bench.turn.end()
+    assert client.link.take_frames() == [OK]
+    assert bench.soon == []
+
+
+def test_one_write_for_each_client(bench):
+    client = bench.client()
+    for _ in range(3):
+        bench.answer(client)
+    bench.turn.end()
+    bench.turn.end()
+    assert client.link.write_count == 1
+    assert client.link.take_frames() == [OK] * 3
+
+
+def test_pumps_run_before_anything_is_sent_and_may_wake_others(bench):
+    client = bench.client()
+    second = PumpStandIn(bench.calls, "second", lambda: bench.answer(client))
+    bench.turn.wake(PumpStandIn(bench.calls, "first", lambda: bench.turn.wake(second)))
+    bench.turn.end()
+    assert bench.calls == ["first", "second", "send"]
+
+
+def test_answers_wait_for_the_write(bench):
+    client = bench.client()
+    pump = PumpStandIn(bench.calls)
+    bench.turn.write_for(pump)
+    bench.answer(client)
+    bench.turn.end()
+    assert (bench.calls, len(bench.soon)) == ([], 1)
+    bench.come_round()
+    assert bench.calls == ["write", "send", "pump"]
+    assert client.link.take_frames() == [OK]
+    assert bench.writes == [(pump.backlog.disk, None)]
+
+
+def test_the_records_of_several_events_share_the_write(bench):
+    clients = [bench.client() for _ in range(3)]
+    bench.turn.write_for(PumpStandIn(bench.calls))
+    for client in clients:
+        bench.answer(client)
+        bench.turn.end()
+    assert len(bench.soon) == 1
+    bench.come_round()
+    assert bench.calls == ["write", "send", "send", "send", "pump"]
+    assert bench.soon == []
+
+
+def test_a_turn_that_follows_is_on_its_own(bench):
+    client = bench.client()
+    bench.turn.write_for(PumpStandIn(bench.calls))
+    bench.answer(client)
+    bench.turn.end()
+    bench.come_round()
+    bench.answer(client)
+    bench.turn.end()
+    assert client.link.take_frames() == [OK, OK]
+    assert bench.soon == []
+
+
+@pytest.mark.parametrize("command", ["PUB", "MPUB", "DPUB"])
+def test_a_failed_write_takes_the_answers_back_and_closes(bench, command):
+    client = bench.client()
+    pump = PumpStandIn(bench.calls)
+    pump.backlog.disk.error = DiskQueueError("No space left on device")
+    client.output += frames.HEARTBEAT
+    bench.turn.write_for(pump)
+    bench.answer(client, command)
+    bench.answer(client, "PUB")
+    bench.turn.end()
+    bench.come_round()
+    assert client.link.take_frames() == [
+        Frame(0, b"_heartbeat_"),
+        Frame(ERROR, f"E_{command}_FAILED {command} failed No space left on device".encode()),
+    ]
+    assert client.link.is_closed
+    assert bench.writes == [(pump.backlog.disk, pump.backlog.disk.error)]
+
+
+def test_a_failed_write_leaves_those_alone_who_published_nothing(bench):
+    publisher, other = bench.client(), bench.client()
+    pump = PumpStandIn(bench.calls)
+    pump.backlog.disk.error = DiskQueueError("full")
+    bench.turn.write_for(pump)
+    bench.answer(publisher)
+    other.output += frames.HEARTBEAT
+    bench.turn.send_to(other)
+    bench.turn.end()
+    bench.come_round()
+    assert other.link.take_frames() == [Frame(0, b"_heartbeat_")]
+    assert not other.link.is_closed
+
+
+def test_every_queue_is_written_though_one_fails(bench):
+    pumps = [PumpStandIn(bench.calls) for _ in range(3)]
+    pumps[1].backlog.disk.error = DiskQueueError("full")
+    for pump in pumps:
+        bench.turn.write_for(pump)
+    bench.turn.end()
+    bench.come_round()
+    assert [error for _, error in bench.writes] == [None, pumps[1].backlog.disk.error, None]
+
+
+@pytest.mark.parametrize("error", [None, DiskQueueError("full")])
+def test_when_written_calls_back_after_the_write(bench, error):
+    results = []
+    pump = PumpStandIn(bench.calls)
+    pump.backlog.disk.error = error
+    bench.turn.write_for(pump)
+    bench.turn.when_written(results.append)
+    bench.turn.end()
+    assert results == []
+    bench.come_round()
+    assert results == [error]
+    bench.turn.when_written(results.append)
+    assert results == [error, None]
+
+
+def test_when_written_calls_back_at_once_if_nothing_is_to_be_written(bench):
+    results = []
+    bench.turn.when_written(results.append)
+    assert results == [None]
+
+
+def test_close_ends_the_connection_after_its_output(bench):
+    client = bench.client()
+    client.output += frames.OK
+    bench.turn.close(client)
+    assert not client.link.is_closed
+    bench.turn.end()
+    assert client.link.take_frames() == [OK]
+    assert client.link.is_closed
+
+
+# The same with real queues: nothing is acknowledged that is not on disk.
+
+
+def no_space(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def publish(real, client, topic_name, *bodies):
+    """As a session does it for a PUB."""
+    try:
+        real.broker.topic(topic_name).publish(b"".join(map(sized, bodies)), len(bodies))
+    except DiskQueueError:
+        return
+    real.broker.turn.hold(client, "PUB")
+    client.output += frames.OK
+    real.broker.turn.send_to(client)
+
+
+FAILED = Frame(ERROR, b"E_PUB_FAILED PUB failed No space left on device")
+
+
+def test_a_failure_of_the_operating_system_reaches_the_publisher(tmp_path, monkeypatch):
+    real = Bench(tmp_path, mem_queue_size=0)
+    client = real.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", no_space)
+        publish(real, client, "t", b"x")
+        real.settle()
+    assert client.link.take_frames() == [FAILED]
+    assert client.link.is_closed
+    assert real.broker.topic("t").depth == 0
+    assert not real.broker.is_healthy
+    assert real.broker.health == "NOK - No space left on device"
+    real.publish("t", b"x")
+    assert real.broker.is_healthy
+
+
+def test_a_failure_that_another_publisher_runs_into_first_reaches_every_publisher(tmp_path, monkeypatch):
+    """A record that fills the file makes the queue write at once, also what others put before."""
+    real = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    early, late = real.connect(), real.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", no_space)
+        publish(real, early, "t", b"x" * 50)
+        real.broker.turn.end()
+        publish(real, late, "t", b"y" * 50)
+        real.settle()
+    topic = real.broker.topic("t")
+    assert topic.depth == 0
+    assert early.link.take_frames() == [FAILED]
+    assert not real.broker.is_healthy
+
+
+def test_records_of_many_publishers_are_written_at_once(tmp_path, monkeypatch):
+    real = Bench(tmp_path, mem_queue_size=0)
+    clients = [real.connect() for _ in range(5)]
+    real.broker.topic("t")
+    writes = []
+    pwrite = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, at: (writes.append(len(data)), pwrite(fd, data, at))[1])
+        for client in clients:
+            publish(real, client, "t", b"x")
+            real.broker.turn.end()
+        assert all(client.link.take_frames() == [] for client in clients)
+        real.come_round()
+    assert writes == [5 * 31]
+    assert all(client.link.take_frames() == [OK] for client in clients)

@@ -1,0 +1,172 @@
+"""HTTP handlers on stand-in requests: the answers that grow, what happens while they are written, and /metrics."""
+
+import asyncio
+import io
+import json
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from nsqx.errors import HTTPError
+from nsqx.log import INFO, Log
+from nsqx.nsqlookupd import http
+from nsqx.nsqlookupd.http import AdminAPI, QueryAPI
+from nsqx.nsqlookupd.lookupd import Lookupd
+from nsqx.nsqlookupd.options import Options
+from nsqx.nsqlookupd.registry import Peer
+from nsqx.wire.lookup import Announcement
+
+NEVER = -6795364578871345152
+
+
+class RequestStandIn:
+    def __init__(self, headers=None, **query):
+        self.query = query
+        self.headers = headers or {}
+
+
+@pytest.fixture
+def stream():
+    return io.StringIO()
+
+
+@pytest.fixture
+def lookupd(stream):
+    return Lookupd(Options(), Log("", INFO, stream))
+
+
+@pytest.fixture
+def api(lookupd):
+    return QueryAPI(lookupd)
+
+
+def join(lookupd, number, *names):
+    peer = Peer(f"127.0.0.1:{number}", Announcement(f"host{number}", 4150, 4151, "1.3.0", "name", "zone", "region"))
+    lookupd.registry.identify(peer)
+    for name in names:
+        lookupd.registry.register(peer, *name.split("/"))
+    return peer
+
+
+def content(response):
+    assert response.status == 200
+    assert response.content_type == "application/json; charset=utf-8"
+    return json.loads(response.body)
+
+
+class TestLookup:
+    def test_producers_and_channels(self, lookupd, api):
+        join(lookupd, 1, "t/ch")
+        assert content(api.lookup(RequestStandIn(topic="t"))) == {
+            "channels": ["ch"],
+            "producers": [
+                {
+                    "remote_address": "127.0.0.1:1",
+                    "hostname": "name",
+                    "broadcast_address": "host1",
+                    "tcp_port": 4150,
+                    "http_port": 4151,
+                    "version": "1.3.0",
+                    "topology_zone": "zone",
+                    "topology_region": "region",
+                }
+            ],
+        }
+
+    def test_nobody(self, lookupd, api):
+        lookupd.registry.create_topic("t")
+        assert api.lookup(RequestStandIn(topic="t")).body == b'{"channels":[],"producers":[]}'
+
+    @pytest.mark.parametrize(
+        ("query", "status", "code"), [({}, 400, "MISSING_ARG_TOPIC"), ({"topic": "x"}, 404, "TOPIC_NOT_FOUND")]
+    )
+    def test_refused(self, api, query, status, code):
+        with pytest.raises(HTTPError) as refusal:
+            api.lookup(RequestStandIn(**query))
+        assert (refusal.value.status, refusal.value.code) == (status, code)
+
+
+class TestNodes:
+    async def test_topics_and_tombstones(self, lookupd, api):
+        join(lookupd, 1, "a", "b/ch")
+        join(lookupd, 2)
+        lookupd.registry.tombstone("b", "host1:4151")
+        one, two = content(await api.nodes(RequestStandIn()))["producers"]
+        assert (one["topics"], one["tombstones"]) == (["a", "b"], [False, True])
+        assert (two["topics"], two["tombstones"]) == ([], [])
+        assert list(one)[-3:] == ["topology_region", "tombstones", "topics"]
+
+    async def test_peers_that_leave_meanwhile(self, lookupd, api, monkeypatch):
+        """The answer is written in slices; who leaves between two of them is no longer in it."""
+        monkeypatch.setattr(http, "_SLICE_NS", 0)
+        peers = [join(lookupd, number, "t") for number in range(4)]
+        writing = asyncio.ensure_future(api.nodes(RequestStandIn()))
+        await asyncio.sleep(0)
+        lookupd.registry.leave(peers[0])
+        lookupd.registry.leave(peers[2])
+        join(lookupd, 9, "t")
+        nodes = content(await writing)["producers"]
+        assert [node["broadcast_address"] for node in nodes] == ["host0", "host1", "host3"]
+
+
+class TestDebug:
+    async def test_registrations_that_somebody_has(self, lookupd, api):
+        peer = join(lookupd, 1, "t/ch")
+        lookupd.registry.create_topic("empty")
+        lookupd.registry.tombstone("t", "host1:4151")
+        entries = content(await api.debug(RequestStandIn()))
+        assert list(entries) == ["channel:t:ch", "client::", "topic:t:"]
+        (client,), (topic,) = entries["client::"], entries["topic:t:"]
+        assert (client["tombstoned"], client["tombstoned_at"]) == (False, NEVER)
+        assert topic["tombstoned"] is True
+        assert topic["tombstoned_at"] > 0
+        assert client["last_update"] == peer.last_update_ns
+        assert list(client) == sorted(client)
+
+    async def test_nothing(self, api):
+        assert (await api.debug(RequestStandIn())).body == b"{}"
+
+    async def test_changes_meanwhile(self, lookupd, api, monkeypatch):
+        monkeypatch.setattr(http, "_SLICE_NS", 0)
+        peer = join(lookupd, 1, "a", "b", "c")
+        writing = asyncio.ensure_future(api.debug(RequestStandIn()))
+        await asyncio.sleep(0)
+        lookupd.registry.leave(peer)
+        lookupd.registry.delete_topic("*")
+        assert list(content(await writing)) == ["client::"]
+
+
+def test_log_of_a_forged_tombstone(lookupd, stream):
+    AdminAPI(lookupd).tombstone(RequestStandIn(topic="t\nforged", node="n\x1b"))
+    assert stream.getvalue().count("\n") == 1
+    assert stream.getvalue().endswith('producer@"n\\x1b" of topic("t\\nforged")\n')
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_metrics(lookupd, api, openmetrics):
+    peer = join(lookupd, 1, "a/c1", "a/c2", "b")
+    join(lookupd, 2)
+    peer.heard_ns -= 10**15
+    lookupd.counts.registrations = 7
+    api.lookup(RequestStandIn(topic="a"))
+    accept = b"application/openmetrics-text; version=1.0.0" if openmetrics else b"*/*"
+    page = api.metrics(RequestStandIn({b"accept": accept}))
+    assert page.content_type.startswith("application/openmetrics-text" if openmetrics else "text/plain")
+    families = (parse_openmetrics if openmetrics else parse_text)(page.body.decode())
+    samples = {sample.name: sample.value for family in families for sample in family.samples}
+    ours = {name: value for name, value in samples.items() if name.startswith("nsqlookupd_")}
+    assert ours == {
+        "nsqlookupd_info": 1,
+        "nsqlookupd_topics": 2,
+        "nsqlookupd_channels": 2,
+        "nsqlookupd_producers": 2,
+        "nsqlookupd_inactive_producers": 1,
+        "nsqlookupd_connected_peers": 0,
+        "nsqlookupd_connections_total": 0,
+        "nsqlookupd_registrations_total": 7,
+        "nsqlookupd_unregistrations_total": 0,
+        "nsqlookupd_pings_total": 0,
+        "nsqlookupd_lookups_total": 1,
+    }
+    assert "process_resident_memory_bytes" in samples
