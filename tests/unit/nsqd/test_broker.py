@@ -1,0 +1,221 @@
+"""The broker: topics by name, restarts, health, and who is near."""
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from broker_bench import MINUTE, SECOND, Bench, BenchClock, BenchLog
+from nsqx.errors import BrokerExiting
+from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.metadata import SavedTopic, load_metadata
+from nsqx.nsqd.options import Options
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_a_topic_is_made_once(bench):
+    topic = bench.broker.topic("t")
+    assert bench.broker.topic("t") is topic
+    assert bench.broker.find_topic("t") is topic
+    assert bench.broker.find_topic("other") is None
+    assert topic.channel("c") is topic.channel("c") is topic.find_channel("c")
+
+
+def test_an_exiting_broker_makes_no_topics(bench):
+    topic = bench.broker.topic("t")
+    bench.broker.exiting = True
+    assert bench.broker.topic("t") is topic
+    with pytest.raises(BrokerExiting, match="^exiting$"):
+        bench.broker.topic("new")
+
+
+@pytest.mark.parametrize(
+    ("change", "saves"),
+    [
+        (lambda broker: broker.topic("t"), 1),
+        (lambda broker: broker.topic("t").channel("c"), 2),
+        (lambda broker: broker.topic("t#ephemeral").channel("c#ephemeral"), 0),
+        (lambda broker: broker.topic("t").channel("c#ephemeral"), 1),
+    ],
+)
+def test_durable_topics_and_channels_are_saved_when_made(bench, change, saves):
+    change(bench.broker)
+    assert bench.keeper.save_count == saves
+
+
+def test_deletions_are_saved(bench):
+    bench.broker.topic("t").channel("c")
+    saved = bench.keeper.save_count
+    bench.broker.delete_channel("t", "c")
+    assert bench.keeper.save_count == saved + 1
+    bench.broker.delete_topic("t")
+    assert bench.keeper.save_count == saved + 2
+
+
+def test_deleting_what_is_not_there(bench):
+    assert not bench.broker.delete_topic("t")
+    assert not bench.broker.delete_channel("t", "c")
+    bench.broker.topic("t")
+    assert not bench.broker.delete_channel("t", "c")
+
+
+def test_deleted_queues_are_forgotten_by_the_keeper(bench):
+    topic = bench.broker.topic("t")
+    disks = {topic.channel("c").backlog.disk, topic.backlog.disk}
+    bench.broker.delete_topic("t")
+    assert set(bench.keeper.forgotten) == disks
+
+
+def test_clients_are_numbered(bench):
+    first, second = bench.connect(), bench.connect()
+    assert first.id != second.id
+    assert bench.broker.clients == {first.id: first, second.id: second}
+    assert first.connected_at_s == bench.clock.wall_ns() // SECOND
+
+
+def test_publishing_from_http(bench):
+    client = bench.consume("t", "c", 10)
+    topic = bench.broker.topic("t")
+    bench.broker.publish(topic, b"one")
+    bench.broker.publish_many(topic, b"\x00\x00\x00\x01a\x00\x00\x00\x02bc", 2)
+    bench.broker.publish(topic, b"later", SECOND)
+    bench.settle()
+    assert client.link.take_bodies() == [b"one", b"a", b"bc"]
+    bench.advance(SECOND)
+    assert client.link.take_bodies() == [b"later"]
+
+
+def test_restore_makes_what_was_saved_and_saves_nothing(tmp_path):
+    bench = Bench(tmp_path)
+    bench.broker.restore(
+        [
+            SavedTopic("t", True, [("c", False), ("d", True)]),
+            SavedTopic("bad name", False),
+            SavedTopic("u", False, [("bad name", False), ("e", False)]),
+        ]
+    )
+    topics = bench.broker.topics
+    assert {name: (topic.paused, list(topic.channels)) for name, topic in topics.items()} == {
+        "t": (True, ["c", "d"]),
+        "u": (False, ["e"]),
+    }
+    assert [topics["t"].channels[name].paused for name in "cd"] == [False, True]
+    assert bench.keeper.save_count == 0
+    assert sum(level == "warn" for level, _ in bench.log.lines) == 2
+
+
+def test_messages_flow_only_when_all_channels_are_restored(tmp_path):
+    bench = Bench(tmp_path)
+    bench.publish("t", b"1", b"2")
+    bench.broker.close_topics()
+    bench = Bench(tmp_path)
+    bench.broker.restore([SavedTopic("t", False, [("a", False), ("b", False)])])
+    bench.settle()
+    topic = bench.broker.topic("t")
+    assert (topic.depth, topic.channels["a"].depth, topic.channels["b"].depth) == (0, 2, 2)
+
+
+def test_files_of_a_topic_that_nobody_saved_are_found_when_it_is_made(tmp_path):
+    bench = Bench(tmp_path)
+    bench.publish("t", b"1")
+    bench.broker.close_topics()
+    bench = Bench(tmp_path)
+    bench.broker.restore([])
+    client = bench.consume("t", "c", 1)
+    bench.settle()
+    assert client.link.take_bodies() == [b"1"]
+
+
+def test_close_topics_keeps_every_message_over_a_restart(tmp_path):
+    clock = BenchClock()
+    bench = Bench(tmp_path, clock=clock, mem_queue_size=2)
+    client = bench.consume("t", "c", 1)
+    bench.publish("t", b"1", b"2", b"3", b"4")
+    bench.defer("t", b"deferred", MINUTE)
+    bench.publish("lonely", b"5", b"6", b"7")
+    client.link.take_messages()
+    bench.broker.close_topics()
+    with pytest.raises(BrokerExiting):
+        bench.publish("t", b"too late")
+
+    bench = Bench(tmp_path, clock=clock, mem_queue_size=2)
+    client = bench.consume("t", "c", 10)
+    assert sorted(client.link.take_bodies()) == [b"1", b"2", b"3", b"4"]
+    lonely = bench.consume("lonely", "c", 10)
+    bench.advance(0)
+    assert sorted(lonely.link.take_bodies()) == [b"5", b"6", b"7"]
+    bench.advance(MINUTE)
+    assert b"deferred" in client.link.take_bodies()
+
+
+def test_close_topics_logs_what_it_cannot_write_and_goes_on(tmp_path, monkeypatch):
+    bench = Bench(tmp_path)
+    bench.publish("good", b"1")
+    bench.publish("bad", b"1")
+    (tmp_path / "bad.diskqueue.000000.dat").mkdir()
+    bench.broker.close_topics()
+    assert any("TOPIC(bad): failed to flush to disk" in line for line in bench.log.errors())
+    assert (tmp_path / "good.diskqueue.000000.dat").exists()
+
+
+def test_health_follows_the_last_write(bench):
+    assert (bench.broker.is_healthy, bench.broker.health) == (True, "OK")
+    bench.broker.disk_failed(OSError("No space left on device"))
+    assert (bench.broker.is_healthy, bench.broker.health) == (False, "NOK - No space left on device")
+
+
+def test_one_good_write_does_not_hide_a_bad_one_of_the_same_turn(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    bench.broker.topic("bad")
+    (tmp_path / "bad.diskqueue.000000.dat").mkdir()
+    bench.broker.topic("bad").publish(b"\x00\x00\x00\x01x", 1)
+    bench.settle()
+    assert not bench.broker.is_healthy
+    bench.publish("good", b"x")
+    assert bench.broker.is_healthy
+
+
+@pytest.mark.parametrize(
+    ("zone", "region", "expected"),
+    [("z", "r", 0), ("z", "", 0), ("", "r", 1), ("other", "r", 1), ("other", "other", 2), ("", "", 2)],
+)
+def test_locality(tmp_path, zone, region, expected):
+    bench = Bench(
+        tmp_path, enable_experiment=["topology-aware-consumption"], topology_zone="z", topology_region="r"
+    )
+    client = bench.connect(topology_zone=zone, topology_region=region)
+    assert bench.broker.locality_of(client) == expected
+
+
+def test_nobody_is_near_a_broker_that_is_nowhere(tmp_path):
+    bench = Bench(tmp_path, enable_experiment=["topology-aware-consumption"])
+    assert bench.broker.locality_of(bench.connect()) == 2
+
+
+async def test_metadata_and_messages_with_a_real_keeper(tmp_path):
+    """A life with everything real but the sockets: made, saved, stopped, and made again."""
+    loop = asyncio.get_running_loop()
+    for life in (1, 2):
+        broker = Broker(Options(data_path=str(tmp_path), mem_queue_size=0), BenchLog(), BenchClock(), loop.call_soon)
+        broker.restore(load_metadata(str(tmp_path)))
+        topic = broker.topic("t")
+        channel = topic.channel("c")
+        assert (channel.depth, channel.paused) == (life - 1, life == 2)
+        written = loop.create_future()
+        broker.publish(topic, b"message")
+        broker.turn.when_written(written.set_result)
+        broker.turn.end()
+        assert await written is None
+        assert channel.depth == life
+        channel.pause()
+        await broker.save_metadata(is_urgent=True)
+        saved = json.loads((tmp_path / "nsqd.dat").read_bytes())
+        assert saved["topics"] == [{"name": "t", "paused": False, "channels": [{"name": "c", "paused": True}]}]
+        await broker.keeper.close()
+        broker.close_topics()
+    assert os.path.getsize(tmp_path / "t:c.diskqueue.000000.dat") == 2 * (4 + 26 + 7)
