@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 from nsqx.errors import NSQError
 from nsqx.flags import UsageError, VersionWanted
 from nsqx.log import INFO, Log
-from nsqx.version import NSQ_VERSION
+from nsqx.version import version_line
 
 
 class Daemon(Protocol):
@@ -30,11 +29,6 @@ class LoggedOptions(Protocol):
 
 
 _Options = TypeVar("_Options", bound=LoggedOptions)
-
-
-def version_line(program: str) -> str:
-    """As NSQ's daemons introduce themselves."""
-    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
 
 
 def run_daemon(
@@ -56,7 +50,6 @@ def run_daemon(
         Log(f"[{program}] ", INFO).fatal("%s", error)
         return 1
     log = Log(options.log_prefix, options.log_level)
-    log.info(version_line(program))
     try:
         return run_in_loop(_serve(lambda: make_daemon(options, log), log))
     except (NSQError, OSError) as error:

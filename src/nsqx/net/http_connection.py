@@ -11,8 +11,8 @@ import inspect
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from nsqx.net.address import format_host_port
 from nsqx.net.http_head import Head, refusal
+from nsqx.net.peer import peer_address
 from nsqx.net.request_log import request_line
 from nsqx.net.request_reader import DONE, HEAD, IDLE, RequestReader
 from nsqx.net.requests import DEFERRED, Request
@@ -97,7 +97,7 @@ class HTTPConnection:
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self.remote = _peer_text(transport.get_extra_info("peername"))
+        self.remote = peer_address(transport)[0]
         self.tls = transport.get_extra_info("ssl_object")
         server = self._server
         if server.admit(self):
@@ -410,9 +410,3 @@ class HTTPConnection:
             self._close()
         else:
             self._refuse("the request did not come in time", 408, "REQUEST_TIMEOUT")
-
-
-def _peer_text(peer: object) -> str:
-    if isinstance(peer, tuple):
-        return format_host_port(peer[0], peer[1])
-    return "@"

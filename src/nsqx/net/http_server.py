@@ -79,12 +79,6 @@ class HTTPServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty: asyncio.Event | None = None  # set when the last connection has gone, while closing
 
-    async def start_tcp(self, host: str, port: int) -> None:
-        from nsqx.net.address import TCPAddress
-        from nsqx.net.listen import bind
-
-        await self.serve(await bind(TCPAddress(host, port)))
-
     @property
     def port(self) -> int:
         """The TCP port listened on; -1 for a unix socket."""

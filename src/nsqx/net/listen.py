@@ -10,7 +10,8 @@ import stat
 from dataclasses import dataclass
 from typing import cast
 
-from nsqx.net.address import Address, UnixAddress, format_host_port
+from nsqx.errors import ConfigError
+from nsqx.net.address import Address, UnixAddress, format_host_port, parse_address
 
 BACKLOG = 4096
 
@@ -49,6 +50,23 @@ async def bind(address: Address, mode: int | None = None) -> Listening:
     listening = await _bind_tcp(address.host, address.port)
     host, port = listening.getsockname()[:2]
     return Listening(listening, format_host_port(host, port), port)
+
+
+async def listen_on(text: str) -> Listening:
+    """Bind what an address flag says; raises ConfigError in Go's words."""
+    try:
+        address = parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"listen ({text}) failed - {error}") from None
+    try:
+        return await bind(address)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be looked up at all
+        reason = str(error)
+        if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno is not None:
+            reason = os.strerror(error.errno)
+            reason = f"bind: {reason[:1].lower()}{reason[1:]}"
+        network = "unix" if isinstance(address, UnixAddress) else "tcp"
+        raise ConfigError(f"listen ({text}) failed - listen {network} {text}: {reason}") from None
 
 
 async def _bind_tcp(host: str, port: int) -> socket.socket:

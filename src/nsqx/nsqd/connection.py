@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from nsqx.net.address import format_host_port
+from nsqx.net.peer import keep_alive, peer_address
 from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.nsqd.session import MAGIC, Session
 from nsqx.wire import frames
@@ -60,8 +60,9 @@ class Connection:
         """A client has connected."""
         self._transport = transport
         transport.set_write_buffer_limits(high=OUTPUT_LIMIT // 2)
+        keep_alive(transport)
         self._broker.connections.add(self)
-        self._broker.log.info("TCP: new client(%s)", self._remote()[0])
+        self._broker.log.info("TCP: new client(%s)", peer_address(self._transport)[0])
         self._timer = self._loop.call_later(self._broker.client_timeout_s, self._give_up_on_magic)
 
     def data_received(self, data: bytes) -> None:
@@ -145,15 +146,8 @@ class Connection:
 
     # The beginning
 
-    def _remote(self) -> tuple[str, str]:
-        """The client's address and host, as Go writes them."""
-        peer = self._transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            return format_host_port(peer[0], peer[1]), peer[0]
-        return "@", ""
-
     def _begin(self, data: bytes) -> Session | None:
-        address, host = self._remote()
+        address, host = peer_address(self._transport)
         magic = data[: len(MAGIC)]
         self._prelude = b""
         self._broker.log.info("CLIENT(%s): desired protocol magic '%s'", address, magic.decode("latin-1"))
@@ -171,7 +165,9 @@ class Connection:
 
     def _give_up_on_magic(self) -> None:
         self._timer = None
-        self._broker.log.error("failed to read protocol version - %s said nothing in time", self._remote()[0])
+        self._broker.log.error(
+            "failed to read protocol version - %s said nothing in time", peer_address(self._transport)[0]
+        )
         self._transport.abort()
 
     # Heartbeats and deadlines

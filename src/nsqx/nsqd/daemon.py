@@ -13,9 +13,8 @@ import os
 from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError, DataPathLocked
-from nsqx.net.address import parse_address
 from nsqx.net.http_server import HTTPServer
-from nsqx.net.listen import BACKLOG, Listening, bind
+from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
@@ -73,10 +72,10 @@ class Daemon:
         options, broker = self._options, self.broker
         self._log.info(version_line("nsqd"))
         self._log.info("ID: %d", options.id)
-        self._tcp_listening = await _bind(options.tcp_address)
+        self._tcp_listening = await listen_on(options.tcp_address)
         broker.tcp_port = self._tcp_listening.port
         if options.http_address:
-            self._http_listening = await _bind(options.http_address)
+            self._http_listening = await listen_on(options.http_address)
             broker.http_port = self._http_listening.port
         if options.broadcast_tcp_port == 0:
             options.broadcast_tcp_port = max(0, broker.tcp_port)
@@ -164,13 +163,6 @@ def lock_data_path(path: str) -> int:
             "(possibly in use by another instance of nsqd)"
         ) from None
     return descriptor
-
-
-async def _bind(text: str) -> Listening:
-    try:
-        return await bind(parse_address(text))
-    except OSError as error:
-        raise ConfigError(f"listen ({text}) failed - {error.strerror or error}") from None
 
 
 def _refuse_what_is_missing(options: Options) -> None:

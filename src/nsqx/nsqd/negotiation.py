@@ -9,7 +9,8 @@ import orjson
 
 from nsqx.errors import ProtocolError
 from nsqx.version import NSQ_VERSION
-from nsqx.wire.identify import IdentifyRequest, InvalidIdentify, decode_identify
+from nsqx.wire.gojson import InvalidJSON
+from nsqx.wire.identify import IdentifyRequest, decode_identify
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
@@ -34,7 +35,7 @@ def negotiate(client: Client, body: bytes, broker: Broker) -> Outcome:
     """Take over what the client says and asks for; raises ProtocolError for what it may not have."""
     try:
         request = decode_identify(body)
-    except InvalidIdentify:
+    except InvalidJSON:
         raise ProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
     broker.log.info("[%s] IDENTIFY: %s", client.remote_address, request)
     client.client_id = request.client_id

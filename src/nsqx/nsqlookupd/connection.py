@@ -9,11 +9,9 @@ end still exists. A client that does not take its answers is not read from meanw
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 from typing import TYPE_CHECKING, cast
 
-from nsqx.net.address import format_host_port
+from nsqx.net.peer import keep_alive, peer_address
 from nsqx.nsqlookupd.session import Session
 
 if TYPE_CHECKING:
@@ -21,12 +19,9 @@ if TYPE_CHECKING:
 
 STRANGER_TIMEOUT_S = 60.0
 BLOCKED_TIMEOUT_S = 60.0
-_KEEPALIVE_S = 15
-_KEEPALIVE_PROBES = 9
 # How long a closing connection may take to send what it has left.
 _LINGER_S = 5.0
 _NS_PER_S = 1_000_000_000
-_IPV4_IN_IPV6 = "::ffff:"
 
 
 class Connection(asyncio.Protocol):
@@ -48,8 +43,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._lookupd.connections.add(self)
         self._lookupd.counts.connections += 1
-        _keep_alive(transport)
-        self._session = Session(self._lookupd, _remote_address(transport))
+        keep_alive(transport)
+        self._session = Session(self._lookupd, peer_address(transport)[0])
         self._set_deadline()
 
     def data_received(self, data: bytes) -> None:
@@ -136,20 +131,3 @@ class Connection(asyncio.Protocol):
         assert self._session is not None
         self._session.close("i/o timeout")
         self.abort()
-
-
-def _remote_address(transport: asyncio.BaseTransport) -> str:
-    """The client's end, as Go writes it: an IPv4 client of an IPv6 socket has its IPv4 address."""
-    host, port = transport.get_extra_info("peername")[:2]
-    return format_host_port(host.removeprefix(_IPV4_IN_IPV6) if "." in host else host, port)
-
-
-def _keep_alive(transport: asyncio.BaseTransport) -> None:
-    connection: socket.socket = transport.get_extra_info("socket")
-    # A client may be gone before it is looked at.
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from typing import TYPE_CHECKING
 
-from nsqx.errors import ConfigError
 from nsqx.net.http_server import HTTPServer
-from nsqx.net.listen import BACKLOG, Listening, bind
+from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.nsqlookupd.connection import Connection
 from nsqx.nsqlookupd.http import build_router
 from nsqx.nsqlookupd.lookupd import Lookupd
-from nsqx.nsqlookupd.options import listen_address, validate
-from nsqx.version import NSQ_VERSION
+from nsqx.nsqlookupd.options import validate
+from nsqx.version import NSQ_VERSION, version_line
 from nsqx.wire.lookup import Introduction, encode_introduction
 
 if TYPE_CHECKING:
@@ -58,15 +56,9 @@ class Daemon:
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         options = self._options
-        try:
-            listening = self._tcp_listening = await bind(listen_address(options.tcp_address))
-        except (OSError, UnicodeError) as error:
-            raise _listen_failed(options.tcp_address, error) from None
-        http_address = listen_address(options.http_address)
-        try:
-            await self._http_server.start_tcp(http_address.host, http_address.port)
-        except (OSError, UnicodeError) as error:
-            raise _listen_failed(options.http_address, error) from None
+        self._log.info(version_line("nsqlookupd"))
+        listening = self._tcp_listening = await listen_on(options.tcp_address)
+        await self._http_server.serve(await listen_on(options.http_address))
         self.lookupd.introduction = encode_introduction(
             Introduction(
                 broadcast_address=options.broadcast_address,
@@ -105,12 +97,3 @@ class Daemon:
                 connection.abort()
         if left:
             await asyncio.wait(left, timeout=_STOP_S)
-
-
-def _listen_failed(address: str, error: OSError | UnicodeError) -> ConfigError:
-    """In Go's words for the usual reasons: ``bind: address already in use``. UnicodeError: no host is called that."""
-    reason = str(error)
-    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno is not None:
-        reason = os.strerror(error.errno)
-        reason = f"bind: {reason[:1].lower()}{reason[1:]}"
-    return ConfigError(f"listen ({address}) failed - listen tcp {address}: {reason}")

@@ -21,7 +21,7 @@ def test_data_file_numbers(tmp_path):
         "qxdiskqueue.000007.dat",
     ):
         (tmp_path / name).touch()
-    assert data_file_numbers(str(tmp_path), "q") == [2, 10, 1000000]
+    assert data_file_numbers(str(tmp_path)) == {"q": [2, 10, 1000000], "aq": [5], "q:c": [6]}
 
 
 @pytest.mark.parametrize("tail", [b"", b"\x00", b"\x00\x00\x00\x1b" + b"x" * 26, b"\xff" * 40, b"\x00" * 40])

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from nsqx.wire.identify import IdentifyRequest, InvalidIdentify, decode_identify
+from nsqx.wire.gojson import InvalidJSON
+from nsqx.wire.identify import IdentifyRequest, decode_identify
 
 EVERYTHING = {
     "client_id": "c",
@@ -109,26 +110,26 @@ def test_null_is_ignored(key):
     ],
 )
 def test_refused(body):
-    with pytest.raises(InvalidIdentify):
+    with pytest.raises(InvalidJSON):
         decode_identify(body)
 
 
 @pytest.mark.parametrize("key", STRINGS)
 @pytest.mark.parametrize("value", [b"1", b"true", b"{}", b"[]", b'["a"]', b"1.5"])
 def test_strings_take_only_strings(key, value):
-    with pytest.raises(InvalidIdentify):
+    with pytest.raises(InvalidJSON):
         decode_identify(b'{"%s":%s}' % (key.encode(), value))
 
 
 @pytest.mark.parametrize("key", INTEGERS)
 @pytest.mark.parametrize("value", [b"1.0", b"1.5", b"1e3", b"1E3", b'"1"', b"true", b"false", b"[]", b"{}"])
 def test_integers_take_neither_fraction_nor_exponent_nor_another_type(key, value):
-    with pytest.raises(InvalidIdentify):
+    with pytest.raises(InvalidJSON):
         decode_identify(b'{"%s":%s}' % (key.encode(), value))
 
 
 @pytest.mark.parametrize("key", BOOLEANS)
 @pytest.mark.parametrize("value", [b"0", b"1", b'"true"', b"[]", b"{}"])
 def test_booleans_take_only_booleans(key, value):
-    with pytest.raises(InvalidIdentify):
+    with pytest.raises(InvalidJSON):
         decode_identify(b'{"%s":%s}' % (key.encode(), value))

@@ -1,0 +1,39 @@
+"""The other end of a connection: what to call it, and how to find out that it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from nsqx.net.address import format_host_port
+
+# Go's numbers.
+_KEEPALIVE_S = 15
+_KEEPALIVE_PROBES = 9
+_IPV4_IN_IPV6 = "::ffff:"
+
+
+def peer_address(transport: asyncio.BaseTransport) -> tuple[str, str]:
+    """``host:port`` and host, as Go writes them: ``@`` and nothing for a unix socket, IPv4 also on an IPv6 socket."""
+    peer = transport.get_extra_info("peername")
+    if not isinstance(peer, tuple):
+        return "@", ""
+    host: str = peer[0]
+    if "." in host:
+        host = host.removeprefix(_IPV4_IN_IPV6)
+    return format_host_port(host, peer[1]), host
+
+
+def keep_alive(transport: asyncio.BaseTransport) -> None:
+    """Let TCP find out whether a silent peer still exists."""
+    if not isinstance(transport.get_extra_info("peername"), tuple):
+        return
+    connection = transport.get_extra_info("socket")
+    # A client may be gone before it is looked at.
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)

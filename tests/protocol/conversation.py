@@ -1,0 +1,159 @@
+"""Conversations without sockets: a real session, and a real connection on a transport and a loop that tests move."""
+
+from collections.abc import Callable
+from typing import Any
+
+from broker_bench import SECOND, Bench, BenchClock, BenchLink, BenchTimer, split_frames
+from nsqx.nsqd.connection import Connection
+from nsqx.nsqd.session import Session
+from rawclient import Frame, Message
+
+
+class Talk:
+    """One client's session: what it says, and every frame it gets for that."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.link = BenchLink()
+        self.client = bench.broker.new_client("127.0.0.1:1234", "127.0.0.1", self.link)
+        self.session = Session(bench.broker, self.client)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.link.is_closed
+
+    def say(self, data: bytes) -> list[Frame]:
+        """Send, and return what came back."""
+        self.session.receive(data)
+        self.bench.settle()
+        return self.link.take_frames()
+
+    def say_no_more(self) -> list[Frame]:
+        """The client's side of the connection ends."""
+        self.session.receive_end()
+        self.bench.settle()
+        return self.link.take_frames()
+
+    def listen(self) -> list[Frame]:
+        self.bench.settle()
+        return self.link.take_frames()
+
+    def take_message(self) -> Message:
+        """The one message that came."""
+        (message,) = (Message.decode(frame.data) for frame in self.listen())
+        return message
+
+    def leave(self) -> None:
+        self.session.closed()
+        self.bench.settle()
+
+
+class BenchLoop:
+    """The event loop's clock and timers, moved by the bench's clock."""
+
+    def __init__(self, clock: BenchClock) -> None:
+        self._clock = clock
+
+    def time(self) -> float:
+        return self._clock.now_ns() / SECOND
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> BenchTimer:
+        return self._clock.call_at(self._clock.now_ns() + round(delay_s * SECOND), callback, *arguments)
+
+
+class BenchTransport:
+    """A socket that takes all that is written, or nothing if ``is_stuck``, and tells its protocol as asyncio does."""
+
+    def __init__(self, peer: Any = ("127.0.0.1", 1234)) -> None:
+        self.peer = peer
+        self.protocol: Any = None
+        self.sent = bytearray()
+        self.unsent = bytearray()
+        self.is_stuck = False
+        self.is_aborted = False
+        self._is_closing = False
+        self._is_lost = False
+        self._high = 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return self.peer if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self._high = high
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.unsent)
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def write(self, data: bytes) -> None:
+        assert not self._is_closing, "written after the close"
+        if not self.is_stuck:
+            self.sent += data
+            return
+        was_below = len(self.unsent) <= self._high
+        self.unsent += data
+        if was_below and len(self.unsent) > self._high:
+            self.protocol.pause_writing()
+
+    def unblock(self) -> None:
+        was_above = len(self.unsent) > self._high
+        self.is_stuck = False
+        self.sent += self.unsent
+        self.unsent.clear()
+        if was_above:
+            self.protocol.resume_writing()
+        if self._is_closing:
+            self._lose()
+
+    def close(self) -> None:
+        self._is_closing = True
+        if not self.unsent:
+            self._lose()
+
+    def abort(self) -> None:
+        self.is_aborted = self._is_closing = True
+        self._lose()
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self.protocol.connection_lost(None)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_lost
+
+    def take_frames(self) -> list[Frame]:
+        frames = split_frames(bytes(self.sent))
+        self.sent.clear()
+        return frames
+
+
+class Line:
+    """A client's end of a connection."""
+
+    def __init__(self, bench: Bench, peer: Any = ("127.0.0.1", 1234)) -> None:
+        self.bench = bench
+        self.transport = BenchTransport(peer)
+        self.connection = Connection(bench.broker, BenchLoop(bench.clock))
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    @property
+    def is_lost(self) -> bool:
+        return self.transport.is_lost
+
+    def say(self, data: bytes) -> list[Frame]:
+        self.connection.data_received(data)
+        return self.listen()
+
+    def listen(self) -> list[Frame]:
+        self.bench.come_round()
+        return self.transport.take_frames()
+
+    def wait(self, duration_ns: int) -> list[Frame]:
+        """Let time pass; what came meanwhile."""
+        self.bench.clock.advance(duration_ns)
+        return self.listen()
