@@ -8,7 +8,18 @@ NSQError
 ├── DiskQueueError         a disk queue could not write; nothing it had accepted before is harmed
 ├── MetadataError          nsqd.dat cannot be read or written
 ├── DataPathLocked         another process owns the data directory
-└── ConfigError            a flag or configuration value is wrong
+├── ConfigError            a flag or configuration value is wrong
+└── ClientError            what the client library reports
+    ├── ConnectFailed      an nsqd could not be reached, or refused the connection
+    ├── ConnectionClosed   a connection ended while something waited for its answer
+    ├── InvalidFrame       what came from nsqd is not its protocol
+    ├── LookupFailed       no nsqlookupd gave an answer
+    ├── InvalidName        a topic or channel name that NSQ does not allow
+    ├── InvalidMessage     a body that cannot be published
+    ├── PublishFailed      a message was not published, or nobody knows
+    │   └── NotConnected   no nsqd was there to publish to
+    ├── ClientClosed       a producer or consumer was used after its end
+    └── AlreadyAnswered    a message was finished or requeued before
 """
 
 
@@ -63,3 +74,52 @@ class DataPathLocked(NSQError):
 
 class ConfigError(NSQError):
     """A flag, a configuration key or a value is wrong; the text is one line for the user."""
+
+
+class ClientError(NSQError):
+    """Root of what the client library raises."""
+
+
+class ConnectFailed(ClientError):
+    """An nsqd could not be reached, or refused the connection; the text says where and why."""
+
+
+class ConnectionClosed(ClientError):
+    """A connection ended while something waited for its answer."""
+
+
+class InvalidFrame(ClientError):
+    """What came is not nsqd's protocol."""
+
+
+class LookupFailed(ClientError):
+    """No nsqlookupd gave an answer; the text tells of each."""
+
+
+class InvalidName(ClientError, ValueError):
+    """A topic or channel name that NSQ does not allow."""
+
+
+class InvalidMessage(ClientError, ValueError):
+    """A body that cannot be published: empty, or not bytes."""
+
+
+class PublishFailed(ClientError):
+    """A publish was refused, or its answer never came; ``__cause__`` is the last reason."""
+
+    def __init__(self, topic: str, attempts: int, reason: object) -> None:
+        super().__init__(f"publish to {topic} failed after {attempts} attempt{'s'[: attempts != 1]}: {reason}")
+        self.topic = topic
+        self.attempts = attempts
+
+
+class NotConnected(PublishFailed):
+    """No nsqd was there to publish to: the message was never sent."""
+
+
+class ClientClosed(ClientError):
+    """A producer or consumer was used after its end."""
+
+
+class AlreadyAnswered(ClientError):
+    """A message was finished or requeued before."""

@@ -61,11 +61,22 @@ class BenchLoop:
         return self._clock.call_at(self._clock.now_ns() + round(delay_s * SECOND), callback, *arguments)
 
 
+class SocketStandIn:
+    """Takes options and nothing else."""
+
+    def __init__(self) -> None:
+        self.options: dict[tuple[int, int], int] = {}
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self.options[level, option] = value
+
+
 class BenchTransport:
     """A socket that takes all that is written, or nothing if ``is_stuck``, and tells its protocol as asyncio does."""
 
     def __init__(self, peer: Any = ("127.0.0.1", 1234)) -> None:
         self.peer = peer
+        self.socket = SocketStandIn()
         self.protocol: Any = None
         self.sent = bytearray()
         self.unsent = bytearray()
@@ -76,7 +87,7 @@ class BenchTransport:
         self._high = 0
 
     def get_extra_info(self, name: str) -> Any:
-        return self.peer if name == "peername" else None
+        return {"peername": self.peer, "socket": self.socket}.get(name)
 
     def set_write_buffer_limits(self, high: int) -> None:
         self._high = high

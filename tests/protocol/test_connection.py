@@ -1,5 +1,7 @@
 """A connection's life: magic, heartbeats, deadlines, and its end."""
 
+import socket
+
 import pytest
 from conversation import BenchTransport, Line
 
@@ -242,6 +244,7 @@ def test_many_commands_are_answered_by_one_write(bench):
     [
         (("127.0.0.1", 1234), "127.0.0.1:1234", "127.0.0.1"),
         (("::1", 1234, 0, 0), "[::1]:1234", "::1"),
+        (("::ffff:10.0.0.1", 1234, 0, 0), "10.0.0.1:1234", "10.0.0.1"),
         ("", "@", ""),
         (None, "@", ""),
     ],
@@ -253,7 +256,13 @@ def test_who_is_there(bench, peer, address, host):
     assert (client.remote_address, client.client_id, client.hostname) == (address, host, host)
 
 
-def test_a_message_over_the_whole_way(line, tmp_path):
+def test_tcp_is_asked_to_watch_silent_clients(bench):
+    tcp, unix = Line(bench), Line(bench, "")
+    assert tcp.transport.socket.options[socket.SOL_SOCKET, socket.SO_KEEPALIVE] == 1
+    assert unix.transport.socket.options == {}
+
+
+def test_a_message_over_the_whole_way(line):
     line.say(MAGIC)
     assert line.say(sub("t", "c") + rdy(1) + pub("t", b"hello")) == [OK, *line_frames(line, b"hello")]
 

@@ -27,9 +27,9 @@ def peer_address(transport: asyncio.BaseTransport) -> tuple[str, str]:
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
     """Let TCP find out whether a silent peer still exists."""
-    if not isinstance(transport.get_extra_info("peername"), tuple):
-        return
     connection = transport.get_extra_info("socket")
+    if connection is None or not isinstance(transport.get_extra_info("peername"), tuple):
+        return
     # A client may be gone before it is looked at.
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -137,6 +137,7 @@ class Client:
             self.in_flight_count < self.ready_count
             and self.state == _SUBSCRIBED
             and self.writable
+            and not self.is_ending
             and len(self.output) < _OUTPUT_LIMIT
         )
 

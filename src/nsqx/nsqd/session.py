@@ -116,8 +116,8 @@ class Session:
         while not self._is_over and not self._is_paused:
             event = reader.next()
             if event == _FINISH:
-                self._finish(reader.message_id)
                 self.command_count += 1
+                self._finish(reader.message_id)
             elif event == _NEED_DATA:
                 return False
             elif event == _LINE:
@@ -126,8 +126,10 @@ class Session:
             elif event == _SIZE:
                 self._check_size(reader.size)
             elif event == _BODY:
+                self.command_count += 1
                 self._act_on_body()
             else:
+                self.command_count += 1
                 self._publish_batch()
         return True
 
@@ -186,12 +188,15 @@ class Session:
         self._require_tls(_text(name))
         if name == b"PUB":
             self._topic_name = self._publish_topic(words, 2, "")
-            self._reader.expect_body()
+            self._expect_body()
         elif name == b"MPUB":
             self._topic_name = self._publish_topic(words, 2, "E_BAD_TOPIC ")
             self._broker.authorizer.check(self.client, "MPUB", self._topic_name, "")
-            self._topic = self._broker.topic(self._topic_name)
-            self._reader.expect_body()
+            try:
+                self._topic = self._broker.topic(self._topic_name)
+            except BrokerExiting as error:
+                raise self._publish_failed("MPUB", error) from None
+            self._expect_body()
         elif name == b"RDY":
             self._set_ready(words)
         elif name == b"FIN":
@@ -221,14 +226,14 @@ class Session:
     def _expect_identify(self) -> None:
         if self.client.state != INIT:
             raise ProtocolError("E_INVALID", "cannot IDENTIFY in current state")
-        self._reader.expect_body()
+        self._expect_body()
 
     def _expect_auth(self, words: list[bytes]) -> None:
         if self.client.state != INIT:
             raise ProtocolError("E_INVALID", "cannot AUTH in current state")
         if len(words) != 1:
             raise ProtocolError("E_INVALID", "AUTH invalid number of parameters")
-        self._reader.expect_body()
+        self._expect_body()
 
     def _publish_topic(self, words: list[bytes], needed: int, prefix: str) -> str:
         """The topic a publishing command names. ``prefix``: Go nsqd names MPUB's error code twice."""
@@ -250,7 +255,11 @@ class Session:
         if delay_ns < 0 or delay_ns > limit_ns:
             raise ProtocolError("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limit_ns // _NS_PER_MS}")
         self._defer_ns = delay_ns
+        self._expect_body()
+
+    def _expect_body(self) -> None:
         self._reader.expect_body()
+        self.command_count -= 1  # it is complete only with its body
 
     # Sizes and bodies
 

@@ -111,16 +111,27 @@ class Topic:
         self.message_bytes += len(body)
 
     def _fan_out(self, batch: Batch) -> None:
-        channels = self._channel_list
-        for index in range(1, len(channels)):
-            channels[index].put_batch(batch.copy())
-        channels[0].put_batch(batch)
+        """Give every channel the batch; raises DiskQueueError if one could not take it, after the others have."""
+        failure: DiskQueueError | None = None
+        for channel in self._channel_list:
+            try:
+                # The channel uses it up: a copy for each, which shares the bytes.
+                channel.put_batch(batch.copy())
+            except DiskQueueError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def _fan_out_message(self, message: Message) -> None:
-        channels = self._channel_list
-        for index in range(1, len(channels)):
-            channels[index].put_message(message.copy())
-        channels[0].put_message(message)
+        """The same for one message."""
+        failure: DiskQueueError | None = None
+        for channel in self._channel_list:
+            try:
+                channel.put_message(message.copy())
+            except DiskQueueError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def _disk_pending(self) -> None:
         self._turn.write_for(self)
@@ -178,8 +189,8 @@ class Topic:
             count = item.count
             self._fan_out(item)
             return count
-        if self._due_ns:
-            due_ns = self._due_ns.pop(item.id, 0)
+        due_ns = self._due_ns.pop(item.id, 0) if self._due_ns else 0
+        if due_ns:
             item.defer_ns = max(0, due_ns - self._clock.wall_ns())
         self._fan_out_message(item)
         return 1

@@ -133,7 +133,8 @@ class Turn:
     def _flush_clients(self) -> None:
         clients, self._clients = self._clients, []
         for client in clients:
-            if client.flush() and client.is_ready() and client.channel is not None:
-                # The output was full and the socket took it: there may be more where it came from.
-                self._pumps.append(client.channel)
-                self._schedule()
+            if client.flush() and client.channel is not None:
+                # The output was full. If the socket took it, there may be more where it came from.
+                client.channel.offer(client)
+        if self._pumps:
+            self._schedule()

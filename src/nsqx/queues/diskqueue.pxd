@@ -19,6 +19,7 @@ cdef class DiskQueue:
     cdef int64_t _write_position
     cdef bytearray _pending
     cdef int64_t _pending_count
+    cdef object _failure
     cdef int _read_descriptor
     cdef int _write_descriptor
     cdef bytes _read_buffer

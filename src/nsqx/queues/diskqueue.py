@@ -47,6 +47,7 @@ class DiskQueue:
 
     __slots__ = (
         "_directory",
+        "_failure",
         "_finished_paths",
         "_full_descriptors",
         "_job",
@@ -98,6 +99,7 @@ class DiskQueue:
         self._write_position = 0
         self._pending = bytearray()
         self._pending_count = 0
+        self._failure: DiskQueueError | None = None
         self._read_descriptor = -1
         self._write_descriptor = -1
         self._read_buffer = b""
@@ -132,6 +134,9 @@ class DiskQueue:
         self._read_file, self._read_position = int(meta[2]), int(meta[3])
         self._write_file, self._write_position = int(meta[4]), int(meta[5])
         self._take_up_unrecorded_tail(file_numbers)
+        # Read before a crash that kept them from being removed.
+        self._finished_paths = [self._data_path(number) for number in file_numbers if number < self._read_file]
+        self._sync_wanted = self._sync_wanted or len(self._finished_paths) > 0
         self._check_tail()
 
     def _take_up_unrecorded_tail(self, file_numbers: list[int]) -> None:
@@ -197,14 +202,25 @@ class DiskQueue:
     def _make_room(self, body_size: int) -> None:
         position = self._write_position + len(self._pending)
         if position > 0 and position + 4 + HEADER_LENGTH + body_size > self._max_file_size:
-            self.write_pending()
+            try:
+                self._write_gathered()
+            except DiskQueueError as error:
+                self._failure = error  # also for those whose records were gathered before
+                raise
             self._roll()
 
     def write_pending(self) -> None:
-        """Hand the gathered records to the operating system.
+        """Hand the records put since the last call to the operating system.
 
-        Raises DiskQueueError if that fails; then none of them is in the queue, and all before them are.
+        Raises DiskQueueError if that fails, or has failed meanwhile for some of them because a file was full; then
+        what could not be written is not in the queue, and all before it is.
         """
+        failure, self._failure = self._failure, None
+        self._write_gathered()
+        if failure is not None:
+            raise failure
+
+    def _write_gathered(self) -> None:
         if not self._pending_count:
             return
         pending, count = self._pending, self._pending_count
@@ -258,7 +274,9 @@ class DiskQueue:
 
     def has_readable(self) -> bool:
         """True if ``get`` may find a message: one that has been written and not been read."""
-        return self._read_file < self._write_file or self._read_position < self._write_position
+        if self._read_file == self._write_file:
+            return self._read_position < self._write_position
+        return self._read_file < self._write_file
 
     def get(self) -> Message | None:
         """Remove and return the oldest written message; None if there is none, or none can be read just now."""
@@ -279,7 +297,7 @@ class DiskQueue:
 
     def _next_size(self) -> int:
         """The size of the next message, which then is in the buffer as a whole; 0 if there is none."""
-        while self._read_file < self._write_file or self._read_position < self._write_position:
+        while self.has_readable():
             available = len(self._read_buffer) - self._read_offset
             size = 0
             if available >= 4:
@@ -393,9 +411,8 @@ class DiskQueue:
         """
         if self._job is not None:
             return None
-        descriptors, self._full_descriptors = self._full_descriptors, []
-        if self._write_descriptor >= 0:
-            descriptors.append(os.dup(self._write_descriptor))
+        current = [os.dup(self._write_descriptor)] if self._write_descriptor >= 0 else []
+        descriptors, self._full_descriptors = self._full_descriptors + current, []
         finished, self._finished_paths = self._finished_paths, []
         self._job = SyncJob(self, self._meta_path(), self._meta_text(), descriptors, finished)
         self._operations = 0

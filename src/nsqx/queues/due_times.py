@@ -39,6 +39,7 @@ def load_due_times(directory: str, name: str) -> dict[bytes, int]:
     except FileNotFoundError:
         return {}
     content = orjson.loads(data)
-    if not isinstance(content, dict) or not isinstance(content.get("due"), dict):
+    due = content.get("due") if isinstance(content, dict) else None
+    if not isinstance(due, dict) or not all(isinstance(due_ns, int) for due_ns in due.values()):
         raise ValueError("not a due times file")
-    return {message_id.encode("latin-1"): int(due) for message_id, due in content["due"].items()}
+    return {message_id.encode("latin-1"): due_ns for message_id, due_ns in due.items()}

@@ -260,16 +260,18 @@ def test_a_failed_sync_is_tried_again(tmp_path, monkeypatch, call):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
     drain(queue)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
     job = queue.begin_sync()
     with monkeypatch.context() as patch:
         patch.setattr(os, call, failing(errno.EIO))
         job.run()
     queue.end_sync(job)
     assert isinstance(job.error, OSError)
-    assert names(tmp_path) == [data_name(0), data_name(1)]
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
     assert queue.needs_sync(1000)
     sync(queue)
     assert names(tmp_path) == [data_name(1), META]
+    assert (tmp_path / META).read_bytes() == b"0\n1,31\n1,31\n"
     queue.close()
 
 

@@ -163,14 +163,17 @@ def reopen(crash):
 
 def check(crash):
     depth, bodies = reopen(crash)
+    assert depth == len(bodies), crash.moment
+    if not bodies:
+        assert crash.read_count >= len(crash.written), crash.moment
+        return
     everything = crash.written + crash.unwritten
-    first = everything.index(bodies[0]) if bodies else len(crash.written)
+    first = everything.index(bodies[0])
     # In order and without gaps, up to a torn end.
     assert bodies == everything[first : first + len(bodies)], crash.moment
     # Nothing that was written is lost unless it was read, and nothing comes again that was read before the last sync.
     assert crash.synced_read_count <= first <= crash.read_count, crash.moment
     assert first + len(bodies) >= len(crash.written), crash.moment
-    assert depth == len(bodies), crash.moment
 
 
 def crashes_of(script):

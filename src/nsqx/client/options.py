@@ -1,0 +1,271 @@
+"""The options of producers and consumers: names, defaults and ranges are go-nsq's.
+
+A duration is given as seconds (``1.5``), as a ``timedelta`` or as Go writes it (``"250ms"``, ``"1m30s"``), and kept as
+seconds. ``-1`` turns off what can be turned off. Text as it comes from a command line (``--consumer-opt name,value``)
+is read by ``read_option_flags``; there a bare number of a duration counts milliseconds, as go-nsq has it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from nsqx.errors import ConfigError
+from nsqx.gotext import format_duration, parse_duration_ns
+from nsqx.version import VERSION
+
+Duration = float | str | timedelta
+"""Seconds, a timedelta, or Go's text."""
+
+USER_AGENT = f"nsqx/{VERSION}"
+OFF_S = -1.0
+
+_MINUTE = 60.0
+_HOUR = 3600.0
+_NS_PER_S = 1_000_000_000
+_TRUE = {"1", "t", "true"}
+_FALSE = {"0", "f", "false"}
+_BACKOFF_STRATEGIES = ("exponential", "full_jitter")
+_TLS_VERSIONS = ("", "ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3")
+
+
+def _duration(default_s: float, least_s: float = 0.0, most_s: float = math.inf, *, may_be_off: bool = False) -> float:
+    metadata = {"kind": "duration", "least": least_s, "most": most_s, "may_be_off": may_be_off}
+    value: float = field(default=default_s, metadata=metadata)
+    return value
+
+
+def _number(default: int, least: int = 0, most: float = math.inf, *, may_be_off: bool = False) -> int:
+    metadata = {"kind": "int", "least": least, "most": most, "may_be_off": may_be_off}
+    value: int = field(default=default, metadata=metadata)
+    return value
+
+
+def _choice(default: str, allowed: tuple[str, ...]) -> str:
+    value: str = field(default=default, metadata={"kind": "choice", "allowed": allowed})
+    return value
+
+
+def _text(default: str = "") -> str:
+    value: str = field(default=default, metadata={"kind": "text"})
+    return value
+
+
+def _flag() -> bool:
+    value: bool = field(default=False, metadata={"kind": "bool"})
+    return value
+
+
+class OptionKeywords(TypedDict, total=False):
+    """The options as keyword arguments."""
+
+    dial_timeout: Duration
+    read_timeout: Duration
+    write_timeout: Duration
+    lookupd_poll_interval: Duration
+    lookupd_poll_jitter: float
+    lookupd_poll_timeout: Duration
+    max_requeue_delay: Duration
+    default_requeue_delay: Duration
+    backoff_strategy: str
+    max_backoff_duration: Duration
+    backoff_multiplier: Duration
+    max_attempts: int
+    low_rdy_idle_timeout: Duration
+    low_rdy_timeout: Duration
+    rdy_redistribute_interval: Duration
+    client_id: str
+    hostname: str
+    user_agent: str
+    topology_region: str
+    topology_zone: str
+    heartbeat_interval: Duration
+    sample_rate: int
+    tls_v1: bool
+    tls_root_ca_file: str
+    tls_insecure_skip_verify: bool
+    tls_cert: str
+    tls_key: str
+    tls_min_version: str
+    tls_context: ssl.SSLContext | None
+    deflate: bool
+    deflate_level: int
+    snappy: bool
+    output_buffer_size: int
+    output_buffer_timeout: Duration
+    max_in_flight: int
+    msg_timeout: Duration
+    max_msg_size: int
+    auth_secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Every option, checked; durations in seconds. Make one with ``Options.of``."""
+
+    dial_timeout: float = _duration(1.0)
+    read_timeout: float = _duration(60.0, 0.1, 5 * _MINUTE)
+    write_timeout: float = _duration(1.0, 0.1, 5 * _MINUTE)
+    lookupd_poll_interval: float = _duration(60.0, 0.01, 5 * _MINUTE)
+    lookupd_poll_jitter: float = field(default=0.3, metadata={"kind": "float", "least": 0.0, "most": 1.0})
+    lookupd_poll_timeout: float = _duration(_MINUTE)
+    max_requeue_delay: float = _duration(15 * _MINUTE, 0.0, _HOUR)
+    default_requeue_delay: float = _duration(90.0, 0.0, _HOUR)
+    backoff_strategy: str = _choice("exponential", _BACKOFF_STRATEGIES)
+    max_backoff_duration: float = _duration(2 * _MINUTE, 0.0, _HOUR)
+    backoff_multiplier: float = _duration(1.0, 0.0, _HOUR)
+    max_attempts: int = _number(5, 0, 65535)
+    low_rdy_idle_timeout: float = _duration(10.0, 1.0, 5 * _MINUTE)
+    low_rdy_timeout: float = _duration(30.0, 1.0, 5 * _MINUTE)
+    rdy_redistribute_interval: float = _duration(5.0, 0.001, 5.0)
+    client_id: str = _text()
+    hostname: str = _text()
+    user_agent: str = _text(USER_AGENT)
+    topology_region: str = _text()
+    topology_zone: str = _text()
+    heartbeat_interval: float = _duration(30.0, 0.0, may_be_off=True)
+    sample_rate: int = _number(0, 0, 99)
+    tls_v1: bool = _flag()
+    tls_root_ca_file: str = _text()
+    tls_insecure_skip_verify: bool = _flag()
+    tls_cert: str = _text()
+    tls_key: str = _text()
+    tls_min_version: str = _choice("", _TLS_VERSIONS)
+    tls_context: ssl.SSLContext | None = field(default=None, metadata={"kind": "context"})
+    deflate: bool = _flag()
+    deflate_level: int = _number(6, 1, 9)
+    snappy: bool = _flag()
+    output_buffer_size: int = _number(16384, 0, may_be_off=True)
+    output_buffer_timeout: float = _duration(0.25, 0.0, may_be_off=True)
+    max_in_flight: int = _number(1)
+    msg_timeout: float = _duration(0.0)
+    max_msg_size: int = _number(0)
+    auth_secret: str = _text()
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Options:
+        """The options with these values and otherwise the defaults; raises ConfigError."""
+        checked = {name: _checked(name, value) for name, value in options.items()}
+        checked.setdefault("hostname", socket.gethostname())
+        checked.setdefault("client_id", checked["hostname"].partition(".")[0])
+        made = cls(**checked)
+        made._check_together()
+        return made
+
+    def _check_together(self) -> None:
+        if self.heartbeat_interval > self.read_timeout:
+            raise ConfigError(
+                f"option heartbeat_interval: {_shown(self.heartbeat_interval)} must be less than read_timeout"
+                f" {_shown(self.read_timeout)}, or every quiet connection would be taken for dead"
+            )
+        if self.deflate and self.snappy:
+            raise ConfigError("options deflate and snappy: nsqd allows only one compression at a time")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ConfigError("options tls_cert and tls_key: one is of no use without the other")
+        for name in ("tls_root_ca_file", "tls_cert", "tls_key"):
+            path = getattr(self, name)
+            if path and not os.path.isfile(path):
+                raise ConfigError(f"option {name}: no file {path}")
+
+
+_FIELDS = {each.name: each for each in fields(Options)}
+
+
+def read_option_flags(flags: Iterable[str]) -> dict[str, Any]:
+    """Options from ``name,value`` texts; without a value ``true`` is meant. Raises ConfigError."""
+    options: dict[str, Any] = {}
+    for flag in flags:
+        written, comma, text = flag.partition(",")
+        name = _known(written.replace("-", "_"))
+        options[name] = _read_text(name, text if comma else "true")
+    return options
+
+
+def _known(name: str) -> str:
+    if name in _FIELDS:
+        return name
+    close = difflib.get_close_matches(name, _FIELDS, 1)
+    raise ConfigError(f"invalid option {name}{f': did you mean {close[0]}?' if close else ''}")
+
+
+def _read_text(name: str, text: str) -> Any:
+    kind = _FIELDS[name].metadata["kind"]
+    try:
+        if kind == "duration":
+            return int(text) / 1000 if text.isdigit() else _seconds(name, text)
+        if kind == "int":
+            return int(text)
+        if kind == "float":
+            return float(text)
+    except ValueError:
+        raise ConfigError(f"option {name}: {text!r} is no number") from None
+    if kind == "bool":
+        if text.lower() not in _TRUE | _FALSE:
+            raise ConfigError(f"option {name}: {text!r} is neither true nor false")
+        return text.lower() in _TRUE
+    return text
+
+
+def _checked(name: str, value: Any) -> Any:
+    rule = _FIELDS[_known(name)].metadata
+    kind = rule["kind"]
+    if kind == "duration":
+        return _in_range(name, rule, _seconds(name, value), _shown)
+    if kind == "int":
+        return _in_range(name, rule, _typed(name, value, int, "an integer"), str)
+    if kind == "float":
+        return _in_range(name, rule, float(_typed(name, value, (int, float), "a number")), str)
+    if kind == "bool":
+        return _typed(name, value, bool, "True or False", allow_bool=True)
+    if kind == "context":
+        return value if value is None else _typed(name, value, ssl.SSLContext, "an ssl.SSLContext")
+    text = _typed(name, value, str, "text")
+    if kind == "choice" and text not in rule["allowed"]:
+        raise ConfigError(f"option {name}: {text!r} is not one of {', '.join(filter(None, rule['allowed']))}")
+    return text
+
+
+def _typed(name: str, value: Any, kind: Any, expected: str, *, allow_bool: bool = False) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and not allow_bool):
+        raise ConfigError(f"option {name}: {expected} expected, not {value!r}")
+    return value
+
+
+def _in_range(name: str, rule: Mapping[str, Any], value: Any, shown: Any) -> Any:
+    if rule.get("may_be_off") and value < 0:
+        return type(value)(-1)
+    if not rule["least"] <= value <= rule["most"]:
+        limits = f"at least {shown(rule['least'])}"
+        if rule["most"] != math.inf:
+            limits = f"{shown(rule['least'])} to {shown(rule['most'])}"
+        raise ConfigError(f"option {name}: {shown(value)} is out of range, {limits} expected")
+    return value
+
+
+def seconds_of(name: str, value: Duration) -> float:
+    """A duration argument called ``name``, in seconds; raises ConfigError."""
+    return _seconds(name, value)
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        try:
+            return parse_duration_ns(value) / _NS_PER_S
+        except ValueError:
+            raise ConfigError(f"option {name}: {value!r} is no duration such as 250ms or 1m30s") from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"option {name}: seconds or a duration such as 250ms expected, not {value!r}")
+    return float(value)
+
+
+def _shown(seconds: float) -> str:
+    return format_duration(round(seconds * _NS_PER_S))

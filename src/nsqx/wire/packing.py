@@ -1,0 +1,30 @@
+"""What clients send most often, appended to an output buffer.
+
+Like ``octets`` this is written twice: uncompiled modules call the functions below, compiled ones the inline C functions
+of the same names in ``packing.pxd``. Both must agree (tests/unit/wire/test_packing.py); neither checks its arguments.
+"""
+
+from __future__ import annotations
+
+
+def append_sized(out: bytearray, head: bytes, body: bytes) -> None:
+    r"""Append a command with a body: its line ``head``, newline included, then int32 size and ``body``."""
+    out += head
+    out += len(body).to_bytes(4, "big")
+    out += body
+
+
+def append_finish(out: bytearray, message_id: bytes) -> None:
+    r"""Append ``FIN <id>\n``; the id is 16 bytes long."""
+    out += b"FIN "
+    out += message_id
+    out += b"\n"
+
+
+def join_batch(bodies: list[bytes]) -> bytes:
+    """The body of an MPUB: int32 count, then int32 size and body each."""
+    pieces = [len(bodies).to_bytes(4, "big")]
+    for body in bodies:
+        pieces.append(len(body).to_bytes(4, "big"))
+        pieces.append(body)
+    return b"".join(pieces)

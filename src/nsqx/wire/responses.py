@@ -1,0 +1,143 @@
+"""Reading frames out of the bytes that nsqd sends, in whatever pieces they come.
+
+A pull parser: ``feed`` it bytes, ask ``next`` what they hold. It knows frames and the layout of messages (see
+``frames`` and ``message``), and nothing of what an answer answers.
+
+What comes most often is recognised in place. ``OK`` answers, which a pipelining producer gets in long runs, are
+reported as one run; a message is reported by where it lies, and its parts are cut out by whoever wants them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsqx.errors import InvalidFrame
+from nsqx.wire import octets
+
+# What ``next`` reports.
+NEED_DATA: Final = 0
+OK_RUN: Final = 1
+MESSAGE: Final = 2
+HEARTBEAT: Final = 3
+RESPONSE: Final = 4
+ERROR: Final = 5
+
+_HEARTBEAT_TEXT: Final = b"_heartbeat_"
+_FRAME_HEAD = 8
+_MESSAGE_HEAD = 26
+_OK_LENGTH = 10
+# "OK" as the number that its two bytes are.
+_OK_TEXT = 0x4F4B
+
+
+class FrameReader:
+    """Splits one connection's bytes into frames."""
+
+    __slots__ = ("_buffer", "_end", "_max_size", "_position", "_start", "_stop", "count", "data")
+
+    count: int  # after OK_RUN
+    data: bytes  # after RESPONSE, ERROR
+
+    def __init__(self, max_size: int = 0) -> None:
+        """``max_size``: the largest frame to accept, 0 for any."""
+        self._buffer: bytes | bytearray = b""
+        self._position = 0
+        self._end = 0
+        self._max_size = max_size
+        # Where the data of the message last reported begins and ends.
+        self._start = 0
+        self._stop = 0
+        self.count = 0
+        self.data = b""
+
+    def feed(self, data: bytes) -> None:
+        """Add what the socket gave."""
+        if self._position == self._end:
+            self._buffer = data
+        elif type(self._buffer) is bytearray:
+            if self._position:
+                del self._buffer[: self._position]
+            self._buffer += data
+        else:
+            # The rest of a chunk: from here on appending is cheap however many chunks a body comes in.
+            rest = bytearray(self._buffer[self._position : self._end])
+            rest += data
+            self._buffer = rest
+        self._position = 0
+        self._end = len(self._buffer)
+
+    def next(self) -> int:
+        """What comes next, or NEED_DATA if it is not there in full; raises InvalidFrame."""
+        position = self._position
+        available = self._end - position
+        if available < _FRAME_HEAD:
+            return NEED_DATA
+        size = octets.int32_at(self._buffer, position)
+        if size < 4 or (self._max_size > 0 and size > self._max_size):
+            raise self._invalid_size(size)
+        if available < 4 + size:
+            return NEED_DATA
+        kind = octets.int32_at(self._buffer, position + 4)
+        start = position + _FRAME_HEAD
+        stop = position + 4 + size
+        if kind == 2:
+            if stop - start < _MESSAGE_HEAD:
+                raise InvalidFrame(f"a message of {stop - start} bytes, at least {_MESSAGE_HEAD} expected")
+            self._start = start
+            self._stop = stop
+            self._position = stop
+            return MESSAGE
+        if kind == 0 and size == 6 and octets.uint16_at(self._buffer, start) == _OK_TEXT:
+            return self._take_ok_run()
+        if kind != 0 and kind != 1:
+            raise InvalidFrame(f"a frame of type {kind}, 0 to 2 expected")
+        self._position = stop
+        self.data = octets.cut(self._buffer, start, stop)
+        if kind == 1:
+            return ERROR
+        return HEARTBEAT if self.data == _HEARTBEAT_TEXT else RESPONSE
+
+    def _take_ok_run(self) -> int:
+        count = 1
+        position = self._position + _OK_LENGTH
+        # 6 and 0 as int32, as one number.
+        while (
+            self._end - position >= _OK_LENGTH
+            and octets.int64_at(self._buffer, position) == 0x600000000
+            and octets.uint16_at(self._buffer, position + _FRAME_HEAD) == _OK_TEXT
+        ):
+            count += 1
+            position += _OK_LENGTH
+        self.count = count
+        self._position = position
+        return OK_RUN
+
+    def _invalid_size(self, size: int) -> InvalidFrame:
+        if octets.cut(self._buffer, self._position, self._position + 4) == b"HTTP":
+            return InvalidFrame("the answer is HTTP: this seems to be an HTTP port, not nsqd's TCP port")
+        if size < 4:
+            return InvalidFrame(f"a frame of size {size}, at least 4 expected")
+        return InvalidFrame(f"a frame of size {size}, more than max_msg_size {self._max_size}")
+
+    def message_timestamp(self) -> int:
+        """After MESSAGE: when it was published, in nanoseconds since 1970."""
+        return octets.int64_at(self._buffer, self._start)
+
+    def message_attempts(self) -> int:
+        """After MESSAGE: how often it was delivered, this time included."""
+        return octets.uint16_at(self._buffer, self._start + 8)
+
+    def message_id(self) -> bytes:
+        """After MESSAGE: its id."""
+        return octets.cut(self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
+
+    def message_body(self) -> bytes:
+        """After MESSAGE: its body."""
+        return octets.cut(self._buffer, self._start + _MESSAGE_HEAD, self._stop)
+
+    def take_rest(self) -> bytes:
+        """Everything fed and not yet read; for a layer that takes the connection over."""
+        rest = octets.cut(self._buffer, self._position, self._end)
+        self._buffer = b""
+        self._position = self._end = 0
+        return rest

@@ -1,0 +1,152 @@
+"""IDENTIFY: what is asked for, what is granted, and what is refused."""
+
+import json
+
+import pytest
+from conversation import Talk
+
+from broker_bench import MS
+from rawclient import ERROR, OK, RESPONSE, Frame, identify, sized, sub
+
+
+def answer(talk, **fields):
+    (frame,) = talk.say(identify(feature_negotiation=True, **fields))
+    assert frame.type == RESPONSE, frame
+    return json.loads(frame.data)
+
+
+def test_the_answer_byte_for_byte(talk):
+    (frame,) = talk.say(identify(feature_negotiation=True))
+    assert frame.data == (
+        b'{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
+        b'"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,"auth_required":false,'
+        b'"output_buffer_size":16384,"output_buffer_timeout":250,"topology_region":"","topology_zone":""}'
+    )
+
+
+@pytest.mark.parametrize("body", [b"{}", b"null", b'{"feature_negotiation":false}', b'{"feature_negotiation":null}'])
+def test_without_negotiation_the_answer_is_ok(talk, body):
+    assert talk.say(b"IDENTIFY\n" + sized(body)) == [OK]
+
+
+def test_who_the_client_says_it_is(talk):
+    assert (talk.client.client_id, talk.client.hostname) == ("127.0.0.1", "127.0.0.1")
+    talk.say(identify(client_id="me", hostname="here", user_agent="test/1", topology_zone="z", topology_region="r"))
+    client = talk.client
+    assert (client.client_id, client.hostname, client.user_agent) == ("me", "here", "test/1")
+    assert (client.topology_zone, client.topology_region) == ("z", "r")
+
+
+def test_saying_nothing_of_oneself_overwrites_the_address(talk):
+    talk.say(identify())
+    assert (talk.client.client_id, talk.client.hostname) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "key", "granted"),
+    [
+        ("msg_timeout", 0, "msg_timeout", 60_000),
+        ("msg_timeout", 1000, "msg_timeout", 1000),
+        ("msg_timeout", 900_000, "msg_timeout", 900_000),
+        ("sample_rate", 0, "sample_rate", 0),
+        ("sample_rate", 99, "sample_rate", 99),
+        ("output_buffer_size", 0, "output_buffer_size", 16384),
+        ("output_buffer_size", 64, "output_buffer_size", 64),
+        ("output_buffer_size", 65536, "output_buffer_size", 65536),
+        ("output_buffer_size", -1, "output_buffer_size", 1),
+        ("output_buffer_size", -1, "output_buffer_timeout", 0),
+        ("output_buffer_timeout", 0, "output_buffer_timeout", 250),
+        ("output_buffer_timeout", 25, "output_buffer_timeout", 25),
+        ("output_buffer_timeout", 30_000, "output_buffer_timeout", 30_000),
+        ("output_buffer_timeout", -1, "output_buffer_timeout", 0),
+        ("deflate_level", 3, "deflate_level", 6),
+    ],
+)
+def test_granted(talk, field, value, key, granted):
+    assert answer(talk, **{field: value})[key] == granted
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("heartbeat_interval", 999, "heartbeat interval (999) is invalid"),
+        ("heartbeat_interval", 60_001, "heartbeat interval (60001) is invalid"),
+        ("heartbeat_interval", -2, "heartbeat interval (-2) is invalid"),
+        ("output_buffer_timeout", 24, "output buffer timeout (24) is invalid"),
+        ("output_buffer_timeout", 30_001, "output buffer timeout (30001) is invalid"),
+        ("output_buffer_timeout", -2, "output buffer timeout (-2) is invalid"),
+        ("output_buffer_size", 63, "output buffer size (63) is invalid"),
+        ("output_buffer_size", 65_537, "output buffer size (65537) is invalid"),
+        ("output_buffer_size", -2, "output buffer size (-2) is invalid"),
+        ("sample_rate", 100, "sample rate (100) is invalid"),
+        ("sample_rate", -1, "sample rate (-1) is invalid"),
+        ("msg_timeout", 999, "msg timeout (999) is invalid"),
+        ("msg_timeout", 900_001, "msg timeout (900001) is invalid"),
+        ("msg_timeout", -1, "msg timeout (-1) is invalid"),
+    ],
+)
+@pytest.mark.parametrize("feature_negotiation", [False, True])
+def test_refused(talk, field, value, text, feature_negotiation):
+    said = identify(feature_negotiation=feature_negotiation, **{field: value})
+    assert talk.say(said) == [Frame(ERROR, f"E_BAD_BODY IDENTIFY {text}".encode())]
+    assert talk.is_closed
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"client_id":1}', b'{"msg_timeout":1e3}', b'{"msg_timeout":1000.0}', b'{"snappy":1}', b"x"]
+)
+def test_bodies_that_are_not_understood(talk, body):
+    assert talk.say(b"IDENTIFY\n" + sized(body)) == [
+        Frame(ERROR, b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
+    ]
+    assert talk.is_closed
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "interval_ns"), [(0, 30_000 * MS), (-1, 0), (1000, 1000 * MS), (60_000, 60_000 * MS)]
+)
+def test_heartbeat_intervals(talk, asked_ms, interval_ns):
+    talk.say(identify(heartbeat_interval=asked_ms))
+    assert talk.client.heartbeat_interval_ns == interval_ns
+
+
+def test_the_limits_are_the_brokers(make_bench):
+    bench = make_bench(
+        max_heartbeat_interval=2000 * MS,
+        max_msg_timeout=3000 * MS,
+        msg_timeout=1500 * MS,
+        max_output_buffer_size=100,
+        min_output_buffer_timeout=1 * MS,
+        max_output_buffer_timeout=7 * MS,
+        output_buffer_timeout=5 * MS,
+        max_rdy_count=9,
+        max_deflate_level=2,
+        topology_region="r",
+        topology_zone="z",
+    )
+    granted = answer(Talk(bench))
+    assert (granted["max_msg_timeout"], granted["msg_timeout"], granted["max_rdy_count"]) == (3000, 1500, 9)
+    assert (granted["output_buffer_timeout"], granted["deflate_level"], granted["max_deflate_level"]) == (5, 2, 2)
+    assert (granted["topology_region"], granted["topology_zone"]) == ("r", "z")
+    for field, value in (
+        ("heartbeat_interval", 2001),
+        ("msg_timeout", 3001),
+        ("output_buffer_size", 101),
+        ("output_buffer_timeout", 8),
+    ):
+        (frame,) = Talk(bench).say(identify(**{field: value}))
+        assert (frame.type, b"(%d) is invalid" % value in frame.data) == (ERROR, True)
+        (frame,) = Talk(bench).say(identify(**{field: value - 1}))
+        assert frame == OK
+
+
+def test_identify_may_be_repeated_before_sub(talk):
+    assert talk.say(identify(client_id="one")) == [OK]
+    assert answer(talk, client_id="two", msg_timeout=5000)["msg_timeout"] == 5000
+    assert talk.client.client_id == "two"
+    assert talk.say(sub("t", "c")) == [OK]
+
+
+def test_asking_for_what_is_not_offered_is_no_error(talk):
+    granted = answer(talk, tls_v1=True, snappy=True, deflate=True, deflate_level=9)
+    assert (granted["tls_v1"], granted["snappy"], granted["deflate"], granted["deflate_level"]) == (False, False, False, 6)

@@ -1,0 +1,178 @@
+"""Hot modules: what a ``.pxd`` declares is what its ``.py`` has. Cython does not complain where they drift apart."""
+
+import ast
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+SOURCE = PROJECT / "src"
+
+
+def hot_modules():
+    for node in ast.parse((PROJECT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "HOT_MODULES":
+            return ast.literal_eval(node.value)
+    raise AssertionError("setup.py has no HOT_MODULES")
+
+
+HOT_MODULES = hot_modules()
+
+
+@dataclass
+class Shape:
+    """What a module declares: attributes by class, arguments by function (``Class.method`` or ``function``)."""
+
+    attributes: dict[str, set[str]] = field(default_factory=dict)
+    arguments: dict[str, list[str]] = field(default_factory=dict)
+    variables: set[str] = field(default_factory=set)
+
+
+def path_of(module, suffix):
+    return SOURCE / (module.replace(".", "/") + suffix)
+
+
+def python_shape(text):
+    shape = Shape()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef):
+            for statement in node.body:
+                if isinstance(statement, ast.FunctionDef):
+                    shape.arguments[f"{node.name}.{statement.name}"] = argument_names(statement)
+                elif isinstance(statement, ast.Assign) and statement.targets[0].id == "__slots__":
+                    shape.attributes[node.name] = set(ast.literal_eval(statement.value))
+        elif isinstance(node, ast.FunctionDef):
+            shape.arguments[node.name] = argument_names(node)
+        elif isinstance(node, ast.Assign):
+            shape.variables.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign):
+            shape.variables.add(node.target.id)
+    return shape
+
+
+def argument_names(function):
+    arguments = function.args
+    return [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+
+FUNCTION = re.compile(r"(?:cpdef|cdef)\s+(?:inline\s+)?(?:[\w.]+\s+)?(?P<name>\w+)\s*\((?P<arguments>[^)]*)\)")
+ATTRIBUTE = re.compile(r"cdef\s+(?:public\s+|readonly\s+)?(?:unsigned\s+)?[\w.]+\s+(?P<name>\w+)$")
+CLASS = re.compile(r"cdef\s+class\s+(?P<name>\w+)")
+
+
+def declared_shape(text):
+    shape = Shape()
+    owner = ""
+    for line in logical_lines(text):
+        declaration = line.strip()
+        if not line.startswith(" "):
+            owner = ""
+        if declaration.startswith(("@", "cimport", "from ")) or not declaration:
+            continue
+        if match := CLASS.match(declaration):
+            owner = match["name"]
+            shape.attributes[owner] = set()
+        elif match := FUNCTION.match(declaration):
+            names = [argument.split("=")[0].split()[-1] for argument in match["arguments"].split(",") if argument.strip()]
+            shape.arguments[f"{owner}.{match['name']}" if owner else match["name"]] = names
+        elif match := ATTRIBUTE.match(declaration):
+            (shape.attributes[owner] if owner else shape.variables).add(match["name"])
+        else:
+            raise AssertionError(f"not understood: {declaration}")
+    return shape
+
+
+def logical_lines(text):
+    """Lines without comments, those within parentheses joined."""
+    joined = ""
+    for line in text.splitlines():
+        joined += (" " if joined else "") + (line.strip() if joined else line.rstrip()).partition("#")[0]
+        if joined.count("(") == joined.count(")"):
+            yield joined.rstrip()
+            joined = ""
+
+
+def test_the_list_is_read():
+    assert "nsqx.wire.commands" in HOT_MODULES
+    assert len(HOT_MODULES) == len(set(HOT_MODULES))
+
+
+@pytest.mark.parametrize("module", HOT_MODULES)
+def test_a_hot_module_has_both_files(module):
+    assert path_of(module, ".py").is_file()
+    assert path_of(module, ".pxd").is_file()
+
+
+@pytest.mark.parametrize("module", HOT_MODULES)
+def test_slots_are_the_declared_attributes(module):
+    python = python_shape(path_of(module, ".py").read_text())
+    declared = declared_shape(path_of(module, ".pxd").read_text())
+    assert declared.attributes
+    for name, attributes in declared.attributes.items():
+        assert python.attributes[name] == attributes, name
+
+
+@pytest.mark.parametrize("module", HOT_MODULES)
+def test_every_class_with_slots_is_declared(module):
+    python = python_shape(path_of(module, ".py").read_text())
+    declared = declared_shape(path_of(module, ".pxd").read_text())
+    assert set(python.attributes) == set(declared.attributes)
+
+
+@pytest.mark.parametrize("module", HOT_MODULES)
+def test_arguments_are_called_the_same(module):
+    python = python_shape(path_of(module, ".py").read_text())
+    declared = declared_shape(path_of(module, ".pxd").read_text())
+    for name, arguments in declared.arguments.items():
+        assert python.arguments.get(name) == arguments, name
+
+
+@pytest.mark.parametrize("module", HOT_MODULES)
+def test_typed_variables_are_assigned(module):
+    python = python_shape(path_of(module, ".py").read_text())
+    declared = declared_shape(path_of(module, ".pxd").read_text())
+    assert declared.variables <= python.variables
+
+
+def test_every_pxd_belongs_to_a_hot_module():
+    hot = {path_of(module, ".pxd") for module in HOT_MODULES}
+    assert set(SOURCE.rglob("*.pxd")) - hot == {SOURCE / "nsqx/wire/octets.pxd"}
+
+
+def test_octets_is_declared_function_for_function():
+    python = python_shape((SOURCE / "nsqx/wire/octets.py").read_text())
+    text = (SOURCE / "nsqx/wire/octets.pxd").read_text()
+    declared = {
+        match["name"]: [argument.split()[-1] for argument in match["arguments"].split(",")]
+        for match in FUNCTION.finditer(text)
+        if not match["name"].startswith(("_", "nsqx_"))
+    }
+    assert declared == python.arguments
+
+
+def test_drift_would_be_seen():
+    python = python_shape(
+        "_LIMIT = 1\n"
+        "class A:\n"
+        "    __slots__ = ('x', 'y')\n"
+        "    def f(self, one, *, two): ...\n"
+        "def g(a): ...\n"
+    )
+    declared = declared_shape(
+        "cimport cython\n"
+        "cdef int _LIMIT\n"
+        "@cython.final\n"
+        "cdef class A:\n"
+        "    cdef readonly unsigned int x  # a comment\n"
+        "    @cython.locals(\n"
+        "        z=int\n"
+        "    )\n"
+        "    cpdef int f(self, int one, object two=*) except -1\n"
+        "cpdef bytes g(bytes b)\n"
+    )
+    assert (python.attributes, declared.attributes) == ({"A": {"x", "y"}}, {"A": {"x"}})
+    assert python.arguments == {"A.f": ["self", "one", "two"], "g": ["a"]}
+    assert declared.arguments == {"A.f": ["self", "one", "two"], "g": ["b"]}
+    assert python.variables == declared.variables == {"_LIMIT"}
