@@ -15,7 +15,7 @@ import uvloop
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed, request
 
 Exchange = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
-PATIENCE_S = 30.0
+PATIENCE_S = 10.0
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -239,10 +239,12 @@ def test_connecting_has_its_own_limit(run: Any) -> None:
 
 def test_connection_is_closed_however_it_goes(run: Any) -> None:
     async def scenario() -> None:
+        beginnings: asyncio.Queue[str] = asyncio.Queue()
         ends: asyncio.Queue[str] = asyncio.Queue()
 
         async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             target = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+            await beginnings.put(target.decode())
             writer.write({b"/good": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"/bad": b"?"}.get(target, b""))
             await reader.read()
             await ends.put(target.decode())
@@ -257,7 +259,8 @@ def test_connection_is_closed_however_it_goes(run: Any) -> None:
                 await request("GET", f"http{base}/late", request_timeout_s=0.05)
             assert await ends.get() == "/late"
             asking = asyncio.create_task(request("GET", f"http{base}/given-up", request_timeout_s=PATIENCE_S))
-            await asyncio.sleep(0.05)
+            while await beginnings.get() != "/given-up":
+                pass
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking

@@ -8,7 +8,25 @@ import pytest
 from conversation import Talk
 
 from nsqx.errors import ProtocolError
-from rawclient import ERROR, OK, RESPONSE, Frame, auth, cls, dpub, fin, identify, mpub, nop, pub, rdy, req, sized, sub, touch
+from rawclient import (
+    ERROR,
+    OK,
+    RESPONSE,
+    Frame,
+    auth,
+    cls,
+    dpub,
+    fin,
+    identify,
+    mpub,
+    nop,
+    pub,
+    rdy,
+    req,
+    sized,
+    sub,
+    touch,
+)
 
 ID = b"0123456789abcdef"
 SMALL = {"max_msg_size": 10, "max_body_size": 100, "max_rdy_count": 50, "max_req_timeout": 5_000_000_000}
@@ -345,10 +363,24 @@ def test_a_disk_that_is_full(make_bench, monkeypatch, said, name):
     assert talk.is_closed
 
 
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [(pub("t", b"x"), "PUB"), (mpub("t", [b"x"]), "MPUB"), (dpub("t", 9, b"x"), "DPUB"), (sub("t", "c"), "SUB")],
+)
+def test_a_topic_that_cannot_be_opened(talk, tmp_path, said, name):
+    (tmp_path / "t.diskqueue.meta.dat").mkdir()
+    (frame,) = talk.say(said)
+    assert frame.type == ERROR
+    assert frame.data.startswith(f"E_{name}_FAILED {name} failed ".encode())
+    assert talk.is_closed
+
+
 # TLS and AUTH
 
 
-@pytest.mark.parametrize("command", ["PUB", "MPUB", "SUB", "NOP", "FIN", "AUTH", "CLS", "RDY", "REQ", "TOUCH", "NONE", ""])
+@pytest.mark.parametrize(
+    "command", ["PUB", "MPUB", "SUB", "NOP", "FIN", "AUTH", "CLS", "RDY", "REQ", "TOUCH", "NONE", ""]
+)
 def test_commands_before_a_required_tls(talk, command):
     talk.bench.broker.is_tls_required = True
     refused(talk, command.encode() + b" t\n", f"E_INVALID cannot {command} in current state (TLS required)")

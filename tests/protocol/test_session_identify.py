@@ -149,4 +149,4 @@ def test_identify_may_be_repeated_before_sub(talk):
 
 def test_asking_for_what_is_not_offered_is_no_error(talk):
     granted = answer(talk, tls_v1=True, snappy=True, deflate=True, deflate_level=9)
-    assert (granted["tls_v1"], granted["snappy"], granted["deflate"], granted["deflate_level"]) == (False, False, False, 6)
+    assert [granted[key] for key in ("tls_v1", "snappy", "deflate", "deflate_level")] == [False, False, False, 6]

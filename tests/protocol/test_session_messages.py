@@ -7,7 +7,25 @@ from conversation import Talk
 
 from broker_bench import MINUTE, SECOND
 from nsqx.nsqd.client import CLOSING, INIT, SUBSCRIBED
-from rawclient import ERROR, OK, RESPONSE, Frame, Message, cls, dpub, fin, identify, mpub, nop, pub, rdy, req, sized, sub, touch
+from rawclient import (
+    ERROR,
+    OK,
+    RESPONSE,
+    Frame,
+    Message,
+    cls,
+    dpub,
+    fin,
+    identify,
+    mpub,
+    nop,
+    pub,
+    rdy,
+    req,
+    sized,
+    sub,
+    touch,
+)
 
 CLOSE_WAIT = Frame(RESPONSE, b"CLOSE_WAIT")
 
@@ -60,7 +78,9 @@ def test_the_largest_body(make_bench):
 
 
 def test_a_batch_ends_where_its_count_says_and_not_where_its_size_does(talk):
-    said = b"MPUB t\n" + struct.pack(">i", 1) + struct.pack(">i", 2) + sized(b"one") + sized(b"two") + pub("t", b"three")
+    said = (
+        b"MPUB t\n" + struct.pack(">i", 1) + struct.pack(">i", 2) + sized(b"one") + sized(b"two") + pub("t", b"three")
+    )
     assert talk.say(said) == [OK, OK]
     assert talk.bench.broker.topics["t"].depth == 3
 

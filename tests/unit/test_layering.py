@@ -1,4 +1,4 @@
-"""The direction of imports: cli -> daemons, tools, spark -> client, net -> queues -> wire -> errors, names and the like."""
+"""The direction of imports: cli -> daemons, tools, spark -> client, net -> queues -> wire -> errors and names."""
 
 import ast
 from pathlib import Path

@@ -64,7 +64,7 @@ class Backoff:
 
     def failed(self) -> int:
         """A message failed."""
-        if self.is_pausing:
+        if self.is_pausing or self._max_s <= 0:
             return NOTHING
         if self._strategy(self.level + 1) <= self._max_s:
             self.level += 1

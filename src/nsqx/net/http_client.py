@@ -16,6 +16,7 @@ from nsqx.errors import NSQError
 from nsqx.net.address import format_host_port
 
 _READ_SIZE = 64 * 1024
+_MAX_HEAD_SIZE = 256 * 1024
 DEFAULT_MAX_BODY_SIZE = 64 * 1024 * 1024
 
 
@@ -33,25 +34,65 @@ class HTTPAnswer:
 
 
 class _AnswerReader:
-    """Callbacks of httptools' response parser."""
+    """Collects one answer from httptools' callbacks; whatever comes after it is not looked at."""
 
     def __init__(self, max_body_size: int) -> None:
-        self.headers: dict[str, str] = {}
-        self.pieces: list[bytes] = []
+        self.answer = HTTPAnswer(0)
+        self.has_head = False
         self.is_complete = False
-        self._room = max_body_size
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: list[bytes] = []
+        self._head_room = _MAX_HEAD_SIZE
+        self._body_room = max_body_size
+
+    def feed(self, data: bytes) -> None:
+        """Add what the socket gave; raises HTTPRequestFailed or HttpParserError."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, HTTPRequestFailed):
+                raise error.__context__ from None
+            raise
+        except httptools.HttpParserUpgrade:
+            raise HTTPRequestFailed("the server wants to speak another protocol") from None
+        if not self.has_head:
+            self._head_room -= len(data)
+            if self._head_room < 0:
+                raise HTTPRequestFailed("the head of the answer is too big")
+
+    def end(self) -> None:
+        """The server sends no more: that may be the end of the body, if nothing else says where it is."""
+        headers = self.answer.headers
+        if not self.has_head or "content-length" in headers or "transfer-encoding" in headers:
+            raise HTTPRequestFailed("the answer was cut off")
+        self.on_message_complete()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self.is_complete:
+            self.answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self.is_complete:
+            return
+        status = self._parser.get_status_code()
+        if status < 200 and status != 101:
+            self.answer.headers.clear()  # the real one is still to come
+            return
+        self.answer.status = status
+        self.has_head = True
 
     def on_body(self, body: bytes) -> None:
-        self._room -= len(body)
-        if self._room < 0:
+        if self.is_complete:
+            return
+        self._body_room -= len(body)
+        if self._body_room < 0:
             raise HTTPRequestFailed("the answer is too big")
-        self.pieces.append(body)
+        self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        self.is_complete = True
+        if self.has_head and not self.is_complete:
+            self.is_complete = True
+            self.answer.body = b"".join(self._pieces)
 
 
 async def request(
@@ -69,6 +110,8 @@ async def request(
     try:
         async with asyncio.timeout(request_timeout_s):
             return await _ask(method, url, body, headers or {}, connect_timeout_s, ssl_context, max_body_size)
+    except HTTPRequestFailed as error:
+        raise HTTPRequestFailed(f"{method} {url}: {error}") from None
     except TimeoutError:
         raise HTTPRequestFailed(f"{method} {url}: no answer in time") from None
     except (OSError, httptools.HttpParserError, ValueError) as error:
@@ -105,18 +148,11 @@ async def _ask(
 
 
 async def _read_answer(reader: asyncio.StreamReader, max_body_size: int) -> HTTPAnswer:
-    answer = _AnswerReader(max_body_size)
-    parser = httptools.HttpResponseParser(answer)
-    while not answer.is_complete:
+    collected = _AnswerReader(max_body_size)
+    while not collected.is_complete:
         data = await reader.read(_READ_SIZE)
-        if not data:
-            if not answer.headers or "content-length" in answer.headers or "transfer-encoding" in answer.headers:
-                raise HTTPRequestFailed("the answer was cut off")
-            break  # a body without a length ends with the connection
-        try:
-            parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, HTTPRequestFailed):
-                raise error.__context__ from None
-            raise
-    return HTTPAnswer(parser.get_status_code(), answer.headers, b"".join(answer.pieces))
+        if data:
+            collected.feed(data)
+        else:
+            collected.end()
+    return collected.answer

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 
 import pytest
 
@@ -185,9 +184,7 @@ def test_a_later_good_write_of_any_queue_makes_it_healthy_again(tmp_path):
     [("z", "r", 0), ("z", "", 0), ("", "r", 1), ("other", "r", 1), ("other", "other", 2), ("", "", 2)],
 )
 def test_locality(tmp_path, zone, region, expected):
-    bench = Bench(
-        tmp_path, enable_experiment=["topology-aware-consumption"], topology_zone="z", topology_region="r"
-    )
+    bench = Bench(tmp_path, enable_experiment=["topology-aware-consumption"], topology_zone="z", topology_region="r")
     client = bench.connect(topology_zone=zone, topology_region=region)
     assert bench.broker.locality_of(client) == expected
 
@@ -218,4 +215,4 @@ async def test_metadata_and_messages_with_a_real_keeper(tmp_path):
         assert saved["topics"] == [{"name": "t", "paused": False, "channels": [{"name": "c", "paused": True}]}]
         await broker.keeper.close()
         broker.close_topics()
-    assert os.path.getsize(tmp_path / "t:c.diskqueue.000000.dat") == 2 * (4 + 26 + 7)
+    assert (tmp_path / "t:c.diskqueue.000000.dat").stat().st_size == 2 * (4 + 26 + 7)

@@ -1,5 +1,6 @@
 """A channel: who gets which message when, and what becomes of messages that clients hold."""
 
+import errno
 import os
 import random
 import struct
@@ -7,7 +8,7 @@ import struct
 import pytest
 
 from broker_bench import MINUTE, MS, SECOND, Bench, BenchClock, BenchLink
-from nsqx.errors import BrokerExiting, TooManyConsumers
+from nsqx.errors import BrokerExiting, DiskQueueError, TooManyConsumers
 from nsqx.nsqd.channel import NOT_IN_FLIGHT, NOT_OWNER, RETRY_NS
 from nsqx.nsqd.client import CLOSING, OUTPUT_LIMIT
 
@@ -714,3 +715,63 @@ def test_without_the_experiment_nobody_is_near(tmp_path):
     channel = clients[0].channel
     counts = (channel.zone_local_msg_count, channel.region_local_msg_count, channel.global_msg_count)
     assert counts == (0, 0, 2)
+
+
+# Disks that fail
+
+
+def fail_once(patch):
+    """Let the next write fail, and those after it succeed."""
+    pwrite, calls = os.pwrite, []
+
+    def write(descriptor, data, position):
+        calls.append(position)
+        if len(calls) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data, position)
+
+    patch.setattr(os, "pwrite", write)
+
+
+BODIES = [b"%d" % number * 50 for number in range(5)]
+
+
+def test_a_failed_write_at_a_timeout_costs_no_other_message(tmp_path, monkeypatch):
+    """Every record fills a file, so that every put writes the one before."""
+    bench = make_bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    client = bench.consume("t", "c", 5, msg_timeout_ns=SECOND)
+    bench.publish("t", *BODIES)
+    assert len(client.link.take_messages()) == 5
+    client.ready_count = 0
+    with monkeypatch.context() as patch:
+        fail_once(patch)
+        bench.advance(SECOND)
+    channel = client.channel
+    assert (client.in_flight_count, channel.in_flight_count, channel.timeout_count) == (0, 0, 5)
+    assert channel.depth == 4
+    assert not bench.broker.is_healthy or bench.log.errors()
+    bench.set_ready(client, 10)
+    assert len(client.link.take_messages()) == 4
+
+
+def test_a_failed_write_when_deferred_messages_are_due_costs_no_other(tmp_path, monkeypatch):
+    bench = make_bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    channel = the_channel(bench)
+    for body in BODIES:
+        bench.defer("t", body, SECOND)
+    with monkeypatch.context() as patch:
+        fail_once(patch)
+        bench.advance(SECOND)
+    assert (channel.deferred_count, channel.depth) == (0, 4)
+
+
+def test_a_failed_write_at_the_close_costs_no_other_message(tmp_path, monkeypatch):
+    bench = make_bench(tmp_path, max_bytes_per_file=100)
+    client = bench.consume("t", "c", 2)
+    bench.publish("t", *BODIES[:4])
+    bench.defer("t", BODIES[4], MINUTE)
+    with monkeypatch.context() as patch:
+        fail_once(patch)
+        with pytest.raises(DiskQueueError):
+            client.channel.close()
+    assert the_channel(make_bench(tmp_path)).depth == 4

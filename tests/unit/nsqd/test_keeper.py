@@ -51,7 +51,7 @@ async def keep(tmp_path):
 async def until(condition):
     """Wait for what a thread or a timer brings about."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - nothing tells when a file has changed
             await asyncio.sleep(0.001)
 
 

@@ -164,9 +164,8 @@ def test_empty_and_delete_forget_memory_and_disk(disk, tmp_path, ending):
 def test_every_message_comes_out_once_and_memory_keeps_its_limit(tmp_path_factory, limit, steps):
     disk = open_queue(tmp_path_factory.mktemp("disk"), max_file_size=150)
     backlog = Backlog(limit, disk)
-    put, got, now = [], [], 0
-    for step in steps:
-        now += 1
+    put, got = [], []
+    for now, step in enumerate(steps):
         if step == "get":
             got += [message.body for message in [backlog.get()] if message is not None]
         elif step == "get_batch":

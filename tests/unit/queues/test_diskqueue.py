@@ -291,6 +291,29 @@ def test_a_sync_that_cannot_begin_forgets_no_file(tmp_path, monkeypatch):
     queue.close()
 
 
+def test_a_sync_never_confirms_what_an_earlier_one_is_still_busy_with(tmp_path, monkeypatch):
+    """A file that is rolled during a sync must not let the next sync overtake it."""
+    queue = open_queue(tmp_path, HEAD + 1)
+    write(queue, b"1", b"2")
+    slow_job = queue.begin_sync()
+    write(queue, b"3")
+    inodes = {(tmp_path / data_name(number)).stat().st_ino: number for number in range(3)}
+    synced = []
+    fsync = os.fsync
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: (synced.append(inodes.get(os.fstat(fd).st_ino)), fsync(fd)))
+        job = queue.begin_sync()
+        if job is not None:
+            job.run()
+            queue.end_sync(job)
+            assert {0, 1, 2} <= set(synced)
+    slow_job.run()
+    queue.end_sync(slow_job)
+    sync(queue)
+    queue.close()
+    assert (tmp_path / META).read_bytes() == b"3\n0,0\n2,31\n"
+
+
 @pytest.mark.parametrize("has_run", [False, True])
 def test_close_with_a_job_under_way(tmp_path, has_run):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
@@ -422,9 +445,7 @@ def test_close_reports_a_failed_write_and_keeps_the_rest(tmp_path, monkeypatch):
     put(queue, b"two")
     pwrite = os.pwrite
     with monkeypatch.context() as patch:
-        patch.setattr(
-            os, "pwrite", lambda fd, data, at: pwrite(fd, data, at) if at == 0 else failing(errno.ENOSPC)()
-        )
+        patch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data, at) if at == 0 else failing(errno.ENOSPC)())
         with pytest.raises(DiskQueueError):
             queue.close()
     queue = open_queue(tmp_path)

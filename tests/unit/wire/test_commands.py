@@ -217,7 +217,10 @@ def test_the_outer_size_of_a_batch_does_not_say_where_it_ends(outer_size):
         (struct.pack(">ii", 1, 0), "E_BAD_MESSAGE MPUB invalid message(0) body size 0"),
         (struct.pack(">ii", 1, -5), "E_BAD_MESSAGE MPUB invalid message(0) body size -5"),
         (struct.pack(">ii", 1, MAX_ITEM_SIZE + 1), f"E_BAD_MESSAGE MPUB message too big {MAX_ITEM_SIZE + 1} > 5000"),
-        (struct.pack(">i", 3) + sized(b"a") + struct.pack(">i", 0), "E_BAD_MESSAGE MPUB invalid message(1) body size 0"),
+        (
+            struct.pack(">i", 3) + sized(b"a") + struct.pack(">i", 0),
+            "E_BAD_MESSAGE MPUB invalid message(1) body size 0",
+        ),
         (
             struct.pack(">i", 3) + sized(b"a") + struct.pack(">i", 5001),
             "E_BAD_MESSAGE MPUB message too big 5001 > 5000",

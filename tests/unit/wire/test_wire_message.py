@@ -47,8 +47,8 @@ def described(message):
     return message.id, message.body, message.timestamp, message.attempts, message.defer_ns
 
 
-def make_batch(bodies, number=id_number(TICK, 0), before=b"--"):
-    return new_batch(before + b"".join(map(sized, bodies)) + b"beyond", len(before), len(bodies), 77, number)
+def make_batch(bodies, number):
+    return new_batch(b"--" + b"".join(map(sized, bodies)) + b"beyond", 2, len(bodies), 77, number)
 
 
 def expected_messages(bodies, number):

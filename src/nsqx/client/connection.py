@@ -1,0 +1,329 @@
+"""One connection to an nsqd: bytes in, frames to its receiver; commands out, one write per loop turn.
+
+It knows the transport, the layers below the protocol (TLS, compression), heartbeats and deadlines. What frames mean is
+the business of its receiver: a publisher or a subscription. While the connection is being set up it reads no further
+than the answer that is awaited, because what follows may belong to a layer yet to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from nsqx.errors import ConnectionClosed, InvalidFrame
+from nsqx.net.layers import Layer, Layers
+from nsqx.wire import requests
+from nsqx.wire.responses import ERROR, HEARTBEAT, MESSAGE, NEED_DATA, OK_RUN, RESPONSE, FrameReader
+
+# The transport asks for a pause when it holds this much that the socket would not take.
+_WRITE_LIMIT = 256 * 1024
+
+# Typed in the .pxd for the loop of ``_run``.
+_NEED_DATA = NEED_DATA
+_OK_RUN = OK_RUN
+_MESSAGE = MESSAGE
+_HEARTBEAT = HEARTBEAT
+_RESPONSE = RESPONSE
+_ERROR = ERROR
+
+
+class Receiver:
+    """What a connection tells of: the interface, each method to be overridden by whoever cares."""
+
+    __slots__ = ()
+
+    def ok(self, count: int) -> None:
+        """So many OK came."""
+
+    def message(self, reader: FrameReader) -> None:
+        """A message came; its parts are to be had from ``reader`` during this call."""
+
+    def response(self, data: bytes) -> None:
+        """Another answer came."""
+
+    def refusal(self, text: str) -> None:
+        """An error came: ``CODE description``."""
+
+    def drained(self) -> None:
+        """Everything that came so far has been told."""
+
+    def writable(self) -> None:
+        """The socket takes more again."""
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection is gone; ``error`` is None if it was closed on purpose."""
+
+
+class Connection:
+    """The asyncio protocol of one connection; duck-typed so that it can be compiled."""
+
+    __slots__ = (
+        "_answer",
+        "_blocked_size",
+        "_flush_callback",
+        "_has_unsent",
+        "_is_setting_up",
+        "_layers",
+        "_loop",
+        "_read_at_s",
+        "_read_timeout_s",
+        "_reader",
+        "_reason",
+        "_timer",
+        "_transport",
+        "_write_timer",
+        "_write_timeout_s",
+        "address",
+        "is_closed",
+        "is_writable",
+        "output",
+        "receiver",
+    )
+
+    def __init__(
+        self,
+        address: str,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        read_timeout_s: float,
+        write_timeout_s: float,
+        max_frame_size: int = 0,
+    ) -> None:
+        """A ``read_timeout_s`` of 0 waits for ever."""
+        self.address = address
+        self.receiver = Receiver()
+        # Commands not yet handed to the socket. Whoever appends calls ``flush_soon``.
+        self.output = bytearray()
+        self.is_closed = False
+        self.is_writable = True
+        self._loop = loop
+        self._transport: Any = None
+        self._layers: Layers | None = None
+        self._reader = FrameReader(max_frame_size)
+        self._is_setting_up = True
+        self._answer: asyncio.Future[bytes] | None = None
+        self._has_unsent = False
+        self._flush_callback = self._flush
+        self._reason: Exception | None = None
+        self._read_timeout_s = read_timeout_s
+        self._write_timeout_s = write_timeout_s
+        self._read_at_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._blocked_size = 0
+
+    # From the transport
+
+    def connection_made(self, transport: Any) -> None:
+        """The socket is connected."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_LIMIT)
+        self._read_at_s = self._loop.time()
+        if self._read_timeout_s > 0:
+            self._timer = self._loop.call_later(self._read_timeout_s, self._check_silence)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from nsqd."""
+        self._read_at_s = self._loop.time()
+        try:
+            if self._layers is None:
+                self._reader.feed(data)
+                self._run()
+            else:
+                self._receive_through_layers(data)
+        except Exception as error:
+            self.fail(error)
+
+    def eof_received(self) -> bool:
+        """nsqd sends no more."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now."""
+        self.is_writable = False
+        self._blocked_size = self._transport.get_write_buffer_size()
+        self._write_timer = self._loop.call_later(self._write_timeout_s, self._check_blockage)
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self.is_writable = True
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        self.receiver.writable()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        self.is_closed = True
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._write_timer = None
+        reason = self._reason or error
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(reason or ConnectionClosed(f"{self.address}: nsqd closed the connection"))
+        receiver, self.receiver = self.receiver, Receiver()
+        receiver.lost(reason)
+
+    # Frames in
+
+    def _receive_through_layers(self, data: bytes) -> None:
+        layers = self._layers
+        assert layers is not None
+        for piece in layers.receive(data):
+            self._reader.feed(piece)
+            self._run()
+        self._send_layers_output()
+
+    def _send_layers_output(self) -> None:
+        assert self._layers is not None
+        output = self._layers.take_output()
+        if output and not self._transport.is_closing():
+            self._transport.write(output)
+
+    def _run(self) -> None:
+        """Tell the receiver what the bytes hold."""
+        if self._is_setting_up:
+            self._run_setup()
+            return
+        reader = self._reader
+        receiver = self.receiver
+        while True:
+            event = reader.next()
+            if event == _MESSAGE:
+                receiver.message(reader)
+            elif event == _OK_RUN:
+                receiver.ok(reader.count)
+            elif event == _NEED_DATA:
+                break
+            elif event == _HEARTBEAT:
+                self.send(requests.NOP)
+            elif event == _RESPONSE:
+                receiver.response(reader.data)
+            else:
+                receiver.refusal(reader.data.decode("utf-8", "replace"))
+        receiver.drained()
+
+    # Setting up
+
+    def request(self, command: bytes) -> asyncio.Future[bytes]:
+        """Send a command, nothing if empty, and read one answer; an error frame or the end becomes an exception."""
+        self._answer = self._loop.create_future()
+        if self.is_closed:
+            self._answer.set_exception(
+                self._reason or ConnectionClosed(f"{self.address}: nsqd closed the connection")
+            )
+            return self._answer
+        if command:
+            self.send(command)
+        answer = self._answer
+        try:
+            self._run_setup()
+        except InvalidFrame as error:
+            self.fail(error)
+        return answer
+
+    def _run_setup(self) -> None:
+        reader = self._reader
+        while self._answer is not None:
+            event = reader.next()
+            if event == _NEED_DATA:
+                return
+            if event == _HEARTBEAT:
+                self.send(requests.NOP)
+                continue
+            answer, self._answer = self._answer, None
+            if answer.done():
+                return
+            if event == _ERROR:
+                answer.set_exception(ConnectionClosed(reader.data.decode("utf-8", "replace")))
+            elif event == _MESSAGE:
+                raise InvalidFrame("a message before the subscription")
+            else:
+                answer.set_result(b"OK" if event == _OK_RUN else reader.data)
+
+    def add_layer(self, layer: Layer) -> None:
+        """From here on every byte goes through ``layer`` too, those not yet read included."""
+        self._flush()
+        if self._layers is None:
+            self._layers = Layers()
+        rest = self._reader.take_rest()
+        try:
+            for piece in self._layers.push(layer, rest):
+                self._reader.feed(piece)
+                self._run()
+            self._send_layers_output()
+        except Exception as error:
+            self.fail(error)
+
+    def start(self, receiver: Receiver) -> None:
+        """It is set up: frames go to ``receiver`` from now on, those already here first."""
+        self._is_setting_up = False
+        self.receiver = receiver
+        try:
+            self._run()
+        except Exception as error:
+            self.fail(error)
+
+    @property
+    def transport(self) -> Any:
+        """What it is connected by."""
+        return self._transport
+
+    # Commands out
+
+    def send(self, command: bytes) -> None:
+        """Send with what else is sent in this turn."""
+        self.output += command
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """``output`` is to be sent at the end of this turn."""
+        if not self._has_unsent:
+            self._has_unsent = True
+            self._loop.call_soon(self._flush_callback)
+
+    def _flush(self) -> None:
+        self._has_unsent = False
+        output = self.output
+        if not output or self._transport is None or self._transport.is_closing():
+            return
+        self.output = bytearray()
+        if self._layers is None:
+            self._transport.write(output)
+        else:
+            self._transport.write(self._layers.send(bytes(output)))
+
+    # The end
+
+    def close(self) -> None:
+        """Close once everything has been sent."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._flush()
+        self._transport.close()
+
+    def fail(self, error: Exception) -> None:
+        """Close at once, for this reason."""
+        if self._reason is None:
+            self._reason = error
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _check_silence(self) -> None:
+        waited_s = self._loop.time() - self._read_at_s
+        if waited_s >= self._read_timeout_s:
+            self._timer = None
+            self.fail(ConnectionClosed(f"{self.address}: nothing came from nsqd for {self._read_timeout_s:g} s"))
+            return
+        self._timer = self._loop.call_later(self._read_timeout_s - waited_s, self._check_silence)
+
+    def _check_blockage(self) -> None:
+        """A socket that took nothing at all for the write timeout is dead; a slow one is not."""
+        size = self._transport.get_write_buffer_size()
+        if size >= self._blocked_size:
+            self._write_timer = None
+            self.fail(ConnectionClosed(f"{self.address}: nsqd took nothing for {self._write_timeout_s:g} s"))
+            return
+        self._blocked_size = size
+        self._write_timer = self._loop.call_later(self._write_timeout_s, self._check_blockage)

@@ -1,0 +1,91 @@
+"""Asking nsqlookupd where the nsqds are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import orjson
+
+from nsqx.client.options import Options
+from nsqx.errors import ConfigError, LookupFailed
+from nsqx.net.address import format_host_port
+from nsqx.net.http_client import HTTPRequestFailed, request
+
+_MAX_TRIES = 3
+_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
+
+
+def lookupd_url(text: str, path: str, **query: str) -> str:
+    """The URL to ask: ``text`` is host:port or an http(s) URL, whose own path is kept; raises ConfigError."""
+    if not isinstance(text, str):
+        raise ConfigError(f"nsqlookupd address {text!r}: text such as 127.0.0.1:4161 expected")
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"nsqlookupd address {text!r}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"nsqlookupd address {text!r}: host:port or an http address expected")
+    if not port:
+        raise ConfigError(f"nsqlookupd address {text!r}: the port is missing, nsqlookupd's HTTP port is usually 4161")
+    asked = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *query.items()])
+    return urlunsplit(parts._replace(path=path if parts.path in ("", "/") else parts.path, query=asked))
+
+
+class Discovery:
+    """Asks one nsqlookupd at a time, in turn, and the next if that fails."""
+
+    def __init__(self, addresses: Iterable[str], options: Options) -> None:
+        self.addresses = list(dict.fromkeys(addresses))
+        for address in self.addresses:
+            lookupd_url(address, "/lookup")
+        self._options = options
+        self._next = random.randrange(len(self.addresses)) if self.addresses else 0
+        self._headers = dict(_HEADERS)
+        if options.auth_secret:
+            self._headers["Authorization"] = f"Bearer {options.auth_secret}"
+
+    async def producers_of(self, topic: str) -> list[str]:
+        """The TCP addresses of the nsqds that have ``topic``; raises LookupFailed."""
+        return _addresses(await self._ask("/lookup", topic=topic))
+
+    async def nodes(self) -> list[str]:
+        """The TCP addresses of every nsqd; raises LookupFailed."""
+        return _addresses(await self._ask("/nodes"))
+
+    async def _ask(self, path: str, **query: str) -> Any:
+        failures: list[str] = []
+        for _ in range(min(_MAX_TRIES, len(self.addresses))):
+            address = self.addresses[self._next]
+            self._next = (self._next + 1) % len(self.addresses)
+            try:
+                return await self._ask_one(lookupd_url(address, path, **query))
+            except (HTTPRequestFailed, LookupFailed) as error:
+                failures.append(f"nsqlookupd {address}: {error}")
+        raise LookupFailed("; ".join(failures))
+
+    async def _ask_one(self, url: str) -> Any:
+        timeout_s = self._options.lookupd_poll_timeout
+        answer = await request(
+            "GET", url, headers=self._headers, connect_timeout_s=timeout_s, request_timeout_s=timeout_s
+        )
+        if answer.status == 404 and b"TOPIC_NOT_FOUND" in answer.body:
+            return {"producers": []}
+        if answer.status != 200:
+            raise LookupFailed(f"status {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}")
+        try:
+            return orjson.loads(answer.body)
+        except orjson.JSONDecodeError:
+            raise LookupFailed("the answer is not JSON") from None
+
+
+def _addresses(answer: Any) -> list[str]:
+    try:
+        # Before NSQ 1.0 the answer was wrapped.
+        found = answer.get("data", answer)["producers"] or []
+        return [format_host_port(each["broadcast_address"], int(each["tcp_port"])) for each in found]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise LookupFailed("the answer is not that of an nsqlookupd") from None

@@ -1,0 +1,168 @@
+"""Opening a connection to an nsqd: connect, identify, upgrade, authenticate."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from nsqx.client.connection import Connection
+from nsqx.client.options import Options
+from nsqx.errors import ConfigError, ConnectFailed, NSQError
+from nsqx.net.address import TCPAddress, parse_address
+from nsqx.net.compression import Deflate, Snappy
+from nsqx.net.tls import TLSLayer, client_context
+from nsqx.wire import requests
+
+# Setting up takes a few round trips and perhaps a question to an auth server.
+SETUP_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What nsqd granted in its answer to IDENTIFY."""
+
+    version: str = ""
+    max_rdy_count: int = 2500
+    max_msg_timeout_s: float = 900.0
+    msg_timeout_s: float = 60.0
+    tls_v1: bool = False
+    deflate: bool = False
+    deflate_level: int = 6
+    snappy: bool = False
+    sample_rate: int = 0
+    auth_required: bool = False
+
+
+def check_address(text: str) -> str:
+    """An address of nsqd, as it came; raises ConfigError unless it can be connected to."""
+    if not isinstance(text, str):
+        raise ConfigError(f"address {text!r}: text such as 127.0.0.1:4150 expected")
+    if "://" in text:
+        raise ConfigError(f"address {text!r}: host:port expected, without {text.partition('://')[0]}://")
+    address = parse_address(text)
+    if isinstance(address, TCPAddress) and not address.port:
+        raise ConfigError(f"address {text!r}: the port is missing, nsqd's TCP port is usually 4150")
+    if not isinstance(address, TCPAddress) and "/" not in text and not text.startswith("@"):
+        raise ConfigError(f"address {text!r}: the port is missing, nsqd's TCP port is usually 4150")
+    return text
+
+
+async def open_connection(address: str, options: Options, *, max_frame_size: int = 0) -> tuple[Connection, Terms]:
+    """A connection that is set up and has no receiver yet; raises ConnectFailed."""
+    loop = asyncio.get_running_loop()
+    has_heartbeats = options.heartbeat_interval > 0
+    connection = Connection(
+        address,
+        loop,
+        read_timeout_s=options.read_timeout if has_heartbeats else 0.0,
+        write_timeout_s=options.write_timeout,
+        max_frame_size=max_frame_size,
+    )
+    try:
+        await _connect(connection, address, options, loop)
+        async with asyncio.timeout(SETUP_TIMEOUT_S):
+            return connection, await _set_up(connection, options)
+    except TimeoutError:
+        connection.fail(ConnectFailed("too slow"))
+        raise ConnectFailed(f"{address}: nsqd did not answer in time") from None
+    except (OSError, NSQError) as error:
+        connection.fail(error)
+        text = str(error)
+        raise ConnectFailed(text if text.startswith(address) else f"{address}: {text}") from error
+    except BaseException:
+        connection.fail(ConnectFailed("given up"))
+        raise
+
+
+async def _connect(connection: Any, text: str, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    address = parse_address(text)
+    timeout_s = options.dial_timeout
+    try:
+        async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
+            if isinstance(address, TCPAddress):
+                await loop.create_connection(lambda: connection, address.host or "127.0.0.1", address.port)
+            else:
+                await loop.create_unix_connection(lambda: connection, address.socket_name)
+    except TimeoutError:
+        raise ConnectFailed(f"{text}: no connection within {timeout_s:g} s") from None
+    except OSError as error:
+        raise ConnectFailed(f"{text}: {error.strerror or error}") from error
+
+
+async def _set_up(connection: Connection, options: Options) -> Terms:
+    connection.send(requests.MAGIC)
+    answer = await connection.request(requests.encode_identify(identify_fields(options)))
+    terms = _read_terms(answer)
+    await _upgrade(connection, options, terms)
+    if terms.auth_required and not options.auth_secret:
+        raise ConnectFailed(f"{connection.address}: nsqd asks for authentication, set auth_secret")
+    if options.auth_secret and terms.auth_required:
+        await connection.request(requests.encode_auth(options.auth_secret))
+    return terms
+
+
+def identify_fields(options: Options) -> dict[str, Any]:
+    """What a client says of itself and asks for."""
+    return {
+        "client_id": options.client_id,
+        "hostname": options.hostname,
+        "user_agent": options.user_agent,
+        "feature_negotiation": True,
+        "heartbeat_interval": _milliseconds(options.heartbeat_interval),
+        "output_buffer_size": options.output_buffer_size,
+        "output_buffer_timeout": _milliseconds(options.output_buffer_timeout),
+        "tls_v1": options.tls_v1,
+        "snappy": options.snappy,
+        "deflate": options.deflate,
+        "deflate_level": options.deflate_level,
+        "sample_rate": options.sample_rate,
+        "msg_timeout": _milliseconds(options.msg_timeout),
+        "topology_region": options.topology_region,
+        "topology_zone": options.topology_zone,
+    }
+
+
+def _milliseconds(seconds: float) -> int:
+    return -1 if seconds < 0 else round(seconds * 1000)
+
+
+def _read_terms(answer: bytes) -> Terms:
+    if not answer.startswith(b"{"):
+        return Terms()
+    try:
+        found = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        raise ConnectFailed("nsqd's answer to IDENTIFY is not JSON") from None
+    for name in ("msg_timeout", "max_msg_timeout"):
+        found[f"{name}_s"] = found.pop(name, 0) / 1000
+    return Terms(**{name: found[name] for name in Terms.__slots__ if name in found})
+
+
+async def _upgrade(connection: Connection, options: Options, terms: Terms) -> None:
+    """TLS first, then compression inside it; each is confirmed by an OK that comes through the new layer."""
+    if options.tls_v1 and not terms.tls_v1:
+        raise ConnectFailed(f"{connection.address}: nsqd has no TLS, but tls_v1 asks for it")
+    if terms.tls_v1:
+        context = options.tls_context or client_context(options)
+        connection.add_layer(TLSLayer(context, server_hostname=_host(connection.address)))
+        await _confirmed(connection)
+    if terms.snappy:
+        connection.add_layer(Snappy())
+        await _confirmed(connection)
+    if terms.deflate:
+        connection.add_layer(Deflate(terms.deflate_level))
+        await _confirmed(connection)
+
+
+async def _confirmed(connection: Connection) -> None:
+    answer = await connection.request(b"")
+    if answer != b"OK":
+        raise ConnectFailed(f"{connection.address}: OK expected after an upgrade, not {answer!r}")
+
+
+def _host(text: str) -> str:
+    address = parse_address(text)
+    return address.host if isinstance(address, TCPAddress) else "localhost"

@@ -1,0 +1,45 @@
+cimport cython
+
+from nsqx.client.connection cimport Connection, Receiver
+from nsqx.wire cimport packing
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Publication:
+    cdef public str topic
+    cdef public bytes head
+    cdef public bytes body
+    cdef public object future
+    cdef public list members
+    cdef public int attempts
+
+    cpdef succeed(self)
+    cpdef fail(self, object error)
+    cpdef bint is_abandoned(self) except *
+
+
+@cython.locals(publication=Publication)
+cpdef Publication new_publication(str topic, bytes head, bytes body, object future)
+
+
+@cython.final
+cdef class Publisher(Receiver):
+    cdef readonly Connection connection
+    cdef readonly Py_ssize_t bytes_under_way
+    cdef readonly str refusal_text
+    cdef object _owner
+    cdef object _under_way
+    cdef Py_ssize_t _max_count
+    cdef Py_ssize_t _max_bytes
+
+    cpdef bint has_room(self) except *
+    cpdef Py_ssize_t count_under_way(self) except? -1
+    cpdef publish(self, Publication publication)
+    @cython.locals(publication=Publication)
+    cpdef ok(self, Py_ssize_t count)
+    cpdef drained(self)
+    cpdef writable(self)
+    @cython.locals(publication=Publication)
+    cpdef refusal(self, str text)
+    cpdef lost(self, object error)

@@ -1,0 +1,161 @@
+"""The two compressions of NSQ's protocol, each for one connection and both directions.
+
+Deflate is raw DEFLATE, flushed after every write so that the peer can read on. Snappy is the framing format:
+
+      0        1                 4                 8
+      +--------+-----------------+-----------------+------ ... ------+
+      | type   | length, 3 bytes | masked CRC-32C  | data            |   numbers little endian
+      +--------+-----------------+-----------------+------ ... ------+
+
+Types: 0x00 compressed, 0x01 as it is, 0xfe padding, 0x80-0xfd to be skipped, 0xff stream identifier (no checksum, its
+data is ``sNaPpY``), anything else an error. A chunk stands for at most 65536 bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import cramjam
+
+from nsqx.errors import NSQError
+
+_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+_COMPRESSED = 0x00
+_PLAIN = 0x01
+_FIRST_SKIPPABLE = 0x80
+_STREAM_IDENTIFIER = 0xFF
+_CHUNK_HEAD = 4
+_CHECKSUM = 4
+_MAX_CHUNK_DATA = 65536
+# The most that a compressed chunk of 65536 bytes can need: snappy's own bound.
+_MAX_CHUNK_LENGTH = _CHECKSUM + 32 + _MAX_CHUNK_DATA + _MAX_CHUNK_DATA // 6
+
+
+class BadCompression(NSQError):
+    """What came is not what the compression allows."""
+
+
+class Deflate:
+    """Raw DEFLATE."""
+
+    __slots__ = ("_compressor", "_decompressor", "has_more")
+
+    def __init__(self, level: int = 6) -> None:
+        self._compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+        self.has_more = False
+
+    def wrap(self, data: bytes) -> bytes:
+        """``data`` compressed, and everything that the peer needs to read it."""
+        return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+
+    def unwrap(self, data: bytes, limit: int) -> bytes:
+        """At most ``limit`` bytes of what was compressed; raises BadCompression."""
+        decompressor = self._decompressor
+        if decompressor.eof:
+            if data:
+                raise BadCompression("deflate: data after the end of the stream")
+            return b""
+        waiting = decompressor.unconsumed_tail
+        try:
+            plain = decompressor.decompress(waiting + data if waiting else data, limit)
+        except zlib.error as error:
+            raise BadCompression(f"deflate: {error}") from None
+        # Full to the brim: zlib may hold more even if it has taken all its input.
+        self.has_more = bool(decompressor.unconsumed_tail) or len(plain) == limit
+        if decompressor.eof:
+            self.has_more = False
+            if decompressor.unused_data:
+                raise BadCompression("deflate: data after the end of the stream")
+        return plain
+
+    def take_output(self) -> bytes:
+        """Nothing: it speaks only when spoken through."""
+        return b""
+
+
+class Snappy:
+    """Snappy's framing format."""
+
+    __slots__ = ("_buffer", "_has_begun", "_has_sent", "has_more")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._has_begun = False
+        self._has_sent = False
+        self.has_more = False
+
+    def wrap(self, data: bytes) -> bytes:
+        """``data`` as chunks; the stream identifier goes before the first."""
+        framed = bytes(cramjam.snappy.compress(data))
+        if self._has_sent:
+            return framed[len(_IDENTIFIER) :]
+        self._has_sent = True
+        return framed
+
+    def unwrap(self, data: bytes, limit: int) -> bytes:
+        """What the chunks stand for that are there in full, about ``limit`` bytes; raises BadCompression."""
+        buffer = self._buffer
+        buffer += data
+        end = self._whole_chunks(max(1, limit // _MAX_CHUNK_DATA))
+        if not end:
+            self.has_more = False
+            return b""
+        chunks = bytes(buffer[:end])
+        del buffer[:end]
+        if not chunks.startswith(_IDENTIFIER):
+            chunks = _IDENTIFIER + chunks
+        try:
+            plain = bytes(cramjam.snappy.decompress(chunks))
+        except cramjam.DecompressionError as error:
+            raise BadCompression(f"snappy: {error}") from None
+        self.has_more = len(buffer) >= _CHUNK_HEAD and bool(self._whole_chunks(1))
+        return plain
+
+    def take_output(self) -> bytes:
+        """Nothing: it speaks only when spoken through."""
+        return b""
+
+    def _whole_chunks(self, max_count: int) -> int:
+        """Where the last of at most ``max_count`` whole chunks ends; none is taken that stands for too much."""
+        buffer = self._buffer
+        position = 0
+        for _ in range(max_count):
+            if len(buffer) - position < _CHUNK_HEAD:
+                break
+            kind = buffer[position]
+            length = int.from_bytes(buffer[position + 1 : position + _CHUNK_HEAD], "little")
+            self._check_kind(kind, length)
+            end = position + _CHUNK_HEAD + length
+            if len(buffer) < end:
+                break
+            if kind == _COMPRESSED:
+                self._check_length(bytes(buffer[position + _CHUNK_HEAD + _CHECKSUM : min(end, position + 16)]))
+            self._has_begun = True
+            position = end
+        return position
+
+    def _check_kind(self, kind: int, length: int) -> None:
+        if not self._has_begun and kind != _STREAM_IDENTIFIER:
+            raise BadCompression("snappy: the stream does not begin with its identifier")
+        if kind in (_COMPRESSED, _PLAIN):
+            most = _MAX_CHUNK_LENGTH if kind == _COMPRESSED else _CHECKSUM + _MAX_CHUNK_DATA
+            if not _CHECKSUM <= length <= most:
+                raise BadCompression(f"snappy: a chunk of {length} bytes")
+        elif kind == _STREAM_IDENTIFIER:
+            if length != len(_IDENTIFIER) - _CHUNK_HEAD:
+                raise BadCompression("snappy: a wrong stream identifier")
+        elif kind < _FIRST_SKIPPABLE:
+            raise BadCompression(f"snappy: a chunk of unknown type 0x{kind:02x}")
+
+    @staticmethod
+    def _check_length(start: bytes) -> None:
+        """A compressed chunk begins with the length of what it stands for, 7 bits a byte."""
+        value = shift = 0
+        for octet in start:
+            value |= (octet & 0x7F) << shift
+            shift += 7
+            if octet < 0x80:
+                break
+        if value > _MAX_CHUNK_DATA:
+            raise BadCompression(f"snappy: a chunk that stands for {value} bytes, at most {_MAX_CHUNK_DATA} allowed")

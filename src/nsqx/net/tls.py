@@ -1,0 +1,152 @@
+"""TLS as a layer: a connection that starts in the clear and is upgraded, on a client's side or a server's.
+
+The handshake needs no call of its own: what is received goes through ``unwrap``, what is to be sent comes out of
+``take_output``, and ``wrap`` keeps what is said too early until the handshake is done.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Protocol
+
+from nsqx.errors import ConfigError, NSQError
+
+VERSIONS = {
+    "ssl3.0": ssl.TLSVersion.SSLv3,
+    "tls1.0": ssl.TLSVersion.TLSv1,
+    "tls1.1": ssl.TLSVersion.TLSv1_1,
+    "tls1.2": ssl.TLSVersion.TLSv1_2,
+    "tls1.3": ssl.TLSVersion.TLSv1_3,
+}
+
+
+class TLSFailed(NSQError):
+    """The handshake failed, or what came is not TLS; the text is OpenSSL's."""
+
+
+class ClientTLSOptions(Protocol):
+    """What ``client_context`` needs to know."""
+
+    @property
+    def tls_root_ca_file(self) -> str: ...
+    @property
+    def tls_insecure_skip_verify(self) -> bool: ...
+    @property
+    def tls_cert(self) -> str: ...
+    @property
+    def tls_key(self) -> str: ...
+    @property
+    def tls_min_version(self) -> str: ...
+
+
+def client_context(options: ClientTLSOptions) -> ssl.SSLContext:
+    """A client's context by its options; raises ConfigError."""
+    try:
+        context = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
+        if options.tls_insecure_skip_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if options.tls_min_version:
+            context.minimum_version = VERSIONS[options.tls_min_version]
+        if options.tls_cert:
+            context.load_cert_chain(options.tls_cert, options.tls_key)
+    except (OSError, ValueError) as error:
+        names = " ".join(filter(None, (options.tls_root_ca_file, options.tls_cert, options.tls_key)))
+        raise ConfigError(f"TLS files {names}: {error}") from None
+    return context
+
+
+class TLSLayer:
+    """TLS on one connection."""
+
+    __slots__ = ("_early", "_in", "_is_done", "_object", "_out", "has_more")
+
+    def __init__(self, context: ssl.SSLContext, *, server_side: bool = False, server_hostname: str = "") -> None:
+        """``server_hostname`` is whom a client means to reach."""
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        hostname = None if server_side else server_hostname
+        self._object = context.wrap_bio(self._in, self._out, server_side=server_side, server_hostname=hostname)
+        self._is_done = False
+        self._early = b""
+        self.has_more = False
+        self._shake_hands()
+
+    @property
+    def is_done(self) -> bool:
+        """True once the handshake is over."""
+        return self._is_done
+
+    @property
+    def version(self) -> str:
+        """The protocol version that was agreed, such as ``TLSv1.3``."""
+        return self._object.version() or ""
+
+    @property
+    def cipher(self) -> str:
+        """The cipher suite that was agreed."""
+        cipher = self._object.cipher()
+        return cipher[0] if cipher else ""
+
+    def wrap(self, data: bytes) -> bytes:
+        """``data`` encrypted; nothing yet while the handshake lasts."""
+        if not self._is_done:
+            self._early += data
+            return self._out.read()
+        view = memoryview(data)
+        while view:
+            view = view[self._object.write(view) :]
+        return self._out.read()
+
+    def unwrap(self, data: bytes, limit: int) -> bytes:
+        """What the peer said, at most ``limit`` bytes; raises TLSFailed."""
+        if data:
+            self._in.write(data)
+        if not self._is_done:
+            self._shake_hands()
+            if not self._is_done:
+                return b""
+        return self._read(limit)
+
+    def take_output(self) -> bytes:
+        """The handshake's part, alerts, and what was said too early."""
+        if self._is_done and self._early:
+            early, self._early = self._early, b""
+            return self.wrap(early)
+        return self._out.read()
+
+    def _shake_hands(self) -> None:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise TLSFailed(f"TLS: {_reason(error)}") from error
+        self._is_done = True
+
+    def _read(self, limit: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        self.has_more = False
+        try:
+            while size < limit:
+                piece = self._object.read(limit - size)
+                if not piece:
+                    break
+                pieces.append(piece)
+                size += len(piece)
+            else:
+                self.has_more = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            pass
+        except ssl.SSLError as error:
+            raise TLSFailed(f"TLS: {_reason(error)}") from error
+        return b"".join(pieces)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not to be trusted: {error.verify_message}"
+    return (error.reason or str(error)).replace("_", " ").lower()

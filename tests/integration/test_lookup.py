@@ -1,0 +1,622 @@
+"""nsqd's side of discovery: what it tells every nsqlookupd and asks of it, and that none of them can harm it.
+
+Most tests put a stand-in in nsqlookupd's place, to see every command and to answer wrongly. Limits of time that nsqd
+does not offer as flags are changed by starting it through ``start_hurried``.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from daemons import Daemon, Fleet, start_nsqd, wait_until, write_metadata
+from fakelookupd import CLOSE, OK, RESET, SILENCE, Answer, FakeLookupd, http_answer
+from nsqx.log import FATAL, Log
+from nsqx.nsqd.lookup import Lookup
+from rawclient import OK as CLIENT_OK
+from rawclient import RawClient
+from rawlookup import sized
+
+PATIENT_FLAGS = ("--http-client-connect-timeout=50s", "--http-client-request-timeout=50s")
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeLookupd]:
+    with FakeLookupd() as lookupd:
+        yield lookupd
+
+
+@pytest.fixture
+def second_fake() -> Iterator[FakeLookupd]:
+    with FakeLookupd() as lookupd:
+        yield lookupd
+
+
+@pytest.fixture(scope="module")
+def nsqd() -> Iterator[Daemon]:
+    """One nsqd for the tests that need no flags; ``register_with`` gives it its nsqlookupds."""
+    with start_nsqd("nsqx") as daemon:
+        yield daemon
+        assert "internal error" not in daemon.log
+        assert "Traceback" not in daemon.log
+
+
+def start_hurried(fleet: Fleet, fake: FakeLookupd, *flags: str, **limits_s: float) -> Daemon:
+    """nsqd with other values for the constants of its lookup module."""
+    changes = "".join(f"lookup.{name} = {value}; " for name, value in limits_s.items())
+    program = f"import sys; from nsqx.nsqd import lookup; {changes}from nsqx.cli.nsqd import main; sys.exit(main())"
+    return fleet.nsqd("nsqx", lookupd_flag(fake), *flags, command=[sys.executable, "-c", program])
+
+
+def lookupd_flag(fake: FakeLookupd) -> str:
+    return f"--lookupd-tcp-address={fake.tcp_address}"
+
+
+def put_addresses(daemon: Daemon, body: bytes) -> int:
+    return daemon.request("PUT", "/config/nsqlookupd_tcp_addresses", body).status
+
+
+def register_with(daemon: Daemon, *fakes: FakeLookupd) -> None:
+    """Make these the daemon's nsqlookupds, and wait until it has introduced itself to each."""
+    counts = {fake: len(fake.identities) for fake in fakes}
+    assert put_addresses(daemon, json.dumps([fake.tcp_address for fake in fakes]).encode()) == 200
+    for fake, count in counts.items():
+        fake.wait_for(lambda each, before=count: len(each.identities) > before, "IDENTIFY")
+
+
+def wait_until_askable(daemon: Daemon, *fakes: FakeLookupd) -> None:
+    """Wait until nsqd has taken in the answer to its IDENTIFY: it has sent something after that."""
+    name = f"ready_{id(fakes)}"
+    daemon.post("/topic/create", topic=name)
+    for fake in fakes:
+        fake.wait_for_commands(f"REGISTER {name}")
+        fake.forget()
+    daemon.post("/topic/delete", topic=name)
+    for fake in fakes:
+        fake.wait_for_commands(f"UNREGISTER {name}")
+        fake.forget()
+
+
+def check_flow(daemon: Daemon, topic: str, count: int = 20) -> None:
+    """Messages of a topic that exists go through, one after the other."""
+    with RawClient(daemon.tcp_address) as consumer, RawClient(daemon.tcp_address) as producer:
+        assert consumer.sub(topic, "flow") == CLIENT_OK
+        consumer.rdy(1)
+        for number in range(count):
+            assert producer.pub(topic, b"%d" % number) == CLIENT_OK
+            message = consumer.read_message()
+            assert message.body == b"%d" % number
+            consumer.fin(message.id)
+    assert daemon.request("GET", "/ping").body == b"OK"
+
+
+def depth(daemon: Daemon, topic: str, channel: str) -> int | None:
+    entry = daemon.channel_stats(topic, channel)
+    return entry["depth"] if entry else None
+
+
+def channel_names(daemon: Daemon, topic: str) -> set[str]:
+    return {entry["channel_name"] for entry in daemon.topic_stats(topic)["channels"]}
+
+
+def test_identify(fleet: Fleet, fake: FakeLookupd) -> None:
+    flags = ["--broadcast-address=nsqd.test", "--topology-zone=z", "--topology-region=r"]
+    daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *flags)
+    fake.wait_for(lambda each: each.identities, "IDENTIFY")
+    assert fake.greetings == [b"  V1"]
+    hostname = fake.identities[0].pop("hostname")
+    assert hostname == daemon.request("GET", "/info").json()["hostname"]
+    assert fake.identities == [
+        {
+            "broadcast_address": "nsqd.test",
+            "tcp_port": daemon.tcp_port,
+            "http_port": daemon.http_port,
+            "version": "1.3.0",
+            "topology_zone": "z",
+            "topology_region": "r",
+        }
+    ]
+
+
+def test_identify_with_broadcast_ports(fleet: Fleet, fake: FakeLookupd) -> None:
+    fleet.nsqd("nsqx", lookupd_flag(fake), "--broadcast-tcp-port=1111", "--broadcast-http-port=2222")
+    (identity,) = fake.wait_for(lambda each: each.identities, "IDENTIFY")
+    assert (identity["tcp_port"], identity["http_port"]) == (1111, 2222)
+
+
+def test_everything_is_registered_at_connect(fleet: Fleet, fake: FakeLookupd, tmp_path: Path) -> None:
+    """Channels, and topics that have none; more than are sent before answers are awaited."""
+    many = [f"c{number}" for number in range(600)]
+    write_metadata(tmp_path, {"alone": [], "two": ["a", "b"], "many": many})
+    fleet.nsqd("nsqx", lookupd_flag(fake), data_path=tmp_path)
+    expected = ["REGISTER alone", "REGISTER two a", "REGISTER two b", *(f"REGISTER many {name}" for name in many)]
+    fake.wait_for(lambda each: len(each.commands) == 1 + len(expected), "everything is told")
+    assert fake.commands[0] == "IDENTIFY"
+    assert sorted(fake.commands[1:]) == sorted(expected)
+
+
+def test_changes_are_told_in_order(nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str) -> None:
+    register_with(nsqd, fake, second_fake)
+    wait_until_askable(nsqd, fake, second_fake)
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="a")
+    nsqd.post("/channel/create", topic=topic, channel="b")
+    nsqd.post("/channel/delete", topic=topic, channel="a")
+    nsqd.post("/channel/create", topic=topic, channel="a")
+    nsqd.post("/topic/delete", topic=topic)
+    expected = [
+        f"REGISTER {topic}",
+        f"REGISTER {topic} a",
+        f"REGISTER {topic} b",
+        f"UNREGISTER {topic} a",
+        f"REGISTER {topic} a",
+        f"UNREGISTER {topic} b",
+        f"UNREGISTER {topic} a",
+        f"UNREGISTER {topic}",
+    ]
+    for each in (fake, second_fake):
+        each.wait_for(lambda lookupd: len(lookupd.commands) == len(expected), "all changes are told")
+        assert each.commands == expected
+
+
+def test_ephemeral_ones_are_told_too(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    register_with(nsqd, fake)
+    wait_until_askable(nsqd, fake)
+    name = f"{topic}#ephemeral"
+    with RawClient(nsqd.tcp_address) as consumer:
+        assert consumer.sub(name, "c#ephemeral") == CLIENT_OK
+        fake.wait_for_commands(f"REGISTER {name}", f"REGISTER {name} c#ephemeral")
+    expected = ["REGISTER", "REGISTER c#ephemeral", "UNREGISTER c#ephemeral", "UNREGISTER"]
+    fake.wait_for(lambda each: len(each.commands) == 4, "both are gone")
+    assert [command.replace(f" {name}", "") for command in fake.commands] == expected
+
+
+def test_ping(fleet: Fleet, fake: FakeLookupd) -> None:
+    start_hurried(fleet, fake, PING_INTERVAL_S=0.05)
+    fake.wait_for(lambda each: each.commands.count("PING") >= 3, "three PINGs")
+    assert fake.connection_count == 1
+
+
+@pytest.mark.parametrize("how", [CLOSE, RESET])
+def test_lost_connection_is_made_again(how: str, nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    """nsqlookupd forgets at a lost connection, so after it everything is told."""
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    register_with(nsqd, fake)
+    fake.wait_for_commands(f"REGISTER {topic} ch")
+    fake.drop(how)
+    fake.wait_for(lambda each: each.open_count == 0, "the connection is lost")
+    fake.forget()
+    nsqd.post("/topic/create", topic=f"{topic}.new")  # at the latest by this nsqd finds out
+    fake.wait_for_commands("IDENTIFY", f"REGISTER {topic} ch", f"REGISTER {topic}.new")
+    check_flow(nsqd, topic)
+
+
+@pytest.mark.parametrize("how", [CLOSE, RESET])
+def test_lost_connection_is_found_out_by_ping(how: str, fleet: Fleet, fake: FakeLookupd) -> None:
+    start_hurried(fleet, fake, PING_INTERVAL_S=0.1)
+    fake.wait_for_commands("PING")
+    fake.drop(how)
+    fake.wait_for(lambda each: len(each.identities) == 2, "nsqd is back")
+    fake.forget()
+    fake.wait_for_commands("PING")
+
+
+def test_what_happens_while_disconnected_takes_no_memory(topic: str) -> None:
+    """Connecting tells all there is, so there is nothing to keep for a nsqlookupd that is away."""
+
+    async def scenario() -> int:
+        broker: Any = SimpleNamespace(log=Log("", FATAL), topics={})
+        lookup = Lookup(broker)
+        lookup.set_addresses(["127.0.0.1:1"])
+        await asyncio.sleep(0)
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(5000):
+            lookup.registered(topic, f"consumer{number}#ephemeral")
+            lookup.unregistered(topic, f"consumer{number}#ephemeral")
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        await lookup.close()
+        return after - before
+
+    assert asyncio.run(scenario()) < 50_000
+
+
+def test_addresses_change_at_run_time(nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str) -> None:
+    register_with(nsqd, fake)
+    nsqd.post("/topic/create", topic=topic)
+    register_with(nsqd, fake, second_fake)
+    second_fake.wait_for_commands(f"REGISTER {topic}")
+    assert fake.connection_count == 1, "a nsqlookupd that stays keeps its connection"
+    assert put_addresses(nsqd, json.dumps([second_fake.tcp_address] * 2).encode()) == 200
+    fake.wait_for(lambda each: each.open_count == 0, "the removed one is disconnected")
+    told = fake.commands
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    second_fake.wait_for_commands(f"REGISTER {topic} ch")
+    assert (second_fake.connection_count, fake.commands) == (1, told)
+    answer = nsqd.request("GET", "/config/nsqlookupd_tcp_addresses")
+    assert answer.json() == [second_fake.tcp_address] * 2
+    assert put_addresses(nsqd, b"[]") == 200
+    second_fake.wait_for(lambda each: each.open_count == 0, "no nsqlookupd is left")
+
+
+@pytest.mark.parametrize("body", [b"{", b"null5", b'"127.0.0.1:4160"', b"[1]", b'[["a:1"]]', b"{}"])
+def test_addresses_that_are_none_change_nothing(body: bytes, nsqd: Daemon, fake: FakeLookupd) -> None:
+    register_with(nsqd, fake)
+    answer = nsqd.request("PUT", "/config/nsqlookupd_tcp_addresses", body)
+    assert (answer.status, answer.json()) == (400, {"message": "INVALID_VALUE"})
+    assert nsqd.request("GET", "/config/nsqlookupd_tcp_addresses").json() == [fake.tcp_address]
+    assert (fake.open_count, fake.connection_count) == (1, 1)
+
+
+def test_addresses_where_nothing_is(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    nsqd.post("/topic/create", topic=topic)
+    nowhere = ["", "nonsense", "127.0.0.1", "127.0.0.1:1", "host with spaces:1", "a" * 300 + ":1", "/no/such/socket"]
+    assert put_addresses(nsqd, json.dumps([*nowhere, fake.tcp_address]).encode()) == 200
+    fake.wait_for_commands(f"REGISTER {topic}")
+    check_flow(nsqd, topic)
+
+
+def test_new_topic_begins_with_the_channels_it_has_elsewhere(fleet: Fleet, topic: str) -> None:
+    lookupd = fleet.nsqlookupd("nsqx")
+    first, second = [fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(2)]
+    nodes = {first.http_port, second.http_port}
+
+    def registered() -> set[int]:
+        return {node["http_port"] for node in lookupd.request("GET", "/nodes").json()["producers"]}
+
+    wait_until(lambda: registered() == nodes, "both are registered")
+    first.post("/topic/create", topic=topic)
+    for channel in ("one", "two", "three#ephemeral"):
+        first.post("/channel/create", topic=topic, channel=channel)
+
+    def known() -> list[str]:
+        return lookupd.request("GET", f"/channels?topic={topic}").json()["channels"]
+
+    wait_until(lambda: sorted(known()) == ["one", "three#ephemeral", "two"], "the channels are registered")
+    with RawClient(second.tcp_address) as producer:
+        assert producer.pub(topic, b"first") == CLIENT_OK
+    wait_until(lambda: depth(second, topic, "one") == depth(second, topic, "two") == 1, "both channels have it")
+    assert channel_names(second, topic) == {"one", "two"}
+
+
+def test_channels_come_from_every_nsqlookupd(
+    nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str
+) -> None:
+    """They may disagree: a channel that any of them knows exists."""
+    fake.channels[topic] = ["both", "first"]
+    second_fake.channels[topic] = ["both", "second"]
+    register_with(nsqd, fake, second_fake)
+    wait_until_askable(nsqd, fake, second_fake)
+    nsqd.post("/pub", b"message", topic=topic)
+    for channel in ("both", "first", "second"):
+        wait_until(lambda name=channel: depth(nsqd, topic, name) == 1, f"{channel} has the message")
+    assert fake.requests[-1] == second_fake.requests[-1] == f"/channels?topic={topic}"
+
+
+def test_one_dead_nsqlookupd_does_not_hide_the_others_answer(
+    nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str
+) -> None:
+    fake.channels[topic] = ["ch"]
+    second_fake.http_answer = lambda _: CLOSE
+    register_with(nsqd, fake, second_fake)
+    wait_until_askable(nsqd, fake, second_fake)
+    nsqd.post("/pub", b"message", topic=topic)
+    wait_until(lambda: depth(nsqd, topic, "ch") == 1, "the channel has the message")
+
+
+def test_the_request_for_channels(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    register_with(nsqd, fake)
+    wait_until_askable(nsqd, fake)
+    nsqd.post("/topic/create", topic=f"{topic}#ephemeral")
+    fake.wait_for(lambda each: f"/channels?topic={topic}%23ephemeral" in each.requests, "nsqd asks")
+    head = fake.request_heads[-1].decode().split("\r\n")
+    assert f"Host: {fake.http_address}" in head
+    assert "Accept: application/vnd.nsq; version=1.0" in head
+    nsqd.post("/topic/delete", topic=f"{topic}#ephemeral")
+
+
+class Gate:
+    """Holds answers back until it is opened."""
+
+    def __init__(self) -> None:
+        self._opened = threading.Event()
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def behind(self, answer: Callable[[str], Answer]) -> Callable[[str], Answer]:
+        def late_answer(question: str) -> Answer:
+            self._opened.wait()
+            return answer(question)
+
+        return late_answer
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+def test_first_message_waits_for_the_channels_and_nothing_else_does(
+    fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str
+) -> None:
+    daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS)
+    wait_until_askable(daemon, fake)
+    daemon.post("/topic/create", topic="existing")
+    fake.wait_for(lambda each: "/channels?topic=existing" in each.requests, "the topic is asked about")
+    fake.http_answer = gate.behind(fake.honest_http_answer)
+    fake.channels[topic] = ["elsewhere"]
+    with RawClient(daemon.tcp_address) as consumer, RawClient(daemon.tcp_address) as producer:
+        assert consumer.sub(topic, "here") == CLIENT_OK
+        consumer.rdy(1)
+        assert producer.pub(topic, b"first") == CLIENT_OK
+        fake.wait_for(lambda each: f"/channels?topic={topic}" in each.requests, "nsqd asks")
+        check_flow(daemon, "existing")
+        assert daemon.topic_stats(topic)["depth"] == 1
+        assert channel_names(daemon, topic) == {"here"}
+        gate.open()
+        assert consumer.read_message().body == b"first"
+    assert depth(daemon, topic, "elsewhere") == 1
+
+
+def test_wait_for_channels_is_bounded(fleet: Fleet, fake: FakeLookupd, topic: str) -> None:
+    daemon = fleet.nsqd("nsqx", lookupd_flag(fake), "--http-client-request-timeout=100ms")
+    wait_until_askable(daemon, fake)
+    fake.http_answer = lambda _: SILENCE
+    with RawClient(daemon.tcp_address) as consumer:
+        assert consumer.sub(topic, "ch") == CLIENT_OK
+        consumer.rdy(1)
+        daemon.post("/pub", b"first", topic=topic)
+        assert consumer.read_message().body == b"first"
+    assert "no answer in time" in daemon.log
+
+
+def test_topic_deleted_while_its_channels_are_asked_for(
+    fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str
+) -> None:
+    daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS)
+    wait_until_askable(daemon, fake)
+    fake.channels[topic] = ["ch"]
+    fake.http_answer = gate.behind(fake.honest_http_answer)
+    daemon.post("/pub", b"deleted", topic=topic)
+    daemon.post("/topic/delete", topic=topic)
+    daemon.post("/pub", b"new", topic=topic)
+    fake.wait_for(lambda each: each.requests.count(f"/channels?topic={topic}") == 2, "nsqd asks for both")
+    gate.open()
+    wait_until(lambda: depth(daemon, topic, "ch") == 1, "the new topic has its channel and message")
+    assert "internal error" not in daemon.log
+
+
+def test_message_that_waits_for_channels_survives_a_restart(
+    fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str, tmp_path: Path
+) -> None:
+    daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS, data_path=tmp_path)
+    wait_until_askable(daemon, fake)
+    fake.http_answer = gate.behind(fake.honest_http_answer)
+    daemon.post("/pub", b"waiting", topic=topic)
+    assert daemon.stop() == 0
+    again = fleet.nsqd("nsqx", data_path=tmp_path)
+    with RawClient(again.tcp_address) as consumer:
+        assert consumer.sub(topic, "ch") == CLIENT_OK
+        consumer.rdy(1)
+        assert consumer.read_message().body == b"waiting"
+
+
+WRONG_CHANNELS = {
+    "status 500": http_answer(b'{"message":"INTERNAL_ERROR"}', "500 Internal Server Error"),
+    "not found": http_answer(b"", "404 Not Found"),
+    "redirect": http_answer(b"", "302 Found"),
+    "no JSON": http_answer(b"{channels"),
+    "no UTF-8": http_answer(b'{"channels":["\xff\xfe"]}'),
+    "empty": http_answer(b""),
+    "a list": http_answer(b'["ch"]'),
+    "null": http_answer(b"null"),
+    "a number": http_answer(b"5"),
+    "other key": http_answer(b'{"topics":["ch"]}'),
+    "null channels": http_answer(b'{"channels":null}'),
+    "text channels": http_answer(b'{"channels":"abc"}'),
+    "number channels": http_answer(b'{"channels":7}'),
+    "object channels": http_answer(b'{"channels":{"ch":1}}'),
+    "deep": http_answer(b'{"channels":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "names that are none": http_answer(json.dumps({"channels": [1, None, "", "a b", "x" * 65, ["c"], "e#eph"]}).encode()),
+    "too big": http_answer(b'{"channels":[' + b" " * 9_000_000 + b"]}"),
+    "cut off": http_answer(b'{"channels":["ch"]}')[:-5],
+    "garbage": b"\x00\xff\r\n\r\n\r\n",
+    "nsqd's protocol": b"\x00\x00\x00\x0b\x00\x00\x00\x01E_INVALID",
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    "close": CLOSE,
+    "reset": RESET,
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CHANNELS)
+def test_wrong_answer_about_channels(name: str, nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    """The topic is as one that exists nowhere else, and flows."""
+    fake.http_answer = lambda _: WRONG_CHANNELS[name]
+    register_with(nsqd, fake)
+    wait_until_askable(nsqd, fake)
+    nsqd.post("/pub", b"0", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="here")
+    wait_until(lambda: depth(nsqd, topic, "here") == 1, "the message has reached the channel")
+    assert channel_names(nsqd, topic) == {"here"}
+    nsqd.post("/topic/delete", topic=topic)
+    fake.http_answer, fake.channels[topic] = fake.honest_http_answer, ["elsewhere"]
+    nsqd.post("/pub", b"0", topic=topic)
+    wait_until(lambda: depth(nsqd, topic, "elsewhere") == 1, "a right answer counts again")
+
+
+def test_good_names_among_bad_ones_count(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    fake.http_answer = lambda _: http_answer(b'{"channels":["good",5,"not good",null,"gone#ephemeral","good"]}')
+    register_with(nsqd, fake)
+    wait_until_askable(nsqd, fake)
+    nsqd.post("/pub", b"message", topic=topic)
+    wait_until(lambda: depth(nsqd, topic, "good") == 1, "the channel has the message")
+    assert channel_names(nsqd, topic) == {"good"}
+
+
+def introduction(**fields: Any) -> bytes:
+    return sized(json.dumps({"broadcast_address": "127.0.0.1", "http_port": 1, "tcp_port": 1, **fields}).encode())
+
+
+# How a nsqlookupd can be wrong about IDENTIFY, and about anything after it. ``SILENCE`` is the slow or stuck one.
+WRONG_INTRODUCTIONS: dict[str, Answer] = {
+    "close": CLOSE,
+    "reset": RESET,
+    "silence": SILENCE,
+    "half a size": b"\x00\x00",
+    "size without data": b"\x00\x00\x00\x20",
+    "half the data": introduction()[:-4],
+    "negative size": b"\xff\xff\xff\xff",
+    "most negative size": b"\x80\x00\x00\x00",
+    "greatest size": b"\x7f\xff\xff\xff" + b"x" * 100_000,
+    "size over the limit": b"\x00\x10\x00\x01" + b"x" * (1024 * 1024 + 1),
+    "nothing in it": sized(b""),
+    "OK": OK,
+    "no JSON": sized(b'{"broadcast_address":'),
+    "a list": sized(b"[]"),
+    "wrong types": introduction(http_port="4161"),
+    "fractions": introduction(http_port=4161.5),
+    "huge port": introduction(http_port=10**30),
+    "deep": sized(b"[" * 100_000 + b"]" * 100_000),
+    "no UTF-8": sized(b"\xff\xfe\xfd"),
+    "E_INVALID": sized(b"E_INVALID"),
+    "E_BAD_BODY": sized(b"E_BAD_BODY IDENTIFY missing fields"),
+    "HTTP": b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request",
+}
+WRONG_ANSWERS: dict[str, Answer] = {
+    "close": CLOSE,
+    "reset": RESET,
+    "silence": SILENCE,
+    "not OK": sized(b"NO"),
+    "nothing in it": sized(b""),
+    "negative size": b"\x80\x00\x00\x05OK",
+    "greatest size": b"\x7f\xff\xff\xffOK",
+    "E_INVALID": sized(b"E_INVALID client must IDENTIFY"),
+    "E_BAD_TOPIC": sized(b"E_BAD_TOPIC REGISTER topic name is not valid"),
+    "frame of nsqd": b"\x00\x00\x00\x06\x00\x00\x00\x00OK",
+    "garbage": bytes(range(256)),
+}
+
+
+@pytest.fixture
+def liars() -> Iterator[dict[str, FakeLookupd]]:
+    """One stand-in for each way to be wrong, all at once."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for kind, answers in (("introduction", WRONG_INTRODUCTIONS), ("answer", WRONG_ANSWERS)):
+            for name, answer in answers.items():
+                fake = found[f"{kind}: {name}"] = stack.enter_context(FakeLookupd())
+                fake.answer = lying(fake, kind, answer)
+        yield found
+
+
+def lying(fake: FakeLookupd, kind: str, answer: Answer) -> Callable[[str], Answer]:
+    def lie(command: str) -> Answer:
+        is_introduction = command == "IDENTIFY"
+        return answer if is_introduction == (kind == "introduction") else fake.honest_answer(command)
+
+    return lie
+
+
+def test_lies_harm_nobody_and_are_got_over(nsqd: Daemon, liars: dict[str, FakeLookupd], topic: str) -> None:
+    """While they lie nsqd works and tries again and again; each that turns honest is told everything."""
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    register_with(nsqd, *liars.values())
+    for name, fake in liars.items():
+        fake.wait_for(lambda each: each.connection_count >= 2, f"nsqd tries again after {name}")
+        check_flow(nsqd, topic, count=1)
+    for fake in liars.values():
+        fake.answer = fake.honest_answer
+        fake.forget()
+    for name, fake in liars.items():
+        fake.wait_for(lambda each: f"REGISTER {topic} ch" in each.commands, f"{name} is told everything")
+    assert put_addresses(nsqd, b"[]") == 200
+    nsqd.post("/channel/delete", topic=topic, channel="ch")
+    check_flow(nsqd, topic)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"http_port": -1},
+        {"http_port": 0},
+        {"http_port": 99999},
+        {"broadcast_address": "no such host"},
+        {"broadcast_address": "[::1"},
+        {"broadcast_address": "a\r\nb/\0"},
+    ],
+    ids=str,
+)
+def test_nsqlookupd_whose_http_cannot_be_reached(
+    fields: dict[str, Any], nsqd: Daemon, fake: FakeLookupd, topic: str
+) -> None:
+    """It is told everything as any other; only channels cannot be had from it."""
+    fake.answer = lambda command: introduction(**fields) if command == "IDENTIFY" else OK
+    register_with(nsqd, fake)
+    wait_until_askable(nsqd, fake)
+    nsqd.post("/pub", b"0", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    wait_until(lambda: depth(nsqd, topic, "ch") == 1, "the message has reached the channel")
+    fake.wait_for_commands(f"REGISTER {topic}", f"REGISTER {topic} ch")
+    assert fake.connection_count == 1
+
+
+def test_nsqlookupd_without_broadcast_address_is_told_everything(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    """As Go's nsqd does: it logs that channels cannot be asked for there."""
+    fake.answer = lambda command: introduction(broadcast_address="") if command == "IDENTIFY" else OK
+    register_with(nsqd, fake)
+    nsqd.post("/pub", b"0", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="ch")
+    fake.wait_for_commands(f"REGISTER {topic} ch")
+    wait_until(lambda: depth(nsqd, topic, "ch") == 1, "the message has reached the channel")
+    assert f"LOOKUPD({fake.tcp_address}): no broadcast address" in nsqd.log
+
+
+def test_stuck_nsqlookupd_delays_nothing(fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str) -> None:
+    """nsqd would wait for this one for a minute; messages, new topics and shutting down do not."""
+    fake.answer = gate.behind(fake.honest_answer)
+    daemon = start_hurried(fleet, fake, _TIMEOUT_S=60)
+    fake.wait_for(lambda each: each.identities, "IDENTIFY")
+    check_flow(daemon, topic)
+    check_flow(daemon, f"{topic}.new")
+    assert fake.commands == ["IDENTIFY"]
+    assert daemon.stop() == 0
+    assert fake.connection_count == 1
+
+
+def test_late_nsqlookupd_is_told_everything_in_the_end(
+    fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str
+) -> None:
+    daemon = fleet.nsqd("nsqx", lookupd_flag(fake))
+    daemon.post("/topic/create", topic=topic)
+    wait_until_askable(daemon, fake)
+    fake.answer = gate.behind(fake.honest_answer)
+    daemon.post("/topic/create", topic=f"{topic}.new")
+    fake.wait_for(lambda each: len(each.identities) == 2, "nsqd has lost patience")
+    check_flow(daemon, topic)
+    fake.forget()
+    gate.open()
+    fake.wait_for_commands(f"REGISTER {topic} flow", f"REGISTER {topic}.new")
+
+
+def test_dead_nsqlookupd_that_comes_to_life(fleet: Fleet, topic: str) -> None:
+    with FakeLookupd() as gone:
+        address = gone.tcp_address
+    daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={address}")
+    check_flow(daemon, topic)
+    daemon.wait_for_log(r"LOOKUPD\(127.0.0.1:\d+\): .*(refused|failed)")
+    lookupd = fleet.nsqlookupd("nsqx", f"--tcp-address={address}")
+    wait_until(lambda: lookupd.request("GET", f"/lookup?topic={topic}").status == 200, "nsqd has come")
