@@ -32,7 +32,7 @@ IMPLEMENTATIONS = ("go", "nsqx")
 GO_PROGRAMS = Path(__file__).resolve().parent.parent / "interop" / "bin"
 # What Go's nsqd has and ours does not have yet. Tests that need one of these skip on ours; test_wire_differential.py
 # checks that the list does not claim too much.
-MISSING_FEATURES = frozenset({"auth", "deflate", "snappy", "tls"})
+MISSING_FEATURES = frozenset({"auth"})
 GO_MISSING = 'Go reference daemons missing: run "make interop" (needs Go)'
 
 START_TIMEOUT_S = 30.0

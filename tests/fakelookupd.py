@@ -3,6 +3,7 @@
 Owns two listeners and a thread for each connection. The true nsqlookupd is in ``daemons``.
 """
 
+import contextlib
 import json
 import re
 import socket
@@ -42,7 +43,6 @@ class FakeLookupd:
         self.http_answer: Callable[[str], Answer] = self.honest_http_answer
         self.channels: dict[str, list[str]] = {}
         self.connection_count = 0
-        self.open_count = 0
         self.greetings: list[bytes] = []
         self.identities: list[Any] = []
         self.requests: list[str] = []
@@ -50,6 +50,7 @@ class FakeLookupd:
         self._commands: list[str] = []
         self._changed = threading.Condition()
         self._sockets: set[socket.socket] = set()
+        self._open_tcp: set[socket.socket] = set()
         self._closing = False
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         self.tcp_address, self.http_address = [f"127.0.0.1:{each.getsockname()[1]}" for each in self._listeners]
@@ -72,6 +73,11 @@ class FakeLookupd:
     def commands(self) -> list[str]:
         with self._changed:
             return list(self._commands)
+
+    @property
+    def open_count(self) -> int:
+        """Connections of nsqd that are open."""
+        return len(self._open_tcp)
 
     @property
     def introduction(self) -> dict[str, Any]:
@@ -120,9 +126,9 @@ class FakeLookupd:
         for thread in self._threads:
             thread.join()
 
-    def _note(self, change: Callable[[], object]) -> None:
+    def _note(self, notes: list[Any], note: Any) -> None:
         with self._changed:
-            change()
+            notes.append(note)
             self._changed.notify_all()
 
     def _accept(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
@@ -139,33 +145,25 @@ class FakeLookupd:
             threading.Thread(target=self._serve, args=(connection, serve), daemon=True).start()
 
     def _serve(self, connection: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-        try:
+        with contextlib.suppress(OSError, EOFError), connection:
             serve(connection)
-        except (OSError, EOFError):
-            pass
-        finally:
-            self._note(lambda: self._sockets.discard(connection))
-            connection.close()
+        with self._changed:
+            self._sockets.discard(connection)
+            self._open_tcp.discard(connection)
+            self._changed.notify_all()
 
     def _serve_tcp(self, connection: socket.socket) -> None:
-        self._note(lambda: self._count(1))
-        try:
-            with connection.makefile("rb") as stream:
-                magic = _read(stream, 4)
-                self._note(lambda: self.greetings.append(magic))
-                while line := stream.readline():
-                    command = line.decode().strip()
-                    if command == _IDENTIFY:
-                        identity = json.loads(_read(stream, *struct.unpack(">i", _read(stream, 4))))
-                        self._note(lambda found=identity: self.identities.append(found))
-                    self._note(lambda name=command: self._commands.append(name))
-                    _send(connection, self.answer(command))
-        finally:
-            self._note(lambda: self._count(-1))
-
-    def _count(self, step: int) -> None:
-        self.open_count += step
-        self.connection_count += max(0, step)
+        with self._changed:
+            self.connection_count += 1
+            self._open_tcp.add(connection)
+        with connection.makefile("rb") as stream:
+            self._note(self.greetings, _read(stream, 4))
+            while line := stream.readline():
+                command = line.decode().strip()
+                if command == _IDENTIFY:
+                    self._note(self.identities, json.loads(_read(stream, *struct.unpack(">i", _read(stream, 4)))))
+                self._note(self._commands, command)
+                _send(connection, self.answer(command))
 
     def _serve_http(self, connection: socket.socket) -> None:
         head = b""
@@ -176,7 +174,8 @@ class FakeLookupd:
             head += data
         match = re.match(rb"GET (\S+) HTTP/1.1\r\n", head)
         target = match.group(1).decode() if match else head.decode()
-        self._note(lambda: (self.requests.append(target), self.request_heads.append(head)))
+        self._note(self.request_heads, head)
+        self._note(self.requests, target)
         answer = self.http_answer(target)
         _send(connection, answer)
         if answer is SILENCE:

@@ -1,14 +1,13 @@
 """nsqd's side of discovery: what it tells every nsqlookupd and asks of it, and that none of them can harm it.
 
-Most tests put a stand-in in nsqlookupd's place, to see every command and to answer wrongly. Limits of time that nsqd
-does not offer as flags are changed by starting it through ``start_hurried``.
+Most tests put a stand-in in nsqlookupd's place, to see every command and to answer wrongly.
 """
 
 import asyncio
 import contextlib
 import json
-import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from daemons import Daemon, Fleet, start_nsqd, wait_until, write_metadata
 from fakelookupd import CLOSE, OK, RESET, SILENCE, Answer, FakeLookupd, http_answer
+from hurried import start_hurried_nsqd
 from nsqx.log import FATAL, Log
 from nsqx.nsqd.lookup import Lookup
 from rawclient import OK as CLIENT_OK
@@ -49,13 +49,6 @@ def nsqd() -> Iterator[Daemon]:
         assert "Traceback" not in daemon.log
 
 
-def start_hurried(fleet: Fleet, fake: FakeLookupd, *flags: str, **limits_s: float) -> Daemon:
-    """nsqd with other values for the constants of its lookup module."""
-    changes = "".join(f"lookup.{name} = {value}; " for name, value in limits_s.items())
-    program = f"import sys; from nsqx.nsqd import lookup; {changes}from nsqx.cli.nsqd import main; sys.exit(main())"
-    return fleet.nsqd("nsqx", lookupd_flag(fake), *flags, command=[sys.executable, "-c", program])
-
-
 def lookupd_flag(fake: FakeLookupd) -> str:
     return f"--lookupd-tcp-address={fake.tcp_address}"
 
@@ -66,10 +59,9 @@ def put_addresses(daemon: Daemon, body: bytes) -> int:
 
 def register_with(daemon: Daemon, *fakes: FakeLookupd) -> None:
     """Make these the daemon's nsqlookupds, and wait until it has introduced itself to each."""
-    counts = {fake: len(fake.identities) for fake in fakes}
     assert put_addresses(daemon, json.dumps([fake.tcp_address for fake in fakes]).encode()) == 200
-    for fake, count in counts.items():
-        fake.wait_for(lambda each, before=count: len(each.identities) > before, "IDENTIFY")
+    for fake in fakes:
+        fake.wait_for(lambda each: each.identities, "IDENTIFY")
 
 
 def wait_until_askable(daemon: Daemon, *fakes: FakeLookupd) -> None:
@@ -179,10 +171,10 @@ def test_ephemeral_ones_are_told_too(nsqd: Daemon, fake: FakeLookupd, topic: str
     assert [command.replace(f" {name}", "") for command in fake.commands] == expected
 
 
-def test_ping(fleet: Fleet, fake: FakeLookupd) -> None:
-    start_hurried(fleet, fake, PING_INTERVAL_S=0.05)
-    fake.wait_for(lambda each: each.commands.count("PING") >= 3, "three PINGs")
-    assert fake.connection_count == 1
+def test_ping(fake: FakeLookupd) -> None:
+    with start_hurried_nsqd(lookupd_flag(fake), PING_INTERVAL_S=0.05):
+        fake.wait_for(lambda each: each.commands.count("PING") >= 3, "three PINGs")
+        assert fake.connection_count == 1
 
 
 @pytest.mark.parametrize("how", [CLOSE, RESET])
@@ -192,6 +184,7 @@ def test_lost_connection_is_made_again(how: str, nsqd: Daemon, fake: FakeLookupd
     nsqd.post("/channel/create", topic=topic, channel="ch")
     register_with(nsqd, fake)
     fake.wait_for_commands(f"REGISTER {topic} ch")
+    time.sleep(0.1)  # so that nsqd waits for no answer any more, of which nothing could tell us
     fake.drop(how)
     fake.wait_for(lambda each: each.open_count == 0, "the connection is lost")
     fake.forget()
@@ -201,13 +194,13 @@ def test_lost_connection_is_made_again(how: str, nsqd: Daemon, fake: FakeLookupd
 
 
 @pytest.mark.parametrize("how", [CLOSE, RESET])
-def test_lost_connection_is_found_out_by_ping(how: str, fleet: Fleet, fake: FakeLookupd) -> None:
-    start_hurried(fleet, fake, PING_INTERVAL_S=0.1)
-    fake.wait_for_commands("PING")
-    fake.drop(how)
-    fake.wait_for(lambda each: len(each.identities) == 2, "nsqd is back")
-    fake.forget()
-    fake.wait_for_commands("PING")
+def test_lost_connection_is_found_out_by_ping(how: str, fake: FakeLookupd) -> None:
+    with start_hurried_nsqd(lookupd_flag(fake), PING_INTERVAL_S=0.1):
+        fake.wait_for_commands("PING")
+        fake.drop(how)
+        fake.wait_for(lambda each: len(each.identities) == 2, "nsqd is back")
+        fake.forget()
+        fake.wait_for_commands("PING")
 
 
 def test_what_happens_while_disconnected_takes_no_memory(topic: str) -> None:
@@ -430,7 +423,9 @@ WRONG_CHANNELS = {
     "number channels": http_answer(b'{"channels":7}'),
     "object channels": http_answer(b'{"channels":{"ch":1}}'),
     "deep": http_answer(b'{"channels":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
-    "names that are none": http_answer(json.dumps({"channels": [1, None, "", "a b", "x" * 65, ["c"], "e#eph"]}).encode()),
+    "names that are none": http_answer(
+        json.dumps({"channels": [1, None, "", "a b", "x" * 65, ["c"], "e#eph"]}).encode()
+    ),
     "too big": http_answer(b'{"channels":[' + b" " * 9_000_000 + b"]}"),
     "cut off": http_answer(b'{"channels":["ch"]}')[:-5],
     "garbage": b"\x00\xff\r\n\r\n\r\n",
@@ -585,21 +580,19 @@ def test_nsqlookupd_without_broadcast_address_is_told_everything(nsqd: Daemon, f
     assert f"LOOKUPD({fake.tcp_address}): no broadcast address" in nsqd.log
 
 
-def test_stuck_nsqlookupd_delays_nothing(fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str) -> None:
+def test_stuck_nsqlookupd_delays_nothing(fake: FakeLookupd, gate: Gate, topic: str) -> None:
     """nsqd would wait for this one for a minute; messages, new topics and shutting down do not."""
     fake.answer = gate.behind(fake.honest_answer)
-    daemon = start_hurried(fleet, fake, _TIMEOUT_S=60)
-    fake.wait_for(lambda each: each.identities, "IDENTIFY")
-    check_flow(daemon, topic)
-    check_flow(daemon, f"{topic}.new")
-    assert fake.commands == ["IDENTIFY"]
-    assert daemon.stop() == 0
+    with start_hurried_nsqd(lookupd_flag(fake), _TIMEOUT_S=60) as daemon:
+        fake.wait_for(lambda each: each.identities, "IDENTIFY")
+        check_flow(daemon, topic)
+        check_flow(daemon, f"{topic}.new")
+        assert fake.commands == ["IDENTIFY"]
+        assert daemon.stop() == 0
     assert fake.connection_count == 1
 
 
-def test_late_nsqlookupd_is_told_everything_in_the_end(
-    fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str
-) -> None:
+def test_late_nsqlookupd_is_told_everything_in_the_end(fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str) -> None:
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake))
     daemon.post("/topic/create", topic=topic)
     wait_until_askable(daemon, fake)

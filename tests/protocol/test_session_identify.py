@@ -148,5 +148,23 @@ def test_identify_may_be_repeated_before_sub(talk):
 
 
 def test_asking_for_what_is_not_offered_is_no_error(talk):
+    offered = talk.bench.broker.upgrades
+    offered.tls = offered.snappy = offered.deflate = False
     granted = answer(talk, tls_v1=True, snappy=True, deflate=True, deflate_level=9)
     assert [granted[key] for key in ("tls_v1", "snappy", "deflate", "deflate_level")] == [False, False, False, 6]
+
+
+def test_two_compressions_at_once_are_refused(talk):
+    offered = talk.bench.broker.upgrades
+    offered.snappy = offered.deflate = True
+    assert talk.say(identify(feature_negotiation=True, snappy=True, deflate=True)) == [
+        Frame(ERROR, b"E_IDENTIFY_FAILED cannot enable both deflate and snappy compression"),
+    ]
+    assert talk.is_closed
+
+
+def test_without_negotiation_nothing_is_upgraded_and_nothing_refused(talk):
+    offered = talk.bench.broker.upgrades
+    offered.snappy = offered.deflate = True
+    assert talk.say(identify(snappy=True, deflate=True)) == [OK]
+    assert (talk.client.snappy, talk.client.deflate) == (False, False)

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar, runtime_checkable
 
 from nsqx.errors import NSQError
 from nsqx.flags import UsageError, VersionWanted
@@ -19,6 +19,13 @@ class Daemon(Protocol):
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
+
+
+@runtime_checkable
+class Reloadable(Protocol):
+    """What reads its certificate anew on SIGHUP."""
+
+    def reload_certificate(self) -> None: ...
 
 
 class LoggedOptions(Protocol):
@@ -72,6 +79,8 @@ async def _serve(make_daemon: Callable[[], Daemon], log: Log) -> int:
     log_exceptions(log)
     daemon = make_daemon()
     await daemon.start()
+    if isinstance(daemon, Reloadable):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload_certificate)
     await stopped.wait()
     await daemon.stop()
     return 0

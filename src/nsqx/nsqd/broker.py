@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -66,7 +67,8 @@ class Broker:
         self.clock = clock
         self.turn = Turn(call_soon, self._disk_written)
         self.authorizer: Authorizer = authorizer or OpenAuthorizer()
-        self.upgrades = Upgrades()
+        self.upgrades = Upgrades(snappy=options.snappy, deflate=options.deflate)
+        self.tls_context: ssl.SSLContext | None = None
         self.is_tls_required = False
         self.data_path = options.data_path or "."
         self.hostname = socket.gethostname()
@@ -193,19 +195,23 @@ class Broker:
         return client
 
     def open_backlog(self, name: str, is_ephemeral: bool, on_pending: Callable[[], object]) -> Backlog:
-        """A backlog for the topic or channel whose files are called ``name``."""
+        """A backlog for the topic or channel whose files are called ``name``; raises DiskQueueError."""
         options = self.options
         if is_ephemeral:
             return Backlog(options.mem_queue_size, None)
-        disk = DiskQueue(
-            name,
-            self.data_path,
-            options.max_bytes_per_file,
-            options.max_msg_size,
-            self.log,
-            on_pending,
-            self._left_files.pop(name, []),
-        )
+        try:
+            disk = DiskQueue(
+                name,
+                self.data_path,
+                options.max_bytes_per_file,
+                options.max_msg_size,
+                self.log,
+                on_pending,
+                self._left_files.get(name, []),
+            )
+        except OSError as error:
+            raise DiskQueueError(f"cannot open the disk queue {name}: {error.strerror or error}") from error
+        self._left_files.pop(name, None)
         return Backlog(options.mem_queue_size, disk)
 
     def load_due_times(self, name: str) -> dict[bytes, int]:

@@ -11,6 +11,7 @@ from nsqx.wire import frames
 
 if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
+    from nsqx.nsqd.negotiation import Outcome
 
 # States, as numbered in /stats.
 INIT: Final = 0
@@ -33,6 +34,9 @@ class Link(Protocol):
     def write(self, data: bytearray) -> None: ...
     def close(self) -> None:
         """Close once what was written is sent."""
+
+    def upgrade(self, outcome: Outcome) -> None:
+        """Put the layers that were agreed on around the socket, after what is in the output has been sent."""
 
 
 class Client:

@@ -7,32 +7,44 @@ one. Before the magic there is no session, and little patience.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from nsqx.net.compression import BadCompression, Deflate, Snappy
+from nsqx.net.layers import Layers
 from nsqx.net.peer import keep_alive, peer_address
+from nsqx.net.tls import TLSFailed, TLSLayer
 from nsqx.nsqd.client import OUTPUT_LIMIT
+from nsqx.nsqd.handshake import Handshake
 from nsqx.nsqd.session import MAGIC, Session
 from nsqx.wire import frames
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.client import Client
+    from nsqx.nsqd.negotiation import Outcome
 
 _BAD_PROTOCOL = frames.encode_frame(frames.ERROR, b"E_BAD_PROTOCOL")
 _NS_PER_S = 1_000_000_000
 # How long a closing connection may take to send what it has left, once it has no heartbeats to go by.
 _LINGER_S = 5.0
+_HANDSHAKE_S = 5.0
+# Pieces of at most 256 KiB that one connection may make others wait for.
+_PIECES_PER_TURN = 8
 
 
 class Connection:
     """The asyncio protocol of one TCP client; duck-typed so that it can be compiled."""
 
     __slots__ = (
+        "_agreed",
         "_alive_at_s",
         "_blocked_at_s",
         "_broker",
+        "_handshake",
         "_heartbeat_at_s",
         "_interval_ns",
+        "_layers",
         "_loop",
         "_prelude",
         "_seen_commands",
@@ -53,6 +65,10 @@ class Connection:
         self._heartbeat_at_s = 0.0
         self._blocked_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        # What was agreed on and is to be done next; the layers that are on; the handshake that is under way.
+        self._agreed: Outcome | None = None
+        self._layers: Layers | None = None
+        self._handshake: Handshake | None = None
 
     # From the transport
 
@@ -77,7 +93,10 @@ class Connection:
             if session is None:
                 return
             data = data[len(MAGIC) :]
-        session.receive(data)
+        if self._layers is None:
+            session.receive(data)
+        else:
+            self._receive_layered(session, data)
         self._broker.turn.end()
         if session.command_count != self._seen_commands:
             self._seen_commands = session.command_count
@@ -128,8 +147,15 @@ class Connection:
 
     def write(self, data: bytearray) -> None:
         """Send."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
+        if self._transport.is_closing():
+            return
+        self._transport.write(data if self._layers is None else self._layers.send(bytes(data)))
+        if self._agreed is not None:
+            self._begin_upgrade(self._agreed)
+
+    def upgrade(self, outcome: Outcome) -> None:
+        """Put layers around the socket once the answer that grants them is out."""
+        self._agreed = outcome
 
     def close(self) -> None:
         """Close once what was written is sent, but do not wait for that for ever."""
@@ -169,6 +195,89 @@ class Connection:
             "failed to read protocol version - %s said nothing in time", peer_address(self._transport)[0]
         )
         self._transport.abort()
+
+    # Upgrades
+
+    def _begin_upgrade(self, agreed: Outcome) -> None:
+        session = self._session
+        assert session is not None
+        self._agreed = None
+        self._layers = Layers()
+        rest = session.take_rest()
+        if not agreed.tls:
+            self._compress(session, agreed, rest)
+            return
+        assert self._broker.tls_context is not None
+        self._handshake = Handshake(TLSLayer(self._broker.tls_context, server_side=True), agreed)
+        self._cancel_timer()
+        self._timer = self._loop.call_later(_HANDSHAKE_S, self._drop, session.client, "TLS handshake - i/o timeout")
+        self._receive_in_handshake(session, self._handshake, self._layers.push(self._handshake.layer, rest))
+
+    def _receive_layered(self, session: Session, data: bytes) -> None:
+        """Bytes from the socket of a connection that has layers, or is getting them."""
+        assert self._layers is not None
+        pieces = self._layers.receive(data)
+        if self._handshake is not None:
+            self._receive_in_handshake(session, self._handshake, pieces)
+        else:
+            self._receive_pieces(session, pieces)
+
+    def _receive_pieces(self, session: Session, pieces: Iterator[bytes]) -> None:
+        """What a layer lets through; a little may stand for much, so others get a turn after some of it."""
+        assert self._layers is not None
+        try:
+            for _ in range(_PIECES_PER_TURN):
+                piece = next(pieces, None)
+                if piece is None or self._transport.is_closing():
+                    return
+                session.receive(piece)
+            self._transport.pause_reading()
+            self._loop.call_soon(self._continue_reading, session, pieces)
+        except (BadCompression, TLSFailed) as error:
+            self._drop(session.client, str(error))
+        finally:
+            self._send_own(self._layers)
+
+    def _continue_reading(self, session: Session, pieces: Iterator[bytes]) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        self._receive_pieces(session, pieces)
+        self._broker.turn.end()
+
+    def _receive_in_handshake(self, session: Session, handshake: Handshake, pieces: Iterator[bytes]) -> None:
+        assert self._layers is not None
+        try:
+            rest = b"".join(pieces)
+        except TLSFailed as error:
+            self._send_own(self._layers)
+            self._drop(session.client, f"TLS handshake - {error}")
+            return
+        self._send_own(self._layers)
+        if handshake.layer.is_done:
+            self._handshake = None
+            handshake.note(session.client)
+            self._start_heartbeat(session.client)
+            self._transport.write(self._layers.send(frames.OK))
+            self._compress(session, handshake.agreed, rest)
+
+    def _compress(self, session: Session, agreed: Outcome, rest: bytes) -> None:
+        """Put on the layer of compression that was agreed on, if any, and go on with the conversation."""
+        assert self._layers is not None
+        client = session.client
+        pieces = iter((rest,)) if rest else iter(())
+        if agreed.snappy or agreed.deflate:
+            client.snappy, client.deflate = agreed.snappy, agreed.deflate
+            layer = Snappy() if agreed.snappy else Deflate(agreed.deflate_level)
+            pieces = self._layers.push(layer, rest)
+            self._transport.write(self._layers.send(frames.OK))
+        session.resume()
+        self._receive_pieces(session, pieces)
+
+    def _send_own(self, layers: Layers) -> None:
+        output = layers.take_output()
+        if output and not self._transport.is_closing():
+            self._transport.write(output)
 
     # Heartbeats and deadlines
 

@@ -10,15 +10,18 @@ import asyncio
 import fcntl
 import gc
 import os
+import ssl
 from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError, DataPathLocked
+from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
+from nsqx.net.tls_server import load_certificate, server_context
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
-from nsqx.nsqd.http import build_router
+from nsqx.nsqd.http import build_router, refuse_without_tls
 from nsqx.nsqd.lookup import Lookup
 from nsqx.nsqd.memory import MemoryMonitor
 from nsqx.nsqd.metadata import load_metadata
@@ -40,15 +43,20 @@ class Daemon:
         validate(options)
         _refuse_what_is_missing(options)
         self._options = options
+        self._tls_context = _tls_context(options)
         self._log = log
         loop = asyncio.get_running_loop()
         self.broker = Broker(options, log, LoopClock(loop), loop.call_soon)
+        self.broker.tls_context = self._tls_context
+        self.broker.upgrades.tls = self._tls_context is not None
+        self.broker.is_tls_required = options.tls_required != TLS_NOT_REQUIRED
         self._memory = MemoryMonitor()
         self._lock = -1
         self._tcp_listening: Listening | None = None
         self._tcp_server: asyncio.Server | None = None
         self._http_listening: Listening | None = None
-        self._http_server: HTTPServer | None = None
+        self._https_listening: Listening | None = None
+        self._http_servers: list[HTTPServer] = []
         self._statsd: StatsdPusher | None = None
         self._statsd_task: asyncio.Task[None] | None = None
 
@@ -77,6 +85,8 @@ class Daemon:
         if options.http_address:
             self._http_listening = await listen_on(options.http_address)
             broker.http_port = self._http_listening.port
+        if self._tls_context is not None and options.https_address:
+            self._https_listening = await listen_on(options.https_address)
         if options.broadcast_tcp_port == 0:
             options.broadcast_tcp_port = max(0, broker.tcp_port)
         if options.broadcast_http_port == 0:
@@ -94,14 +104,37 @@ class Daemon:
             backlog=BACKLOG,
         )
         self._log.info("TCP: listening on %s", listening.address)
-        if self._http_listening is not None:
-            self._http_server = HTTPServer(build_router(self.broker, self._memory), self._log)
-            await self._http_server.serve(self._http_listening)
+        await self._serve_http()
         self.broker.lookup = Lookup(self.broker)
         self.broker.lookup.set_addresses(self._options.nsqlookupd_tcp_addresses)
         if self._options.statsd_address:
             self._statsd = StatsdPusher(self.broker, self._memory)
             self._statsd_task = loop.create_task(self._statsd.run())
+
+    async def _serve_http(self) -> None:
+        router = build_router(self.broker, self._memory)
+        if self._http_listening is not None:
+            gate = None
+            if self._options.tls_required == TLS_REQUIRED:
+                gate = refuse_without_tls(self._https_listening.port if self._https_listening is not None else 0)
+            server = HTTPServer(router, self._log, gate=gate)
+            self._http_servers.append(server)
+            await server.serve(self._http_listening)
+        if self._https_listening is not None:
+            server = HTTPServer(router, self._log, name="HTTPS")
+            self._http_servers.append(server)
+            await server.serve(self._https_listening, self._tls_context)
+
+    def reload_certificate(self) -> None:
+        """Read the certificate anew, for connections to come; what cannot be read leaves the old one in place."""
+        if self._tls_context is None:
+            return
+        try:
+            load_certificate(self._tls_context, self._options.tls_cert, self._options.tls_key)
+        except ConfigError as error:
+            self._log.error("keeping the old certificate - %s", error)
+        else:
+            self._log.info("TLS: certificate reloaded from %s", self._options.tls_cert)
 
     async def stop(self) -> None:
         """Stop serving, write everything to disk, and let the data directory go."""
@@ -114,8 +147,8 @@ class Daemon:
         broker.turn.end()
         for connection in list(broker.connections):
             connection.close()
-        if self._http_server is not None:
-            await self._http_server.close(min(1.0, timeout_s))
+        for server in self._http_servers:
+            await server.close(min(1.0, timeout_s))
         await self._stop_statsd()
         if broker.lookup is not None:
             await broker.lookup.close()
@@ -136,11 +169,11 @@ class Daemon:
             connection.abort()
         if self._tcp_server is not None:
             self._tcp_server.close()
-        for listening in (self._tcp_listening, self._http_listening):
+        for listening in (self._tcp_listening, self._http_listening, self._https_listening):
             if listening is not None:
                 listening.close()
-        if self._http_server is not None:
-            await self._http_server.close(0)
+        for server in self._http_servers:
+            await server.close(0)
         await self.broker.keeper.close()
         self._memory.stop()
         if self._lock >= 0:
@@ -165,9 +198,21 @@ def lock_data_path(path: str) -> int:
     return descriptor
 
 
+def _tls_context(options: Options) -> ssl.SSLContext | None:
+    if not options.tls_cert:
+        return None
+    return server_context(
+        options.tls_cert,
+        options.tls_key,
+        options.tls_min_version,
+        client_ca_file=options.tls_root_ca_file,
+        must_verify=options.tls_client_auth_policy == "require-verify",
+    )
+
+
 def _refuse_what_is_missing(options: Options) -> None:
     """Security that is asked for and not there must stop the start, not be left out in silence."""
-    if options.tls_cert or options.tls_key:
-        raise ConfigError("TLS is not part of this version: start without --tls-cert and --tls-key")
+    if options.tls_client_auth_policy == "require":
+        raise ConfigError("--tls-client-auth-policy=require is not part of this version: use require-verify")
     if options.auth_http_addresses:
         raise ConfigError("AUTH is not part of this version: start without --auth-http-address")

@@ -30,6 +30,11 @@ class Outcome:
     deflate: bool = False
     deflate_level: int = _DEFAULT_DEFLATE_LEVEL
 
+    @property
+    def needs_upgrade(self) -> bool:
+        """True if the connection is to get a layer."""
+        return self.tls or self.snappy or self.deflate
+
 
 def negotiate(client: Client, body: bytes, broker: Broker) -> Outcome:
     """Take over what the client says and asks for; raises ProtocolError for what it may not have."""

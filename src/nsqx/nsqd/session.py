@@ -94,10 +94,14 @@ class Session:
         self._reader.feed(data)
         self._run()
 
-    def resume(self) -> bytes:
-        """An upgrade of the connection is done: what was fed and not read belongs to the new layer."""
-        self._is_paused = False
+    def take_rest(self) -> bytes:
+        """What was received and not acted on, for a layer that the connection is being upgraded with."""
         return self._reader.take_rest()
+
+    def resume(self) -> None:
+        """What the session paused for is done: act on what has come meanwhile."""
+        self._is_paused = False
+        self._run()
 
     def _run(self) -> None:
         while not self._is_over and not self._is_paused:
@@ -194,7 +198,7 @@ class Session:
             self._broker.authorizer.check(self.client, "MPUB", self._topic_name, "")
             try:
                 self._topic = self._broker.topic(self._topic_name)
-            except BrokerExiting as error:
+            except (BrokerExiting, DiskQueueError) as error:
                 raise self._publish_failed("MPUB", error) from None
             self._expect_body()
         elif name == b"RDY":
@@ -333,6 +337,9 @@ class Session:
     def _identify(self, body: bytes) -> None:
         outcome = negotiate(self.client, body, self._broker)
         self._respond(outcome.answer)
+        if outcome.needs_upgrade:
+            self._is_paused = True
+            self.client.link.upgrade(outcome)
 
     def _authenticate(self, secret: bytes) -> None:
         if self.client.authed:

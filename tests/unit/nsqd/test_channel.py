@@ -721,12 +721,12 @@ def test_without_the_experiment_nobody_is_near(tmp_path):
 
 
 def fail_once(patch):
-    """Let the next write fail, and those after it succeed."""
-    pwrite, calls = os.pwrite, []
+    """Let the next write of a record fail, and those after it succeed."""
+    pwrite, failed = os.pwrite, []
 
     def write(descriptor, data, position):
-        calls.append(position)
-        if len(calls) == 1:
+        if len(data) > 50 and not failed:
+            failed.append(position)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return pwrite(descriptor, data, position)
 
@@ -749,7 +749,7 @@ def test_a_failed_write_at_a_timeout_costs_no_other_message(tmp_path, monkeypatc
     channel = client.channel
     assert (client.in_flight_count, channel.in_flight_count, channel.timeout_count) == (0, 0, 5)
     assert channel.depth == 4
-    assert not bench.broker.is_healthy or bench.log.errors()
+    assert not bench.broker.is_healthy
     bench.set_ready(client, 10)
     assert len(client.link.take_messages()) == 4
 

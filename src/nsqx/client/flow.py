@@ -1,0 +1,226 @@
+"""How many messages each nsqd may have in flight to a consumer: its RDY counts, and what backoff does to them.
+
+Together the counts never exceed max_in_flight. Each connection gets an equal share, at least 1; with more connections
+than that allows, some get 0 and take turns: one that was idle, or had its turn long enough, gives its count up, and
+connections chosen by chance get 1. In backoff all get 0, and after the pause one of them gets 1.
+
+It sends nothing itself and reads no clock of its own: taps are told their count, time and timers are given.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from nsqx.client.backoff import NOTHING, PAUSE, Backoff, strategy_of
+from nsqx.client.options import Options
+
+_log = logging.getLogger("nsqx.client")
+
+# How long to wait for a connection to try a message on, once a pause is over and there is none.
+_NO_TAP_PAUSE_S = 1.0
+_STARVED_SHARE = 0.85
+
+
+class Tap(Protocol):
+    """A connection that messages come from."""
+
+    ready_count: int
+    max_ready_count: int
+    in_flight_count: int
+    last_message_s: float
+    ready_at_s: float
+    is_backing_off: bool
+
+    @property
+    def is_closing(self) -> bool: ...
+
+    def set_ready(self, count: int, now_s: float) -> None:
+        """Tell nsqd the count, and keep it with the time in ``ready_count`` and ``ready_at_s``."""
+
+
+class Timer(Protocol):
+    """A call to come."""
+
+    def cancel(self) -> None: ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+class Flow:
+    """Shares max_in_flight out over the connections of one consumer."""
+
+    def __init__(
+        self,
+        options: Options,
+        clock: Callable[[], float],
+        call_later: CallLater,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.max_in_flight = options.max_in_flight
+        self.taps: list[Any] = []
+        self._options = options
+        self._clock = clock
+        self._call_later = call_later
+        self._rng = rng or random.Random()
+        self.backoff = Backoff(strategy_of(options, self._rng), options.max_backoff_duration)
+        self._pause_timer: Timer | None = None
+        self._turn_timer: Timer | None = None
+        self._is_stopped = False
+
+    # Connections
+
+    def add(self, tap: Tap) -> None:
+        """A connection has subscribed."""
+        tap.is_backing_off = self.backoff.level > 0
+        self.taps.append(tap)
+        self._balance()
+
+    def remove(self, tap: Tap) -> None:
+        """A connection is gone or about to go."""
+        if tap not in self.taps:
+            return
+        self.taps.remove(tap)
+        if self.backoff.level and not self.backoff.is_pausing and not self._total():
+            # It had the one message that was let through.
+            self._try_one()
+        self._balance()
+
+    def change_max_in_flight(self, count: int) -> None:
+        """Share another number out; 0 stops the flow of messages."""
+        self.max_in_flight = count
+        self._balance()
+
+    def stop(self) -> None:
+        """No more counts are given out."""
+        self._is_stopped = True
+        for timer in (self._pause_timer, self._turn_timer):
+            if timer is not None:
+                timer.cancel()
+        self._pause_timer = self._turn_timer = None
+
+    @property
+    def is_starved(self) -> bool:
+        """True if some connection has nearly as much in flight as it may have: more would come if that were answered."""
+        return any(
+            tap.in_flight_count > 0
+            and tap.in_flight_count >= int(tap.ready_count * _STARVED_SHARE)
+            and not tap.is_closing
+            for tap in self.taps
+        )
+
+    # Shares
+
+    def _total(self) -> int:
+        return sum(tap.ready_count for tap in self.taps)
+
+    def _balance(self) -> None:
+        """Give every connection its share, and see to taking turns if there is not enough for all."""
+        self._watch_turns()
+        if self._is_stopped or self.backoff.level or not self.taps:
+            return
+        share = min(max(1, self.max_in_flight // len(self.taps)), self.max_in_flight)
+        # Those who have too much first, so that the others find something.
+        for tap in self.taps:
+            if tap.ready_count > share:
+                self._give(tap, share)
+        for tap in self.taps:
+            if tap.ready_count < share:
+                self._give(tap, share)
+
+    def _give(self, tap: Tap, count: int) -> bool:
+        """Set the count, as far as nsqd and the total allow; False if there is nothing left to give."""
+        if tap.is_closing:
+            return False
+        left = self.max_in_flight - self._total() + tap.ready_count
+        count = min(count, tap.max_ready_count)
+        granted = min(count, max(left, 0))
+        if granted == 0 and count > 0:
+            return False
+        if granted != tap.ready_count:
+            tap.set_ready(granted, self._clock())
+        return True
+
+    # Taking turns
+
+    def _must_take_turns(self) -> bool:
+        count = len(self.taps)
+        return count > self.max_in_flight > 0 or (self.backoff.level > 0 and count > 1)
+
+    def _watch_turns(self) -> None:
+        if self._turn_timer is None and not self._is_stopped and self._must_take_turns():
+            self._turn_timer = self._call_later(self._options.rdy_redistribute_interval, self._on_turn_timer)
+
+    def _on_turn_timer(self) -> None:
+        self._turn_timer = None
+        if self._must_take_turns():
+            self.take_turns()
+        self._watch_turns()
+
+    def take_turns(self) -> None:
+        """Take counts from connections that made nothing of them, and give 1 to others by chance."""
+        if self.backoff.is_pausing or self._is_stopped:
+            return
+        now_s = self._clock()
+        for tap in self.taps:
+            if tap.ready_count and self._has_had_its_turn(tap, now_s):
+                tap.set_ready(0, now_s)
+        most = 1 if self.backoff.level else self.max_in_flight
+        without = [tap for tap in self.taps if not tap.ready_count and not tap.is_closing]
+        self._rng.shuffle(without)
+        for tap in without[: max(0, most - self._total())]:
+            self._give(tap, 1)
+
+    def _has_had_its_turn(self, tap: Tap, now_s: float) -> bool:
+        return (
+            now_s - tap.last_message_s > self._options.low_rdy_idle_timeout
+            or now_s - tap.ready_at_s > self._options.low_rdy_timeout
+        )
+
+    # Backoff
+
+    def failed(self) -> None:
+        """A message failed in its handler."""
+        self._act(self.backoff.failed())
+
+    def succeeded(self) -> None:
+        """A message was handled."""
+        self._act(self.backoff.succeeded())
+
+    def held(self) -> None:
+        """A message was requeued for no fault of the handler's."""
+        self._act(self.backoff.held())
+
+    def _act(self, action: int) -> None:
+        if action == NOTHING or self._is_stopped:
+            return
+        for tap in self.taps:
+            tap.is_backing_off = self.backoff.level > 0
+        if action == PAUSE:
+            _log.warning("backing off for %.3f s (level %d)", self.backoff.pause_s, self.backoff.level)
+            for tap in self.taps:
+                if tap.ready_count:
+                    tap.set_ready(0, self._clock())
+            self._pause(self.backoff.pause_s)
+        else:
+            _log.warning("leaving backoff")
+            self._balance()
+
+    def _pause(self, pause_s: float) -> None:
+        self._pause_timer = self._call_later(pause_s, self._on_pause_over)
+
+    def _on_pause_over(self) -> None:
+        self._pause_timer = None
+        if self._try_one():
+            self.backoff.resumed()
+            self._watch_turns()
+        else:
+            self._pause(_NO_TAP_PAUSE_S)
+
+    def _try_one(self) -> bool:
+        """Let one message through, on a connection chosen by chance."""
+        candidates = [tap for tap in self.taps if not tap.is_closing]
+        return bool(candidates) and self._give(self._rng.choice(candidates), 1)

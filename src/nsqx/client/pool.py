@@ -1,0 +1,144 @@
+"""The connections of a producer: one to each nsqd, opened again when lost, and the list of nsqds kept up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Protocol
+
+from nsqx.client.connection import Connection
+from nsqx.client.discovery import Discovery
+from nsqx.client.handshake import open_connection
+from nsqx.client.options import Options
+from nsqx.errors import ConnectFailed, LookupFailed
+
+_log = logging.getLogger("nsqx.client")
+
+MAX_RETRY_DELAY_S = 5.0
+
+
+class PoolOwner(Protocol):
+    """Whom a pool tells."""
+
+    def on_open(self, connection: Connection) -> None:
+        """A connection is there, still without a receiver."""
+
+    def on_unreachable(self, error: Exception) -> None:
+        """A round of attempts has failed on every nsqd there is, and none is connected."""
+
+
+def retry_delay_s(first_s: float, attempt: int) -> float:
+    """How long to wait before another attempt: doubling, at most MAX_RETRY_DELAY_S, the last half of it by chance."""
+    longest_s = min(first_s * float(1 << min(max(attempt - 1, 0), 16)), MAX_RETRY_DELAY_S)
+    return longest_s * (0.5 + 0.5 * random.random())
+
+
+class Pool:
+    """Keeps a connection to every nsqd that was named or found."""
+
+    def __init__(
+        self, owner: PoolOwner, addresses: list[str], discovery: Discovery, options: Options, first_delay_s: float
+    ) -> None:
+        self._owner = owner
+        self._named = addresses
+        self._discovery = discovery
+        self._options = options
+        self._first_delay_s = first_delay_s
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._connections: dict[str, Connection] = {}
+        self._lost: dict[str, asyncio.Event] = {}
+        self._failed: dict[str, Exception] = {}
+        self._poll: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to connect."""
+        for address in self._named:
+            self._add(address)
+        if self._discovery.addresses:
+            self._poll = asyncio.create_task(self._keep_polling(), name="nsqx producer discovery")
+
+    def lost(self, connection: Connection) -> None:
+        """``connection`` is gone: open another."""
+        event = self._lost.get(connection.address)
+        if event is not None:
+            event.set()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        tasks = [*self._tasks.values(), *filter(None, [self._poll])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in self._connections.values():
+            connection.close()
+
+    def _add(self, address: str) -> None:
+        if address not in self._tasks:
+            self._lost[address] = asyncio.Event()
+            self._tasks[address] = asyncio.create_task(self._keep(address), name=f"nsqx producer {address}")
+
+    def _remove(self, address: str) -> None:
+        _log.info("%s: no longer listed by nsqlookupd", address)
+        self._tasks.pop(address).cancel()
+        self._lost.pop(address)
+        self._failed.pop(address, None)
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def _keep(self, address: str) -> None:
+        """Connect to ``address`` again and again."""
+        attempt = 0
+        while True:
+            try:
+                connection, _ = await open_connection(address, self._options)
+            except ConnectFailed as error:
+                attempt += 1
+                if attempt == 1:
+                    _log.warning("cannot connect to nsqd %s", error)
+                self._note_failure(address, error)
+                await asyncio.sleep(retry_delay_s(self._first_delay_s, attempt))
+                continue
+            attempt = 0
+            self._failed.pop(address, None)
+            lost = self._lost[address]
+            lost.clear()
+            self._connections[address] = connection
+            self._owner.on_open(connection)
+            await lost.wait()
+            self._connections.pop(address, None)
+
+    def _note_failure(self, address: str, error: Exception) -> None:
+        self._failed[address] = error
+        if not self._connections and len(self._failed) == len(self._tasks):
+            self._report_unreachable()
+
+    def _report_unreachable(self) -> None:
+        reasons = [str(error) for error in self._failed.values()]
+        self._failed.clear()
+        self._owner.on_unreachable(ConnectFailed("; ".join(reasons)))
+
+    async def _keep_polling(self) -> None:
+        options = self._options
+        while True:
+            try:
+                found = await self._discovery.nodes()
+            except LookupFailed as error:
+                _log.warning("cannot find nsqd: %s", error)
+                if not self._tasks:
+                    self._owner.on_unreachable(error)
+            else:
+                self._adopt(found)
+            pause_s = options.lookupd_poll_interval
+            if not self._tasks:
+                pause_s = min(pause_s, MAX_RETRY_DELAY_S)
+            await asyncio.sleep(pause_s * (1 + options.lookupd_poll_jitter * random.random()))
+
+    def _adopt(self, found: list[str]) -> None:
+        for address in found:
+            self._add(address)
+        if not found and not self._tasks:
+            self._owner.on_unreachable(ConnectFailed("nsqlookupd knows no nsqd"))
+        for address in [each for each in self._tasks if each not in found and each not in self._named]:
+            self._remove(address)

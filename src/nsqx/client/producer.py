@@ -1,0 +1,497 @@
+"""Publishing: to which nsqd, how much at once, and what is done when one fails.
+
+Every publish ends in success or in an exception; there is no third way. A publish whose answer was lost is tried
+again, perhaps on another nsqd, so a message may be published twice, as NSQ's promise allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from nsqx.client.connection import Connection
+from nsqx.client.discovery import Discovery
+from nsqx.client.handshake import check_address
+from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
+from nsqx.client.pool import Pool, retry_delay_s
+from nsqx.client.publisher import Publication, Publisher, new_publication
+from nsqx.errors import (
+    ClientClosed,
+    ConfigError,
+    ConnectionClosed,
+    InvalidMessage,
+    InvalidName,
+    NotConnected,
+    PublishFailed,
+)
+from nsqx.names import is_valid_name
+from nsqx.wire import packing, requests
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack
+
+    from nsqx.client.telemetry import ProducerTelemetry
+
+MAX_OUTSTANDING = 16 * 1024
+MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
+# Below nsqd's max-body-size, which is 5 MiB unless set otherwise.
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+MAX_PUBLISH_ATTEMPTS = 5
+RETRY_DELAY_S = 0.1
+_JOINED_BYTES = 1024 * 1024
+
+_RETRIED_CODES = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
+_BODY_CODES = frozenset({"E_BAD_MESSAGE", "E_BAD_BODY"})
+_MAX_CACHED_LINES = 10_000
+
+_NEW = 0
+_RUNNING = 1
+_CLOSING = 2
+_CLOSED = 3
+
+
+class Producer:
+    """Publishes to one nsqd or several.
+
+    ``publish`` and its kin return a future: await it, or gather many. They may be called from one event loop only.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_create_future",
+        "_delayed",
+        "_discovery",
+        "_drain_waiters",
+        "_is_batching",
+        "_joined",
+        "_joined_bytes",
+        "_lines",
+        "_loop",
+        "_max_attempts",
+        "_max_batch_bytes",
+        "_max_outstanding",
+        "_max_outstanding_bytes",
+        "_named",
+        "_next",
+        "_open",
+        "_opened",
+        "_options",
+        "_pool",
+        "_retry_delay_s",
+        "_state",
+        "_telemetry",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        *,
+        lookupd_http_addresses: str | Iterable[str] = (),
+        batching: bool = False,
+        max_outstanding: int = MAX_OUTSTANDING,
+        max_outstanding_bytes: int = MAX_OUTSTANDING_BYTES,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+        max_publish_attempts: int = MAX_PUBLISH_ATTEMPTS,
+        retry_delay: Duration = RETRY_DELAY_S,
+        telemetry: ProducerTelemetry | None = None,
+        **options: Unpack[OptionKeywords],
+    ) -> None:
+        """Name nsqds, or the nsqlookupds that know them; raises ConfigError.
+
+        ``batching`` joins the publishes to one topic that are made in one turn of the event loop into one command.
+        Per connection at most ``max_outstanding`` commands or ``max_outstanding_bytes`` wait for an answer; further
+        publishes wait here.
+        """
+        self._options = Options.of(options)
+        self._named = [check_address(each) for each in as_list(nsqd_tcp_addresses)]
+        self._discovery = Discovery(as_list(lookupd_http_addresses), self._options)
+        if not self._named and not self._discovery.addresses:
+            raise ConfigError("a producer needs nsqd_tcp_addresses or lookupd_http_addresses")
+        self._max_outstanding = _at_least_one("max_outstanding", max_outstanding)
+        self._max_outstanding_bytes = _at_least_one("max_outstanding_bytes", max_outstanding_bytes)
+        self._max_batch_bytes = _at_least_one("max_batch_bytes", max_batch_bytes)
+        self._max_attempts = _at_least_one("max_publish_attempts", max_publish_attempts)
+        self._retry_delay_s = seconds_of("retry_delay", retry_delay)
+        self._is_batching = batching
+        self._telemetry = telemetry
+        self._state = _NEW
+        self._loop: Any = None
+        self._create_future: Any = None
+        self._pool: Pool | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._lines: dict[str, bytes] = {}
+        # Connected publishers, and which of them is next.
+        self._open: list[Publisher] = []
+        self._next = 0
+        # What no connection has room for, and what waits for another attempt.
+        self._waiting: deque[Publication] = deque()
+        self._delayed: dict[Publication, asyncio.TimerHandle] = {}
+        # Batching: what was published in this turn, by topic.
+        self._joined: dict[str, list[Publication]] = {}
+        self._joined_bytes = 0
+        self._drain_waiters: list[asyncio.Future[None]] = []
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect, and return when the first nsqd is there; raises ConnectFailed if none can be reached.
+
+        Not needed: the first publish connects too.
+        """
+        self._begin()
+        if self._open:
+            return
+        assert self._opened is not None
+        try:
+            await asyncio.shield(self._opened)
+        except Exception:
+            await self.close(0)
+            raise
+
+    async def close(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
+        """Wait for all answers, then close the connections. After ``timeout`` what is left fails."""
+        if self._state == _NEW:
+            self._state = _CLOSED
+        if self._state == _CLOSED:
+            return
+        self._state = _CLOSING
+        self._send_joined()
+        try:
+            async with asyncio.timeout(None if timeout is None else seconds_of("timeout", timeout)):
+                await self._drained()
+        except TimeoutError:
+            pass
+        finally:
+            self._state = _CLOSED
+            self._fail_everything(ClientClosed("the producer was closed"))
+            if self._opened is not None and not self._opened.done():
+                self._opened.cancel()
+            assert self._pool is not None
+            await self._pool.close()
+
+    async def drain(self) -> None:
+        """Wait until nothing waits for room on a connection: for those who publish without awaiting each."""
+        if self._waiting:
+            waiter = self._loop.create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    @property
+    def connected_addresses(self) -> list[str]:
+        """The nsqds that are connected now."""
+        return [each.connection.address for each in self._open]
+
+    @property
+    def outstanding(self) -> int:
+        """How many publishing commands have no outcome yet."""
+        under_way = sum(each.count_under_way() for each in self._open)
+        joined = sum(map(len, self._joined.values()))
+        return under_way + len(self._waiting) + len(self._delayed) + joined
+
+    # Publishing
+
+    def publish(self, topic: str, body: bytes) -> asyncio.Future[None]:
+        """Publish one message."""
+        line = self._lines.get(topic)
+        if line is None:
+            line = self._new_line(topic)
+        if type(body) is not bytes:
+            body = _as_bytes(body)
+        if not body:
+            raise InvalidMessage(f"publish to {topic}: the body is empty, which nsqd refuses")
+        if self._state != _RUNNING:
+            self._begin()
+        future = self._create_future()
+        publication = new_publication(topic, line, body, future)
+        if self._telemetry is not None:
+            self._telemetry.published(topic, 1, len(body), future)
+        if self._is_batching:
+            self._join(publication)
+        else:
+            self._send(publication)
+        return future
+
+    def publish_many(self, topic: str, bodies: Iterable[bytes]) -> asyncio.Future[None]:
+        """Publish messages together; more than fits into one command goes in several, and all must succeed."""
+        if topic not in self._lines:
+            self._new_line(topic)
+        checked = [body if type(body) is bytes else _as_bytes(body) for body in bodies]
+        if not all(checked):
+            raise InvalidMessage(f"publish to {topic}: body {checked.index(b'')} is empty, which nsqd refuses")
+        if self._state != _RUNNING:
+            self._begin()
+        batches = self._split(checked)
+        futures = [self._publish_batch(topic, batch) for batch in batches]
+        if len(futures) == 1:
+            return futures[0]
+        return asyncio.ensure_future(_all_of(futures), loop=self._loop)
+
+    def publish_deferred(self, topic: str, body: bytes, delay: Duration) -> asyncio.Future[None]:
+        """Publish one message that nsqd hands out after ``delay``."""
+        if topic not in self._lines:
+            self._new_line(topic)
+        body = _as_bytes(body)
+        if not body:
+            raise InvalidMessage(f"publish to {topic}: the body is empty, which nsqd refuses")
+        delay_s = seconds_of("delay", delay)
+        if delay_s < 0:
+            raise InvalidMessage(f"publish to {topic}: a delay of {delay_s:g} s")
+        if self._state != _RUNNING:
+            self._begin()
+        future: asyncio.Future[None] = self._create_future()
+        line = requests.publish_deferred_line(topic, round(delay_s * 1000))
+        if self._telemetry is not None:
+            self._telemetry.published(topic, 1, len(body), future)
+        self._send(new_publication(topic, line, body, future))
+        return future
+
+    def _publish_batch(self, topic: str, bodies: list[bytes]) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._create_future()
+        body = packing.join_batch(bodies)
+        if self._telemetry is not None:
+            self._telemetry.published(topic, len(bodies), len(body), future)
+        self._send(new_publication(topic, requests.publish_many_line(topic), body, future))
+        return future
+
+    def _split(self, bodies: list[bytes]) -> list[list[bytes]]:
+        batches: list[list[bytes]] = []
+        size = self._max_batch_bytes
+        for body in bodies:
+            if size + len(body) > self._max_batch_bytes:
+                batches.append([])
+                size = 4
+            batches[len(batches) - 1].append(body)
+            size += 4 + len(body)
+        return batches
+
+    def _new_line(self, topic: str) -> bytes:
+        check_name("topic", topic)
+        if len(self._lines) >= _MAX_CACHED_LINES:
+            self._lines.clear()
+        line = self._lines[topic] = requests.publish_line(topic)
+        return line
+
+    # Batching
+
+    def _join(self, publication: Publication) -> None:
+        if not self._joined:
+            self._loop.call_soon(self._send_joined)
+        self._joined.setdefault(publication.topic, []).append(publication)
+        self._joined_bytes += len(publication.body)
+        if self._joined_bytes >= _JOINED_BYTES:
+            self._send_joined()
+
+    def _send_joined(self) -> None:
+        joined, self._joined = self._joined, {}
+        self._joined_bytes = 0
+        for topic, members in joined.items():
+            if len(members) == 1:
+                self._send(members[0])
+                continue
+            body = packing.join_batch([member.body for member in members])
+            publication = new_publication(topic, requests.publish_many_line(topic), body, None)
+            publication.members = members
+            self._send(publication)
+
+    # Choosing a connection
+
+    def _send(self, publication: Publication) -> None:
+        publisher = None if self._waiting else self._pick()
+        if publisher is None:
+            self._waiting.append(publication)
+        else:
+            publisher.publish(publication)
+
+    def _pick(self) -> Publisher | None:
+        """The next connection that has room, in turn."""
+        count = len(self._open)
+        for _ in range(count):
+            self._next = self._next + 1 if self._next + 1 < count else 0
+            publisher = self._open[self._next]
+            if publisher.has_room():
+                return publisher
+        return None
+
+    def on_room(self, publisher: Publisher) -> None:
+        """``publisher`` may take more."""
+        while self._waiting and publisher.has_room():
+            publication = self._waiting.popleft()
+            if not publication.is_abandoned():
+                publisher.publish(publication)
+        if self._drain_waiters:
+            self._wake_drained()
+
+    def _pump(self) -> None:
+        for publisher in list(self._open):
+            self.on_room(publisher)
+
+    def _wake_drained(self) -> None:
+        if self._waiting or (self._state == _CLOSING and self.outstanding):
+            return
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _drained(self) -> None:
+        """Wait until nothing is outstanding."""
+        while self.outstanding:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    # From the pool and the publishers
+
+    def _begin(self) -> None:
+        if self._state == _RUNNING:
+            return
+        if self._state != _NEW:
+            raise ClientClosed("the producer is closed")
+        self._loop = asyncio.get_running_loop()
+        self._create_future = self._loop.create_future
+        self._opened = self._loop.create_future()
+        self._opened.add_done_callback(_retrieve)
+        self._pool = Pool(self, self._named, self._discovery, self._options, self._retry_delay_s)
+        self._state = _RUNNING
+        self._pool.start()
+
+    def on_open(self, connection: Connection) -> None:
+        """A connection is there."""
+        publisher = Publisher(connection, self, self._max_outstanding, self._max_outstanding_bytes)
+        self._open.append(publisher)
+        connection.start(publisher)
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_result(None)
+        self.on_room(publisher)
+
+    def on_unreachable(self, error: Exception) -> None:
+        """No nsqd could be reached: whatever waits has had an attempt."""
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_exception(error)
+        waiting, self._waiting = self._waiting, deque()
+        for publication in waiting:
+            publication.attempts += 1
+            if publication.attempts >= self._max_attempts:
+                publication.fail(_caused(NotConnected(publication.topic, publication.attempts, error), error))
+            else:
+                self._waiting.append(publication)
+        self._wake_drained()
+
+    def on_refused(self, publisher: Publisher, publication: Publication, text: str) -> None:
+        """nsqd refused ``publication``."""
+        code = text.partition(" ")[0]
+        if code in _RETRIED_CODES:
+            self._retry(publication, ConnectionClosed(f"{publisher.connection.address}: {text}"))
+        elif publication.members is not None and code in _BODY_CODES:
+            # One of them is at fault; alone each gets its own answer.
+            self._waiting.extend(publication.members)
+        else:
+            reason = f"{publisher.connection.address}: {text}"
+            publication.fail(PublishFailed(publication.topic, publication.attempts + 1, reason))
+
+    def on_lost(self, publisher: Publisher, publications: Iterable[Publication], error: Exception | None) -> None:
+        """A connection is gone, and the answers to ``publications`` with it."""
+        if publisher in self._open:
+            self._open.remove(publisher)
+        self._next = 0
+        if self._pool is not None:
+            self._pool.lost(publisher.connection)
+        reason = error or ConnectionClosed(f"{publisher.connection.address}: nsqd closed the connection")
+        for publication in publications:
+            if self._state == _CLOSED:
+                publication.fail(_caused(PublishFailed(publication.topic, publication.attempts + 1, reason), reason))
+            elif publisher.refusal_text:
+                # Another's fault, which will not occur again: that one has failed.
+                self._waiting.append(publication)
+            else:
+                self._retry(publication, reason)
+        self._pump()
+        self._wake_drained()
+
+    def _retry(self, publication: Publication, reason: Exception) -> None:
+        publication.attempts += 1
+        if publication.attempts >= self._max_attempts:
+            publication.fail(_caused(PublishFailed(publication.topic, publication.attempts, reason), reason))
+        elif publication.attempts == 1:
+            self._waiting.append(publication)
+        else:
+            delay_s = retry_delay_s(self._retry_delay_s, publication.attempts - 1)
+            self._delayed[publication] = self._loop.call_later(delay_s, self._retry_now, publication)
+
+    def _retry_now(self, publication: Publication) -> None:
+        self._delayed.pop(publication, None)
+        self._waiting.append(publication)
+        self._pump()
+
+    def _fail_everything(self, error: Exception) -> None:
+        left = [*self._waiting, *self._delayed]
+        for publisher in self._open:
+            left.extend(publisher.take_under_way())
+        for timer in self._delayed.values():
+            timer.cancel()
+        self._waiting.clear()
+        self._delayed.clear()
+        for publication in left:
+            publication.fail(_caused(PublishFailed(publication.topic, publication.attempts, error), error))
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def check_name(what: str, name: str) -> str:
+    """A topic or channel name, as it came; raises InvalidName."""
+    if not isinstance(name, str) or not is_valid_name(name):
+        raise InvalidName(
+            f"{what} name {name!r} is not valid: 1 to 64 of . _ - a-z A-Z 0-9 expected, perhaps with #ephemeral"
+        )
+    return name
+
+
+def as_list(addresses: str | Iterable[str]) -> list[str]:
+    """One address or several, without repeats."""
+    return [addresses] if isinstance(addresses, str) else list(dict.fromkeys(addresses))
+
+
+def _as_bytes(body: Any) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise InvalidMessage(f"a body must be bytes, not {type(body).__name__}: encode it first")
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"option {name}: an integer from 1 up expected, not {value!r}")
+    return value
+
+
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Whether anybody waits for the first connection or not, its failure is told by the publishes."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def _all_of(futures: list[asyncio.Future[None]]) -> None:
+    """Wait for all; the first failure is raised once every outcome is known."""
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

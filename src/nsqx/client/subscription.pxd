@@ -1,0 +1,61 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.client.connection cimport Connection, Receiver
+from nsqx.wire cimport packing
+from nsqx.wire.responses cimport FrameReader
+
+cdef int _UNANSWERED
+cdef int _FINISHED
+cdef int _REQUEUED
+
+
+cdef class Subscription(Receiver)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Message:
+    cdef readonly bytes id
+    cdef readonly bytes body
+    cdef readonly int64_t timestamp
+    cdef readonly unsigned int attempts
+    cdef readonly bint is_detached
+    cdef int _state
+    cdef Subscription _subscription
+
+    cpdef finish(self)
+    cpdef touch(self)
+
+
+@cython.final
+cdef class Subscription(Receiver):
+    cdef readonly Connection connection
+    cdef readonly int64_t max_ready_count
+    cdef readonly int64_t ready_count
+    cdef readonly int64_t in_flight_count
+    cdef readonly int64_t message_count
+    cdef readonly int64_t finish_count
+    cdef readonly int64_t requeue_count
+    cdef readonly double ready_at_s
+    cdef readonly double last_message_s
+    cdef public bint is_backing_off
+    cdef readonly bint is_closing
+    cdef object _owner
+    cdef object _flow
+    cdef object _intake
+    cdef object _messages
+    cdef object _requeue_delay_s
+    cdef object _clock
+    cdef bint _has_new
+
+    @cython.locals(message=Message)
+    cpdef message(self, FrameReader reader)
+    cpdef drained(self)
+    cpdef response(self, bytes data)
+    cpdef refusal(self, str text)
+    cpdef lost(self, object error)
+    cpdef finish(self, Message message)
+    cpdef requeue(self, Message message, double delay_s, bint backoff)
+    cpdef touch(self, Message message)
+    cdef _close_if_done(self)

@@ -1,0 +1,245 @@
+"""The messages that one connection brings, and the answers that go back on it.
+
+A subscription knows its own counts (RDY, in flight) and sends what it is told to; how many messages to ask for is
+decided by ``flow``, and who handles them by ``intake``. Answers are appended to the connection's output, which is
+written once per loop turn, so a thousand FINs are one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nsqx.client.connection import Connection, Receiver
+from nsqx.client.options import Duration, seconds_of
+from nsqx.errors import AlreadyAnswered
+from nsqx.wire import packing, requests
+from nsqx.wire.responses import FrameReader
+
+_CLOSE_WAIT = b"CLOSE_WAIT"
+_NON_FATAL = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
+
+_UNANSWERED = 0
+_FINISHED = 1
+_REQUEUED = 2
+
+
+class Message:
+    """A message to be answered: ``finish`` it, or ``requeue`` it.
+
+    ``timestamp`` is when it was published, in nanoseconds since 1970; ``attempts`` counts this delivery too.
+    """
+
+    __slots__ = ("_state", "_subscription", "attempts", "body", "id", "is_detached", "timestamp")
+
+    id: bytes
+    body: bytes
+    timestamp: int
+    attempts: int
+    is_detached: bool
+    _state: int
+    _subscription: Subscription
+
+    def finish(self) -> bool:
+        """It is done. False if its connection is gone, so that nsqd will hand it out again."""
+        if self._state != _UNANSWERED:
+            raise _answered_before(self)
+        self._state = _FINISHED
+        return self._subscription.finish(self)
+
+    def requeue(self, delay: Duration | None = None, backoff: bool = True) -> bool:
+        """Have it handed out again after ``delay``, by default longer with every attempt; 0 means at once.
+
+        With ``backoff`` the consumer slows down, as after a failure. False if its connection is gone; nsqd will hand
+        it out again when its time is up.
+        """
+        if self._state != _UNANSWERED:
+            raise _answered_before(self)
+        delay_s = -1.0 if delay is None else max(0.0, seconds_of("delay", delay))
+        self._state = _REQUEUED
+        return self._subscription.requeue(self, delay_s, backoff)
+
+    def touch(self) -> bool:
+        """Ask for more time: its timeout starts anew. False if its connection is gone."""
+        if self._state != _UNANSWERED:
+            raise _answered_before(self)
+        return self._subscription.touch(self)
+
+    def answer_later(self) -> None:
+        """In a handler: what the handler returns is no answer; ``finish`` or ``requeue`` will be called later."""
+        self.is_detached = True
+
+    @property
+    def is_answered(self) -> bool:
+        """True once it was finished or requeued."""
+        return self._state != _UNANSWERED
+
+    @property
+    def is_lost(self) -> bool:
+        """True if its connection is gone: no answer can reach nsqd, which will hand the message out again."""
+        return self._subscription.connection.is_closed
+
+    @property
+    def nsqd_address(self) -> str:
+        """The nsqd that it came from."""
+        return self._subscription.connection.address
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} body={len(self.body)} bytes>"
+
+
+def _answered_before(message: Message) -> AlreadyAnswered:
+    how = "finished" if message._state == _FINISHED else "requeued"
+    return AlreadyAnswered(f"message {message.id.decode('ascii', 'replace')} was {how} before")
+
+
+class Subscription(Receiver):
+    """One connection's messages.
+
+    ``owner`` is told by ``on_answer_failed(subscription, text)``, ``on_close_wait(subscription)`` and
+    ``on_lost(subscription, error)``; messages go to ``intake``, outcomes to ``flow`` while ``is_backing_off``.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_flow",
+        "_has_new",
+        "_intake",
+        "_messages",
+        "_owner",
+        "_requeue_delay_s",
+        "connection",
+        "finish_count",
+        "in_flight_count",
+        "is_backing_off",
+        "is_closing",
+        "last_message_s",
+        "max_ready_count",
+        "message_count",
+        "ready_at_s",
+        "ready_count",
+        "requeue_count",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        owner: Any,
+        flow: Any,
+        intake: Any,
+        max_ready_count: int,
+        requeue_delay_s: Callable[[int], float],
+        clock: Callable[[], float],
+    ) -> None:
+        """``requeue_delay_s`` says how long a message is held back that was tried so often."""
+        self.connection = connection
+        self.max_ready_count = max_ready_count
+        self.ready_count = 0
+        self.in_flight_count = 0
+        self.message_count = 0
+        self.finish_count = 0
+        self.requeue_count = 0
+        self.ready_at_s = self.last_message_s = clock()
+        self.is_backing_off = False
+        self.is_closing = False
+        self._owner = owner
+        self._flow = flow
+        self._intake = intake
+        self._messages = intake.messages
+        self._requeue_delay_s = requeue_delay_s
+        self._clock = clock
+        self._has_new = False
+
+    # From the connection
+
+    def message(self, reader: FrameReader) -> None:
+        """A message came."""
+        message = Message.__new__(Message)
+        message.id = reader.message_id()
+        message.body = reader.message_body()
+        message.timestamp = reader.message_timestamp()
+        message.attempts = reader.message_attempts()
+        message.is_detached = False
+        message._state = _UNANSWERED
+        message._subscription = self
+        self.in_flight_count += 1
+        self.message_count += 1
+        self._has_new = True
+        self._messages.append(message)
+
+    def drained(self) -> None:
+        """All that came is in the intake."""
+        if self._has_new:
+            self._has_new = False
+            self.last_message_s = self._clock()
+            self._intake.arrived()
+
+    def response(self, data: bytes) -> None:
+        """nsqd agrees to the end."""
+        if data == _CLOSE_WAIT:
+            self.is_closing = True
+            self._owner.on_close_wait(self)
+            self._close_if_done()
+
+    def refusal(self, text: str) -> None:
+        """nsqd did not take an answer; any error but these it follows by closing the connection."""
+        self._owner.on_answer_failed(self, text, text.startswith(_NON_FATAL))
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        self.ready_count = 0
+        self._owner.on_lost(self, error)
+
+    # To nsqd
+
+    def set_ready(self, count: int, now_s: float) -> None:
+        """Allow nsqd so many in flight."""
+        self.ready_count = count
+        self.ready_at_s = now_s
+        self.connection.send(requests.encode_ready(count))
+
+    def finish(self, message: Message) -> bool:
+        """Send FIN."""
+        self.in_flight_count -= 1
+        self.finish_count += 1
+        if self.is_backing_off:
+            self._flow.succeeded()
+        if self.connection.is_closed:
+            return False
+        packing.append_finish(self.connection.output, message.id)
+        self.connection.flush_soon()
+        if self.is_closing:
+            self._close_if_done()
+        return True
+
+    def requeue(self, message: Message, delay_s: float, backoff: bool) -> bool:
+        """Send REQ; a negative delay stands for the default."""
+        self.in_flight_count -= 1
+        self.requeue_count += 1
+        if backoff:
+            self._flow.failed()
+        elif self.is_backing_off:
+            self._flow.held()
+        if self.connection.is_closed:
+            return False
+        if delay_s < 0:
+            delay_s = self._requeue_delay_s(message.attempts)
+        self.connection.send(requests.encode_requeue(message.id, round(delay_s * 1000)))
+        if self.is_closing:
+            self._close_if_done()
+        return True
+
+    def touch(self, message: Message) -> bool:
+        """Send TOUCH."""
+        if self.connection.is_closed:
+            return False
+        self.connection.send(requests.encode_touch(message.id))
+        return True
+
+    def start_close(self) -> None:
+        """Ask nsqd for the end; it answers when it sends nothing more."""
+        self.connection.send(requests.START_CLOSE)
+
+    def _close_if_done(self) -> None:
+        if self.is_closing and self.in_flight_count <= 0:
+            self.connection.close()

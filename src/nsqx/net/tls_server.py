@@ -1,0 +1,74 @@
+"""TLS on the side that has the certificate: contexts, and the names Go gives to what was agreed."""
+
+from __future__ import annotations
+
+import re
+import ssl
+
+from nsqx.errors import ConfigError
+
+_GO_VERSIONS = {
+    0x0301: ssl.TLSVersion.TLSv1,
+    0x0302: ssl.TLSVersion.TLSv1_1,
+    0x0303: ssl.TLSVersion.TLSv1_2,
+    0x0304: ssl.TLSVersion.TLSv1_3,
+}
+
+
+def server_context(
+    certificate_file: str, key_file: str, min_version: int, *, client_ca_file: str = "", must_verify: bool = False
+) -> ssl.SSLContext:
+    """A context for listeners and upgrades; raises ConfigError.
+
+    ``min_version`` is a version number of the TLS protocol. With ``must_verify`` clients need a certificate that
+    ``client_ca_file`` vouches for, or one of the system's authorities if there is no such file.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _GO_VERSIONS[min_version]
+    load_certificate(context, certificate_file, key_file)
+    if must_verify:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            if client_ca_file:
+                context.load_verify_locations(client_ca_file)
+            else:
+                context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"failed to build TLS config - {client_ca_file}: {_reason(error)}") from None
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate_file: str, key_file: str) -> None:
+    """Put a certificate into a context, or a new one in its place for connections to come; raises ConfigError."""
+    try:
+        # Into a throw-away first: a pair that does not fit must not spoil the context.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate_file, key_file)
+        context.load_cert_chain(certificate_file, key_file)
+    except (OSError, ValueError) as error:
+        names = f"{certificate_file} {key_file}"
+        raise ConfigError(f"failed to build TLS config - {names}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return getattr(error, "strerror", None) or str(error)
+
+
+def iana_cipher_name(name: str) -> str:
+    """The registered name of a cipher suite that OpenSSL calls ``name``: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    if name.startswith("TLS_") or not name:
+        return name
+    exchange, separator, cipher = re.sub(r"(AES|CAMELLIA|ARIA)(\d+)", r"\1_\2", name).partition("-")
+    while separator and not re.match(r"(AES|CAMELLIA|ARIA|CHACHA20|DES|RC4)", cipher):
+        more, separator, cipher = cipher.partition("-")
+        exchange = f"{exchange}_{more}"
+    if re.match(r"(AES|CAMELLIA|ARIA)", exchange):  # plain RSA key exchange goes without saying
+        exchange, cipher = "RSA", f"{exchange}-{cipher}"
+    cipher = cipher.replace("-", "_")
+    if cipher == "CHACHA20_POLY1305":
+        cipher += "_SHA256"
+    elif "GCM" not in cipher and "CCM" not in cipher and "POLY" not in cipher:
+        head, _, mac = cipher.rpartition("_")
+        cipher = f"{head}_CBC_{mac}"
+    return f"TLS_{exchange}_WITH_{cipher}"

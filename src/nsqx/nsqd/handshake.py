@@ -1,0 +1,30 @@
+"""A client's TLS handshake: its layer, what follows it, and what /stats shows of its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsqx.net.tls_server import iana_cipher_name
+
+if TYPE_CHECKING:
+    from nsqx.net.tls import TLSLayer
+    from nsqx.nsqd.client import Client
+    from nsqx.nsqd.negotiation import Outcome
+
+
+@dataclass(slots=True)
+class Handshake:
+    """TLS on its way; ``agreed`` is what comes after it."""
+
+    layer: TLSLayer
+    agreed: Outcome
+
+    def note(self, client: Client) -> None:
+        """Write down what was agreed, under the names Go nsqd uses."""
+        client.tls = True
+        client.tls_version = self.layer.version.replace("TLSv", "TLS")
+        if client.tls_version == "TLS1":
+            client.tls_version = "TLS1.0"
+        client.tls_cipher_suite = iana_cipher_name(self.layer.cipher)
+        client.tls_negotiated_protocol_is_mutual = True
