@@ -1,4 +1,4 @@
-"""A stand-in for nsqlookupd that remembers what it is told and answers as a test says: right, wrong, late or not at all.
+"""A stand-in for nsqlookupd that remembers what it is told and answers as a test says: right, wrong, late or never.
 
 Owns two listeners and a thread for each connection. The true nsqlookupd is in ``daemons``.
 """

@@ -1,4 +1,4 @@
-"""nsqd of this package with other limits of time towards nsqlookupd than its constants say, so that tests need not wait."""
+"""nsqd of this package with other limits of time towards nsqlookupd than usual, so that tests need not wait."""
 
 import os
 import sys

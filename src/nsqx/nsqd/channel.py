@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import randrange
 from typing import TYPE_CHECKING
 
-from nsqx.errors import BrokerExiting, DiskQueueError, TooManyConsumers
+from nsqx.errors import BrokerExiting, TooManyConsumers
 from nsqx.names import is_ephemeral
 from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
 from nsqx.queues.due_times import save_due_times
@@ -354,10 +354,7 @@ class Channel:
         if self.exiting:
             return
         now_ns = self._clock.now_ns()
-        try:
-            self._put_back_late(now_ns)
-        except DiskQueueError as error:
-            self._broker.disk_failed(error)
+        self._put_back_late(now_ns)
         self._arm(min(self.in_flight.next_deadline(), self.deferred.next_deadline()))
         self._wake()
         self._turn.end()

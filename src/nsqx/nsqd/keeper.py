@@ -130,17 +130,18 @@ class Keeper:
         self._hurry.clear()
         self._is_stale = True
         started_s = loop.time()
-        data = content()
-        self._next_save_at_s = loop.time() + _SAVE_DISTANCE * (loop.time() - started_s)
-        self._log.info("NSQ: persisting topic/channel metadata to %s", path)
         try:
+            data = content()
+            self._next_save_at_s = loop.time() + _SAVE_DISTANCE * (loop.time() - started_s)
+            self._log.info("NSQ: persisting topic/channel metadata to %s", path)
             await loop.run_in_executor(self._executor, replace_file, path, data)
         except OSError as error:
             self._log.error("failed to persist metadata - %s", error)
             self._on_failure(error)
-        if self._saving is done:
-            self._saving = None
-        done.set_result(None)
+        finally:
+            if self._saving is done:
+                self._saving = None
+            done.set_result(None)
 
     # The end
 

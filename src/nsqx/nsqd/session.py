@@ -318,7 +318,7 @@ class Session:
         try:
             assert self._topic is not None
             self._topic.publish(items, count)
-        except (BrokerExiting, DiskQueueError) as error:
+        except BrokerExiting as error:
             raise self._publish_failed("MPUB", error) from None
         self._acknowledge("MPUB", count)
 
@@ -423,11 +423,7 @@ class Session:
             )
         channel = self.client.channel
         assert channel is not None
-        try:
-            reason = channel.requeue(self.client, message_id, delay_ns)
-        except DiskQueueError as error:
-            self._broker.disk_failed(error)
-            reason = str(error)
+        reason = channel.requeue(self.client, message_id, delay_ns)
         if reason is not None:
             raise ProtocolError("E_REQ_FAILED", f"REQ {_text(message_id)} failed {reason}", fatal=False)
 

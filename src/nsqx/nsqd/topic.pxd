@@ -33,7 +33,7 @@ cdef class Topic:
     cpdef publish(self, bytes items, Py_ssize_t count)
     @cython.locals(message=Message)
     cpdef publish_deferred(self, bytes body, int64_t defer_ns)
-    @cython.locals(channel=Channel)
+    @cython.locals(channels=list, index=Py_ssize_t, channel=Channel)
     cdef _fan_out(self, Batch batch)
     @cython.locals(channel=Channel)
     cdef _fan_out_message(self, Message message)

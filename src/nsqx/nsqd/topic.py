@@ -111,27 +111,17 @@ class Topic:
         self.message_bytes += len(body)
 
     def _fan_out(self, batch: Batch) -> None:
-        """Give every channel the batch; raises DiskQueueError if one could not take it, after the others have."""
-        failure: DiskQueueError | None = None
-        for channel in self._channel_list:
-            try:
-                # The channel uses it up: a copy for each, which shares the bytes.
-                channel.put_batch(batch.copy())
-            except DiskQueueError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        """Give every channel the batch: a copy for each, which shares the bytes, and the batch itself for one."""
+        channels = self._channel_list
+        for index in range(1, len(channels)):
+            channel = channels[index]
+            channel.put_batch(batch.copy())
+        channel = channels[0]
+        channel.put_batch(batch)
 
     def _fan_out_message(self, message: Message) -> None:
-        """The same for one message."""
-        failure: DiskQueueError | None = None
         for channel in self._channel_list:
-            try:
-                channel.put_message(message.copy())
-            except DiskQueueError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+            channel.put_message(message.copy())
 
     def _disk_pending(self) -> None:
         self._turn.write_for(self)
@@ -164,14 +154,11 @@ class Topic:
         if not self._can_flow():
             return
         moved = 0
-        try:
-            while moved < _MOVES_PER_TURN:
-                item = self.backlog.get_batch()
-                if item is None:
-                    break
-                moved += self._move(item)
-        except DiskQueueError as error:
-            self._broker.disk_failed(error)
+        while moved < _MOVES_PER_TURN:
+            item = self.backlog.get_batch()
+            if item is None:
+                break
+            moved += self._move(item)
         disk = self.backlog.disk
         if disk is not None and disk.has_unsynced():
             self._broker.note_unsynced(disk)

@@ -20,6 +20,7 @@ cdef class DiskQueue:
     cdef bytearray _pending
     cdef int64_t _pending_count
     cdef object _failure
+    cdef bint _is_announced
     cdef int _read_descriptor
     cdef int _write_descriptor
     cdef bytes _read_buffer

@@ -50,6 +50,7 @@ class DiskQueue:
         "_failure",
         "_finished_paths",
         "_full_descriptors",
+        "_is_announced",
         "_job",
         "_log",
         "_max_file_size",
@@ -83,8 +84,8 @@ class DiskQueue:
     ) -> None:
         """Open the queue ``name``, taking up what an earlier process left.
 
-        ``on_pending`` is called when records wait for ``write_pending`` and none did before. ``file_numbers`` says
-        which data files are there, to whoever opens many queues and has looked once for all.
+        ``on_pending`` is called when records wait for ``write_pending``, once between two calls of it.
+        ``file_numbers`` says which data files are there, if the caller has looked for many queues at once.
         """
         self.name = name
         self.depth = 0
@@ -99,6 +100,7 @@ class DiskQueue:
         self._write_position = 0
         self._pending = bytearray()
         self._pending_count = 0
+        self._is_announced = False
         self._failure: DiskQueueError | None = None
         self._read_descriptor = -1
         self._write_descriptor = -1
@@ -196,7 +198,8 @@ class DiskQueue:
         self._pending_count += 1
         self.depth += 1
         self._operations += 1
-        if self._pending_count == 1:
+        if not self._is_announced:
+            self._is_announced = True
             self._on_pending()
 
     def _make_room(self, body_size: int) -> None:
@@ -205,9 +208,9 @@ class DiskQueue:
             try:
                 self._write_gathered()
             except DiskQueueError as error:
-                self._failure = error  # also for those whose records were gathered before
-                raise
-            self._roll()
+                self._failure = error  # write_pending tells everybody whose records are concerned
+            if self._write_position > 0:
+                self._roll()
 
     def write_pending(self) -> None:
         """Hand the records put since the last call to the operating system.
@@ -215,6 +218,7 @@ class DiskQueue:
         Raises DiskQueueError if that fails, or has failed meanwhile for some of them because a file was full; then
         what could not be written is not in the queue, and all before it is.
         """
+        self._is_announced = False
         failure, self._failure = self._failure, None
         self._write_gathered()
         if failure is not None:
@@ -263,7 +267,8 @@ class DiskQueue:
             self._write_descriptor = -1
         self._write_file += 1
         self._write_position = 0
-        self._abandon_job()
+        if self._job is not None:
+            self._job.abandon()
         self._sync_wanted = True
         try:
             replace_file(self._meta_path(), self._meta_text(), is_durable=False)
@@ -423,7 +428,7 @@ class DiskQueue:
         """Take note that a job has run; after a failed one the next sync tries again."""
         if self._job is job:
             self._job = None
-            if job.error is not None:
+            if job.error is not None or job.is_abandoned:
                 self._sync_wanted = True
                 self._finished_paths = job.finished_paths + self._finished_paths
 

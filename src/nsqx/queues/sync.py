@@ -64,6 +64,11 @@ class SyncJob:
         if failure is not None:
             raise failure
 
+    @property
+    def is_abandoned(self) -> bool:
+        """True if it leaves the meta file alone."""
+        return self._abandoned
+
     def abandon(self) -> None:
         """Leave the meta file alone from now on: whoever calls this writes or removes it."""
         with self._lock:
