@@ -19,6 +19,12 @@ HOT_MODULES = [
     "nsqx.nsqd.channel",
     "nsqx.nsqd.topic",
     "nsqx.nsqd.session",
+    "nsqx.wire.responses",
+    "nsqx.client.connection",
+    "nsqx.client.publisher",
+    "nsqx.client.producer",
+    "nsqx.client.subscription",
+    "nsqx.client.intake",
 ]
 
 

@@ -30,9 +30,6 @@ import pytest
 
 IMPLEMENTATIONS = ("go", "nsqx")
 GO_PROGRAMS = Path(__file__).resolve().parent.parent / "interop" / "bin"
-# What Go's nsqd has and ours does not have yet. Tests that need one of these skip on ours; test_wire_differential.py
-# checks that the list does not claim too much.
-MISSING_FEATURES = frozenset({"auth"})
 GO_MISSING = 'Go reference daemons missing: run "make interop" (needs Go)'
 
 START_TIMEOUT_S = 30.0
@@ -68,13 +65,6 @@ def require_go() -> None:
     """Skip the running test unless the reference programs are built."""
     if not has_go():
         pytest.skip(GO_MISSING)
-
-
-def require_feature(implementation: str, *features: str) -> None:
-    """Skip the running test unless ``implementation`` has every one of ``features``."""
-    missing = sorted(MISSING_FEATURES.intersection(features)) if implementation == "nsqx" else []
-    if missing:
-        pytest.skip(f"this nsqd has no {', '.join(missing)} yet")
 
 
 def program_command(implementation: str, program: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from clients.workload import EVERYTHING, REQUEUED
 
-from daemons import Daemon, Fleet, require_feature, wait_until, write_metadata
+from daemons import Daemon, Fleet, wait_until, write_metadata
 
 HERE = Path(__file__).parent
 CLIENT_TIMEOUT_S = 40
@@ -53,7 +53,6 @@ def node_client() -> list[str]:
     ],
 )
 def test_client(client: str, option: str | None, implementation: str, fleet: Fleet, tmp_path: Path) -> None:
-    require_feature(implementation, *filter(None, [option]))
     program = node_client() if client == "nsqjs" else python_client(client)
     write_metadata(tmp_path, {"work": ["ch"]})
     daemon = fleet.nsqd(implementation, data_path=tmp_path)

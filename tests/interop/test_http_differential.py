@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from http_cases import FLAGS, Case, Request, all_cases
 
-from daemons import Daemon, Fleet, Response, require_feature, wait_until
+from daemons import Daemon, Fleet, Response, wait_until
 from rawclient import CLOSE_WAIT, OK, RawClient
 
 CASES = {case.name: case for case in all_cases()}
@@ -138,7 +138,6 @@ def finish_one(daemon: Daemon, topic: str) -> None:
 
 
 def test_plain_http_when_tls_is_required(candidate: str, fleet: Fleet, certificate: tuple[str, str]) -> None:
-    require_feature(candidate, "tls")
     flags = ["--tls-required=true", f"--tls-cert={certificate[0]}", f"--tls-key={certificate[1]}"]
     pair = fleet.nsqd("go", *flags), fleet.nsqd(candidate, *flags)
     for target in ("/ping", "/stats", "/nothing"):

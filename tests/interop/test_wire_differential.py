@@ -1,6 +1,5 @@
 """The TCP protocol, byte for byte: every script of wire_scripts.py gives the same transcript on both daemons."""
 
-import json
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,8 +10,7 @@ from authserver import AuthServer
 from wire_scripts import PROFILES, all_scripts
 from wirescript import Player, Script, Transcript
 
-from daemons import MISSING_FEATURES, Daemon, DaemonFailed, Fleet, require_feature, write_metadata
-from rawclient import RawClient
+from daemons import Daemon, DaemonFailed, Fleet, write_metadata
 
 SCRIPTS = {script.name: script for script in all_scripts()}
 TOPICS = {name: f"wire{number:04}x" for number, name in enumerate(SCRIPTS)}
@@ -79,12 +77,11 @@ def stages(
 
 
 @pytest.fixture(scope="module")
-def playing(candidate: str, stages: tuple[Stage, Stage], request: pytest.FixtureRequest) -> Iterator[Playing]:
+def playing(stages: tuple[Stage, Stage], request: pytest.FixtureRequest) -> Iterator[Playing]:
     """Every chosen script on both stages, many at a time: most of the time of a script is spent waiting."""
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     chosen = {call.params.get("name") for call in calls if call is not None}
-    lacking = MISSING_FEATURES if candidate == "nsqx" else frozenset()
-    scripts = [each for each in SCRIPTS.values() if each.name in chosen and not lacking.intersection(each.needs)]
+    scripts = [each for each in SCRIPTS.values() if each.name in chosen]
     for profile in {script.profile for script in scripts}:
         for stage in stages:
             stage.start(profile)
@@ -96,8 +93,7 @@ def playing(candidate: str, stages: tuple[Stage, Stage], request: pytest.Fixture
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script(name: str, candidate: str, playing: Playing) -> None:
-    require_feature(candidate, *SCRIPTS[name].needs)
+def test_script(name: str, playing: Playing) -> None:
     reference, ours = (future.result() for future in playing[name])
     assert ours == reference
 
@@ -113,19 +109,3 @@ def test_auth_servers_are_asked_the_same(stages: tuple[Stage, Stage], playing: P
     if not reference:
         pytest.skip("no auth script was played")
     assert ours == reference
-
-
-@pytest.mark.parametrize("feature", sorted(MISSING_FEATURES))
-def test_missing_feature_is_missing(feature: str, fleet: Fleet, certificate: tuple[str, str]) -> None:
-    """Once ours learns a feature this fails: then take it off daemons.MISSING_FEATURES."""
-    flags = {
-        "auth": ["--auth-http-address=127.0.0.1:1"],
-        "tls": [f"--tls-cert={certificate[0]}", f"--tls-key={certificate[1]}"],
-    }.get(feature)
-    if flags is not None:
-        with pytest.raises(DaemonFailed, match="is not part of this version"):
-            fleet.nsqd("nsqx", *flags)
-        return
-    with RawClient(fleet.nsqd("nsqx").tcp_address) as client:
-        answer = json.loads(client.identify(feature_negotiation=True, **{feature: True}).data)
-    assert answer[feature] is False

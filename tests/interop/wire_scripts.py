@@ -410,7 +410,7 @@ def identify_json_scripts() -> Iterator[Script]:
 
 def upgrade_scripts() -> Iterator[Script]:
     both = identify(feature_negotiation=True, snappy=True, deflate=True)
-    yield Script("upgrade: deflate and snappy together", [both], needs=("deflate", "snappy"))
+    yield Script("upgrade: deflate and snappy together", [both])
     yield Script("upgrade: deflate and snappy without negotiation", [identify(snappy=True, deflate=True)])
     yield Script("upgrade: both asked, none offered", [both], profile="plain")
     yield Script("upgrade: TLS asked, no certificate", [identify(feature_negotiation=True, tls_v1=True)])
@@ -418,25 +418,23 @@ def upgrade_scripts() -> Iterator[Script]:
     for name, layer in layers.items():
         upgraded = [identify(feature_negotiation=True, **{name: True}), expect(1), layer, expect(1)]
         again = identify(feature_negotiation=True)
-        needs = (name,)
-        yield Script(f"upgrade: {name}", [*upgraded, *WORK], needs=needs)
-        yield Script(f"upgrade: {name}, a fatal error", [*upgraded, b"WHAT\n"], needs=needs)
-        yield Script(f"upgrade: {name}, then the end", upgraded, ending="eof", needs=needs)
-        yield Script(f"upgrade: {name}, IDENTIFY again", [*upgraded, again], needs=needs)
-        yield Script(f"upgrade: {name}, then nothing", [*upgraded, quiet()], needs=needs)
-        yield Script(f"upgrade: {name}, then garbage", [*upgraded, garbage], ending="closes", needs=needs)
+        yield Script(f"upgrade: {name}", [*upgraded, *WORK])
+        yield Script(f"upgrade: {name}, a fatal error", [*upgraded, b"WHAT\n"])
+        yield Script(f"upgrade: {name}, then the end", upgraded, ending="eof")
+        yield Script(f"upgrade: {name}, IDENTIFY again", [*upgraded, again])
+        yield Script(f"upgrade: {name}, then nothing", [*upgraded, quiet()])
+        yield Script(f"upgrade: {name}, then garbage", [*upgraded, garbage], ending="closes")
     for level in (0, 1, 6, 9):
         asked = identify(feature_negotiation=True, deflate=True, deflate_level=level)
         steps = [asked, expect(1), deflate, expect(1), *WORK]
-        yield Script(f"upgrade: deflate level {level}", steps, needs=("deflate",))
+        yield Script(f"upgrade: deflate level {level}", steps)
     yield from tls_scripts(layers)
 
 
 def tls_scripts(layers: dict[str, Step]) -> Iterator[Script]:
     asked = identify(feature_negotiation=True, tls_v1=True)
     upgraded: list[Step] = [asked, expect(1), tls, expect(1)]
-    needs = ("tls",)
-    yield Script("upgrade: TLS", [*upgraded, *WORK], profile="tls", needs=needs)
+    yield Script("upgrade: TLS", [*upgraded, *WORK], profile="tls")
     for name, layer in layers.items():
         steps = [
             identify(feature_negotiation=True, tls_v1=True, **{name: True}),
@@ -445,13 +443,13 @@ def tls_scripts(layers: dict[str, Step]) -> Iterator[Script]:
             expect(1),
             *WORK,
         ]
-        yield Script(f"upgrade: TLS and {name}", steps, profile="tls", needs=("tls", name))
-    yield Script("upgrade: TLS offered, not asked", [identify(feature_negotiation=True)], profile="tls", needs=needs)
-    yield Script("upgrade: TLS without negotiation", [identify(tls_v1=True), HELLO], profile="tls", needs=needs)
+        yield Script(f"upgrade: TLS and {name}", steps, profile="tls")
+    yield Script("upgrade: TLS offered, not asked", [identify(feature_negotiation=True)], profile="tls")
+    yield Script("upgrade: TLS without negotiation", [identify(tls_v1=True), HELLO], profile="tls")
     for command in (b"NOP\n", HELLO, SUBSCRIBE, b"WHAT a b\n", b"\n", auth(b"x"), identify() + nop()):
         name = command.split()[0].decode() if command.split() else "empty line"
-        yield Script(f"TLS required: {name} on a plain connection", [command], profile="tls-required", needs=needs)
-    yield Script("TLS required: work inside TLS", [*upgraded, *WORK], profile="tls-required", needs=needs)
+        yield Script(f"TLS required: {name} on a plain connection", [command], profile="tls-required")
+    yield Script("TLS required: work inside TLS", [*upgraded, *WORK], profile="tls-required")
 
 
 def publish_scripts() -> Iterator[Script]:
@@ -840,16 +838,12 @@ def auth_scripts() -> Iterator[Script]:
         "DPUB": dpub(TOPIC, 5000, b"x"),
         "SUB": SUBSCRIBE,
     }.items():
-        yield Script(f"auth: {name} before AUTH", [data], profile="auth", needs=("auth",))
+        yield Script(f"auth: {name} before AUTH", [data], profile="auth")
         for secret in ("all", "publish-only", "subscribe-only", "other-topic", "channel-plus", "unanchored"):
-            yield Script(f"auth: {name} with {secret}", [auth(secret.encode()), data], profile="auth", needs=("auth",))
-    yield Script("auth: MPUB refused before its body is read", [b"MPUB <topic>\n"], profile="auth", needs=("auth",))
-    yield Script(
-        "auth: PUB refused after its body is read", [b"PUB <topic>\n" + pack(">i", 0)], profile="auth", needs=("auth",)
-    )
-    yield Script(
-        "auth: IDENTIFY says it is required", [identify(feature_negotiation=True)], profile="auth", needs=("auth",)
-    )
+            yield Script(f"auth: {name} with {secret}", [auth(secret.encode()), data], profile="auth")
+    yield Script("auth: MPUB refused before its body is read", [b"MPUB <topic>\n"], profile="auth")
+    yield Script("auth: PUB refused after its body is read", [b"PUB <topic>\n" + pack(">i", 0)], profile="auth")
+    yield Script("auth: IDENTIFY says it is required", [identify(feature_negotiation=True)], profile="auth")
     for secret in (
         "nobody",
         "refused",
@@ -861,15 +855,14 @@ def auth_scripts() -> Iterator[Script]:
         "two-entries",
         "ü ä&=+%",
     ):
-        yield Script(f"auth: secret {secret}", [auth(secret.encode())], profile="auth", needs=("auth",))
-    yield Script("auth: twice", [auth(b"all") * 2], profile="auth", needs=("auth",))
-    yield Script("auth: after SUB", [auth(b"all"), SUBSCRIBE, auth(b"all")], profile="auth", needs=("auth",))
-    yield Script("auth: after IDENTIFY", [identify() + auth(b"all") + identify()], profile="auth", needs=("auth",))
+        yield Script(f"auth: secret {secret}", [auth(secret.encode())], profile="auth")
+    yield Script("auth: twice", [auth(b"all") * 2], profile="auth")
+    yield Script("auth: after SUB", [auth(b"all"), SUBSCRIBE, auth(b"all")], profile="auth")
+    yield Script("auth: after IDENTIFY", [identify() + auth(b"all") + identify()], profile="auth")
     yield Script(
         "auth: asked again when the time is up",
         [auth(b"once"), HELLO, expect(2), quiet(1.2), HELLO],
         profile="auth",
-        needs=("auth",),
     )
     for name, data in {"size missing": b"", "size cut off": b"\0", "body cut off": pack(">i", 9) + b"all"}.items():
         yield Script(f"AUTH: {name}", [b"AUTH\n" + data], ending="eof")

@@ -30,17 +30,13 @@ Step = bytes | Callable[["Player"], None]
 
 @dataclass(frozen=True)
 class Script:
-    """``profile`` names the daemon flags to play on; ``ending`` what happens to every connection after the steps.
-
-    ``needs`` names the features without which the script makes no sense.
-    """
+    """``profile`` names the daemon flags to play on; ``ending`` what happens to every connection after the steps."""
 
     name: str
     steps: Sequence[Step]
     profile: str = "default"
     ending: str = "fence"
     magic: bytes = MAGIC
-    needs: tuple[str, ...] = ()
 
 
 @dataclass

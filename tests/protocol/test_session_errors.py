@@ -404,9 +404,12 @@ class AuthorizerStandIn:
     def __init__(self):
         self.checks = []
 
-    def authenticate(self, client, secret):
+    def authenticate(self, client, secret, done):
         client.authed = True
-        return b'{"identity":"","identity_url":"","permission_count":1}'
+        done(b'{"identity":"","identity_url":"","permission_count":1}')
+
+    def is_current(self, client):
+        return True
 
     def check(self, client, command, topic_name, channel_name):
         self.checks.append((command, topic_name, channel_name))

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from nsqx.client.options import Options
+if TYPE_CHECKING:
+    from nsqx.client.options import Options
 
 Strategy = Callable[[int], float]
 """How many seconds to pause at a level."""

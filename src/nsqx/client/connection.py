@@ -71,8 +71,8 @@ class Connection:
         "_reason",
         "_timer",
         "_transport",
-        "_write_timer",
         "_write_timeout_s",
+        "_write_timer",
         "address",
         "is_closed",
         "is_writable",
@@ -210,9 +210,7 @@ class Connection:
         """Send a command, nothing if empty, and read one answer; an error frame or the end becomes an exception."""
         self._answer = self._loop.create_future()
         if self.is_closed:
-            self._answer.set_exception(
-                self._reason or ConnectionClosed(f"{self.address}: nsqd closed the connection")
-            )
+            self._answer.set_exception(self._reason or ConnectionClosed(f"{self.address}: nsqd closed the connection"))
             return self._answer
         if command:
             self.send(command)

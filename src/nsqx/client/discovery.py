@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import orjson
 
-from nsqx.client.options import Options
 from nsqx.errors import ConfigError, LookupFailed
 from nsqx.net.address import format_host_port
 from nsqx.net.http_client import HTTPRequestFailed, request
+
+if TYPE_CHECKING:
+    from nsqx.client.options import Options
 
 _MAX_TRIES = 3
 _HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}

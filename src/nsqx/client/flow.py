@@ -12,10 +12,12 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqx.client.backoff import NOTHING, PAUSE, Backoff, strategy_of
-from nsqx.client.options import Options
+
+if TYPE_CHECKING:
+    from nsqx.client.options import Options
 
 _log = logging.getLogger("nsqx.client")
 
@@ -104,7 +106,7 @@ class Flow:
 
     @property
     def is_starved(self) -> bool:
-        """True if some connection has nearly as much in flight as it may have: more would come if that were answered."""
+        """True if some connection has nearly as much in flight as it may have: answers would bring more."""
         return any(
             tap.in_flight_count > 0
             and tap.in_flight_count >= int(tap.ready_count * _STARVED_SHARE)

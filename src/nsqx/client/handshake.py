@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from nsqx.client.connection import Connection
-from nsqx.client.options import Options
 from nsqx.errors import ConfigError, ConnectFailed, NSQError
 from nsqx.net.address import TCPAddress, parse_address
 from nsqx.net.compression import Deflate, Snappy
 from nsqx.net.tls import TLSLayer, client_context
 from nsqx.wire import requests
+
+if TYPE_CHECKING:
+    from nsqx.client.options import Options
 
 # Setting up takes a few round trips and perhaps a question to an auth server.
 SETUP_TIMEOUT_S = 10.0

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from nsqx.client.connection import Connection
-from nsqx.client.discovery import Discovery
 from nsqx.client.handshake import open_connection
-from nsqx.client.options import Options
 from nsqx.errors import ConnectFailed, LookupFailed
+
+if TYPE_CHECKING:
+    from nsqx.client.connection import Connection
+    from nsqx.client.discovery import Discovery
+    from nsqx.client.options import Options
 
 _log = logging.getLogger("nsqx.client")
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nsqx.client.connection import Connection
 from nsqx.client.discovery import Discovery
 from nsqx.client.handshake import check_address
 from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
 from nsqx.client.pool import Pool, retry_delay_s
 from nsqx.client.publisher import Publication, Publisher, new_publication
+from nsqx.client.telemetry import ProducerTelemetry, producer_telemetry
 from nsqx.errors import (
     ClientClosed,
     ConfigError,
@@ -33,7 +33,7 @@ from nsqx.wire import packing, requests
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
-    from nsqx.client.telemetry import ProducerTelemetry
+    from nsqx.client.connection import Connection
 
 MAX_OUTSTANDING = 16 * 1024
 MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
@@ -97,7 +97,7 @@ class Producer:
         max_batch_bytes: int = MAX_BATCH_BYTES,
         max_publish_attempts: int = MAX_PUBLISH_ATTEMPTS,
         retry_delay: Duration = RETRY_DELAY_S,
-        telemetry: ProducerTelemetry | None = None,
+        telemetry: bool | ProducerTelemetry = False,
         **options: Unpack[OptionKeywords],
     ) -> None:
         """Name nsqds, or the nsqlookupds that know them; raises ConfigError.
@@ -117,7 +117,7 @@ class Producer:
         self._max_attempts = _at_least_one("max_publish_attempts", max_publish_attempts)
         self._retry_delay_s = seconds_of("retry_delay", retry_delay)
         self._is_batching = batching
-        self._telemetry = telemetry
+        self._telemetry = producer_telemetry(telemetry)
         self._state = _NEW
         self._loop: Any = None
         self._create_future: Any = None
@@ -214,7 +214,7 @@ class Producer:
             raise InvalidMessage(f"publish to {topic}: the body is empty, which nsqd refuses")
         if self._state != _RUNNING:
             self._begin()
-        future = self._create_future()
+        future: asyncio.Future[None] = self._create_future()
         publication = new_publication(topic, line, body, future)
         if self._telemetry is not None:
             self._telemetry.published(topic, 1, len(body), future)

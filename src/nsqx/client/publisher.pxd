@@ -23,7 +23,6 @@ cdef class Publication:
 cpdef Publication new_publication(str topic, bytes head, bytes body, object future)
 
 
-@cython.final
 cdef class Publisher(Receiver):
     cdef readonly Connection connection
     cdef readonly Py_ssize_t bytes_under_way

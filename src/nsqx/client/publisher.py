@@ -50,7 +50,7 @@ class Publication:
     def is_abandoned(self) -> bool:
         """True if nobody waits for it any more."""
         if self.members is not None:
-            return all(member.is_abandoned() for member in self.members)
+            return [member for member in self.members if not member.is_abandoned()] == []
         return self.future is None or self.future.done()
 
 

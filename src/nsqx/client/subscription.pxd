@@ -28,7 +28,6 @@ cdef class Message:
     cpdef touch(self)
 
 
-@cython.final
 cdef class Subscription(Receiver):
     cdef readonly Connection connection
     cdef readonly int64_t max_ready_count
@@ -55,7 +54,9 @@ cdef class Subscription(Receiver):
     cpdef response(self, bytes data)
     cpdef refusal(self, str text)
     cpdef lost(self, object error)
+    @cython.locals(is_sent=bint)
     cpdef finish(self, Message message)
+    @cython.locals(is_sent=bint)
     cpdef requeue(self, Message message, double delay_s, bint backoff)
     cpdef touch(self, Message message)
     cdef _close_if_done(self)

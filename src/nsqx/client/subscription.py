@@ -8,13 +8,15 @@ written once per loop turn, so a thousand FINs are one write.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqx.client.connection import Connection, Receiver
 from nsqx.client.options import Duration, seconds_of
 from nsqx.errors import AlreadyAnswered
 from nsqx.wire import packing, requests
-from nsqx.wire.responses import FrameReader
+
+if TYPE_CHECKING:
+    from nsqx.wire.responses import FrameReader
 
 _CLOSE_WAIT = b"CLOSE_WAIT"
 _NON_FATAL = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
@@ -202,32 +204,32 @@ class Subscription(Receiver):
         """Send FIN."""
         self.in_flight_count -= 1
         self.finish_count += 1
+        is_sent = not self.connection.is_closed
+        if is_sent:
+            packing.append_finish(self.connection.output, message.id)
+            self.connection.flush_soon()
         if self.is_backing_off:
             self._flow.succeeded()
-        if self.connection.is_closed:
-            return False
-        packing.append_finish(self.connection.output, message.id)
-        self.connection.flush_soon()
         if self.is_closing:
             self._close_if_done()
-        return True
+        return is_sent
 
     def requeue(self, message: Message, delay_s: float, backoff: bool) -> bool:
         """Send REQ; a negative delay stands for the default."""
         self.in_flight_count -= 1
         self.requeue_count += 1
+        is_sent = not self.connection.is_closed
+        if is_sent:
+            if delay_s < 0:
+                delay_s = self._requeue_delay_s(message.attempts)
+            self.connection.send(requests.encode_requeue(message.id, round(delay_s * 1000)))
         if backoff:
             self._flow.failed()
         elif self.is_backing_off:
             self._flow.held()
-        if self.connection.is_closed:
-            return False
-        if delay_s < 0:
-            delay_s = self._requeue_delay_s(message.attempts)
-        self.connection.send(requests.encode_requeue(message.id, round(delay_s * 1000)))
         if self.is_closing:
             self._close_if_done()
-        return True
+        return is_sent
 
     def touch(self, message: Message) -> bool:
         """Send TOUCH."""

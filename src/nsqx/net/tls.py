@@ -7,7 +7,7 @@ The handshake needs no call of its own: what is received goes through ``unwrap``
 from __future__ import annotations
 
 import ssl
-from typing import Protocol
+from typing import Any, Protocol
 
 from nsqx.errors import ConfigError, NSQError
 
@@ -87,6 +87,16 @@ class TLSLayer:
         """The cipher suite that was agreed."""
         cipher = self._object.cipher()
         return cipher[0] if cipher else ""
+
+    @property
+    def peer_common_name(self) -> str:
+        """The common name in the peer's certificate, if it gave one that was verified."""
+        certificate: dict[str, Any] = dict(self._object.getpeercert() or {})
+        for attributes in certificate.get("subject", ()):
+            for name, value in attributes:
+                if name == "commonName":
+                    return str(value)
+        return ""
 
     def wrap(self, data: bytes) -> bytes:
         """``data`` encrypted; nothing yet while the handshake lasts."""

@@ -38,6 +38,14 @@ def server_context(
     return context
 
 
+def trusting_context(ca_file: str) -> ssl.SSLContext:
+    """A context to ask other servers with: trusts what ``ca_file`` vouches for, or the system's authorities."""
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"failed to build client TLS config - {ca_file}: {_reason(error)}") from None
+
+
 def load_certificate(context: ssl.SSLContext, certificate_file: str, key_file: str) -> None:
     """Put a certificate into a context, or a new one in its place for connections to come; raises ConfigError."""
     try:

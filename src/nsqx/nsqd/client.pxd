@@ -9,6 +9,7 @@ cdef Py_ssize_t _OUTPUT_LIMIT
 cdef class Client:
     cdef public int64_t id
     cdef public str remote_address
+    cdef public str remote_host
     cdef public object link
     cdef public int64_t connected_at_s
     cdef public str version
@@ -28,6 +29,7 @@ cdef class Client:
     cdef public bint tls
     cdef public str tls_version
     cdef public str tls_cipher_suite
+    cdef public str tls_common_name
     cdef public str tls_negotiated_protocol
     cdef public bint tls_negotiated_protocol_is_mutual
     cdef public bint authed

@@ -68,12 +68,14 @@ class Client:
         "pub_counts",
         "ready_count",
         "remote_address",
+        "remote_host",
         "requeue_count",
         "sample_rate",
         "snappy",
         "state",
         "tls",
         "tls_cipher_suite",
+        "tls_common_name",
         "tls_negotiated_protocol",
         "tls_negotiated_protocol_is_mutual",
         "tls_version",
@@ -89,6 +91,7 @@ class Client:
     def __init__(self, number: int, remote_address: str, remote_host: str, link: Link, connected_at_s: int) -> None:
         self.id = number
         self.remote_address = remote_address
+        self.remote_host = remote_host
         self.link = link
         self.connected_at_s = connected_at_s
         self.version = "V2"
@@ -110,6 +113,7 @@ class Client:
         self.tls = False
         self.tls_version = ""
         self.tls_cipher_suite = ""
+        self.tls_common_name = ""
         self.tls_negotiated_protocol = ""
         self.tls_negotiated_protocol_is_mutual = False
         self.authed = False

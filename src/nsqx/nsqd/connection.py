@@ -140,6 +140,7 @@ class Connection:
         if error is not None:
             self._broker.log.error("client(%s) - %s", session.client.remote_address, error)
         self._broker.clients.pop(session.client.id, None)
+        self._broker.authorizer.forget(session.client)
         session.closed()
         self._broker.turn.end()
 

@@ -17,7 +17,8 @@ from nsqx.errors import ConfigError, DataPathLocked
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
-from nsqx.net.tls_server import load_certificate, server_context
+from nsqx.net.tls_server import load_certificate, server_context, trusting_context
+from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
@@ -47,6 +48,8 @@ class Daemon:
         self._log = log
         loop = asyncio.get_running_loop()
         self.broker = Broker(options, log, LoopClock(loop), loop.call_soon)
+        if options.auth_http_addresses:
+            self.broker.authorizer = HTTPAuthorizer(options, log, trusting_context(options.tls_root_ca_file))
         self.broker.tls_context = self._tls_context
         self.broker.upgrades.tls = self._tls_context is not None
         self.broker.is_tls_required = options.tls_required != TLS_NOT_REQUIRED
@@ -150,6 +153,7 @@ class Daemon:
         for server in self._http_servers:
             await server.close(min(1.0, timeout_s))
         await self._stop_statsd()
+        await broker.authorizer.close()
         if broker.lookup is not None:
             await broker.lookup.close()
         await broker.save_metadata(is_urgent=True)
@@ -214,5 +218,3 @@ def _refuse_what_is_missing(options: Options) -> None:
     """Security that is asked for and not there must stop the start, not be left out in silence."""
     if options.tls_client_auth_policy == "require":
         raise ConfigError("--tls-client-auth-policy=require is not part of this version: use require-verify")
-    if options.auth_http_addresses:
-        raise ConfigError("AUTH is not part of this version: start without --auth-http-address")

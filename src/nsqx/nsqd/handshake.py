@@ -28,3 +28,4 @@ class Handshake:
             client.tls_version = "TLS1.0"
         client.tls_cipher_suite = iana_cipher_name(self.layer.cipher)
         client.tls_negotiated_protocol_is_mutual = True
+        client.tls_common_name = self.layer.peer_common_name

@@ -27,6 +27,7 @@ cdef class Session:
     cdef int64_t _max_body_size
     cdef bint _is_over
     cdef bint _is_paused
+    cdef list _stalled
     cdef bytes _command
     cdef str _topic_name
     cdef Topic _topic

@@ -47,6 +47,10 @@ _BATCH = BATCH
 _OK = frames.OK
 
 
+class _MustAsk(Exception):
+    """The client's rights must be asked for before the command can be acted on."""
+
+
 class Session:
     """One client's conversation, from its magic to its end."""
 
@@ -59,6 +63,7 @@ class Session:
         "_max_body_size",
         "_max_msg_size",
         "_reader",
+        "_stalled",
         "_topic",
         "_topic_name",
         "_turn",
@@ -76,6 +81,8 @@ class Session:
         self._max_body_size = broker.options.max_body_size
         self._is_over = False
         self._is_paused = False
+        # A command line that is acted on once the client's rights are known.
+        self._stalled: list[bytes] | None = None
         # The command whose body is being read, and what its line said.
         self._command = b""
         self._topic_name = ""
@@ -110,6 +117,8 @@ class Session:
                     return
             except ProtocolError as error:
                 self._refuse(error)
+            except _MustAsk:
+                self._ask_again()
             except LineTooLong:
                 self._broker.log.error("client(%s) - failed to read command - buffer full", self.client.remote_address)
                 self._end()
@@ -117,6 +126,9 @@ class Session:
     def _step(self) -> bool:
         """Act on all commands that are there in full; False if more bytes are needed."""
         reader = self._reader
+        if self._stalled is not None:
+            words, self._stalled = self._stalled, None
+            self._act_on_line(words)
         while not self._is_over and not self._is_paused:
             event = reader.next()
             if event == _FINISH:
@@ -195,7 +207,7 @@ class Session:
             self._expect_body()
         elif name == b"MPUB":
             self._topic_name = self._publish_topic(words, 2, "E_BAD_TOPIC ")
-            self._broker.authorizer.check(self.client, "MPUB", self._topic_name, "")
+            self._authorize("MPUB", self._topic_name, "")
             try:
                 self._topic = self._broker.topic(self._topic_name)
             except (BrokerExiting, DiskQueueError) as error:
@@ -300,8 +312,8 @@ class Session:
             self._authenticate(self._reader.take_body())
 
     def _publish_one(self, command: str, defer_ns: int) -> None:
+        self._authorize(command, self._topic_name, "")
         item = self._reader.take_item()
-        self._broker.authorizer.check(self.client, command, self._topic_name, "")
         try:
             topic = self._broker.topic(self._topic_name)
             if defer_ns > 0:
@@ -344,7 +356,49 @@ class Session:
     def _authenticate(self, secret: bytes) -> None:
         if self.client.authed:
             raise ProtocolError("E_INVALID", "AUTH already set")
-        self._respond(self._broker.authorizer.authenticate(self.client, secret))
+        self._is_paused = True
+        self._broker.authorizer.authenticate(self.client, secret, self._authenticated)
+
+    def _authenticated(self, outcome: bytes | ProtocolError) -> None:
+        if self._is_over:
+            return
+        if isinstance(outcome, ProtocolError):
+            self._refuse(outcome)
+        else:
+            self._respond(outcome)
+        self._is_paused = False
+        self._continue()
+
+    def _authorize(self, command: str, topic_name: str, channel_name: str) -> None:
+        """Raise unless the client may; if that has to be found out first, the command is acted on anew after it."""
+        authorizer = self._broker.authorizer
+        if not authorizer.is_current(self.client):
+            raise _MustAsk
+        authorizer.check(self.client, command, topic_name, channel_name)
+
+    def _ask_again(self) -> None:
+        self._is_paused = True
+        if self._command == b"MPUB" or self._command == b"SUB":
+            self._stalled = self._reader.words  # the others are asked about when their body is there, and it stays
+        self._broker.authorizer.refresh(self.client, self._refreshed)
+
+    def _refreshed(self, error: ProtocolError | None) -> None:
+        if self._is_over:
+            return
+        if error is not None:
+            self._refuse(error)
+        self._is_paused = False
+        self._continue()
+
+    def _revoked(self, error: ProtocolError | None) -> None:
+        if not self._is_over and error is not None:
+            self._refuse(error)
+            self._turn.end()
+
+    def _continue(self) -> None:
+        """Act on what has come while the session waited for an answer."""
+        self._run()
+        self._turn.end()
 
     # Consuming
 
@@ -361,7 +415,7 @@ class Session:
             raise ProtocolError("E_BAD_TOPIC", f"SUB topic name {quote(words[1])} is not valid")
         if not is_valid_name(channel_name):
             raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(words[2])} is not valid")
-        self._broker.authorizer.check(client, "SUB", topic_name, channel_name)
+        self._authorize("SUB", topic_name, channel_name)
         try:
             channel = self._broker.topic(topic_name).channel(channel_name)
             channel.add_client(client)
@@ -369,6 +423,7 @@ class Session:
             raise ProtocolError("E_SUB_FAILED", f"SUB failed {error}") from None
         client.state = SUBSCRIBED
         client.channel = channel
+        self._broker.authorizer.watch(client, topic_name, channel_name, self._revoked)
         self._send(frames.OK)
 
     def _set_ready(self, words: list[bytes]) -> None:

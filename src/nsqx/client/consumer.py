@@ -1,0 +1,397 @@
+"""Consuming a channel: which nsqds to be connected to, from the first lookup to the graceful end.
+
+How many messages come is decided in ``flow``, how they are handled in ``intake``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from nsqx.client.discovery import Discovery
+from nsqx.client.flow import Flow
+from nsqx.client.handshake import check_address, open_connection
+from nsqx.client.intake import Handler, Intake
+from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
+from nsqx.client.pool import retry_delay_s
+from nsqx.client.producer import as_list, check_name
+from nsqx.client.subscription import Message, Subscription
+from nsqx.client.telemetry import ConsumerTelemetry, consumer_telemetry
+from nsqx.errors import ClientClosed, ConfigError, ConnectFailed, LookupFailed, NSQError
+from nsqx.wire import requests
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack
+
+log = logging.getLogger("nsqx.client")
+
+STOP_TIMEOUT_S = 30.0
+# How soon a lost nsqd is looked for again; the time doubles up to lookupd_poll_interval.
+_FIRST_RETRY_S = 0.25
+
+_NEW = 0
+_RUNNING = 1
+_STOPPING = 2
+_STOPPED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """What a consumer has done so far."""
+
+    received: int
+    finished: int
+    requeued: int
+    connections: int
+    in_flight: int
+
+
+class Consumer:
+    """Consumes one channel of a topic.
+
+    With a handler, ``await consumer.run()``: a message is finished when the handler returns and requeued when it
+    raises. Without one, ``async for message in consumer`` and answer each message yourself.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        handler: Handler | None = None,
+        *,
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        lookupd_http_addresses: str | Iterable[str] = (),
+        concurrency: int | None = None,
+        on_give_up: Handler | None = None,
+        telemetry: bool | ConsumerTelemetry = False,
+        **options: Unpack[OptionKeywords],
+    ) -> None:
+        """Name nsqds, or the nsqlookupds that know them; raises ConfigError or InvalidName.
+
+        ``concurrency`` limits how many calls of a coroutine handler run at once, by default as many as
+        ``max_in_flight``. ``on_give_up`` gets a message that was tried more than ``max_attempts`` times; it is
+        finished after that.
+        """
+        self.topic = check_name("topic", topic)
+        self.channel = check_name("channel", channel)
+        self.options = Options.of(options)
+        if self.options.heartbeat_interval <= 0:
+            raise ConfigError("option heartbeat_interval: a consumer needs heartbeats, nsqd refuses it otherwise")
+        if concurrency is not None and concurrency < 1:
+            raise ConfigError(f"option concurrency: an integer from 1 up expected, not {concurrency!r}")
+        if handler is not None and not callable(handler):
+            raise ConfigError(f"a handler must be callable, not {handler!r}")
+        self._named = [check_address(each) for each in as_list(nsqd_tcp_addresses)]
+        self._discovery = Discovery(as_list(lookupd_http_addresses), self.options)
+        if not self._named and not self._discovery.addresses:
+            raise ConfigError("a consumer needs nsqd_tcp_addresses or lookupd_http_addresses")
+        self._has_handler = handler is not None
+        self._intake = Intake(
+            handler,
+            concurrency=concurrency or max(1, self.options.max_in_flight),
+            max_attempts=self.options.max_attempts,
+            give_up=on_give_up,
+            telemetry=consumer_telemetry(telemetry, topic, channel),
+        )
+        self._state = _NEW
+        self._subscriptions: dict[str, Subscription] = {}
+        self._connecting: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._past = [0, 0, 0]
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Connect and begin to consume.
+
+        Raises ConnectFailed if nsqds were named, none of them can be reached, and there is no nsqlookupd to ask.
+        """
+        if self._state == _RUNNING:
+            return
+        if self._state != _NEW:
+            raise ClientClosed("the consumer was stopped")
+        self._state = _RUNNING
+        loop = asyncio.get_running_loop()
+        self._clock = loop.time
+        self._flow = Flow(self.options, loop.time, loop.call_later)
+        self._stopped = asyncio.Event()
+        self._nothing_left = asyncio.Event()
+        self._recheck = asyncio.Event()
+        self._intake.start()
+        try:
+            await self._connect_first()
+        except BaseException:
+            self._state = _STOPPED
+            await self._shut_down()
+            raise
+        if self._discovery.addresses:
+            self._spawn(self._keep_polling())
+
+    async def run(self) -> None:
+        """Start, and return when the consumer has been stopped. Cancelling this stops it gracefully."""
+        await self.start()
+        try:
+            await self._stopped.wait()
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    async def stop(self, timeout: Duration = STOP_TIMEOUT_S) -> None:  # noqa: ASYNC109
+        """Ask for no more, wait until what is in flight has been answered, and close; by force after ``timeout``."""
+        if self._state == _NEW:
+            self._state = _STOPPED
+            self._intake.end()
+        if self._state == _STOPPED:
+            return
+        if self._state == _STOPPING:
+            await self._stopped.wait()
+            return
+        self._state = _STOPPING
+        self._flow.stop()
+        if not self._has_handler:
+            self._intake.requeue_waiting()
+        for subscription in self._subscriptions.values():
+            subscription.start_close()
+        if not self._subscriptions:
+            self._nothing_left.set()
+        try:
+            async with asyncio.timeout(seconds_of("timeout", timeout)):
+                await self._nothing_left.wait()
+                self._intake.end()
+                await self._intake.finished()
+        except TimeoutError:
+            left = sum(each.in_flight_count for each in self._subscriptions.values())
+            log.warning("stopped by force: %d messages were not answered", left)
+        finally:
+            self._state = _STOPPED
+            await self._shut_down()
+
+    async def _shut_down(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._intake.close()
+        for subscription in list(self._subscriptions.values()):
+            subscription.connection.close()
+        self._flow.stop()
+        self._stopped.set()
+
+    # Messages
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        if self._has_handler:
+            raise ConfigError("this consumer has a handler: use run(), or leave the handler out to iterate")
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._state == _NEW:
+            await self.start()
+        message = await self._intake.next()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def batches(self, max_count: int, max_wait: Duration = 1.0) -> AsyncIterator[list[Message]]:
+        """Messages by the list: as soon as there are ``max_count``, or ``max_wait`` after the first, or at the end.
+
+        A list can hold no more than ``max_in_flight`` messages.
+        """
+        max_wait_s = seconds_of("max_wait", max_wait)
+        while True:
+            try:
+                batch = [await self.__anext__()]
+            except StopAsyncIteration:
+                return
+            try:
+                async with asyncio.timeout(max_wait_s):
+                    while len(batch) < min(max_count, self.max_in_flight) and not self._intake.is_ending:
+                        message = self._intake.take()
+                        if message is None:
+                            await self._intake.wait()
+                        else:
+                            batch.append(message)
+            except TimeoutError:
+                pass
+            yield batch
+
+    # State
+
+    @property
+    def is_starved(self) -> bool:
+        """True if nsqd waits for answers before it sends more: time for whoever collects messages to answer them."""
+        return self._state in (_RUNNING, _STOPPING) and self._flow.is_starved
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many messages may be in flight over all connections; 0 stops the flow. May be set at any time."""
+        return self._flow.max_in_flight if self._state != _NEW else self.options.max_in_flight
+
+    @max_in_flight.setter
+    def max_in_flight(self, count: int) -> None:
+        if not isinstance(count, int) or count < 0:
+            raise ConfigError(f"option max_in_flight: an integer from 0 up expected, not {count!r}")
+        if self._state == _NEW:
+            raise ConfigError("max_in_flight can be changed once the consumer is started; give it as an option")
+        self._flow.change_max_in_flight(count)
+
+    @property
+    def connected_addresses(self) -> list[str]:
+        """The nsqds that are connected now."""
+        return list(self._subscriptions)
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """What has been done so far."""
+        current = list(self._subscriptions.values())
+        return ConsumerStats(
+            received=self._past[0] + sum(each.message_count for each in current),
+            finished=self._past[1] + sum(each.finish_count for each in current),
+            requeued=self._past[2] + sum(each.requeue_count for each in current),
+            connections=len(current),
+            in_flight=sum(each.in_flight_count for each in current),
+        )
+
+    # Connections
+
+    async def _connect_first(self) -> None:
+        outcomes = await asyncio.gather(*map(self._connect, self._named), return_exceptions=True)
+        for address, outcome in zip(self._named, outcomes, strict=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, NSQError):
+                raise outcome
+            if outcome is not None:
+                log.warning("cannot consume from nsqd %s", outcome)
+                self._spawn(self._reconnect(address))
+        failures = [str(outcome) for outcome in outcomes if outcome is not None]
+        if self._discovery.addresses:
+            await self._poll()
+        elif len(failures) == len(self._named):
+            raise ConnectFailed("; ".join(failures))
+
+    async def _connect(self, address: str) -> None:
+        """Connect and subscribe unless that is done or under way; raises ConnectFailed."""
+        if address in self._subscriptions or address in self._connecting or self._state != _RUNNING:
+            return
+        self._connecting.add(address)
+        try:
+            connection, terms = await open_connection(address, self.options, max_frame_size=self.options.max_msg_size)
+            try:
+                await connection.request(requests.encode_subscribe(self.topic, self.channel))
+            except NSQError as error:
+                connection.fail(error)
+                raise ConnectFailed(f"{address}: {error}") from error
+            except BaseException:
+                connection.close()
+                raise
+            subscription = Subscription(
+                connection,
+                self,
+                self._flow,
+                self._intake,
+                terms.max_rdy_count,
+                self._requeue_delay_s,
+                self._clock,
+            )
+            if self._state != _RUNNING:
+                connection.close()
+                return
+            self._subscriptions[address] = subscription
+            connection.start(subscription)
+            self._flow.add(subscription)
+        finally:
+            self._connecting.discard(address)
+
+    def _requeue_delay_s(self, attempts: int) -> float:
+        return min(self.options.default_requeue_delay * attempts, self.options.max_requeue_delay)
+
+    async def _reconnect(self, address: str) -> None:
+        """Try a named nsqd until it is back."""
+        attempt = 0
+        while self._state == _RUNNING:
+            attempt += 1
+            delay_s = retry_delay_s(_FIRST_RETRY_S, attempt)
+            await asyncio.sleep(min(delay_s, self.options.lookupd_poll_interval))
+            try:
+                await self._connect(address)
+            except ConnectFailed as error:
+                log.info("cannot consume from nsqd %s", error)
+            else:
+                return
+
+    async def _poll(self) -> None:
+        """Ask nsqlookupd once, and connect to what it names."""
+        try:
+            found = await self._discovery.producers_of(self.topic)
+        except LookupFailed as error:
+            log.warning("cannot find nsqd for %s: %s", self.topic, error)
+            return
+        outcomes = await asyncio.gather(*map(self._connect, found), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, NSQError):
+                log.warning("cannot consume from nsqd %s", outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _keep_polling(self) -> None:
+        """Poll at the interval; sooner, in growing steps, after a connection was lost."""
+        interval_s = self.options.lookupd_poll_interval
+        wait_s = interval_s
+        while True:
+            jitter_s = wait_s * self.options.lookupd_poll_jitter * random.random()
+            try:
+                async with asyncio.timeout(wait_s + jitter_s):
+                    await self._recheck.wait()
+                wait_s = min(_FIRST_RETRY_S, interval_s)
+            except TimeoutError:
+                wait_s = min(wait_s * 2, interval_s)
+            self._recheck.clear()
+            await self._poll()
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # From the subscriptions
+
+    def on_close_wait(self, subscription: Subscription) -> None:
+        """nsqd sends nothing more on this connection."""
+        self._flow.remove(subscription)
+
+    def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
+        """nsqd did not take an answer: the message's time was up, mostly."""
+        if is_harmless:
+            log.warning("%s: %s", subscription.connection.address, text)
+        else:
+            log.error("%s: %s", subscription.connection.address, text)
+
+    def on_lost(self, subscription: Subscription, error: Exception | None) -> None:
+        """A connection is gone."""
+        address = subscription.connection.address
+        if self._subscriptions.get(address) is subscription:
+            del self._subscriptions[address]
+        counts = (subscription.message_count, subscription.finish_count, subscription.requeue_count)
+        self._past = [past + count for past, count in zip(self._past, counts, strict=True)]
+        self._flow.remove(subscription)
+        if self._state == _STOPPING and not self._subscriptions:
+            self._nothing_left.set()
+        if self._state != _RUNNING:
+            return
+        log.warning("%s: connection lost%s", address, f": {error}" if error else "")
+        if address in self._named:
+            self._spawn(self._reconnect(address))
+        if self._discovery.addresses:
+            self._recheck.set()

@@ -1,0 +1,27 @@
+cimport cython
+
+from nsqx.client.subscription cimport Message
+
+
+@cython.final
+cdef class Intake:
+    cdef Py_ssize_t _concurrency
+    cdef object _give_up
+    cdef object _handler
+    cdef bint _is_direct
+    cdef bint _is_ending
+    cdef bint _is_resuming
+    cdef object _loop
+    cdef unsigned int _max_attempts
+    cdef set _tasks
+    cdef object _telemetry
+    cdef object _waiters
+    cdef Py_ssize_t _worker_count
+    cdef readonly object messages
+
+    @cython.locals(count=Py_ssize_t)
+    cpdef arrived(self)
+    @cython.locals(message=Message)
+    cpdef Message take(self)
+    @cython.locals(message=Message, until_s=double)
+    cpdef _handle_directly(self)

@@ -1,0 +1,263 @@
+"""Messages that have come and wait to be handled, and who handles them.
+
+Three ways, one queue: a plain function is called at once for each message; a coroutine function is awaited by as many
+workers as the consumer allows; and an iterator takes one message at a time. A message whose connection was lost in the
+meantime is passed over, since no answer to it could arrive and nsqd hands it out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from nsqx.client.subscription import Message
+
+if TYPE_CHECKING:
+    from nsqx.client.telemetry import ConsumerTelemetry
+
+Handler = Callable[[Message], Awaitable[object] | object]
+
+_log = logging.getLogger("nsqx.client")
+
+# How long plain functions may keep the event loop before others get their turn.
+_TURN_S = 0.02
+
+
+class Intake:
+    """The queue of one consumer."""
+
+    __slots__ = (
+        "_concurrency",
+        "_give_up",
+        "_handler",
+        "_is_direct",
+        "_is_ending",
+        "_is_resuming",
+        "_loop",
+        "_max_attempts",
+        "_tasks",
+        "_telemetry",
+        "_waiters",
+        "_worker_count",
+        "messages",
+    )
+
+    def __init__(
+        self,
+        handler: Handler | None,
+        *,
+        concurrency: int,
+        max_attempts: int,
+        give_up: Handler | None,
+        telemetry: ConsumerTelemetry | None = None,
+    ) -> None:
+        """Without a handler messages wait until they are taken. ``give_up`` gets those over ``max_attempts``."""
+        self.messages: deque[Message] = deque()
+        self._handler = handler
+        self._is_direct = handler is not None and not _is_coroutine_function(handler)
+        self._concurrency = concurrency
+        self._max_attempts = max_attempts
+        self._give_up = give_up
+        self._telemetry = telemetry
+        self._loop: Any = None
+        self._is_ending = False
+        self._is_resuming = False
+        self._worker_count = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Handle what comes on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+
+    # Coming in
+
+    def arrived(self) -> None:
+        """There are new messages in the queue."""
+        if self._is_direct:
+            if not self._is_resuming:
+                self._handle_directly()
+            return
+        count = len(self.messages)
+        while self._waiters and count > 0:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+        if self._handler is not None:
+            while count > 0 and self._worker_count < self._concurrency:
+                self._worker_count += 1
+                self._spawn(self._work())
+                count -= 1
+
+    def take(self) -> Message | None:
+        """The next message to be handled, or None."""
+        while self.messages:
+            message = self.messages.popleft()
+            if message.is_lost:
+                continue
+            if self._max_attempts and message.attempts > self._max_attempts:
+                self._abandon(message)
+                continue
+            return message
+        return None
+
+    async def next(self) -> Message | None:
+        """The next message to be handled, waiting for it if need be; None at the end."""
+        while True:
+            message = self.take()
+            if message is not None:
+                if self._telemetry is not None:
+                    self._telemetry.received()
+                return message
+            if self._is_ending:
+                return None
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Wait until something has come, or the end."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled():
+                # It was woken for a message that it will not take.
+                self.arrived()
+            raise
+
+    # The end
+
+    def requeue_waiting(self) -> None:
+        """Give back at once what nobody has taken."""
+        while self.messages:
+            message = self.messages.popleft()
+            if not message.is_lost:
+                message.requeue(0, backoff=False)
+
+    def end(self) -> None:
+        """No more will come: whoever waits is told so."""
+        self._is_ending = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    async def close(self) -> None:
+        """Cancel handlers that are still at work."""
+        self.end()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def finished(self) -> None:
+        """Wait for the handlers after ``end``."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def is_ending(self) -> bool:
+        """True once no more will come."""
+        return self._is_ending
+
+    # Handling
+
+    def _handle_directly(self) -> None:
+        self._is_resuming = False
+        handler = self._handler
+        assert handler is not None
+        until_s = time.monotonic() + _TURN_S
+        while True:
+            message = self.take()
+            if message is None:
+                return
+            try:
+                if self._telemetry is None:
+                    outcome = handler(message)
+                else:
+                    with self._telemetry.processing(message):
+                        outcome = handler(message)
+            except Exception as error:
+                self._failed(message, error)
+            else:
+                if outcome is not None and inspect.isawaitable(outcome):
+                    self._spawn(self._await_outcome(message, outcome))
+                elif not message.is_detached and not message.is_answered:
+                    message.finish()
+            if self.messages and time.monotonic() > until_s:
+                self._is_resuming = True
+                self._loop.call_soon(self._handle_directly)
+                return
+
+    async def _work(self) -> None:
+        handler = self._handler
+        assert handler is not None
+        while True:
+            message = self.take()
+            if message is None:
+                if self._is_ending:
+                    return
+                await self.wait()
+                continue
+            try:
+                if self._telemetry is None:
+                    await handler(message)  # type: ignore[misc]
+                else:
+                    with self._telemetry.processing(message):
+                        await handler(message)  # type: ignore[misc]
+            except Exception as error:
+                self._failed(message, error)
+            else:
+                if not message.is_detached and not message.is_answered:
+                    message.finish()
+
+    async def _await_outcome(self, message: Message, outcome: Awaitable[object]) -> None:
+        try:
+            await outcome
+        except Exception as error:
+            self._failed(message, error)
+        else:
+            if not message.is_detached and not message.is_answered:
+                message.finish()
+
+    def _failed(self, message: Message, error: Exception) -> None:
+        _log.warning("the handler failed on %r", message, exc_info=error)
+        if not message.is_answered:
+            message.requeue()
+
+    def _abandon(self, message: Message) -> None:
+        _log.warning("giving up on %r: more than %d attempts", message, self._max_attempts)
+        if self._give_up is None:
+            message.finish()
+        else:
+            self._spawn(self._run_give_up(self._give_up, message))
+
+    async def _run_give_up(self, give_up: Handler, message: Message) -> None:
+        """Finish it once the hook has it in safety; if the hook fails the message comes again."""
+        try:
+            outcome = give_up(message)
+            if inspect.isawaitable(outcome):
+                await outcome
+        except Exception:
+            _log.exception("giving up on %r failed", message)
+            if not message.is_answered:
+                message.requeue(backoff=False)
+        else:
+            if not message.is_answered:
+                message.finish()
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _is_coroutine_function(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004

@@ -1,0 +1,52 @@
+cimport cython
+
+from nsqx.client.publisher cimport Publication, Publisher, new_publication
+from nsqx.wire cimport packing
+
+cdef int _NEW
+cdef int _RUNNING
+cdef int _CLOSING
+cdef int _CLOSED
+cdef Py_ssize_t _JOINED_BYTES
+
+
+cdef class Producer:
+    cdef object __weakref__
+    cdef object _create_future
+    cdef dict _delayed
+    cdef object _discovery
+    cdef list _drain_waiters
+    cdef bint _is_batching
+    cdef dict _joined
+    cdef Py_ssize_t _joined_bytes
+    cdef dict _lines
+    cdef object _loop
+    cdef int _max_attempts
+    cdef Py_ssize_t _max_batch_bytes
+    cdef Py_ssize_t _max_outstanding
+    cdef Py_ssize_t _max_outstanding_bytes
+    cdef list _named
+    cdef Py_ssize_t _next
+    cdef list _open
+    cdef object _opened
+    cdef object _options
+    cdef object _pool
+    cdef double _retry_delay_s
+    cdef int _state
+    cdef object _telemetry
+    cdef object _waiting
+
+    @cython.locals(publication=Publication, line=bytes)
+    cpdef publish(self, str topic, body)
+    cdef _join(self, Publication publication)
+    @cython.locals(publication=Publication)
+    cpdef _send_joined(self)
+    @cython.locals(publisher=Publisher)
+    cpdef _send(self, Publication publication)
+    @cython.locals(count=Py_ssize_t, publisher=Publisher)
+    cdef Publisher _pick(self)
+    @cython.locals(publication=Publication)
+    cpdef on_room(self, Publisher publisher)
+    @cython.locals(size=Py_ssize_t, body=bytes)
+    cdef list _split(self, list bodies)
+    cdef _publish_batch(self, str topic, list bodies)

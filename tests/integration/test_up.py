@@ -1,0 +1,299 @@
+"""nsqx up: a whole cluster in one process, told to stop by one signal, and its words when it cannot run.
+
+It listens on NSQ's standard ports, so every cluster here gets a loopback address of its own.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from daemons import wait_until
+from rawclient import OK, ConnectionEnded, RawClient
+
+COMMAND = [sys.executable, "-m", "nsqx.cli.umbrella"]
+END_TIMEOUT_S = 30
+
+
+def random_host() -> str:
+    """An address in 127.0.0.0/8 that nothing else uses."""
+    return f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
+
+
+@pytest.fixture
+def host() -> str:
+    return random_host()
+
+
+class Cluster:
+    """A running ``nsqx up``; ``lines`` is what it printed once it was ready."""
+
+    def __init__(self, host: str, data_path: Path, *flags: str) -> None:
+        self.host = host
+        command = [*COMMAND, "up", f"--host={host}", f"--data-path={data_path}", *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.lines: list[str] = []
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if "Ctrl-C" in line:
+                return
+        raise AssertionError(f"{command} ended: {self.process.communicate()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self, signal_number: int = signal.SIGINT) -> tuple[int, str, str]:
+        """The exit code, and what was printed since the cluster was ready."""
+        self.process.send_signal(signal_number)
+        output, errors = self.process.communicate(timeout=END_TIMEOUT_S)
+        return self.process.returncode, output, errors
+
+    def request(self, method: str, port: int, target: str, body: bytes | None = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self.host, port, timeout=END_TIMEOUT_S)
+        try:
+            connection.request(method, target, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def get(self, port: int, target: str) -> Any:
+        status, body = self.request("GET", port, target)
+        assert status == 200, (target, status, body)
+        return json.loads(body)
+
+    def post(self, port: int, target: str, body: bytes | None = None) -> None:
+        status, answer = self.request("POST", port, target, body)
+        assert status == 200, (target, status, answer)
+
+    def nodes(self) -> dict[int, list[str]]:
+        """The topics of every nsqd that nsqlookupd knows, by HTTP port."""
+        return {node["http_port"]: node["topics"] for node in self.get(4161, "/nodes")["producers"]}
+
+    def channel(self, port: int, topic: str, channel: str) -> dict[str, Any]:
+        topics = self.get(port, f"/stats?format=json&topic={topic}&channel={channel}")["topics"]
+        found = [entry for each in topics for entry in each["channels"]]
+        return found[0] if found else {}
+
+
+def run(*words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """The command, run to its end; ``before`` is a command that runs it."""
+    return subprocess.run([*before, *COMMAND, *words], capture_output=True, text=True, timeout=END_TIMEOUT_S)
+
+
+def check_refusal(ended: subprocess.CompletedProcess[str], pattern: str) -> None:
+    """It said one line, that one, and nothing more."""
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    assert re.fullmatch(rf"nsqx up: [^\n]*{pattern}[^\n]*\n", ended.stderr), ended.stderr
+
+
+def test_it_says_what_runs_where(host: str, tmp_path: Path) -> None:
+    data_path = tmp_path / "made" / "for it"
+    with Cluster(host, data_path) as cluster:
+        *parts, last = cluster.lines
+        assert [part.split() for part in parts] == [
+            ["nsqlookupd", "tcp", f"{host}:4160", f"http://{host}:4161"],
+            ["nsqd", "tcp", f"{host}:4150", f"http://{host}:4151"],
+        ]
+        assert last == f"data in {data_path}; Ctrl-C stops everything"
+        for port in (4151, 4161):
+            assert cluster.request("GET", port, "/ping") == (200, b"OK")
+        wait_until(lambda: cluster.nodes() == {4151: []}, "nsqd is registered")
+        with RawClient(f"{host}:4150") as client:
+            assert client.sub("t", "ch") == OK
+            client.rdy(1)
+            assert client.pub("t", b"hello") == OK
+            assert client.read_message().body == b"hello"
+        wait_until(lambda: cluster.nodes() == {4151: ["t"]}, "the topic is registered")
+        (producer,) = cluster.get(4161, "/lookup?topic=t")["producers"]
+        assert (producer["broadcast_address"], producer["tcp_port"]) == (host, 4150)
+
+
+def test_three_nodes_are_one_cluster(host: str, tmp_path: Path) -> None:
+    with Cluster(host, tmp_path, "--nodes=3") as cluster:
+        names = [line.split()[0] for line in cluster.lines[:-1]]
+        assert names == ["nsqlookupd", "nsqd-1", "nsqd-2", "nsqd-3"]
+        wait_until(lambda: cluster.nodes().keys() == {4151, 4251, 4351}, "all are registered")
+        cluster.post(4151, "/topic/create?topic=t")
+        cluster.post(4151, "/channel/create?topic=t&channel=ch")
+        wait_until(lambda: cluster.get(4161, "/channels?topic=t") == {"channels": ["ch"]}, "the channel is known")
+        for port in (4251, 4351):
+            cluster.post(port, "/pub?topic=t", b"first here")
+            wait_until(lambda at=port: cluster.channel(at, "t", "ch").get("depth") == 1, "the channel came along")
+        wait_until(lambda: all(topics == ["t"] for topics in cluster.nodes().values()), "every node has the topic")
+        ids = {cluster.get(port, "/config/id") for port in (4151, 4251, 4351)}
+        assert len(ids) == 3, "messages of two nodes must not have the same id"
+        assert cluster.stop()[0] == 0
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_stops_it_and_nothing_is_lost(signal_number: int, host: str, tmp_path: Path) -> None:
+    """Messages in memory, in flight and deferred are there again after a start on the same data."""
+    ports = (4151, 4251, 4351)
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(host, tmp_path, "--nodes=3"))
+        wait_until(lambda: len(cluster.nodes()) == 3, "all are registered")
+        for port in ports:
+            consumer = stack.enter_context(RawClient(f"{host}:{port - 1}"))
+            assert consumer.sub("t", "ch") == OK
+            assert consumer.mpub("t", [b"%d" % number for number in range(100)]) == OK
+            assert consumer.dpub("t", 3_600_000, b"later") == OK
+            consumer.rdy(10)
+            for _ in range(10):
+                consumer.read_message()
+        assert cluster.stop(signal_number) == (0, "stopping\n", "")
+    with Cluster(host, tmp_path, "--nodes=3") as cluster:
+        wait_until(lambda: all(cluster.nodes().get(port) == ["t"] for port in ports), "everything is registered")
+        for port in ports:
+            with RawClient(f"{host}:{port - 1}") as consumer:
+                assert consumer.sub("t", "ch") == OK
+                consumer.rdy(200)
+                found = sorted(int(consumer.read_message().body) for _ in range(100))
+                assert found == list(range(100))
+                assert cluster.channel(port, "t", "ch")["deferred_count"] == 1
+
+
+def test_what_was_acknowledged_survives_a_stop_in_full_swing(host: str, tmp_path: Path) -> None:
+    acknowledged = 0
+    begun = threading.Event()
+
+    def publish() -> None:
+        nonlocal acknowledged
+        with contextlib.suppress(ConnectionEnded), RawClient(f"{host}:4150") as producer:
+            while producer.pub("t", b"message") == OK:
+                acknowledged += 1
+                if acknowledged == 500:
+                    begun.set()
+
+    with Cluster(host, tmp_path) as cluster:
+        cluster.post(4151, "/topic/create?topic=t")
+        cluster.post(4151, "/channel/create?topic=t&channel=ch")
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        assert begun.wait(END_TIMEOUT_S)
+        assert cluster.stop()[0] == 0
+        publisher.join()
+    with Cluster(host, tmp_path) as cluster:
+        depth = cluster.channel(4151, "t", "ch")["depth"]
+        assert depth - acknowledged in (0, 1), "the last one may have been stored and not acknowledged"
+
+
+def test_flags_from_a_file(host: str, tmp_path: Path) -> None:
+    config = tmp_path / "up.toml"
+    config.write_text("nodes = 2\nmem_queue_size = 77\n")
+    with Cluster(host, tmp_path / "data", f"--config={config}") as cluster:
+        assert len(cluster.lines) == 4
+        assert cluster.get(4251, "/config/mem_queue_size") == 77
+        assert cluster.stop()[0] == 0
+
+
+@pytest.mark.parametrize("port", [4160, 4161, 4150, 4351])
+def test_port_is_taken(port: int, host: str, tmp_path: Path) -> None:
+    flags = ["up", f"--host={host}", f"--data-path={tmp_path}", "--nodes=3"]
+    with socket.create_server((host, port)):
+        check_refusal(run(*flags), rf"{re.escape(host)}:{port}.*in use.*--host")
+    with Cluster(host, tmp_path, "--nodes=3") as cluster:
+        assert cluster.stop()[0] == 0
+
+
+def test_address_of_another_machine(tmp_path: Path) -> None:
+    check_refusal(run("up", "--host=192.0.2.1", f"--data-path={tmp_path}"), "192.0.2.1:4160.*assign requested address")
+
+
+def test_data_path_is_in_use(host: str, tmp_path: Path) -> None:
+    with Cluster(host, tmp_path) as cluster:
+        ended = run("up", f"--host={random_host()}", f"--data-path={tmp_path}")
+        check_refusal(ended, f"{tmp_path}.*in use.*--data-path")
+        assert cluster.request("GET", 4151, "/ping") == (200, b"OK")
+        assert cluster.stop()[0] == 0
+
+
+def test_data_path_that_cannot_be(host: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    check_refusal(run("up", f"--host={host}", f"--data-path={tmp_path}/file/data"), "cannot make .*--data-path")
+    assert (tmp_path / "file").read_text() == "not a directory"
+
+
+@pytest.fixture
+def as_mortal() -> list[str]:
+    """What goes before a command so that permissions apply to it, as they do not to root."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv missing: install util-linux, or do not run as root")
+    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
+
+
+@pytest.mark.parametrize("nodes_exist", [False, True])
+def test_data_path_that_cannot_be_written(nodes_exist: bool, host: str, tmp_path: Path, as_mortal: list[str]) -> None:
+    data_path = tmp_path / "data"
+    directory = data_path / "nsqd-1" if nodes_exist else data_path
+    directory.mkdir(parents=True)
+    directory.chmod(0o555)
+    try:
+        ended = run("up", f"--host={host}", f"--data-path={data_path}", before=as_mortal)
+    finally:
+        directory.chmod(0o755)
+    check_refusal(ended, "[Pp]ermission denied")
+    assert str(data_path) in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--nodes=0", "nsqx up: --nodes must be [1,50]"),
+        ("--nodes=51", "nsqx up: --nodes must be [1,50]"),
+        ("--nodes=many", 'invalid value "many" for flag -nodes: parse error'),
+        ("--bogus=1", "flag provided but not defined: -bogus"),
+        ("--mem-queue-size=-1", "nsqx up: --mem-queue-size must not be negative"),
+        ("--config=/no/such/file", "nsqx up: failed to load config file /no/such/file - "),
+        ("--log-level=loud", 'invalid value "loud" for flag -log-level: '),
+    ],
+)
+def test_flags_that_are_wrong(flag: str, words: str, host: str, tmp_path: Path) -> None:
+    ended = run("up", f"--host={host}", f"--data-path={tmp_path}/data", flag)
+    assert ended.returncode in (1, 2)
+    assert ended.stdout == ""
+    first, *rest = ended.stderr.splitlines()
+    assert first.startswith(words)
+    assert not rest or rest[0] == "Usage of nsqx up:"
+    assert not any("Traceback" in line for line in rest)
+
+
+def test_version_and_help() -> None:
+    for words in (["version"], ["--version"], ["up", "--version"]):
+        ended = run(*words)
+        assert ended.returncode == 0
+        assert re.match(r"nsqx v\d", ended.stdout)
+    for words in (["help"], ["--help"]):
+        ended = run(*words)
+        assert ended.returncode == 0
+        assert re.search(r"^  up +run a whole cluster", ended.stdout, re.MULTILINE)
+    ended = run("up", "--help")
+    assert ended.returncode == 0
+    assert "-nodes int" in ended.stderr
+
+
+def test_commands_that_there_are_not() -> None:
+    ended = run("down")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("nsqx: unknown command 'down'\n")
+    assert run().returncode == 2
