@@ -54,7 +54,7 @@ bench: setup interop
 	$(BIN)/python tests/bench/compare_brokers.py $(ARGS)
 
 up: setup
-	$(BIN)/nsqd $(ARGS)
+	$(BIN)/nsqx up $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

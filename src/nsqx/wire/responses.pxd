@@ -7,6 +7,7 @@ cdef Py_ssize_t _FRAME_HEAD
 cdef Py_ssize_t _MESSAGE_HEAD
 cdef Py_ssize_t _OK_LENGTH
 cdef unsigned int _OK_TEXT
+cdef Py_ssize_t _HTTP_TEXT
 
 
 @cython.final

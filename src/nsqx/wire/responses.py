@@ -26,8 +26,9 @@ _HEARTBEAT_TEXT: Final = b"_heartbeat_"
 _FRAME_HEAD = 8
 _MESSAGE_HEAD = 26
 _OK_LENGTH = 10
-# "OK" as the number that its two bytes are.
+# "OK" as the number that its two bytes are, and "HTTP" as that of its four.
 _OK_TEXT = 0x4F4B
+_HTTP_TEXT = 0x48545450
 
 
 class FrameReader:
@@ -73,7 +74,7 @@ class FrameReader:
         if available < _FRAME_HEAD:
             return NEED_DATA
         size = octets.int32_at(self._buffer, position)
-        if size < 4 or (self._max_size > 0 and size > self._max_size):
+        if size < 4 or size == _HTTP_TEXT or (self._max_size > 0 and size > self._max_size):
             raise self._invalid_size(size)
         if available < 4 + size:
             return NEED_DATA
@@ -113,7 +114,7 @@ class FrameReader:
         return OK_RUN
 
     def _invalid_size(self, size: int) -> InvalidFrame:
-        if octets.cut(self._buffer, self._position, self._position + 4) == b"HTTP":
+        if size == _HTTP_TEXT:
             return InvalidFrame("the answer is HTTP: this seems to be an HTTP port, not nsqd's TCP port")
         if size < 4:
             return InvalidFrame(f"a frame of size {size}, at least 4 expected")

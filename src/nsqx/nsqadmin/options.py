@@ -1,0 +1,286 @@
+"""nsqadmin's options: their names, defaults, flags and limits.
+
+An attribute of ``Options`` is called what its key in the configuration file is called. Durations are integers of
+nanoseconds. Nothing here opens a socket; the files that are read are the configuration file and those with tokens.
+"""
+
+import ipaddress
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+from nsqx import log
+from nsqx.errors import ConfigError
+from nsqx.flags import BOOL, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, Kind, read_options
+from nsqx.net.address import TCPAddress, parse_address
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_S = 1_000_000_000
+_MIN_POLL_INTERVAL = _S // 10
+_MAX_HISTORY_POINTS = 20_000
+# Shorter ones could be found by trying.
+MIN_TOKEN_LENGTH = 16
+
+_SECRETS = frozenset(("auth_token", "view_token", "operate_token"))
+
+
+@dataclass(slots=True)
+class Options:
+    """Every setting of one nsqadmin; up to ``admin_users`` they are NSQ's, with NSQ's defaults."""
+
+    log_level: int = log.INFO
+    log_prefix: str = "[nsqadmin] "
+    http_address: str = "0.0.0.0:4171"
+    base_path: str = "/"
+    dev_static_dir: str = ""
+    graphite_url: str = ""
+    proxy_graphite: bool = False
+    statsd_prefix: str = "nsq.%s"
+    statsd_counter_format: str = "stats.counters.%s.count"
+    statsd_gauge_format: str = "stats.gauges.%s"
+    statsd_interval: int = 60 * _S
+    nsqlookupd_http_addresses: list[str] = field(default_factory=list)
+    nsqd_http_addresses: list[str] = field(default_factory=list)
+    http_client_connect_timeout: int = 2 * _S
+    http_client_request_timeout: int = 5 * _S
+    http_client_tls_insecure_skip_verify: bool = False
+    http_client_tls_root_ca_file: str = ""
+    http_client_tls_cert: str = ""
+    http_client_tls_key: str = ""
+    allow_config_from_cidr: str = "127.0.0.1/8"
+    notification_http_endpoint: str = ""
+    acl_http_header: str = "X-Forwarded-User"
+    admin_users: list[str] = field(default_factory=list)
+
+    poll_interval: int = 5 * _S
+    history_window: int = 3600 * _S
+    trusted_proxies: list[str] = field(default_factory=list)
+    allowed_origins: list[str] = field(default_factory=list)
+    auth_token: str = ""
+    auth_token_file: str = ""
+    view_token: str = ""
+    view_token_file: str = ""
+    operate_token: str = ""
+    operate_token_file: str = ""
+    audit_log: str = ""
+    messages: bool = True
+
+
+_DEFAULTS = Options()
+_SHOWN = frozenset(each.name for each in fields(Options)) - _SECRETS
+
+
+def _option(name: str, kind: Kind, help: str, config_key: str = "") -> Flag:  # noqa: A002
+    return Flag(name, kind, getattr(_DEFAULTS, config_key or name.replace("-", "_")), help, config_key)
+
+
+def _command_line_only(name: str, kind: Kind, default: object, help: str) -> Flag:  # noqa: A002
+    return Flag(name, kind, default, help, in_config=False)
+
+
+FLAGS: tuple[Flag, ...] = (
+    _command_line_only("version", BOOL, False, "print the version and exit"),
+    _command_line_only("config", STRING, "", "path of a TOML configuration file"),
+    _command_line_only("verbose", BOOL, False, "[deprecated] no effect; see -log-level"),
+    _option("log-level", LOG_LEVEL, "least severe level that is logged: debug, info, warn, error or fatal"),
+    _option("log-prefix", STRING, "text at the start of every log line"),
+    _option("http-address", STRING, "where browsers connect: host:port"),
+    _option("base-path", STRING, "path under which everything is served, if a proxy adds one"),
+    _option("dev-static-dir", STRING, "directory to serve the page from instead of the built one (for development)"),
+    _option("graphite-url", STRING, "address of Graphite, for the page's graphs"),
+    _option("proxy-graphite", BOOL, "fetch graphs from Graphite on behalf of the page"),
+    _option("statsd-counter-format", STRING, "how statsd writes the names of counters; empty if it leaves them alone"),
+    _option("statsd-gauge-format", STRING, "how statsd writes the names of gauges; empty if it leaves them alone"),
+    _option("statsd-prefix", STRING, "what nsqd puts before the names it sends to statsd; %s stands for its address"),
+    _option("statsd-interval", DURATION, "how often nsqd sends to statsd"),
+    _option("notification-http-endpoint", STRING, "URL to which every administrative action is POSTed"),
+    _option("http-client-connect-timeout", DURATION, "time to connect to nsqd or nsqlookupd"),
+    _option("http-client-request-timeout", DURATION, "time for a whole request to nsqd or nsqlookupd"),
+    _option("http-client-tls-insecure-skip-verify", BOOL, "believe any certificate of nsqd"),
+    _option("http-client-tls-root-ca-file", STRING, "certificates of the authorities that sign nsqd's"),
+    _option("http-client-tls-cert", STRING, "certificate to show to nsqd"),
+    _option("http-client-tls-key", STRING, "key of that certificate"),
+    _option("allow-config-from-cidr", STRING, "network whose clients may use /config; empty for every client"),
+    _option("acl-http-header", STRING, "header in which a proxy names the user"),
+    _option("lookupd-http-address", STRINGS, "nsqlookupd to ask: host:port; may be repeated", "nsqlookupd_http_addresses"),
+    _option("nsqd-http-address", STRINGS, "nsqd to ask: host:port; may be repeated", "nsqd_http_addresses"),
+    _option("admin-user", STRINGS, "user who may change things, nobody else then may; may be repeated", "admin_users"),
+    _option("poll-interval", DURATION, "how often the cluster is asked for the history; 0 keeps none"),
+    _option("history-window", DURATION, "how far back the history goes"),
+    _option(
+        "trusted-proxy",
+        STRINGS,
+        "address or network whose -acl-http-header is believed; may be repeated; loopback if none is given",
+        "trusted_proxies",
+    ),
+    _option(
+        "allowed-origin",
+        STRINGS,
+        "origin such as https://admin.example.com whose pages may change things; may be repeated; needed only if a"
+        " proxy changes the Host header",
+        "allowed_origins",
+    ),
+    _option("auth-token", STRING, "token without which nothing is shown or done"),
+    _option("auth-token-file", STRING, "file with that token, which keeps it off the command line"),
+    _option("view-token", STRING, "token that allows to look, not to change"),
+    _option("view-token-file", STRING, "file with that token"),
+    _option("operate-token", STRING, "token that allows to look and to change"),
+    _option("operate-token-file", STRING, "file with that token"),
+    _option("audit-log", STRING, "file to which every administrative action is appended, a JSON object a line"),
+    _option("messages", BOOL, "let the page follow a topic's messages and publish test messages"),
+)
+
+
+def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
+    """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
+
+    Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
+    """
+    return Options(**read_options(FLAGS, argv, "nsqadmin", stderr))
+
+
+def config_value(options: Options, key: str) -> Any:
+    """An option by its name in the configuration file; KeyError if there is none that may be shown."""
+    if key not in _SHOWN:
+        raise KeyError(key)
+    return getattr(options, key)
+
+
+def validate(options: Options) -> None:
+    """Raise ConfigError if nsqadmin cannot run as asked; the base path and the tokens take their final form."""
+    if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
+        raise ConfigError("--nsqd-http-address or --lookupd-http-address required")
+    if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
+        raise ConfigError("use --nsqd-http-address or --lookupd-http-address not both")
+    if options.http_client_tls_cert and not options.http_client_tls_key:
+        raise ConfigError("--http-client-tls-key must be specified with --http-client-tls-cert")
+    if options.http_client_tls_key and not options.http_client_tls_cert:
+        raise ConfigError("--http-client-tls-cert must be specified with --http-client-tls-key")
+    for name, addresses in (
+        ("lookupd-http-address", options.nsqlookupd_http_addresses),
+        ("nsqd-http-address", options.nsqd_http_addresses),
+    ):
+        for address in addresses:
+            _check_upstream_address(name, address)
+    if options.proxy_graphite:
+        _check_graphite_url(options.graphite_url)
+    if options.allow_config_from_cidr:
+        config_network(options)
+    _listen_address(options.http_address)
+    options.base_path = normalized_base_path(options.base_path)
+    _check_durations(options)
+    trusted_networks(options)
+    for origin in options.allowed_origins:
+        _check_origin(origin)
+    for name in ("auth_token", "view_token", "operate_token"):
+        _settle_token(options, name)
+
+
+def _check_upstream_address(name: str, text: str) -> None:
+    try:
+        address = parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"failed to resolve --{name} ({text}) - {error}") from None
+    if not isinstance(address, TCPAddress):
+        reason = f"address {text}: missing port in address"
+        raise ConfigError(f"failed to resolve --{name} ({text}) - {reason}")
+
+
+def _check_graphite_url(text: str) -> None:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"failed to parse --graphite-url ({text}) - not an http address")
+
+
+def _listen_address(text: str) -> None:
+    try:
+        address = parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"listen ({text}) failed - {error}") from None
+    if not isinstance(address, TCPAddress):
+        raise ConfigError(f"listen ({text}) failed - listen tcp: address {text}: missing port in address")
+
+
+def normalized_base_path(text: str) -> str:
+    """A path with a slash before it and none behind it, other than ``/`` itself."""
+    cleaned = posixpath.normpath("/" + text)
+    return "/" + cleaned.lstrip("/")
+
+
+def _check_durations(options: Options) -> None:
+    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
+        if getattr(options, name.replace("-", "_")) < 0:
+            raise ConfigError(f"--{name} must not be negative")
+    if options.poll_interval == 0:
+        return
+    if options.poll_interval < _MIN_POLL_INTERVAL:
+        raise ConfigError("--poll-interval must be 0 or at least 100ms")
+    if options.history_window < options.poll_interval:
+        raise ConfigError("--history-window must not be shorter than --poll-interval")
+    if history_points(options) > _MAX_HISTORY_POINTS:
+        raise ConfigError(f"--history-window must not be longer than {_MAX_HISTORY_POINTS} times --poll-interval")
+
+
+def history_points(options: Options) -> int:
+    """How many points a series has."""
+    return -(-options.history_window // options.poll_interval)
+
+
+def config_network(options: Options) -> Network | None:
+    """The network whose clients may use /config; None for every client."""
+    text = options.allow_config_from_cidr
+    if not text:
+        return None
+    try:
+        if "/" not in text:
+            raise ValueError
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ConfigError(f"failed to parse --allow-config-from-cidr ({text}) - invalid CIDR address: {text}") from None
+
+
+def trusted_networks(options: Options) -> list[Network]:
+    """From where the user's name in a header is believed."""
+    networks = []
+    for text in options.trusted_proxies or ("127.0.0.0/8", "::1/128"):
+        try:
+            networks.append(ipaddress.ip_network(text, strict=False))
+        except ValueError:
+            raise ConfigError(f"failed to parse --trusted-proxy ({text}) - an address or a network expected") from None
+    return networks
+
+
+def _check_origin(text: str) -> None:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path in ("", "/")
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"failed to parse --allowed-origin ({text}) - an origin such as https://host expected")
+
+
+def _settle_token(options: Options, name: str) -> None:
+    """Read the token's file, if that is how it is given."""
+    flag = name.replace("_", "-")
+    path = getattr(options, f"{name}_file")
+    if path and getattr(options, name):
+        raise ConfigError(f"use --{flag} or --{flag}-file not both")
+    if path:
+        try:
+            with open(path, encoding="utf-8") as file:
+                setattr(options, name, file.read().strip())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"failed to read --{flag}-file {path} - {error}") from None
+    token: str = getattr(options, name)
+    if (path or token) and len(token) < MIN_TOKEN_LENGTH:
+        raise ConfigError(f"--{flag} must have at least {MIN_TOKEN_LENGTH} characters")
+    if not token.isprintable() or not token.isascii() or " " in token:
+        raise ConfigError(f"--{flag} must be of printable ASCII characters without spaces")

@@ -1,0 +1,160 @@
+"""Asking nsqlookupd and nsqd over HTTP, a bounded number at a time.
+
+A failure is told in the words of Go's HTTP client, because nsqadmin hands them on to its users. What the answers mean
+is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+
+from nsqx.errors import NSQError
+from nsqx.gotext import quote
+from nsqx.net.address import format_host_port
+from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed, request
+from nsqx.net.tls import client_context
+
+if TYPE_CHECKING:
+    from nsqx.nsqadmin.options import Options
+
+_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
+_NS_PER_S = 1_000_000_000
+# What a timeout of 0, which means none, comes down to.
+_NO_LIMIT_S = 3600.0
+_CUT_OFF = "the answer was cut off"
+
+
+class UpstreamFailed(NSQError):
+    """An nsqd or nsqlookupd gave no good answer; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TLSOptions:
+    tls_root_ca_file: str
+    tls_insecure_skip_verify: bool
+    tls_cert: str
+    tls_key: str
+    tls_min_version: str = ""
+
+
+def tls_context(options: Options) -> ssl.SSLContext | None:
+    """How to speak TLS to nsqd; None if no option says anything about it. Raises ConfigError."""
+    asked = _TLSOptions(
+        options.http_client_tls_root_ca_file,
+        options.http_client_tls_insecure_skip_verify,
+        options.http_client_tls_cert,
+        options.http_client_tls_key,
+    )
+    if asked == _TLSOptions("", False, "", ""):
+        return None
+    return client_context(asked)
+
+
+class Upstream:
+    """Asks, at most ``concurrency`` questions at a time."""
+
+    def __init__(self, options: Options, context: ssl.SSLContext | None, concurrency: int) -> None:
+        self._context = context
+        self._places = asyncio.Semaphore(concurrency)
+        self._connect_timeout_s = options.http_client_connect_timeout / _NS_PER_S or _NO_LIMIT_S
+        self._request_timeout_s = options.http_client_request_timeout / _NS_PER_S or _NO_LIMIT_S
+
+    async def get(self, url: str, headers: dict[str, str] | None = None) -> Any:
+        """The JSON document at ``url``; raises UpstreamFailed."""
+        answer = await self._ask("GET", url, b"", headers)
+        try:
+            return orjson.loads(answer.body)
+        except orjson.JSONDecodeError as error:
+            raise UpstreamFailed(_json_reason(answer.body, error)) from None
+
+    async def post(self, url: str, body: bytes = b"") -> None:
+        """Raises UpstreamFailed unless it is answered with success."""
+        await self._ask("POST", url, body)
+
+    async def fetch(
+        self, method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> HTTPAnswer:
+        """Whatever is answered; raises UpstreamFailed if nothing is."""
+        try:
+            async with self._places:
+                return await request(
+                    method,
+                    url,
+                    body=body,
+                    headers=headers,
+                    connect_timeout_s=self._connect_timeout_s,
+                    request_timeout_s=self._request_timeout_s,
+                    ssl_context=self._context,
+                )
+        except HTTPRequestFailed as error:
+            raise UpstreamFailed(f"{method.capitalize()} {quote(url)}: {_reason(url, error)}") from None
+
+    async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str] | None = None) -> HTTPAnswer:
+        """Raises UpstreamFailed unless the status is 200; an nsqd that wants TLS says so, and is asked again."""
+        sent = {**_HEADERS, **(headers or {})}
+        answer = await self.fetch(method, url, body, sent)
+        if answer.status == 403 and not url.startswith("https"):
+            answer = await self.fetch(method, _https_url(url, answer.body), body, sent)
+        if answer.status != 200:
+            raise UpstreamFailed(f"got response {answer.status} {_phrase(answer.status)} {quote(answer.body)}")
+        return answer
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def _https_url(url: str, refusal: bytes) -> str:
+    """Where an nsqd that serves only TLS can be asked instead."""
+    try:
+        document = orjson.loads(refusal)
+        port = document["https_port"]
+        if type(port) is not int:
+            raise KeyError("https_port")
+    except orjson.JSONDecodeError as error:
+        raise UpstreamFailed(_json_reason(refusal, error)) from None
+    except (KeyError, TypeError):
+        raise UpstreamFailed(f"got response 403 Forbidden {quote(refusal)}") from None
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(scheme="https", netloc=format_host_port(parts.hostname or "", port)))
+
+
+def _json_reason(body: bytes, error: orjson.JSONDecodeError) -> str:
+    if not body.strip():
+        return "unexpected end of JSON input"
+    first = body.lstrip()[:1].decode("latin-1")
+    if first not in '{["-0123456789tfn':
+        return f"invalid character {first!r} looking for beginning of value"
+    return f"invalid JSON: {error}"
+
+
+def _reason(url: str, failure: HTTPRequestFailed) -> str:
+    """Why there was no answer, as Go says it."""
+    cause = failure.__context__
+    address = urlsplit(url).netloc.rpartition("@")[2]
+    if isinstance(cause, TimeoutError) and not isinstance(cause, OSError | None):
+        return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    if isinstance(cause, socket.gaierror):
+        return f"dial tcp: lookup {urlsplit(url).hostname}: no such host"
+    if isinstance(cause, ssl.SSLError):
+        return f"tls: {getattr(cause, 'verify_message', '') or cause.reason or cause}"
+    if isinstance(cause, ConnectionResetError | BrokenPipeError):
+        return f"read tcp {address}: read: connection reset by peer"
+    if isinstance(cause, OSError) and cause.errno:
+        text = os.strerror(cause.errno)
+        return f"dial tcp {address}: connect: {text[:1].lower()}{text[1:]}"
+    if str(failure).endswith(_CUT_OFF):
+        return "EOF"
+    return str(failure).rpartition(f"{url}: ")[2]

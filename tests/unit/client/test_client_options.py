@@ -1,0 +1,204 @@
+"""Options of producers and consumers: go-nsq's names, defaults and ranges; one clear error each."""
+
+import ssl
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from nsqx.client.handshake import check_address, identify_fields
+from nsqx.client.options import OptionKeywords, Options, read_option_flags, seconds_of
+from nsqx.errors import ConfigError
+from nsqx.version import VERSION
+
+DEFAULTS = {
+    "dial_timeout": 1,
+    "read_timeout": 60,
+    "write_timeout": 1,
+    "lookupd_poll_interval": 60,
+    "lookupd_poll_jitter": 0.3,
+    "lookupd_poll_timeout": 60,
+    "max_requeue_delay": 900,
+    "default_requeue_delay": 90,
+    "backoff_strategy": "exponential",
+    "max_backoff_duration": 120,
+    "backoff_multiplier": 1,
+    "max_attempts": 5,
+    "low_rdy_idle_timeout": 10,
+    "low_rdy_timeout": 30,
+    "rdy_redistribute_interval": 5,
+    "user_agent": f"nsqx/{VERSION}",
+    "topology_region": "",
+    "topology_zone": "",
+    "heartbeat_interval": 30,
+    "sample_rate": 0,
+    "tls_v1": False,
+    "tls_root_ca_file": "",
+    "tls_insecure_skip_verify": False,
+    "tls_cert": "",
+    "tls_key": "",
+    "tls_min_version": "",
+    "tls_context": None,
+    "deflate": False,
+    "deflate_level": 6,
+    "snappy": False,
+    "output_buffer_size": 16384,
+    "output_buffer_timeout": 0.25,
+    "max_in_flight": 1,
+    "msg_timeout": 0,
+    "max_msg_size": 0,
+    "auth_secret": "",
+}
+
+
+def test_defaults():
+    options = Options.of({"hostname": "host.example"})
+    assert {name: getattr(options, name) for name in DEFAULTS} == DEFAULTS
+    assert (options.client_id, options.hostname) == ("host", "host.example")
+    assert {each.name for each in fields(Options)} == {*DEFAULTS, "client_id", "hostname"}
+
+
+def test_the_keywords_are_the_options():
+    assert set(OptionKeywords.__annotations__) == {each.name for each in fields(Options)}
+
+
+@pytest.mark.parametrize("value", [90, 90.0, "90s", "1m30s", "90000ms", timedelta(seconds=90)])
+def test_durations(value):
+    assert Options.of({"max_requeue_delay": value}).max_requeue_delay == 90.0
+
+
+@pytest.mark.parametrize("name", ["heartbeat_interval", "output_buffer_size", "output_buffer_timeout"])
+def test_minus_one_turns_off(name):
+    options = Options.of({name: -1})
+    assert getattr(options, name) == -1
+    assert identify_fields(options)[name] == -1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"nope": 1}, "invalid option nope"),
+        ({"max_inflight": 1}, "invalid option max_inflight: did you mean max_in_flight?"),
+        ({"read_timeout": "5m1s"}, "option read_timeout: 5m1s is out of range, 100ms to 5m0s expected"),
+        ({"write_timeout": 0.05}, "option write_timeout: 50ms is out of range, 100ms to 5m0s expected"),
+        ({"dial_timeout": -1}, "option dial_timeout: -1s is out of range, at least 0s expected"),
+        ({"max_attempts": 65536}, "option max_attempts: 65536 is out of range, 0 to 65535 expected"),
+        ({"max_attempts": "5"}, "option max_attempts: an integer expected, not '5'"),
+        ({"max_in_flight": True}, "option max_in_flight: an integer expected, not True"),
+        ({"max_in_flight": -1}, "option max_in_flight: -1 is out of range, at least 0 expected"),
+        ({"lookupd_poll_jitter": 1.5}, "option lookupd_poll_jitter: 1.5 is out of range, 0.0 to 1.0 expected"),
+        ({"tls_v1": 1}, "option tls_v1: True or False expected, not 1"),
+        ({"client_id": 5}, "option client_id: text expected, not 5"),
+        ({"backoff_strategy": "no"}, "option backoff_strategy: 'no' is not one of exponential, full_jitter"),
+        ({"msg_timeout": "soon"}, "option msg_timeout: 'soon' is no duration such as 250ms or 1m30s"),
+        ({"msg_timeout": None}, "option msg_timeout: seconds or a duration such as 250ms expected, not None"),
+        ({"msg_timeout": float("nan")}, "option msg_timeout: seconds or a duration such as 250ms expected, not nan"),
+        ({"deflate": True, "snappy": True}, "options deflate and snappy: nsqd allows only one compression at a time"),
+        ({"tls_cert": "x"}, "options tls_cert and tls_key: one is of no use without the other"),
+        ({"tls_root_ca_file": "/no/such"}, "option tls_root_ca_file: no file /no/such"),
+        ({"tls_context": 1}, "option tls_context: an ssl.SSLContext expected, not 1"),
+        (
+            {"heartbeat_interval": "61s"},
+            "option heartbeat_interval: 1m1s must be less than read_timeout 1m0s,"
+            " or every quiet connection would be taken for dead",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(options, text):
+    with pytest.raises(ConfigError) as caught:
+        Options.of(options)
+    assert str(caught.value) == text
+
+
+def test_flags_of_the_utilities():
+    flags = ["max_in_flight,5", "read-timeout,2m", "heartbeat_interval,1500", "tls_v1", "snappy,false", "client_id,a,b"]
+    assert read_option_flags(flags) == {
+        "max_in_flight": 5,
+        "read_timeout": 120.0,
+        "heartbeat_interval": 1.5,
+        "tls_v1": True,
+        "snappy": False,
+        "client_id": "a,b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("nope,1", "invalid option nope"),
+        ("max_in_flight,many", "option max_in_flight: 'many' is no number"),
+        ("max_in_flight", "option max_in_flight: 'true' is no number"),
+        ("lookupd_poll_jitter,x", "option lookupd_poll_jitter: 'x' is no number"),
+        ("tls_v1,perhaps", "option tls_v1: 'perhaps' is neither true nor false"),
+        ("msg_timeout,1x", "option msg_timeout: '1x' is no duration such as 250ms or 1m30s"),
+    ],
+)
+def test_wrong_flags(flag, text):
+    with pytest.raises(ConfigError) as caught:
+        read_option_flags([flag])
+    assert str(caught.value) == text
+
+
+def test_identify_says_what_the_options_say():
+    given = {
+        "client_id": "me",
+        "hostname": "host",
+        "user_agent": "agent/1",
+        "heartbeat_interval": "5s",
+        "output_buffer_size": 100,
+        "output_buffer_timeout": "30ms",
+        "snappy": True,
+        "sample_rate": 20,
+        "msg_timeout": "90s",
+        "topology_region": "r",
+        "topology_zone": "z",
+    }
+    assert identify_fields(Options.of(given)) == {
+        "client_id": "me",
+        "hostname": "host",
+        "user_agent": "agent/1",
+        "feature_negotiation": True,
+        "heartbeat_interval": 5000,
+        "output_buffer_size": 100,
+        "output_buffer_timeout": 30,
+        "tls_v1": False,
+        "snappy": True,
+        "deflate": False,
+        "deflate_level": 6,
+        "sample_rate": 20,
+        "msg_timeout": 90_000,
+        "topology_region": "r",
+        "topology_zone": "z",
+    }
+
+
+def test_a_context_of_ones_own():
+    context = ssl.create_default_context()
+    assert Options.of({"tls_context": context}).tls_context is context
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:4150", "[::1]:4150", "host:4150", "/tmp/nsqd.sock", "@nsqd"])
+def test_addresses(address):
+    assert check_address(address) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("127.0.0.1", "address '127.0.0.1': the port is missing, nsqd's TCP port is usually 4150"),
+        ("127.0.0.1:", "address '127.0.0.1:': the port is missing, nsqd's TCP port is usually 4150"),
+        ("http://host:4151", "address 'http://host:4151': host:port expected, without http://"),
+        ("host:99999", 'address "host:99999": invalid port 99999'),
+        (4150, "address 4150: text such as 127.0.0.1:4150 expected"),
+    ],
+)
+def test_wrong_addresses(address, text):
+    with pytest.raises(ConfigError) as caught:
+        check_address(address)
+    assert str(caught.value) == text
+
+
+def test_a_duration_argument():
+    assert seconds_of("delay", "10ms") == 0.01
+    with pytest.raises(ConfigError, match="option delay: 'x' is no duration"):
+        seconds_of("delay", "x")

@@ -1,0 +1,66 @@
+"""What clients send, put together: the Python half directly, the compiled half through the modules that use it."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqx.client.connection import Connection
+from nsqx.client.publisher import Publisher, new_publication
+from nsqx.wire import packing, requests
+from nsqx.wire.commands import BATCH, BODY, FINISH, LINE, SIZE, CommandReader
+
+BODIES = st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20)
+
+
+def read_command(data):
+    """The words and the body of one command."""
+    reader = CommandReader()
+    reader.feed(data)
+    assert reader.next() == LINE
+    reader.expect_body()
+    assert reader.next() == SIZE
+    reader.accept_body()
+    assert reader.next() == BODY
+    return reader.words, reader.take_body()
+
+
+@given(st.binary(max_size=100), st.binary(max_size=20))
+def test_append_sized(body, before):
+    out = bytearray(before)
+    packing.append_sized(out, requests.publish_line("t"), body)
+    assert out[: len(before)] == before
+    assert read_command(bytes(out[len(before) :])) == ([b"PUB", b"t"], body)
+
+
+def test_append_finish():
+    out = bytearray(b"before")
+    packing.append_finish(out, b"0123456789abcdef")
+    reader = CommandReader()
+    reader.feed(bytes(out[6:]))
+    assert reader.next() == FINISH
+    assert reader.message_id == b"0123456789abcdef"
+
+
+@given(BODIES)
+def test_join_batch(bodies):
+    data = packing.join_batch(bodies)
+    reader = CommandReader()
+    reader.feed(len(data).to_bytes(4, "big") + data)
+    reader.accept_batch(1000, 1000)
+    assert reader.next() == BATCH
+    assert reader.count == len(bodies)
+    assert reader.take_batch() == b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 70_000])
+async def test_a_publisher_packs_alike(size):
+    connection = Connection("a:1", asyncio.get_running_loop(), read_timeout_s=0, write_timeout_s=1)
+    publisher = Publisher(connection, None, 10, 10)
+    publisher.publish(new_publication("t", b"PUB t\n", b"x" * size, None))
+    publisher.publish(new_publication("t", b"PUB t\n", b"y", None))
+    expected = bytearray()
+    packing.append_sized(expected, b"PUB t\n", b"x" * size)
+    packing.append_sized(expected, b"PUB t\n", b"y")
+    assert connection.output == expected
