@@ -45,8 +45,8 @@ class Node:
         self.address: str | None = self.daemon.tcp_address
 
     def stop(self) -> None:
-        self.address = None
         assert self.daemon.stop() == 0, self.daemon.log
+        self.address = None
 
 
 class Producer(threading.Thread):

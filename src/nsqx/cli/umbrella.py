@@ -11,6 +11,7 @@ from nsqx.version import NSQ_VERSION, VERSION
 # Command, module with a main(argv), what it does.
 COMMANDS = {
     "up": ("nsqx.cli.up", "run a whole cluster in one process"),
+    "auth-server": ("nsqx.cli.auth_server", "a small auth server, its tokens and rights in a TOML file"),
     "nsqd": ("nsqx.cli.nsqd", "the broker, as the nsqd command"),
     "nsqlookupd": ("nsqx.cli.nsqlookupd", "the directory of brokers, as the nsqlookupd command"),
 }

@@ -86,9 +86,6 @@ class Flow:
         if tap not in self.taps:
             return
         self.taps.remove(tap)
-        if self.backoff.level and not self.backoff.is_pausing and not self._total():
-            # It had the one message that was let through.
-            self._try_one()
         self._balance()
 
     def change_max_in_flight(self, count: int) -> None:
@@ -122,16 +119,30 @@ class Flow:
     def _balance(self) -> None:
         """Give every connection its share, and see to taking turns if there is not enough for all."""
         self._watch_turns()
-        if self._is_stopped or self.backoff.level or not self.taps:
+        if self._is_stopped or not self.taps:
+            return
+        if self.backoff.level:
+            self._balance_in_backoff()
             return
         share = min(max(1, self.max_in_flight // len(self.taps)), self.max_in_flight)
         # Those who have too much first, so that the others find something.
         for tap in self.taps:
             if tap.ready_count > share:
                 self._give(tap, share)
+        for tap in reversed(self.taps):
+            if tap.ready_count and self._total() > self.max_in_flight:
+                self._give(tap, 0)
         for tap in self.taps:
             if tap.ready_count < share:
                 self._give(tap, share)
+
+    def _balance_in_backoff(self) -> None:
+        """One message is let through, or none; the connection that had it may be gone."""
+        for tap in self.taps:
+            if tap.ready_count > self.max_in_flight:
+                self._give(tap, self.max_in_flight)
+        if not self.backoff.is_pausing and not self._total():
+            self._try_one()
 
     def _give(self, tap: Tap, count: int) -> bool:
         """Set the count, as far as nsqd and the total allow; False if there is nothing left to give."""

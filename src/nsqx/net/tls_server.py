@@ -16,18 +16,23 @@ _GO_VERSIONS = {
 
 
 def server_context(
-    certificate_file: str, key_file: str, min_version: int, *, client_ca_file: str = "", must_verify: bool = False
+    certificate_file: str,
+    key_file: str,
+    min_version: int,
+    client_policy: ssl.VerifyMode = ssl.CERT_NONE,
+    *,
+    client_ca_file: str = "",
 ) -> ssl.SSLContext:
     """A context for listeners and upgrades; raises ConfigError.
 
-    ``min_version`` is a version number of the TLS protocol. With ``must_verify`` clients need a certificate that
-    ``client_ca_file`` vouches for, or one of the system's authorities if there is no such file.
+    ``min_version`` is a version number of the TLS protocol. ``client_policy`` says whether clients may or must have a
+    certificate that ``client_ca_file`` vouches for, or one of the system's authorities if there is no such file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _GO_VERSIONS[min_version]
     load_certificate(context, certificate_file, key_file)
-    if must_verify:
-        context.verify_mode = ssl.CERT_REQUIRED
+    if client_policy != ssl.CERT_NONE:
+        context.verify_mode = client_policy
         try:
             if client_ca_file:
                 context.load_verify_locations(client_ca_file)

@@ -144,7 +144,7 @@ def _reason(url: str, failure: HTTPRequestFailed) -> str:
     """Why there was no answer, as Go says it."""
     cause = failure.__context__
     address = urlsplit(url).netloc.rpartition("@")[2]
-    if isinstance(cause, TimeoutError) and not isinstance(cause, OSError | None):
+    if isinstance(cause, TimeoutError) and cause.errno is None:
         return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     if isinstance(cause, socket.gaierror):
         return f"dial tcp: lookup {urlsplit(url).hostname}: no such host"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,6 +70,7 @@ class Broker:
         self.authorizer: Authorizer = authorizer or OpenAuthorizer()
         self.upgrades = Upgrades(snappy=options.snappy, deflate=options.deflate)
         self.tls_context: ssl.SSLContext | None = None
+        self.lookup_tls_context: ssl.SSLContext | None = None
         self.is_tls_required = False
         self.data_path = options.data_path or "."
         self.hostname = socket.gethostname()
@@ -77,6 +79,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.clients: dict[int, Client] = {}
         self.connections: set[Connection] = set()
+        self.hosts: Counter[str] = Counter()  # of the connections
         self.exiting = False
         self.lookup: Lookup | None = None  # set by whoever gives the broker a network
         self.keeper = Keeper(log, options.sync_every, options.sync_timeout / _NS_PER_S, self._sync_failed)
@@ -187,6 +190,11 @@ class Broker:
 
     # Services to topics, channels and sessions
 
+    def admits(self, host: str) -> bool:
+        """True if one more connection from ``host`` is within the limits."""
+        most, most_per_ip = self.options.max_connections, self.options.max_connections_per_ip
+        return not (most and len(self.connections) >= most) and not (most_per_ip and self.hosts[host] >= most_per_ip)
+
     def new_client(self, remote_address: str, remote_host: str, link: Link) -> Client:
         """A client that has said its magic."""
         self._client_serial += 1
@@ -198,7 +206,7 @@ class Broker:
         """A backlog for the topic or channel whose files are called ``name``; raises DiskQueueError."""
         options = self.options
         if is_ephemeral:
-            return Backlog(options.mem_queue_size, None)
+            return Backlog(options.mem_queue_size, None, options.mem_queue_bytes)
         try:
             disk = DiskQueue(
                 name,
@@ -212,7 +220,7 @@ class Broker:
         except OSError as error:
             raise DiskQueueError(f"cannot open the disk queue {name}: {error.strerror or error}") from error
         self._left_files.pop(name, None)
-        return Backlog(options.mem_queue_size, disk)
+        return Backlog(options.mem_queue_size, disk, options.mem_queue_bytes)
 
     def load_due_times(self, name: str) -> dict[bytes, int]:
         """When messages that were deferred at the last exit are due, by the wall clock."""

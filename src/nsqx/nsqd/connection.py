@@ -43,6 +43,7 @@ class Connection:
         "_broker",
         "_handshake",
         "_heartbeat_at_s",
+        "_host",
         "_interval_ns",
         "_layers",
         "_loop",
@@ -58,6 +59,7 @@ class Connection:
         self._loop = loop
         self._transport: Any = None
         self._session: Session | None = None
+        self._host = ""
         self._prelude = b""
         self._seen_commands = 0
         self._interval_ns = 0
@@ -77,8 +79,14 @@ class Connection:
         self._transport = transport
         transport.set_write_buffer_limits(high=OUTPUT_LIMIT // 2)
         keep_alive(transport)
+        address, self._host = peer_address(transport)
+        self._broker.log.info("TCP: new client(%s)", address)
+        if not self._broker.admits(self._host):
+            self._broker.log.warn("TCP: too many clients, closing client(%s)", address)
+            transport.abort()
+            return
         self._broker.connections.add(self)
-        self._broker.log.info("TCP: new client(%s)", peer_address(self._transport)[0])
+        self._broker.hosts[self._host] += 1
         self._timer = self._loop.call_later(self._broker.client_timeout_s, self._give_up_on_magic)
 
     def data_received(self, data: bytes) -> None:
@@ -132,7 +140,11 @@ class Connection:
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         self._cancel_timer()
-        self._broker.connections.discard(self)
+        if self in self._broker.connections:
+            self._broker.connections.discard(self)
+            self._broker.hosts[self._host] -= 1
+            if not self._broker.hosts[self._host]:
+                del self._broker.hosts[self._host]
         session = self._session
         if session is None:
             return

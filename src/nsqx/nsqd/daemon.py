@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError, DataPathLocked
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
+from nsqx.net.access import ADMIN, PUBLISH, READ, access_gate
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import load_certificate, server_context, trusting_context
@@ -22,7 +23,7 @@ from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
-from nsqx.nsqd.http import build_router, refuse_without_tls
+from nsqx.nsqd.http import build_router, refuse_without_tls, route_group
 from nsqx.nsqd.lookup import Lookup
 from nsqx.nsqd.memory import MemoryMonitor
 from nsqx.nsqd.metadata import load_metadata
@@ -45,6 +46,7 @@ class Daemon:
         _refuse_what_is_missing(options)
         self._options = options
         self._tls_context = _tls_context(options)
+        self._tls_contexts = [self._tls_context] if self._tls_context is not None else []
         self._log = log
         loop = asyncio.get_running_loop()
         self.broker = Broker(options, log, LoopClock(loop), loop.call_soon)
@@ -52,6 +54,14 @@ class Daemon:
             self.broker.authorizer = HTTPAuthorizer(options, log, trusting_context(options.tls_root_ca_file))
         self.broker.tls_context = self._tls_context
         self.broker.upgrades.tls = self._tls_context is not None
+        if options.lookupd_tls:
+            self.broker.lookup_tls_context = trusting_context(options.tls_root_ca_file)
+        token_files = {
+            PUBLISH: options.http_publish_token_file,
+            READ: options.http_read_token_file,
+            ADMIN: options.http_admin_token_file,
+        }
+        self._access_gate = access_gate(token_files, options.http_client_cert_groups, route_group)
         self.broker.is_tls_required = options.tls_required != TLS_NOT_REQUIRED
         self._memory = MemoryMonitor()
         self._lock = -1
@@ -117,23 +127,32 @@ class Daemon:
     async def _serve_http(self) -> None:
         router = build_router(self.broker, self._memory)
         if self._http_listening is not None:
-            gate = None
+            gate = self._access_gate
             if self._options.tls_required == TLS_REQUIRED:
                 gate = refuse_without_tls(self._https_listening.port if self._https_listening is not None else 0)
             server = HTTPServer(router, self._log, gate=gate)
             self._http_servers.append(server)
             await server.serve(self._http_listening)
         if self._https_listening is not None:
-            server = HTTPServer(router, self._log, name="HTTPS")
+            server = HTTPServer(router, self._log, name="HTTPS", gate=self._access_gate)
             self._http_servers.append(server)
-            await server.serve(self._https_listening, self._tls_context)
+            await server.serve(self._https_listening, self._https_context())
+
+    def _https_context(self) -> ssl.SSLContext | None:
+        """As for TCP, but where some routes need a client certificate, clients are asked for one."""
+        context = self._tls_context
+        wants_certificates = bool(self._options.http_client_cert_groups)
+        if wants_certificates and self._options.tls_client_auth_policy != "require-verify":
+            context = _tls_context(self._options, asks_client=True)
+            assert context is not None
+            self._tls_contexts.append(context)
+        return context
 
     def reload_certificate(self) -> None:
         """Read the certificate anew, for connections to come; what cannot be read leaves the old one in place."""
-        if self._tls_context is None:
-            return
         try:
-            load_certificate(self._tls_context, self._options.tls_cert, self._options.tls_key)
+            for context in self._tls_contexts:
+                load_certificate(context, self._options.tls_cert, self._options.tls_key)
         except ConfigError as error:
             self._log.error("keeping the old certificate - %s", error)
         else:
@@ -202,15 +221,14 @@ def lock_data_path(path: str) -> int:
     return descriptor
 
 
-def _tls_context(options: Options) -> ssl.SSLContext | None:
+def _tls_context(options: Options, *, asks_client: bool = False) -> ssl.SSLContext | None:
     if not options.tls_cert:
         return None
+    policy = ssl.CERT_OPTIONAL if asks_client else ssl.CERT_NONE
+    if options.tls_client_auth_policy == "require-verify":
+        policy = ssl.CERT_REQUIRED
     return server_context(
-        options.tls_cert,
-        options.tls_key,
-        options.tls_min_version,
-        client_ca_file=options.tls_root_ca_file,
-        must_verify=options.tls_client_auth_policy == "require-verify",
+        options.tls_cert, options.tls_key, options.tls_min_version, policy, client_ca_file=options.tls_root_ca_file
     )
 
 

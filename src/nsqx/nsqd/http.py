@@ -16,6 +16,7 @@ from nsqx import log
 from nsqx.errors import BrokerExiting, ConfigError, HTTPError, ProtocolError
 from nsqx.gotext import INT64_MAX, INT64_MIN
 from nsqx.names import is_valid_name
+from nsqx.net.access import ADMIN, PUBLISH, READ
 from nsqx.net.requests import DEFERRED
 from nsqx.net.responses import (
     EMPTY,
@@ -89,6 +90,17 @@ def refuse_without_tls(https_port: int) -> "Callable[[Request], Response]":
     answer = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
     response = Response(403, answer, JSON, NSQ_HEADERS)
     return lambda _request: response
+
+
+def route_group(method: str, path: str) -> str:
+    """The group of routes that a request belongs to, for access control; "" for what is open to all."""
+    if path == "/ping":
+        return ""
+    if path in ("/pub", "/mpub"):
+        return PUBLISH
+    if method == "GET" and not path.startswith("/debug"):
+        return READ
+    return ADMIN
 
 
 class PublishAPI:

@@ -84,7 +84,9 @@ class LookupPeer:
         if not isinstance(address, TCPAddress):
             raise ConfigError(f"{self.address} is not host:port")
         async with asyncio.timeout(_TIMEOUT_S):
-            self._reader, self._writer = await asyncio.open_connection(address.host or "localhost", address.port)
+            self._reader, self._writer = await asyncio.open_connection(
+                address.host or "localhost", address.port, ssl=self._broker.lookup_tls_context
+            )
         self._writer.write(wire.MAGIC + wire.encode_identify(self._announcement()))
         introduction = await self._read_answer()
         try:

@@ -126,6 +126,14 @@ class Options:
     enable_debug_endpoints: bool = False
     metrics_per_client: bool = False
     shutdown_timeout: int = 10 * _S
+    max_connections: int = 0
+    max_connections_per_ip: int = 0
+    mem_queue_bytes: int = 0
+    lookupd_tls: bool = False
+    http_publish_token_file: str = ""
+    http_read_token_file: str = ""
+    http_admin_token_file: str = ""
+    http_client_cert_groups: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # A policy for client certificates is useless if clients may stay without TLS.
@@ -227,6 +235,19 @@ FLAGS: tuple[Flag, ...] = (
     _option("enable-debug-endpoints", BOOL, "serve /debug/pprof over HTTP (nsqx only)"),
     _option("metrics-per-client", BOOL, "give each client its own Prometheus series (nsqx only)"),
     _option("shutdown-timeout", DURATION, "longest time that open work may delay the exit (nsqx only)"),
+    _option("max-connections", INT, "most TCP clients at once, 0 for no limit (nsqx only)"),
+    _option("max-connections-per-ip", INT, "most TCP clients at once from one address, 0 for no limit (nsqx only)"),
+    _option("mem-queue-bytes", INT, "bytes that a topic or channel keeps in memory, 0 for no limit (nsqx only)"),
+    _option("lookupd-tls", BOOL, "speak TLS to nsqlookupd, trusting -tls-root-ca-file (nsqx only)"),
+    _option("http-publish-token-file", STRING, "tokens, one a line, one of which /pub and /mpub need (nsqx only)"),
+    _option("http-read-token-file", STRING, "tokens, one of which /stats and the like need (nsqx only)"),
+    _option("http-admin-token-file", STRING, "tokens, one of which every change needs (nsqx only)"),
+    _option(
+        "http-client-cert-group",
+        STRINGS,
+        "group of routes that needs a client certificate: publish, read or admin (nsqx only, may be repeated)",
+        "http_client_cert_groups",
+    ),
 )
 
 _OPTION_FLAGS = {flag.key: flag for flag in FLAGS if flag.in_config}
@@ -266,6 +287,9 @@ _LEAST = {
     "max_channel_consumers": 0,
     "statsd_udp_packet_size": 1,
     "shutdown_timeout": 0,
+    "max_connections": 0,
+    "max_connections_per_ip": 0,
+    "mem_queue_bytes": 0,
 }
 
 _MOST = {

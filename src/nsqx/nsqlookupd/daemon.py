@@ -6,10 +6,12 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from nsqx.net.access import ADMIN, READ, access_gate
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
+from nsqx.net.tls_server import server_context
 from nsqx.nsqlookupd.connection import Connection
-from nsqx.nsqlookupd.http import build_router
+from nsqx.nsqlookupd.http import build_router, route_group
 from nsqx.nsqlookupd.lookupd import Lookupd
 from nsqx.nsqlookupd.options import validate
 from nsqx.version import NSQ_VERSION, version_line
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from nsqx.nsqlookupd.options import Options
 
 _STOP_S = 1.0
+_TLS_1_2 = 0x0303
 
 
 class Daemon:
@@ -33,7 +36,10 @@ class Daemon:
         self.lookupd = Lookupd(options, log)
         self._tcp_listening: Listening | None = None
         self._tcp_server: asyncio.Server | None = None
-        self._http_server = HTTPServer(build_router(self.lookupd), log)
+        self._tls_context = server_context(options.tls_cert, options.tls_key, _TLS_1_2) if options.tls_cert else None
+        token_files = {READ: options.http_read_token_file, ADMIN: options.http_admin_token_file}
+        gate = access_gate(token_files, [], route_group)
+        self._http_server = HTTPServer(build_router(self.lookupd), log, gate=gate)
 
     @property
     def tcp_port(self) -> int:
@@ -69,7 +75,7 @@ class Daemon:
             )
         )
         self._tcp_server = await loop.create_server(
-            lambda: Connection(self.lookupd, loop), sock=listening.socket, backlog=BACKLOG
+            lambda: Connection(self.lookupd, loop), sock=listening.socket, backlog=BACKLOG, ssl=self._tls_context
         )
         self._log.info("TCP: listening on %s", listening.address)
 

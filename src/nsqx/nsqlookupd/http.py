@@ -16,6 +16,7 @@ import orjson
 
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
+from nsqx.net.access import ADMIN, READ
 from nsqx.net.responses import EMPTY, JSON, NSQ_HEADERS, Response, json_response, plain_response
 from nsqx.net.router import Router
 from nsqx.nsqlookupd.lookupd import on_one_line
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 # What Go's zero time is as nanoseconds since 1970, wrapped to 64 bits.
 _NEVER_NS: Final = -6795364578871345152
 _SLICE_NS: Final = 5_000_000
+
+
+def route_group(method: str, path: str) -> str:
+    """The group of routes that a request belongs to, for access control; "" for what is open to all."""
+    if path == "/ping":
+        return ""
+    return READ if method == "GET" else ADMIN
 
 
 def build_router(lookupd: Lookupd) -> Router:

@@ -28,6 +28,10 @@ class Options:
     broadcast_address: str = field(default_factory=lambda: socket.gethostname())
     inactive_producer_timeout: int = 300 * _S
     tombstone_lifetime: int = 45 * _S
+    tls_cert: str = ""
+    tls_key: str = ""
+    http_read_token_file: str = ""
+    http_admin_token_file: str = ""
 
 
 _DEFAULTS = Options()
@@ -52,6 +56,10 @@ FLAGS: tuple[Flag, ...] = (
     _option("broadcast-address", STRING, "host that nsqd is told to reach this nsqlookupd by"),
     _option("inactive-producer-timeout", DURATION, "time since its last ping after which an nsqd is no longer shown"),
     _option("tombstone-lifetime", DURATION, "time that a tombstoned producer is left out of a topic's lookup"),
+    _option("tls-cert", STRING, "path of a certificate, with which nsqd must speak TLS (nsqx only)"),
+    _option("tls-key", STRING, "path of the certificate's private key (nsqx only)"),
+    _option("http-read-token-file", STRING, "tokens, one a line, one of which look-ups need (nsqx only)"),
+    _option("http-admin-token-file", STRING, "tokens, one of which every change needs (nsqx only)"),
 )
 
 

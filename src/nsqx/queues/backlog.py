@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nsqx.wire import octets
 from nsqx.wire.message import Batch, Message
 
 if TYPE_CHECKING:
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 class Backlog:
     """Messages in waiting. Disk records are readable only once ``disk.write_pending`` has run."""
 
-    __slots__ = ("_head", "_memory", "_memory_count", "_memory_limit", "disk")
+    __slots__ = ("_byte_limit", "_head", "_memory", "_memory_bytes", "_memory_count", "_memory_limit", "disk")
 
-    def __init__(self, memory_limit: int, disk: DiskQueue | None) -> None:
+    def __init__(self, memory_limit: int, disk: DiskQueue | None, byte_limit: int = 0) -> None:
+        """``memory_limit`` counts messages; ``byte_limit``, if not 0, the bytes of their bodies."""
         self.disk = disk
+        self._byte_limit = byte_limit
+        self._memory_bytes = 0  # kept only where there is a limit
         self._memory: deque[Batch | Message] = deque()
         self._memory_count = 0
         self._memory_limit = memory_limit
@@ -48,6 +52,8 @@ class Backlog:
     def put_batch(self, batch: Batch) -> None:
         """Append a batch, which the backlog then owns."""
         room = self._memory_limit - self._memory_count
+        if self._byte_limit:
+            room = self._take_room(batch, room)
         if room >= batch.count:
             self._memory.append(batch)
             self._memory_count += batch.count
@@ -58,9 +64,26 @@ class Backlog:
         if self.disk is not None:
             self.disk.put_batch(batch)
 
+    def _take_room(self, batch: Batch, room: int) -> int:
+        """How many of the first ``room`` messages of a batch fit by their bytes, which then count."""
+        position, fitting = batch.position, 0
+        while fitting < batch.count and fitting < room:
+            size = octets.int32_at(batch.data, position)
+            if self._memory_bytes + size > self._byte_limit:
+                break
+            self._memory_bytes += size
+            position += 4 + size
+            fitting += 1
+        return fitting
+
     def put_message(self, message: Message) -> None:
         """Append one message."""
-        if self._memory_count < self._memory_limit:
+        fits = self._memory_count < self._memory_limit
+        if fits and self._byte_limit:
+            fits = self._memory_bytes + len(message.body) <= self._byte_limit
+            if fits:
+                self._memory_bytes += len(message.body)
+        if fits:
             self._memory.append(message)
             self._memory_count += 1
         elif self.disk is not None:
@@ -74,6 +97,12 @@ class Backlog:
             timestamp = self.disk.peek_timestamp()
             if 0 <= timestamp < self._head_timestamp():
                 return self.disk.get()
+        message = self._get_from_memory()
+        if self._byte_limit:
+            self._memory_bytes -= len(message.body)
+        return message
+
+    def _get_from_memory(self) -> Message:
         self._memory_count -= 1
         head = self._head
         if head is None:
@@ -100,6 +129,8 @@ class Backlog:
         else:
             item = self._memory.popleft()
         self._memory_count -= item.count if isinstance(item, Batch) else 1
+        if self._byte_limit:
+            self._memory_bytes -= item.size() if isinstance(item, Batch) else len(item.body)
         return item
 
     def drain_memory(self) -> list[Batch | Message]:
@@ -107,7 +138,7 @@ class Backlog:
         items = list(self._memory) if self._head is None else [self._head, *self._memory]
         self._memory.clear()
         self._head = None
-        self._memory_count = 0
+        self._memory_count = self._memory_bytes = 0
         return items
 
     def empty(self) -> None:

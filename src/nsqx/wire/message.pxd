@@ -37,6 +37,8 @@ cdef class Batch:
     @cython.locals(position=Py_ssize_t)
     cpdef Batch split(self, Py_ssize_t count)
     cpdef void skip(self)
+    @cython.locals(position=Py_ssize_t, total=int64_t, size=Py_ssize_t)
+    cpdef int64_t size(self)
     cpdef Batch copy(self)
 
 

@@ -142,6 +142,15 @@ class Batch:
         self.count -= 1
         self.number = advance_id(self.number, 1)
 
+    def size(self) -> int:
+        """The bytes of all bodies."""
+        position, total = self.position, 0
+        for _ in range(self.count):
+            size = octets.int32_at(self.data, position)
+            position += 4 + size
+            total += size
+        return total
+
     def copy(self) -> Batch:
         """The same messages, for another reader."""
         return new_batch(self.data, self.position, self.count, self.timestamp, self.number)

@@ -158,8 +158,9 @@ def test_a_busy_connection_keeps_its_turn_until_the_longer_limit():
 
 def test_no_turns_while_there_is_enough_for_all():
     bench = Bench(2, max_in_flight=2)
+    bench.taps[0].sent.clear()
     bench.advance(1000)
-    assert [tap.sent for tap in bench.taps] == [[1], [1]]
+    assert [tap.sent for tap in bench.taps] == [[], [1]]
 
 
 # Backoff
@@ -216,6 +217,16 @@ def test_the_one_tried_is_lost_and_another_is_tried():
     bench.advance(2)
     bench.flow.remove(next(tap for tap in bench.taps if tap.ready_count))
     assert bench.counts() == [1]
+
+
+def test_in_backoff_max_in_flight_can_change():
+    bench = Bench(2, max_in_flight=9)
+    bench.flow.failed()
+    bench.advance(2)
+    bench.flow.change_max_in_flight(0)
+    assert bench.counts() == [0, 0]
+    bench.flow.change_max_in_flight(3)
+    assert sum(bench.counts()) == 1
 
 
 def test_without_connections_the_pause_goes_on():

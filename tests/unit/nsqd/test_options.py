@@ -78,6 +78,14 @@ LATER_DEFAULTS = {
     "enable_debug_endpoints": False,
     "metrics_per_client": False,
     "shutdown_timeout": 10 * S,
+    "max_connections": 0,
+    "max_connections_per_ip": 0,
+    "mem_queue_bytes": 0,
+    "lookupd_tls": False,
+    "http_publish_token_file": "",
+    "http_read_token_file": "",
+    "http_admin_token_file": "",
+    "http_client_cert_groups": [],
 }
 
 

@@ -1,0 +1,18 @@
+"""The nsqx auth-server command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nsqx.cli.running import run_daemon
+from nsqx.tools.auth_server import Daemon, options_from_argv
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the auth server until it is told to stop; the exit code."""
+    return run_daemon("auth-server", argv, options_from_argv, Daemon)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

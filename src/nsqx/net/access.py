@@ -1,0 +1,85 @@
+"""Who may use a daemon's HTTP API: bearer tokens and client certificates, for each group of routes on its own.
+
+NSQ leaves its HTTP endpoints open, and so does a daemon without these options. Routes come in three groups: publish,
+read and admin. A token of the admin group opens all of them; /ping is open always, so that health checks need none.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from nsqx.errors import ConfigError
+from nsqx.net.responses import JSON, NSQ_HEADERS, Response
+
+if TYPE_CHECKING:
+    from nsqx.net.requests import Request
+
+PUBLISH, READ, ADMIN = GROUPS = ("publish", "read", "admin")
+_REFUSAL = Response(401, b'{"message":"UNAUTHORIZED"}', JSON, (*NSQ_HEADERS, ("WWW-Authenticate", "Bearer")))
+
+Gate = Callable[["Request"], Response | None]
+
+
+def access_gate(
+    token_files: Mapping[str, str], certificate_groups: Sequence[str], group_of: Callable[[str, str], str]
+) -> Gate | None:
+    """A gate for an HTTP server, None if nothing is asked for; raises ConfigError.
+
+    ``token_files`` says for groups in which file their tokens are, one a line, so that no flag shows them; "" for none.
+    ``group_of`` tells the group of a method and path, or "" for what is open to all.
+    """
+    tokens = {group: _read_tokens(path) for group, path in token_files.items() if path}
+    for group in certificate_groups:
+        if group not in GROUPS:
+            raise ConfigError(f"--http-client-cert-group must be one of {', '.join(GROUPS)}, not {group}")
+    if not tokens and not certificate_groups:
+        return None
+    return AccessRules(tokens, certificate_groups, group_of).refusal
+
+
+def _read_tokens(path: str) -> list[bytes]:
+    try:
+        with open(path, "rb") as file:
+            tokens = [line.strip() for line in file if line.strip()]
+    except OSError as error:
+        raise ConfigError(f"cannot read the tokens in {path} - {error.strerror}") from None
+    if not tokens:
+        raise ConfigError(f"there is no token in {path}: write one a line")
+    return tokens
+
+
+class AccessRules:
+    """Which group needs a token, and which a certificate."""
+
+    def __init__(
+        self, tokens: dict[str, list[bytes]], certificate_groups: Sequence[str], group_of: Callable[[str, str], str]
+    ) -> None:
+        self._tokens = tokens
+        self._certificate_groups = frozenset(certificate_groups)
+        self._group_of = group_of
+
+    def refusal(self, request: Request) -> Response | None:
+        """The answer to a request that may not be, None to one that may."""
+        group = self._group_of(request.method, request.path)
+        if not group:
+            return None
+        if group in self._certificate_groups and not _has_certificate(request):
+            return _REFUSAL
+        if group in self._tokens and not self._has_token(request, group):
+            return _REFUSAL
+        return None
+
+    def _has_token(self, request: Request, group: str) -> bool:
+        scheme, _, given = request.headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            return False
+        accepted = self._tokens[group] + (self._tokens.get(ADMIN, []) if group != ADMIN else [])
+        # Every comparison is made, so that time tells nothing.
+        return sum(hmac.compare_digest(given.strip(), token) for token in accepted) > 0
+
+
+def _has_certificate(request: Request) -> bool:
+    """True if the connection brought a certificate; only verified ones get this far."""
+    return request.tls is not None and bool(request.tls.getpeercert())

@@ -1,0 +1,305 @@
+"""The cluster behind nsqadmin: which nsqlookupd and nsqd to ask for what, and what to do on which of them.
+
+Every question goes to all who may know and their answers are joined. If some fail the rest is still an answer, and the
+failures are told beside it; only if all fail is that an error. Knows nothing of nsqadmin's own clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import quote_plus
+
+from nsqx.nsqadmin.nodes import Node, merge
+from nsqx.nsqadmin.reports import ChannelStats, TopicStats, objects, strings, text
+from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqadmin.options import Options
+
+_T = TypeVar("_T")
+
+
+class Stats(NamedTuple):
+    """What several nsqds say of topics: an entry for each node, and the channels summed over nodes."""
+
+    topics: list[TopicStats]
+    channels: dict[str, ChannelStats]
+
+
+class Cluster:
+    """Asks and tells the cluster that the options name. ``problems`` of every method collects partial failures."""
+
+    def __init__(self, options: Options, upstream: Upstream, log: Log) -> None:
+        self._options = options
+        self._upstream = upstream
+        self._log = log
+
+    @property
+    def _lookupds(self) -> list[str]:
+        return self._options.nsqlookupd_http_addresses
+
+    @property
+    def _nsqds(self) -> list[str]:
+        return self._options.nsqd_http_addresses
+
+    # Questions
+
+    async def topics(self, problems: list[str]) -> list[str]:
+        """The names of all topics, sorted."""
+        if self._lookupds:
+            found = await self._ask_lookupds("topics", problems, lambda document: strings(document, "topics"))
+        else:
+            found = await self._ask_nsqds("stats?format=json", problems, _topic_names)
+        return sorted({name for _, names in found for name in names})
+
+    async def topic_channels(self, topic: str, problems: list[str]) -> list[str]:
+        """The names of a topic's channels that nsqlookupd knows, sorted."""
+        path = f"channels?topic={quote_plus(topic)}"
+        found = await self._ask_lookupds(path, problems, lambda document: strings(document, "channels"))
+        return sorted({name for _, names in found for name in names})
+
+    async def nodes(self, problems: list[str]) -> list[Node]:
+        """Every nsqd."""
+        if self._lookupds:
+            return merge(await self._ask_lookupds("nodes", problems, _producers))
+        return await self.nodes_at(self._nsqds, problems)
+
+    async def nodes_at(self, addresses: Sequence[str], problems: list[str]) -> list[Node]:
+        """The nsqds at these addresses."""
+        found = await self._gather("nsqd", addresses, self._describe, problems)
+        return [node for _, node in found]
+
+    async def topic_nodes(self, topic: str, problems: list[str]) -> list[Node]:
+        """The nsqds that have a topic."""
+        if not self._lookupds:
+            described = await self._gather(
+                "nsqd", self._nsqds, lambda address: self._describe_if_it_has(address, topic), problems
+            )
+            return [node for _, node in described if node is not None]
+        return await self.topic_nodes_by_lookup(topic, problems)
+
+    async def topic_nodes_by_lookup(self, topic: str, problems: list[str]) -> list[Node]:
+        """The nsqds that have a topic, according to nsqlookupd."""
+        found = await self._ask_lookupds(f"lookup?topic={quote_plus(topic)}", problems, _producers)
+        by_address: dict[str, Node] = {}
+        for _, nodes in found:
+            for node in nodes:
+                by_address.setdefault(node.http_address, node)
+        return list(by_address.values())
+
+    async def inactive_topics(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Those that no nsqd has, each with its channels; whom nobody can tell about counts as one."""
+        if not self._lookupds:
+            return {}
+        inactive = await asyncio.gather(*map(self._channels_if_inactive, names))
+        return {name: channels for name, channels in zip(names, inactive, strict=True) if channels is not None}
+
+    async def _channels_if_inactive(self, topic: str) -> list[str] | None:
+        try:
+            if await self.topic_nodes_by_lookup(topic, []):
+                return None
+        except UpstreamFailed:
+            pass
+        try:
+            return await self.topic_channels(topic, [])
+        except UpstreamFailed:
+            return []
+
+    async def stats(
+        self,
+        nodes: Sequence[Node],
+        problems: list[str],
+        *,
+        topic: str = "",
+        channel: str = "",
+        include_clients: bool,
+    ) -> Stats:
+        """What ``nodes`` say of one topic, of one channel, or of everything."""
+        places = {node.http_address: node.place for node in nodes}
+        path = _stats_path(topic, channel, include_clients)
+
+        async def ask(address: str) -> list[TopicStats]:
+            document = await self._get("nsqd", address, path)
+            now_s = int(time.time())
+            entries = [TopicStats.decode(each, places[address], now_s) for each in objects(document, "topics") or ()]
+            return [entry for entry in entries if not topic or entry.topic_name == topic]
+
+        found = await self._gather("nsqd", [node.http_address for node in nodes], ask, problems)
+        entries = [entry for _, topics in found for entry in topics]
+        channels: dict[str, ChannelStats] = {}
+        for entry in entries:
+            for each in entry.channels or ():
+                key = each.channel_name if topic else f"{entry.topic_name}:{each.channel_name}"
+                if key not in channels:
+                    channels[key] = ChannelStats(each.node, entry.topic_name, each.channel_name)
+                channels[key].add(each)
+        return Stats(sorted(entries, key=lambda entry: entry.hostname), channels)
+
+    async def counters(self, nodes: Sequence[Node], problems: list[str]) -> dict[str, dict[str, Any]]:
+        """How many messages each channel got on each node."""
+        counters: dict[str, dict[str, Any]] = {}
+
+        async def ask(address: str) -> None:
+            document = await self._get("nsqd", address, _stats_path("", "", include_clients=False))
+            for topic in objects(document, "topics") or ():
+                topic_name = text(topic, "topic_name")
+                for channel in objects(topic, "channels") or ():
+                    channel_name = text(channel, "channel_name")
+                    counters[f"{topic_name}:{channel_name}:{address}"] = {
+                        "node": address,
+                        "topic_name": topic_name,
+                        "channel_name": channel_name,
+                        "message_count": channel.get("message_count", 0),
+                    }
+
+        await self._gather("nsqd", [node.http_address for node in nodes], ask, problems)
+        return counters
+
+    # Actions
+
+    async def create_topic(self, topic: str, channel: str, problems: list[str]) -> None:
+        """Make a topic known to nsqlookupd, and with a channel also that, on the nsqds that have the topic too."""
+        query = f"topic={quote_plus(topic)}"
+        await self._tell("nsqlookupd", self._lookupds, f"topic/create?{query}", problems)
+        if channel:
+            path = f"channel/create?{query}&channel={quote_plus(channel)}"
+            await self._tell("nsqlookupd", self._lookupds, path, problems)
+            nodes = await self.topic_nodes_by_lookup(topic, problems)
+            await self._tell_nodes(nodes, path, problems)
+
+    async def delete_topic(self, topic: str, problems: list[str]) -> None:
+        """Remove a topic from nsqlookupd and from the nsqds that have it."""
+        await self._delete(topic, f"topic/delete?topic={quote_plus(topic)}", problems)
+
+    async def delete_channel(self, topic: str, channel: str, problems: list[str]) -> None:
+        """Remove a channel from nsqlookupd and from the nsqds that have its topic."""
+        path = f"channel/delete?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
+        await self._delete(topic, path, problems)
+
+    async def _delete(self, topic: str, path: str, problems: list[str]) -> None:
+        # Once nsqlookupd has forgotten the topic it cannot say who has it.
+        nodes = await self.topic_nodes(topic, problems)
+        await self._tell("nsqlookupd", self._lookupds, path, problems)
+        await self._tell_nodes(nodes, path, problems)
+
+    async def act(self, action: str, topic: str, channel: str, problems: list[str]) -> None:
+        """``pause``, ``unpause`` or ``empty`` a topic, or with a name a channel, wherever it is."""
+        path = f"topic/{action}?topic={quote_plus(topic)}"
+        if channel:
+            path = f"channel/{action}?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
+        await self._tell_nodes(await self.topic_nodes(topic, problems), path, problems)
+
+    async def tombstone(self, topic: str, node_address: str, problems: list[str]) -> None:
+        """Keep consumers away from one nsqd's topic, then delete it there."""
+        query = f"topic={quote_plus(topic)}"
+        path = f"topic/tombstone?{query}&node={quote_plus(node_address)}"
+        await self._tell("nsqlookupd", self._lookupds, path, problems)
+        nodes = await self.nodes_at([node_address], problems)
+        await self._tell_nodes(nodes, f"topic/delete?{query}", problems)
+
+    async def publish(self, node: Node, topic: str, body: bytes, defer_ms: int) -> None:
+        """Publish a message on one nsqd; raises UpstreamFailed."""
+        path = f"pub?topic={quote_plus(topic)}" + (f"&defer={defer_ms}" if defer_ms else "")
+        self._log.info("CI: querying nsqd http://%s/%s", node.http_address, path)
+        await self._upstream.post(f"http://{node.http_address}/{path}", body)
+
+    # How
+
+    async def _get(self, kind: str, address: str, path: str) -> Any:
+        url = f"http://{address}/{path}"
+        self._log.info("CI: querying %s %s", kind, url)
+        return await self._upstream.get(url)
+
+    async def _ask_lookupds(
+        self, path: str, problems: list[str], read: Callable[[Any], _T]
+    ) -> list[tuple[str, _T]]:
+        async def ask(address: str) -> _T:
+            return read(await self._get("nsqlookupd", address, path))
+
+        return await self._gather("nsqlookupd", self._lookupds, ask, problems)
+
+    async def _ask_nsqds(self, path: str, problems: list[str], read: Callable[[Any], _T]) -> list[tuple[str, _T]]:
+        async def ask(address: str) -> _T:
+            return read(await self._get("nsqd", address, path))
+
+        return await self._gather("nsqd", self._nsqds, ask, problems)
+
+    async def _gather(
+        self, kind: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[_T]], problems: list[str]
+    ) -> list[tuple[str, _T]]:
+        """Every answer after its address; raises UpstreamFailed if there is none at all."""
+        outcomes = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
+        found: list[tuple[str, _T]] = []
+        failures: list[str] = []
+        for address, outcome in zip(addresses, outcomes, strict=True):
+            if isinstance(outcome, UpstreamFailed):
+                failures.append(str(outcome))
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                found.append((address, outcome))
+        if not found:
+            raise UpstreamFailed(f"failed to query any {kind}: " + "\n".join(failures))
+        problems.extend(failures)
+        return found
+
+    async def _describe(self, address: str) -> Node:
+        info = await self._get("nsqd", address, "info")
+        stats = await self._get("nsqd", address, "stats?format=json&include_clients=false")
+        return _node_of(info, stats)
+
+    async def _describe_if_it_has(self, address: str, topic: str) -> Node | None:
+        path = f"stats?format=json&topic={quote_plus(topic)}&include_clients=false"
+        stats = await self._get("nsqd", address, path)
+        if topic not in _topic_names(stats):
+            return None
+        node = _node_of(await self._get("nsqd", address, "info"), stats)
+        host, _, port = address.rpartition(":")
+        if not node.broadcast_address:
+            node.broadcast_address, node.http_port = host.strip("[]"), int(port)
+        node.hostname = node.hostname or host.strip("[]")
+        return node
+
+    async def _tell_nodes(self, nodes: Sequence[Node], path: str, problems: list[str]) -> None:
+        await self._tell("nsqd", [node.http_address for node in nodes], path, problems)
+
+    async def _tell(self, kind: str, addresses: Sequence[str], path: str, problems: list[str]) -> None:
+        async def tell(address: str) -> None:
+            url = f"http://{address}/{path}"
+            self._log.info("CI: querying %s %s", kind, url)
+            await self._upstream.post(url)
+
+        for outcome in await asyncio.gather(*map(tell, addresses), return_exceptions=True):
+            if isinstance(outcome, UpstreamFailed):
+                problems.append(str(outcome))
+            elif outcome is not None:
+                raise outcome
+
+
+def _stats_path(topic: str, channel: str, include_clients: bool) -> str:
+    path = "stats?format=json"
+    if topic:
+        path += f"&topic={quote_plus(topic)}"
+        if channel:
+            path += f"&channel={quote_plus(channel)}"
+    return path if include_clients else path + "&include_clients=false"
+
+
+def _topic_names(document: Any) -> list[str]:
+    return [text(topic, "topic_name") for topic in objects(document, "topics") or ()]
+
+
+def _producers(document: Any) -> list[Node]:
+    return [Node.decode(each) for each in objects(document, "producers") or ()]
+
+
+def _node_of(info: Any, stats: Any) -> Node:
+    if not isinstance(info, dict):
+        raise UpstreamFailed("json: not an object")
+    node = Node.decode({key: value for key, value in info.items() if key != "topics"})
+    node.topics = [(name, False) for name in _topic_names(stats)]
+    return node

@@ -1,0 +1,297 @@
+"""What the cluster's topics and channels are doing: the last poll's sums over all nsqds, rates, and their history.
+
+A poll is opened, fed with each nsqd's /stats, and closed; what readers see changes only when it is closed. Rates come
+from each node's own counters, so a node that leaves, comes or restarts makes no false peak. Pure: no I/O, and the time
+is an argument.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+from nsqx.nsqadmin.history import Clock, Track, condense
+
+# The series of a topic's and of a channel's history, in the order in which they are kept.
+CHANNEL_SERIES = ("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients")
+TOPIC_SERIES = (*CHANNEL_SERIES, "channels_depth")
+
+MAX_SUBJECTS = 100_000
+SPARKLINE_POINTS = 30
+_COUNTERS = 3
+
+
+class Subject:
+    """A topic or a channel: this poll's sums while it is open, the last poll's row, and the history."""
+
+    __slots__ = (
+        "backend_depth",
+        "changed",
+        "channels",
+        "clients",
+        "deferred",
+        "depth",
+        "in_flight",
+        "message_count",
+        "name",
+        "nodes",
+        "paused",
+        "poll",
+        "rate",
+        "requeue_count",
+        "requeued",
+        "row",
+        "timed_out",
+        "timeout_count",
+        "track",
+    )
+
+    def __init__(self, name: str, track: Track) -> None:
+        self.name = name
+        self.track = track
+        self.channels: dict[str, Subject] = {}
+        self.row: dict[str, Any] = {}
+        self.changed = -1
+        self.poll = -1
+        self.begin(-1)
+
+    def begin(self, poll: int) -> None:
+        """Sum from 0 again."""
+        self.poll = poll
+        self.nodes = self.depth = self.backend_depth = self.message_count = 0
+        self.in_flight = self.deferred = self.requeue_count = self.timeout_count = self.clients = 0
+        self.rate = self.requeued = self.timed_out = 0.0
+        self.paused = False
+
+
+class NodeCounters:
+    """One nsqd's counters at the last poll, in the order of its /stats: three for each topic and channel."""
+
+    __slots__ = ("_places", "counts", "per_s", "subjects", "time_s")
+
+    def __init__(self, time_s: float, before: NodeCounters | None) -> None:
+        self.time_s = time_s
+        self.per_s = 0.0 if before is None else 1 / max(time_s - before.time_s, 1e-3)
+        self.subjects: list[Subject] = []
+        self.counts = array("q")
+        self._places: dict[int, int] | None = None
+
+    def place_of(self, subject: Subject, expected: int) -> int:
+        """Where a subject's counters begin, -1 if it has none; mostly where they were last time."""
+        if expected < len(self.subjects) and self.subjects[expected] is subject:
+            return expected * _COUNTERS
+        if self._places is None:
+            self._places = {id(each): index * _COUNTERS for index, each in enumerate(self.subjects)}
+        return self._places.get(id(subject), -1)
+
+
+class Ledger:
+    """All topics, by name."""
+
+    def __init__(self, capacity: int) -> None:
+        self.clock = Clock(capacity)
+        self.topics: dict[str, Subject] = {}
+        self.removed: list[str] = []
+        """Topics that the last poll did not find any more."""
+        self.totals: dict[str, Any] = {}
+        self.subject_count = 0
+        self._nodes: dict[str, NodeCounters] = {}
+        self._poll = 0
+
+    # A poll
+
+    def open(self) -> None:
+        """Begin a poll."""
+        self._poll = self.clock.number + 1
+
+    def skip(self, time_s: float) -> None:
+        """A poll that found out nothing leaves a gap in the history; what was known stays."""
+        self.clock.tick(time_s)
+        self.removed = []
+
+    def add_node(self, address: str, document: Any, time_s: float) -> None:
+        """Count in one nsqd's /stats; ValueError if that is not what it is."""
+        before = self._nodes.get(address)
+        now = NodeCounters(time_s, before)
+        try:
+            for topic in document["topics"] or ():
+                self._add_topic(topic, before, now)
+        except (TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise ValueError(f"not nsqd's stats: {error!r}") from None
+        self._nodes[address] = now
+
+    def _add_topic(self, stats: dict[str, Any], before: NodeCounters | None, now: NodeCounters) -> None:
+        subject = self._subject(self.topics, stats["topic_name"], len(TOPIC_SERIES))
+        if subject is None:
+            return
+        _add(subject, stats)
+        per_s = now.per_s
+        subject.rate += per_s * _advance(subject, (stats["message_count"], 0, 0), before, now)[0]
+        for channel in stats["channels"] or ():
+            each = self._subject(subject.channels, channel["channel_name"], len(CHANNEL_SERIES))
+            if each is None:
+                continue
+            _add(each, channel)
+            each.in_flight += channel["in_flight_count"]
+            each.deferred += channel["deferred_count"]
+            each.requeue_count += channel["requeue_count"]
+            each.timeout_count += channel["timeout_count"]
+            each.clients += channel["client_count"]
+            counters = channel["message_count"], channel["requeue_count"], channel["timeout_count"]
+            messages, requeues, timeouts = _advance(each, counters, before, now)
+            each.rate += per_s * messages
+            each.requeued += per_s * requeues
+            each.timed_out += per_s * timeouts
+
+    def _subject(self, known: dict[str, Subject], name: str, width: int) -> Subject | None:
+        subject = known.get(name)
+        if subject is None:
+            if self.subject_count >= MAX_SUBJECTS:
+                return None
+            self.subject_count += 1
+            subject = known[name] = Subject(name, Track(self.clock, width))
+        if subject.poll != self._poll:
+            subject.begin(self._poll)
+        return subject
+
+    def close(self, addresses: set[str], time_s: float) -> None:
+        """End the poll: what it found is what is known now. ``addresses`` are all nsqds, those that failed too."""
+        for address in self._nodes.keys() - addresses:
+            del self._nodes[address]
+        poll = self.clock.tick(time_s)
+        self.removed = []
+        for topic in list(self.topics.values()):
+            if topic.poll == poll:
+                _close_topic(topic, poll)
+            elif topic.row:
+                topic.row = {}
+                self.removed.append(topic.name)
+            self._forget_old(topic)
+        self.totals = self._sum_up()
+
+    def _forget_old(self, topic: Subject) -> None:
+        oldest = self.clock.number - self.clock.capacity
+        for channel in [each for each in topic.channels.values() if each.track.last <= oldest]:
+            del topic.channels[channel.name]
+            self.subject_count -= 1
+        if topic.track.last <= oldest:
+            del self.topics[topic.name]
+            self.subject_count -= 1 + len(topic.channels)
+
+    def _sum_up(self) -> dict[str, Any]:
+        rows = [topic.row for topic in self.topics.values() if topic.row]
+        totals: dict[str, Any] = {"topics": len(rows)}
+        for key in ("channels", "depth", "channels_depth", "in_flight", "deferred", "clients", "message_count"):
+            totals[key] = sum(row[key] for row in rows)
+        totals["delivered_count"] = sum(row["channel_message_count"] for row in rows)
+        for key in ("rate", "requeued", "timed_out"):
+            totals[key] = round(sum(row[key] for row in rows), 3)
+        return totals
+
+    # Reading
+
+    def present_topics(self) -> Iterator[Subject]:
+        """The topics that the last poll found."""
+        return (topic for topic in self.topics.values() if topic.row)
+
+    def channel_rows(self, topic: Subject) -> list[dict[str, Any]]:
+        """The rows of a topic's channels that the last poll found, by name."""
+        return [topic.channels[name].row for name in sorted(topic.channels) if topic.channels[name].row]
+
+    def sparkline(self, topic: Subject) -> list[float | None]:
+        """A topic's rate of late, in a few points."""
+        recent = self.clock.range()[-SPARKLINE_POINTS * 2 :]
+        return condense(topic.track.series(0, recent), SPARKLINE_POINTS)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the rings take."""
+        return sum(
+            topic.track.size_bytes + sum(channel.track.size_bytes for channel in topic.channels.values())
+            for topic in self.topics.values()
+        )
+
+
+def _add(subject: Subject, stats: dict[str, Any]) -> None:
+    subject.nodes += 1
+    subject.depth += stats["depth"]
+    subject.backend_depth += stats["backend_depth"]
+    subject.message_count += stats["message_count"]
+    if stats["paused"]:
+        subject.paused = True
+
+
+def _advance(
+    subject: Subject, counters: tuple[int, int, int], before: NodeCounters | None, now: NodeCounters
+) -> tuple[int, int, int]:
+    """Note one node's counters; by how much they have grown since the last poll."""
+    expected = len(now.subjects)
+    now.subjects.append(subject)
+    now.counts.extend(counters)
+    if before is None:
+        return 0, 0, 0
+    place = before.place_of(subject, expected)
+    if place < 0:
+        return counters
+    counts = before.counts
+    messages, requeues, timeouts = counters
+    messages -= counts[place]
+    requeues -= counts[place + 1]
+    timeouts -= counts[place + 2]
+    if messages < 0 or requeues < 0 or timeouts < 0:  # it started again from 0
+        return counters
+    return messages, requeues, timeouts
+
+
+def _close_topic(topic: Subject, poll: int) -> None:
+    channels_depth = channel_count = channel_messages = 0
+    for channel in topic.channels.values():
+        if channel.poll != poll:
+            channel.row = {}
+            continue
+        channel_count += 1
+        channels_depth += channel.depth
+        channel_messages += channel.message_count
+        topic.in_flight += channel.in_flight
+        topic.deferred += channel.deferred
+        topic.requeue_count += channel.requeue_count
+        topic.timeout_count += channel.timeout_count
+        topic.clients += channel.clients
+        topic.requeued += channel.requeued
+        topic.timed_out += channel.timed_out
+        _close(channel, poll, {"topic": topic.name}, ())
+    extra = {
+        "channels": channel_count,
+        "channels_depth": channels_depth,
+        "channel_message_count": channel_messages,
+    }
+    _close(topic, poll, extra, (channels_depth,))
+
+
+def _close(subject: Subject, poll: int, extra: dict[str, Any], more_values: tuple[float, ...]) -> None:
+    rate = round(subject.rate, 3)
+    requeued = round(subject.requeued, 3)
+    timed_out = round(subject.timed_out, 3)
+    row = {
+        "name": subject.name,
+        **extra,
+        "nodes": subject.nodes,
+        "paused": subject.paused,
+        "depth": subject.depth,
+        "backend_depth": subject.backend_depth,
+        "message_count": subject.message_count,
+        "rate": rate,
+        "in_flight": subject.in_flight,
+        "deferred": subject.deferred,
+        "requeue_count": subject.requeue_count,
+        "requeued": requeued,
+        "timeout_count": subject.timeout_count,
+        "timed_out": timed_out,
+        "clients": subject.clients,
+    }
+    if row != subject.row:
+        subject.row = row
+        subject.changed = poll
+    values = rate, subject.depth, subject.in_flight, subject.deferred, requeued, timed_out, subject.clients
+    subject.track.put(poll, (*values, *more_values))

@@ -1,0 +1,43 @@
+"""Certificates for tests: an authority, and what it signs, made with openssl."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate and its key: two file names."""
+
+    cert: str
+    key: str
+
+
+class Authority:
+    """Signs certificates; ``cert`` is the file that those trust who trust it."""
+
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        self._directory = directory
+        self.cert, self._key = str(directory / f"{name}.pem"), str(directory / f"{name}.key")
+        _openssl("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.cert)
+
+    def sign(self, name: str, alternatives: str = "DNS:localhost,IP:127.0.0.1") -> Certificate:
+        """A certificate for ``name``."""
+        made = Certificate(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
+        request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
+        extensions.write_text(f"subjectAltName={alternatives}\n")
+        _openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", str(request))
+        signing = ["-CA", self.cert, "-CAkey", self._key, "-CAcreateserial", "-days", "2"]
+        _openssl("x509", "-req", "-in", str(request), *signing, "-extfile", str(extensions), "-out", made.cert)
+        return made
+
+
+def _openssl(*arguments: str) -> None:
+    try:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl missing: install it to make test certificates")

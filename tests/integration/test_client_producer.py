@@ -1,0 +1,441 @@
+"""Producers against real nsqds, and against one that misbehaves as told."""
+
+import asyncio
+import random
+
+import pytest
+
+from daemons import Fleet, free_port
+from nsqx import (
+    ClientClosed,
+    ConfigError,
+    ConnectFailed,
+    InvalidMessage,
+    InvalidName,
+    NotConnected,
+    Producer,
+    PublishFailed,
+)
+from nsqx.wire import frames
+from proxy import Proxy
+from scripted_nsqd import scripted_nsqd
+
+
+async def until(condition, what):
+    """Wait for state that nothing announces."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+    assert condition(), what
+
+
+async def bodies_in(daemon, topic, channel="check"):
+    """Every body in the topic, by a plain consumer that stops when nothing is left."""
+    from nsqx import Consumer
+
+    found = []
+    async with Consumer(topic, channel, nsqd_tcp_addresses=daemon.tcp_address, max_in_flight=1000) as consumer:
+        while True:
+            try:
+                message = await asyncio.wait_for(anext(consumer), 1.0)
+            except TimeoutError:
+                return found
+            found.append(message.body)
+            message.finish()
+
+
+async def test_every_way_to_publish(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    async with Producer(daemon.tcp_address) as producer:
+        assert producer.connected_addresses == [daemon.tcp_address]
+        await producer.publish(topic, b"one")
+        await producer.publish_many(topic, [b"two", b"three"])
+        await producer.publish_deferred(topic, b"four", "20ms")
+        await producer.publish(topic, bytearray(b"five"))
+        await producer.publish(topic, memoryview(b"six"))
+        await producer.publish_many(topic, [])
+        assert producer.outstanding == 0
+    assert sorted(await bodies_in(daemon, topic)) == sorted([b"one", b"two", b"three", b"four", b"five", b"six"])
+
+
+async def test_a_unix_socket(fleet: Fleet, topic, tmp_path):
+    path = str(tmp_path / "nsqd.sock")
+    fleet.nsqd("nsqx", f"--tcp-address={path}", "--http-address=")
+    async with Producer(path) as producer:
+        await producer.publish(topic, b"x")
+
+
+async def test_many_publishes_at_once(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    bodies = [b"%d" % number for number in range(5000)]
+    async with Producer(daemon.tcp_address) as producer:
+        await asyncio.gather(*(producer.publish(topic, body) for body in bodies))
+    assert sorted(await bodies_in(daemon, topic)) == sorted(bodies)
+
+
+async def test_large_batches_are_split(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx", "--max-body-size=100000")
+    bodies = [b"%05d" % number + b"x" * 995 for number in range(500)]
+    async with Producer(daemon.tcp_address, max_batch_bytes=90_000) as producer:
+        await producer.publish_many(topic, bodies)
+    assert sorted(await bodies_in(daemon, topic)) == bodies
+
+
+async def test_batching_joins_what_one_turn_publishes(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    bodies = [b"%d" % number for number in range(2000)]
+    other = f"{topic}_other"
+    async with Producer(daemon.tcp_address, batching=True) as producer:
+        publishes = [producer.publish(topic, body) for body in bodies]
+        publishes.append(producer.publish(other, b"alone"))
+        assert producer.outstanding == 2001
+        await asyncio.gather(*publishes)
+    assert sorted(await bodies_in(daemon, topic)) == sorted(bodies)
+    assert await bodies_in(daemon, other) == [b"alone"]
+
+
+@pytest.mark.parametrize("batching", [False, True])
+async def test_a_refused_message_fails_alone(fleet: Fleet, topic, batching):
+    daemon = fleet.nsqd("nsqx", "--max-msg-size=1000")
+    async with Producer(daemon.tcp_address, batching=batching) as producer:
+        publishes = [producer.publish(topic, b"x" * (5000 if number == 50 else 10)) for number in range(100)]
+        outcomes = await asyncio.gather(*publishes, return_exceptions=True)
+    failed = [number for number, outcome in enumerate(outcomes) if outcome is not None]
+    assert failed == [50]
+    error = outcomes[50]
+    assert isinstance(error, PublishFailed)
+    expected = f"publish to {topic} failed after 1 attempt: {daemon.tcp_address}: E_BAD_MESSAGE PUB message too big 5000 > 1000"
+    assert str(error) == expected
+    assert len(await bodies_in(daemon, topic)) >= 99
+
+
+async def test_bad_arguments_are_refused_at_once(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    async with Producer(daemon.tcp_address) as producer:
+        with pytest.raises(InvalidName, match="topic name 'no spaces' is not valid"):
+            await producer.publish("no spaces", b"x")
+        with pytest.raises(InvalidMessage, match="the body is empty"):
+            await producer.publish(topic, b"")
+        with pytest.raises(InvalidMessage, match="body 1 is empty"):
+            await producer.publish_many(topic, [b"x", b""])
+        with pytest.raises(InvalidMessage, match="must be bytes, not str: encode it first"):
+            await producer.publish(topic, "text")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="option delay"):
+            await producer.publish_deferred(topic, b"x", "soon")
+        with pytest.raises(InvalidMessage, match="a delay of -1 s"):
+            await producer.publish_deferred(topic, b"x", -1)
+        with pytest.raises(PublishFailed, match="E_INVALID DPUB timeout"):
+            await producer.publish_deferred(topic, b"x", "1000h")
+        await producer.publish(topic, b"still good")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "a producer needs nsqd_tcp_addresses or lookupd_http_addresses"),
+        ({"nsqd_tcp_addresses": "localhost"}, "the port is missing"),
+        ({"lookupd_http_addresses": "localhost"}, "the port is missing, nsqlookupd's HTTP port is usually 4161"),
+        ({"lookupd_http_addresses": "ftp://localhost:1"}, "host:port or an http address expected"),
+        ({"nsqd_tcp_addresses": "a:1", "max_outstanding": 0}, "option max_outstanding: an integer from 1 up"),
+        ({"nsqd_tcp_addresses": "a:1", "retry_delay": "x"}, "option retry_delay: 'x' is no duration"),
+        ({"nsqd_tcp_addresses": "a:1", "nope": 1}, "invalid option nope"),
+    ],
+)
+def test_wrong_configuration(arguments, text):
+    with pytest.raises(ConfigError, match=text):
+        Producer(**arguments)
+
+
+async def test_nobody_there(topic):
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(ConnectFailed, match=f"{address}: Connection refused"):
+        async with Producer(address):
+            pass
+    producer = Producer(address, max_publish_attempts=2, retry_delay="1ms")
+    with pytest.raises(NotConnected, match=f"publish to {topic} failed after 2 attempts: .*refused"):
+        await producer.publish(topic, b"x")
+    await producer.close()
+
+
+async def test_the_wrong_port(fleet: Fleet):
+    daemon = fleet.nsqd("nsqx")
+    with pytest.raises(ConnectFailed, match="the answer is HTTP: this seems to be an HTTP port"):
+        async with Producer(daemon.http_address):
+            pass
+
+
+async def test_publishes_wait_for_an_nsqd_that_comes_back(fleet: Fleet, topic, tmp_path):
+    port = free_port()
+    flags = (f"--tcp-address=127.0.0.1:{port}",)
+    daemon = fleet.nsqd("nsqx", *flags, data_path=tmp_path)
+    async with Producer(daemon.tcp_address, retry_delay="20ms", max_publish_attempts=200) as producer:
+        await producer.publish(topic, b"before")
+        daemon.stop()
+        await until(lambda: not producer.connected_addresses, "the loss is noticed")
+        publishes = [producer.publish(topic, b"%d" % number) for number in range(100)]
+        assert producer.outstanding == 100
+        daemon = fleet.nsqd("nsqx", *flags, data_path=tmp_path)
+        await asyncio.gather(*publishes)
+    assert len(await bodies_in(daemon, topic)) == 101
+
+
+async def test_failover(fleet: Fleet, topic):
+    first, second = fleet.nsqd("nsqx"), fleet.nsqd("nsqx")
+    async with Producer([first.tcp_address, second.tcp_address]) as producer:
+        await until(lambda: len(producer.connected_addresses) == 2, "both are connected")
+        await asyncio.gather(*(producer.publish(topic, b"%d" % number) for number in range(100)))
+        counts = [daemon.topic_stats(topic)["message_count"] for daemon in (first, second)]
+        assert counts == [50, 50]
+        publishes = [producer.publish(topic, b"%d" % number) for number in range(1000)]
+        first.kill()
+        await asyncio.gather(*publishes)
+        await asyncio.gather(*(producer.publish(topic, b"%d" % number) for number in range(100)))
+    assert second.topic_stats(topic)["message_count"] > 600
+
+
+async def test_random_cuts_lose_nothing(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    rng = random.Random(5)
+    bodies = [b"%d" % number for number in range(20_000)]
+    async with Proxy(daemon.tcp_address) as proxy:
+        cutting = asyncio.create_task(proxy.keep_cutting(rng, 0.1))
+        async with Producer(proxy.address, retry_delay="5ms", max_publish_attempts=1000) as producer:
+            for start in range(0, len(bodies), 500):
+                await asyncio.gather(*(producer.publish(topic, body) for body in bodies[start : start + 500]))
+                if proxy.connection_count < 5:
+                    await asyncio.sleep(0.02)
+            cutting.cancel()
+        assert proxy.connection_count >= 5
+    found = await bodies_in(daemon, topic)
+    assert set(found) == set(bodies)
+
+
+async def test_closing_waits_for_answers(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    producer = Producer(daemon.tcp_address)
+    publishes = [producer.publish(topic, b"%d" % number) for number in range(3000)]
+    await producer.close()
+    assert all(publish.done() and publish.exception() is None for publish in publishes)
+    assert daemon.topic_stats(topic)["message_count"] == 3000
+    with pytest.raises(ClientClosed):
+        await producer.publish(topic, b"x")
+    await producer.close()
+
+
+async def test_discovery(fleet: Fleet, topic):
+    lookupd = fleet.nsqlookupd("nsqx")
+    flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
+    first = fleet.nsqd("nsqx", flag)
+    options = {"lookupd_http_addresses": lookupd.http_address, "lookupd_poll_interval": "20ms"}
+    await until(lambda: lookupd.request("GET", "/nodes").json()["producers"], "nsqd is registered")
+    async with Producer(**options) as producer:
+        await producer.publish(topic, b"x")
+        second = fleet.nsqd("nsqx", flag)
+        await until(lambda: len(producer.connected_addresses) == 2, "the second is found")
+        first.stop()
+        await until(lambda: producer.connected_addresses == [second.tcp_address], "the first is gone")
+        await producer.publish(topic, b"y")
+    assert second.topic_stats(topic)["message_count"] == 1
+
+
+async def test_no_nsqlookupd():
+    with pytest.raises(Exception, match="nsqlookupd 127.0.0.1:.*refused"):
+        async with Producer(lookupd_http_addresses=f"127.0.0.1:{free_port()}"):
+            pass
+
+
+# Against an nsqd that does as told
+
+
+async def test_heartbeats_between_answers(topic):
+    async def script(conversation):
+        await conversation.greet()
+        while True:
+            words = await conversation.command()
+            if words[0] == b"PUB":
+                conversation.send(frames.HEARTBEAT + frames.OK + frames.HEARTBEAT)
+
+    async with scripted_nsqd(script) as address, Producer(address) as producer:
+        await asyncio.gather(*(producer.publish(topic, b"x") for _ in range(100)))
+
+
+async def test_no_more_is_outstanding_than_allowed(topic):
+    received = []
+    go_on = asyncio.Event()
+
+    async def script(conversation):
+        await conversation.greet()
+        while True:
+            words = await conversation.command()
+            received.append(words)
+            if len(received) == 10:
+                await go_on.wait()
+            conversation.respond()
+
+    async with scripted_nsqd(script) as address, Producer(address, max_outstanding=10) as producer:
+        publishes = [producer.publish(topic, b"%d" % number) for number in range(100)]
+        draining = asyncio.create_task(producer.drain())
+        await until(lambda: len(received) == 10, "ten have come")
+        assert producer.outstanding == 91  # nine are answered
+        assert not draining.done()
+        go_on.set()
+        await asyncio.gather(*publishes)
+        await draining
+    assert [words[2] for words in received] == [b"%d" % number for number in range(100)]
+
+
+async def test_outstanding_bytes_are_limited(topic):
+    received = []
+    go_on = asyncio.Event()
+
+    async def script(conversation):
+        await conversation.greet()
+        while True:
+            received.append(await conversation.command())
+            if len(received) == 4:
+                await go_on.wait()
+                for _ in range(4):
+                    conversation.respond()
+            elif len(received) > 4:
+                conversation.respond()
+
+    async with scripted_nsqd(script) as address, Producer(address, max_outstanding_bytes=100) as producer:
+        publishes = [producer.publish(topic, b"x" * 30) for _ in range(10)]
+        await until(lambda: len(received) == 4, "four have come")
+        assert producer.outstanding == 10
+        go_on.set()
+        await asyncio.gather(*publishes)
+
+
+async def test_retries_are_bounded(topic):
+    attempts = 0
+
+    async def script(conversation):
+        nonlocal attempts
+        await conversation.greet()
+        await conversation.command()
+        attempts += 1
+        conversation.refuse(b"E_PUB_FAILED PUB failed disk full")
+
+    async with scripted_nsqd(script) as address:
+        async with Producer(address, max_publish_attempts=3, retry_delay="1ms") as producer:
+            with pytest.raises(PublishFailed, match="after 3 attempts: .*E_PUB_FAILED PUB failed disk full"):
+                await producer.publish(topic, b"x")
+    assert attempts == 3
+
+
+async def test_a_connection_that_ends_without_an_answer(topic):
+    attempts = 0
+
+    async def script(conversation):
+        nonlocal attempts
+        await conversation.greet()
+        await conversation.command()
+        attempts += 1
+
+    async with scripted_nsqd(script) as address:
+        async with Producer(address, max_publish_attempts=2, retry_delay="1ms") as producer:
+            with pytest.raises(PublishFailed, match="after 2 attempts: .*nsqd closed the connection"):
+                await producer.publish(topic, b"x")
+    assert attempts == 2
+
+
+async def test_cancelling_one_publish_leaves_the_others(topic):
+    go_on = asyncio.Event()
+
+    async def script(conversation):
+        await conversation.greet()
+        while True:
+            await conversation.command()
+            await go_on.wait()
+            conversation.respond()
+
+    async with scripted_nsqd(script) as address, Producer(address, max_outstanding=2) as producer:
+        publishes = [producer.publish(topic, b"x") for _ in range(4)]
+        publishes[0].cancel()  # under way
+        publishes[3].cancel()  # waiting for room
+        await asyncio.sleep(0)
+        go_on.set()
+        assert await asyncio.gather(*publishes[1:3]) == [None, None]
+        await until(lambda: producer.outstanding == 0, "all are answered")
+
+
+async def test_closing_by_force(topic):
+    async def script(conversation):
+        await conversation.greet()
+        await conversation.command()
+        await asyncio.Event().wait()
+
+    async with scripted_nsqd(script) as address:
+        producer = Producer(address)
+        publish = producer.publish(topic, b"x")
+        await until(lambda: producer.connected_addresses, "connected")
+        await producer.close(timeout=0.05)
+        with pytest.raises(PublishFailed, match="the producer was closed"):
+            await publish
+
+
+async def test_a_silent_nsqd_is_given_up(topic):
+    async def script(conversation):
+        await conversation.greet()
+        await conversation.command()
+        await asyncio.Event().wait()
+
+    async with scripted_nsqd(script) as address:
+        options = {"read_timeout": "200ms", "heartbeat_interval": "100ms", "max_publish_attempts": 1}
+        async with Producer(address, **options) as producer:
+            with pytest.raises(PublishFailed, match="nothing came from nsqd for 0.2 s"):
+                await producer.publish(topic, b"x")
+
+
+async def test_an_nsqd_that_reads_nothing_is_given_up(topic):
+    async def script(conversation):
+        await conversation.greet()
+        await asyncio.Event().wait()
+
+    async with scripted_nsqd(script) as address:
+        async with Producer(address, write_timeout="200ms", max_publish_attempts=1) as producer:
+            publishes = [producer.publish(topic, bytes([1]) * 1_000_000) for _ in range(40)]
+            outcomes = await asyncio.gather(*publishes, return_exceptions=True)
+            assert any("nsqd took nothing for 0.2 s" in str(outcome) for outcome in outcomes)
+            await producer.close(timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x00\x00\x00\x02\x00\x00\x00\x00", "a frame of size 2"),
+        (frames.encode_frame(frames.RESPONSE, b"{nonsense"), "nsqd's answer to IDENTIFY is not JSON"),
+        (frames.encode_frame(frames.ERROR, b"E_BAD_BODY IDENTIFY nope"), "E_BAD_BODY IDENTIFY nope"),
+        (frames.encode_frame(frames.MESSAGE, bytes(30)), "a message before the subscription"),
+        (b"", "nsqd closed the connection"),
+    ],
+)
+async def test_a_failed_greeting_is_explained(data, text):
+    async def script(conversation):
+        conversation.send(data)
+        if data:
+            await asyncio.Event().wait()
+
+    async with scripted_nsqd(script) as address:
+        with pytest.raises(ConnectFailed, match=f"{address}: {text}"):
+            async with Producer(address):
+                pass
+
+
+async def test_authentication_is_asked_for():
+    async def script(conversation):
+        await conversation.greet(auth_required=True)
+        await asyncio.Event().wait()
+
+    async with scripted_nsqd(script) as address:
+        with pytest.raises(ConnectFailed, match="nsqd asks for authentication, set auth_secret"):
+            async with Producer(address):
+                pass
+
+
+async def test_tls_that_nsqd_does_not_have(fleet: Fleet):
+    daemon = fleet.nsqd("nsqx")
+    with pytest.raises(ConnectFailed, match="nsqd has no TLS, but tls_v1 asks for it"):
+        async with Producer(daemon.tcp_address, tls_v1=True):
+            pass

@@ -1,0 +1,230 @@
+"""Clusters of this package's daemons and Go's: ours register with theirs, and their tools and clients live with ours.
+
+What Go's nsqd makes of our nsqlookupd is in test_lookupd_cluster.py.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemons import Daemon, Fleet, program_command, wait_until
+from rawclient import OK, RawClient
+
+END_TIMEOUT_S = 30
+# Each nsqlookupd sees a connection of its own; NSQ 1.3.0 does not tell the topology yet.
+DIFFERING_KEYS = {"remote_address", "topology_zone", "topology_region"}
+BODIES = [b"message %02d" % number for number in range(40)]
+
+
+def start_nsqd(fleet: Fleet, implementation: str, *lookupds: Daemon, **options: Any) -> Daemon:
+    """An nsqd that registers, and has done so."""
+    flags = [f"--lookupd-tcp-address={lookupd.tcp_address}" for lookupd in lookupds]
+    daemon = fleet.nsqd(implementation, *flags, **options)
+    for lookupd in lookupds:
+        wait_until(lambda at=lookupd: daemon.http_port in nodes(at), "nsqd is registered")
+    return daemon
+
+
+def ask(daemon: Daemon, target: str) -> Any:
+    response = daemon.request("GET", target)
+    assert response.status == 200, (target, response)
+    return response.json()
+
+
+def nodes(lookupd: Daemon) -> dict[int, Any]:
+    """What nsqlookupd knows of every nsqd, by HTTP port, without what differs from one nsqlookupd to the next."""
+    found = {}
+    for node in ask(lookupd, "/nodes")["producers"]:
+        topics = dict(zip(node.pop("topics"), node.pop("tombstones"), strict=True))
+        known = {key: value for key, value in node.items() if key not in DIFFERING_KEYS}
+        found[node["http_port"]] = {**known, "topics": topics}
+    return found
+
+
+def lookup(lookupd: Daemon, topic: str) -> tuple[set[int], set[str]] | None:
+    """HTTP ports of the producers and names of the channels, or None for an unknown topic."""
+    response = lookupd.request("GET", f"/lookup?topic={topic}")
+    if response.status == 404:
+        return None
+    found = response.json()
+    return {producer["http_port"] for producer in found["producers"]}, set(found["channels"])
+
+
+def test_our_nsqd_at_a_go_nsqlookupd(fleet: Fleet, topic: str, tmp_path: Path) -> None:
+    lookupd = fleet.nsqlookupd("go")
+    nsqd = start_nsqd(fleet, "nsqx", lookupd, data_path=tmp_path)
+    for name in (topic, f"{topic}#ephemeral"):
+        nsqd.post("/topic/create", topic=name)
+        nsqd.post("/channel/create", topic=name, channel="ch")
+    port = nsqd.http_port
+    wait_until(lambda: lookup(lookupd, topic) == ({port}, {"ch"}), "the topic is registered")
+    wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") == ({port}, {"ch"}), "the ephemeral topic too")
+    node = nodes(lookupd)[port]
+    assert (node["broadcast_address"], node["tcp_port"], node["version"]) == ("127.0.0.1", nsqd.tcp_port, "1.3.0")
+    nsqd.post("/topic/delete", topic=f"{topic}#ephemeral")
+    wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") is None, "an ephemeral topic is forgotten")
+    assert nsqd.stop() == 0
+    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "nsqd is gone")
+    again = start_nsqd(fleet, "nsqx", lookupd, data_path=tmp_path)
+    wait_until(lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "it is back from its metadata")
+
+
+def test_our_nsqd_and_a_restarted_go_nsqlookupd(fleet: Fleet, topic: str) -> None:
+    lookupd = fleet.nsqlookupd("go")
+    nsqd = start_nsqd(fleet, "nsqx", lookupd)
+    nsqd.post("/topic/create", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
+    lookupd.kill()
+    addresses = [f"--tcp-address={lookupd.tcp_address}", f"--http-address={lookupd.http_address}"]
+    again = fleet.nsqlookupd("go", *addresses)
+    nsqd.post("/topic/create", topic=f"{topic}.new")  # at the latest by this nsqd finds out
+    for name in (topic, f"{topic}.new"):
+        wait_until(lambda at=name: lookup(again, at) == ({nsqd.http_port}, set()), f"{name} is registered again")
+
+
+def test_go_nsqlookupd_without_a_broadcast_address(fleet: Fleet, topic: str) -> None:
+    """Go's nsqd registers there, and knows no HTTP address to ask for channels."""
+    lookupd = fleet.nsqlookupd("go", "--broadcast-address=")
+    nsqd = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
+    nsqd.post("/topic/create", topic=topic)
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
+
+
+def test_mixed_cluster_is_one(fleet: Fleet, topic: str) -> None:
+    """Both kinds of nsqd at both kinds of nsqlookupd: these agree, and a new topic begins with every channel."""
+    lookupds = [fleet.nsqlookupd("go"), fleet.nsqlookupd("nsqx")]
+    first, second, third, fourth = [start_nsqd(fleet, each, *lookupds) for each in ("go", "nsqx", "go", "nsqx")]
+    for daemon, channel in ((first, "of_go"), (second, "of_nsqx")):
+        daemon.post("/topic/create", topic=topic)
+        daemon.post("/channel/create", topic=topic, channel=channel)
+    for lookupd in lookupds:
+        wait_until(lambda at=lookupd: (lookup(at, topic) or ((), ()))[1] >= {"of_go", "of_nsqx"}, "both are known")
+    for daemon in (third, fourth):
+        daemon.post("/pub", b"first here", topic=topic)
+        for channel in ("of_go", "of_nsqx"):
+            wait_until(
+                lambda at=daemon, name=channel: (at.channel_stats(topic, name) or {}).get("depth") == 1,
+                f"{channel} has the message",
+            )
+    everyone = {daemon.http_port for daemon in (first, second, third, fourth)}
+    for lookupd in lookupds:
+        wait_until(lambda at=lookupd: lookup(at, topic) == (everyone, {"of_go", "of_nsqx"}), "everyone is known")
+    go, ours = [nodes(lookupd) for lookupd in lookupds]
+    assert go == ours
+
+
+class Admin:
+    """The Go nsqadmin."""
+
+    def __init__(self, fleet: Fleet, lookupd: Daemon) -> None:
+        self._daemon = fleet.nsqadmin("go", f"--lookupd-http-address={lookupd.http_address}")
+
+    def call(self, method: str, target: str, **body: str) -> Any:
+        content = json.dumps(body).encode() if body else None
+        response = self._daemon.request(method, f"/api{target}", content)
+        assert response.status == 200, (target, response)
+        answer = response.json()
+        assert answer.pop("message") == "", answer
+        return answer
+
+
+def test_nsqadmin_of_our_cluster(fleet: Fleet, topic: str) -> None:
+    lookupd = fleet.nsqlookupd("nsqx")
+    daemons = [start_nsqd(fleet, "nsqx", lookupd) for _ in range(2)]
+    admin = Admin(fleet, lookupd)
+    admin.call("POST", "/topics", topic=topic, channel="ch")
+    for daemon in daemons:
+        daemon.post("/mpub", b"a\nb", topic=topic)
+        wait_until(lambda at=daemon: (at.channel_stats(topic, "ch") or {}).get("depth") == 2, "the messages are there")
+    wait_until(lambda: lookup(lookupd, topic) == ({each.http_port for each in daemons}, {"ch"}), "registered")
+    assert admin.call("GET", "/topics") == {"topics": [topic]}
+    listed = admin.call("GET", "/nodes")["nodes"]
+    assert {node["http_port"] for node in listed} == {each.http_port for each in daemons}
+    assert all(node["topics"] == [{"topic": topic, "tombstoned": False}] for node in listed)
+    channel = admin.call("GET", f"/topics/{topic}/ch")
+    assert (channel["depth"], channel["message_count"], len(channel["nodes"])) == (4, 4, 2)
+    with RawClient(daemons[0].tcp_address) as consumer:
+        assert consumer.identify(client_id="inspected") == OK
+        assert consumer.sub(topic, "ch") == OK
+        clients = admin.call("GET", f"/topics/{topic}/ch")["clients"]
+        assert [client["client_id"] for client in clients] == ["inspected"]
+    node = admin.call("GET", f"/nodes/127.0.0.1:{daemons[1].http_port}")
+    assert (node["total_messages"], [each["topic_name"] for each in node["topics"]]) == (2, [topic])
+    admin.call("POST", f"/topics/{topic}/ch", action="pause")
+    assert all(each.channel_stats(topic, "ch")["paused"] for each in daemons)
+    admin.call("POST", f"/topics/{topic}/ch", action="empty")
+    assert [each.channel_stats(topic, "ch")["depth"] for each in daemons] == [0, 0]
+    admin.call("POST", f"/topics/{topic}", action="pause")
+    assert all(each.topic_stats(topic)["paused"] for each in daemons)
+    admin.call("DELETE", f"/topics/{topic}")
+    wait_until(lambda: lookup(lookupd, topic) is None, "the topic is forgotten")
+    assert all(each.topic_stats(topic) is None for each in daemons)
+
+
+def publish_to_two(fleet: Fleet, topic: str, *channels: str) -> tuple[Daemon, list[Daemon]]:
+    """Our nsqlookupd and two nsqd, each with half of BODIES in all of the channels."""
+    lookupd = fleet.nsqlookupd("nsqx")
+    daemons = [start_nsqd(fleet, "nsqx", lookupd) for _ in range(2)]
+    for daemon, bodies in zip(daemons, (BODIES[:20], BODIES[20:]), strict=True):
+        daemon.post("/topic/create", topic=topic)
+        for channel in channels:
+            daemon.post("/channel/create", topic=topic, channel=channel)
+        daemon.post("/mpub", b"\n".join(bodies), topic=topic)
+    expected = ({each.http_port for each in daemons}, set(channels))
+    wait_until(lambda: lookup(lookupd, topic) == expected, "registered")
+    return lookupd, daemons
+
+
+def test_nsq_tail_finds_both_nodes(fleet: Fleet, topic: str) -> None:
+    lookupd, _ = publish_to_two(fleet, topic, "tail")
+    flags = [f"--lookupd-http-address={lookupd.http_address}", f"--topic={topic}", "--channel=tail"]
+    command = [*program_command("go", "nsq_tail"), *flags, f"--n={len(BODIES)}"]
+    ended = subprocess.run(command, capture_output=True, timeout=END_TIMEOUT_S)
+    assert sorted(ended.stdout.splitlines()) == BODIES, ended.stderr
+
+
+def test_nsq_stat_sums_up_both_nodes(fleet: Fleet, topic: str) -> None:
+    lookupd, daemons = publish_to_two(fleet, topic, "ch")
+    for daemon in daemons:
+        wait_until(lambda at=daemon: at.channel_stats(topic, "ch")["depth"] == 20, "the messages are in the channel")
+    flags = [f"--lookupd-http-address={lookupd.http_address}", f"--topic={topic}", "--channel=ch"]
+    command = [*program_command("go", "nsq_stat"), *flags, "--interval=10ms", "--count=1"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=END_TIMEOUT_S)
+    assert ended.returncode == 0, ended.stderr
+    depth = ended.stdout.splitlines()[-1].split("|")[1].split()
+    assert depth[0] == "40", ended.stdout
+
+
+PYNSQ_READER = """
+import asyncio, sys
+import nsq
+
+async def main():
+    bodies, done = [], asyncio.Event()
+    def handle(message):
+        bodies.append(message.body.decode())
+        if len(bodies) == int(sys.argv[3]):
+            done.set()
+        return True
+    reader = nsq.Reader(sys.argv[2], "ch", message_handler=handle, lookupd_http_addresses=[sys.argv[1]],
+                        lookupd_poll_interval=1, max_in_flight=10)
+    await done.wait()
+    print("\\n".join(sorted(bodies)))
+    reader.close()
+
+asyncio.run(main())
+"""
+
+
+def test_pynsq_reader_finds_both_nodes(fleet: Fleet, topic: str) -> None:
+    if importlib.util.find_spec("nsq") is None:
+        pytest.skip('pynsq missing: pip install "nsqx[peers]"')
+    lookupd, _ = publish_to_two(fleet, topic, "ch")
+    command = [sys.executable, "-c", PYNSQ_READER, f"http://{lookupd.http_address}", topic, str(len(BODIES))]
+    ended = subprocess.run(command, capture_output=True, timeout=END_TIMEOUT_S)
+    assert ended.stdout.splitlines() == BODIES, ended.stderr

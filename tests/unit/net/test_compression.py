@@ -1,0 +1,139 @@
+"""Deflate and snappy as layers: what goes in comes out, whatever the pieces; nothing grows without bound."""
+
+import struct
+import zlib
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compression import DeflateLayer, SnappyLayer
+from nsqx.net.compression import BadCompression, Deflate, Snappy
+
+LAYERS = pytest.mark.parametrize("layer_type", [Deflate, Snappy])
+LIMIT = 256 * 1024
+
+
+def unwrap_all(layer, data, limit=LIMIT):
+    pieces = [layer.unwrap(data, limit)]
+    while layer.has_more:
+        pieces.append(layer.unwrap(b"", limit))
+    return b"".join(pieces)
+
+
+@LAYERS
+@given(writes=st.lists(st.binary(max_size=300), max_size=6), data=st.data())
+def test_any_split_reads_the_same(layer_type, writes, data):
+    sender, receiver = layer_type(), layer_type()
+    wire = b"".join(sender.wrap(write) for write in writes if write)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
+    found = b""
+    for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True):
+        found += unwrap_all(receiver, wire[start:end])
+    assert found == b"".join(writes)
+
+
+@LAYERS
+def test_every_write_can_be_read_at_once(layer_type):
+    sender, receiver = layer_type(), layer_type()
+    for number in range(50):
+        write = b"write %d" % number
+        assert unwrap_all(receiver, sender.wrap(write)) == write
+
+
+@LAYERS
+def test_large_writes(layer_type):
+    body = bytes(range(256)) * 4000
+    sender, receiver = layer_type(), layer_type()
+    assert unwrap_all(receiver, sender.wrap(body)) == body
+    assert unwrap_all(receiver, sender.wrap(body)) == body
+
+
+@LAYERS
+def test_output_comes_in_bounded_pieces(layer_type):
+    """Megabytes of zeros take few bytes to send; no piece is larger than the limit."""
+    sender, receiver = layer_type(), layer_type()
+    block = bytes(1024 * 1024)
+    wire = b"".join(sender.wrap(block) for _ in range(20))
+    size = 0
+    piece = receiver.unwrap(wire, LIMIT)
+    while piece or receiver.has_more:
+        assert len(piece) <= LIMIT
+        size += len(piece)
+        piece = receiver.unwrap(b"", LIMIT) if receiver.has_more else b""
+    assert size == 20 * len(block)
+
+
+@LAYERS
+def test_layers_say_nothing_of_their_own(layer_type):
+    assert layer_type().take_output() == b""
+
+
+@pytest.mark.parametrize(("ours", "plain"), [(Deflate, DeflateLayer), (Snappy, SnappyLayer)])
+def test_another_implementation_agrees(ours, plain):
+    body = b"to and fro " * 20_000
+    assert unwrap_all(ours(), plain().encode(body)) == body
+    assert plain().decode(ours().wrap(body)) == body
+
+
+def test_deflate_is_raw():
+    assert zlib.decompressobj(-15).decompress(Deflate(9).wrap(b"hello")) == b"hello"
+
+
+def test_snappy_begins_with_its_identifier_once():
+    snappy = Snappy()
+    assert snappy.wrap(b"a").startswith(b"\xff\x06\x00\x00sNaPpY")
+    assert not snappy.wrap(b"b").startswith(b"\xff")
+
+
+def test_snappy_skips_padding_and_reserved_chunks():
+    wire = Snappy().wrap(b"hello")
+    head = wire[:10]
+    assert unwrap_all(Snappy(), head + b"\xfe\x03\x00\x00abc" + b"\x80\x01\x00\x00x" + head + wire[10:]) == b"hello"
+
+
+def chunk(kind, data):
+    return bytes([kind]) + len(data).to_bytes(3, "little") + data
+
+
+def test_a_snappy_bomb_is_refused():
+    """A compressed chunk that claims to stand for more than a chunk may."""
+    bomb = bytes(cramjam.snappy.compress_raw(bytes(1024 * 1024)))
+    with pytest.raises(BadCompression, match="stands for 1048576 bytes, at most 65536"):
+        Snappy().unwrap(b"\xff\x06\x00\x00sNaPpY" + chunk(0, b"crc!" + bomb), LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("wire", "text"),
+    [
+        (chunk(1, b"crc!data"), "does not begin with its identifier"),
+        (b"\xff\x06\x00\x00sNaPpY" + chunk(2, b"data"), "unknown type 0x02"),
+        (b"\xff\x06\x00\x00sNaPpY" + chunk(0x7F, b"data"), "unknown type 0x7f"),
+        (b"\xff\x06\x00\x00sNaPpY" + chunk(1, b"abc"), "a chunk of 3 bytes"),
+        (b"\xff\x06\x00\x00sNaPpY" + b"\x01\xff\xff\xff", "a chunk of 16777215 bytes"),
+        (b"\xff\x06\x00\x00sNaPpY" + chunk(1, struct.pack("<I", 1) + b"data"), "snappy:"),
+        (b"\xff\x06\x00\x00SnApPy", "snappy:"),
+        (b"\xff\x05\x00\x00sNaPp", "a wrong stream identifier"),
+    ],
+)
+def test_bad_snappy(wire, text):
+    with pytest.raises(BadCompression, match=text):
+        Snappy().unwrap(wire, LIMIT)
+
+
+def test_bad_deflate():
+    with pytest.raises(BadCompression, match="deflate: "):
+        Deflate().unwrap(b"\x07nonsense", LIMIT)
+
+
+def test_deflate_after_its_end():
+    ended = zlib.compressobj(6, zlib.DEFLATED, -15)
+    wire = ended.compress(b"x") + ended.flush()
+    with pytest.raises(BadCompression, match="after the end"):
+        Deflate().unwrap(wire + b"more", LIMIT)
+    layer = Deflate()
+    assert layer.unwrap(wire, LIMIT) == b"x"
+    assert layer.unwrap(b"", LIMIT) == b""
+    with pytest.raises(BadCompression, match="after the end"):
+        layer.unwrap(b"more", LIMIT)
