@@ -361,7 +361,6 @@ OPTIONS = [
     "tls_client_auth_policy",
     "tls_root_ca_file",
     "tls_required",
-    "tls_min_version",
     "deflate",
     "max_deflate_level",
     "snappy",

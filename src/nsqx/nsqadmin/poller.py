@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nsqx.nsqadmin.ledger import Ledger
 from nsqx.nsqadmin.nodes import Node
 from nsqx.nsqadmin.reports import objects
-from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed
+from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -39,6 +39,7 @@ class Poller:
         self._upstream = upstream
         self._log = log
         self._polled = asyncio.Event()
+        self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -116,8 +117,12 @@ class Poller:
         """Ask one nsqd and count it in; what went wrong."""
         url = f"http://{address}/{_STATS}"
         try:
-            document = await self._upstream.get(url)
-            self.ledger.add_node(address, document, time.time())
+            body = await self._upstream.get_bytes(url)
+            time_s = time.time()
+            # One after the other, and whoever else has something to do in between.
+            async with self._turn:
+                self.ledger.add_node(address, decode(body), time_s)
+                await asyncio.sleep(0)
         except UpstreamFailed as error:
             return str(error)
         except ValueError as error:

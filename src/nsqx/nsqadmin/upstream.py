@@ -70,11 +70,11 @@ class Upstream:
 
     async def get(self, url: str, headers: dict[str, str] | None = None) -> Any:
         """The JSON document at ``url``; raises UpstreamFailed."""
-        answer = await self._ask("GET", url, b"", headers)
-        try:
-            return orjson.loads(answer.body)
-        except orjson.JSONDecodeError as error:
-            raise UpstreamFailed(_json_reason(answer.body, error)) from None
+        return decode(await self.get_bytes(url, headers))
+
+    async def get_bytes(self, url: str, headers: dict[str, str] | None = None) -> bytes:
+        """What is at ``url``, for ``decode`` when its turn comes; raises UpstreamFailed."""
+        return (await self._ask("GET", url, b"", headers)).body
 
     async def post(self, url: str, body: bytes = b"") -> None:
         """Raises UpstreamFailed unless it is answered with success."""
@@ -107,6 +107,14 @@ class Upstream:
         if answer.status != 200:
             raise UpstreamFailed(f"got response {answer.status} {_phrase(answer.status)} {quote(answer.body)}")
         return answer
+
+
+def decode(body: bytes) -> Any:
+    """A JSON document; raises UpstreamFailed."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UpstreamFailed(_json_reason(body, error)) from None
 
 
 def _phrase(status: int) -> str:

@@ -115,7 +115,7 @@ class Options:
     tls_client_auth_policy: str = ""
     tls_root_ca_file: str = ""
     tls_required: int = TLS_NOT_REQUIRED
-    tls_min_version: int = TLS_VERSIONS["tls1.0"]
+    tls_min_version: int = TLS_VERSIONS["tls1.2"]  # Go nsqd: tls1.0, which nobody should speak any more
 
     deflate: bool = True
     max_deflate_level: int = 6

@@ -65,12 +65,12 @@ GO_DEFAULTS = {
     "tls_client_auth_policy": "",
     "tls_root_ca_file": "",
     "tls_required": 0,
-    "tls_min_version": 769,
     "deflate": True,
     "max_deflate_level": 6,
     "snappy": True,
 }
 LATER_DEFAULTS = {
+    "tls_min_version": 771,
     "auth_http_request_method": "get",
     "topology_region": "",
     "topology_zone": "",

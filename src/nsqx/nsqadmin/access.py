@@ -1,0 +1,264 @@
+"""Who is asking, and whether they may.
+
+Three questions, each with its own rule: does the request come from our own page or from no page at all (origin), which
+role does its token give (view or operate), and is its user an administrator (the header of a proxy that is trusted).
+Knows headers and addresses, not what is being asked for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections import OrderedDict
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from nsqx.errors import HTTPError
+from nsqx.net.address import format_host_port
+from nsqx.nsqadmin.options import Network, Options, config_network, trusted_networks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import Request
+
+    from nsqx.log import Log
+
+COOKIE = "nsqadmin_session"
+SESSION_S = 12 * 3600.0
+_MAX_SESSIONS = 1000
+_MAX_WARNED = 100
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+# What Go leaves as it is in the path of a URL that it writes.
+_UNESCAPED = "/$&+,:;=@"
+
+
+class Role(IntEnum):
+    """What a caller may do; each role includes those before it."""
+
+    NOBODY = 0
+    VIEW = 1
+    OPERATE = 2
+
+
+class Caller(NamedTuple):
+    """Who made a request."""
+
+    remote: str
+    """``host:port`` of the connection, as Go writes it."""
+    user: str
+    """From the proxy's header if that is trusted, else empty."""
+    basic_user: str
+    """From basic authentication, which a proxy has checked or nobody has."""
+    role: Role
+    user_agent: str
+    url: str
+
+    @property
+    def shown_user(self) -> str:
+        return self.user or self.basic_user
+
+
+class Access:
+    """The rules that the options set."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        """Raises ConfigError."""
+        self._options = options
+        self._log = log
+        self._trusted = trusted_networks(options)
+        self._config_network = config_network(options)
+        self._origins = frozenset(map(_origin, options.allowed_origins))
+        self._tokens = [
+            (token.encode(), role)
+            for token, role in (
+                (options.auth_token, Role.OPERATE),
+                (options.operate_token, Role.OPERATE),
+                (options.view_token, Role.VIEW),
+            )
+            if token
+        ]
+        # Anybody may look if the only token is one for changing things.
+        must_log_in = bool(options.auth_token or options.view_token)
+        self._role_without_token = Role.NOBODY if must_log_in else Role.VIEW if self._tokens else Role.OPERATE
+        self._sessions: OrderedDict[str, tuple[float, Role]] = OrderedDict()
+        self._warned: set[str] = set()
+
+    @property
+    def has_tokens(self) -> bool:
+        return bool(self._tokens)
+
+    def caller(self, request: Request, now_s: float) -> Caller:
+        """Who made a request; ``now_s`` is of a clock that only goes forward."""
+        host, port = request.client or ("", 0)
+        headers = request.headers
+        is_https = self._is_https(request, host)
+        shown = request.url.path
+        url = f"{'https' if is_https else 'http'}://{headers.get('host', '')}{quote(shown, safe=_UNESCAPED)}"
+        if request.url.query:
+            url += f"?{request.url.query}"
+        return Caller(
+            format_host_port(host, port) if host else "@",
+            self._user(request, host),
+            _basic_user(headers.get("authorization", "")),
+            self._role(request, now_s),
+            headers.get("user-agent", ""),
+            url,
+        )
+
+    # Origin
+
+    def check_origin(self, request: Request) -> None:
+        """Refuse what a page of another site makes a browser send; raises HTTPError.
+
+        Programs that are no browsers send neither header and pass.
+        """
+        site = request.headers.get("sec-fetch-site")
+        origin = request.headers.get("origin")
+        if origin is not None and _origin(origin) in self._origins:
+            return
+        if site is not None:
+            if site not in ("same-origin", "none"):
+                raise HTTPError(403, "CROSS_ORIGIN")
+            return
+        if origin is not None and not _is_same_host(origin, request.headers.get("host", "")):
+            raise HTTPError(403, "CROSS_ORIGIN")
+
+    # Roles
+
+    def require(self, caller: Caller, role: Role) -> None:
+        """Raise HTTPError unless the caller has the role, and for changes is an administrator too."""
+        if caller.role < role:
+            raise HTTPError(401 if caller.role == Role.NOBODY else 403, "UNAUTHORIZED" if not caller.role else "FORBIDDEN")
+        if role == Role.OPERATE and not self.is_admin(caller):
+            raise HTTPError(403, "FORBIDDEN")
+
+    def is_admin(self, caller: Caller) -> bool:
+        """True if the caller may change things, as far as users are concerned."""
+        users = self._options.admin_users
+        return not users or caller.user in users
+
+    def check_config(self, request: Request) -> None:
+        """Raise HTTPError unless the options may be seen and changed from where the request comes."""
+        if self._config_network is None:
+            return
+        address = _address(request.client.host if request.client else "")
+        if address is None:
+            raise HTTPError(400, "INVALID_REMOTE_ADDR")
+        if not _is_in(address, (self._config_network,)):
+            raise HTTPError(403, "FORBIDDEN")
+
+    def role_of_token(self, token: str) -> Role:
+        """What a token allows."""
+        given = token.encode("utf-8", "replace")
+        found = Role.NOBODY
+        for known, role in self._tokens:
+            if hmac.compare_digest(known, given):
+                found = max(found, role)
+        return found
+
+    def _role(self, request: Request, now_s: float) -> Role:
+        role = self._role_without_token
+        if not self._tokens:
+            return role
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            role = max(role, self.role_of_token(token.strip()))
+        session = self._sessions.get(request.cookies.get(COOKIE, ""))
+        if session is not None and session[0] > now_s:
+            role = max(role, session[1])
+        return role
+
+    # Sessions
+
+    def open_session(self, role: Role, now_s: float) -> str:
+        """Remember a role for a browser; the secret that it shows from now on."""
+        for key in [key for key, (until_s, _) in self._sessions.items() if until_s <= now_s]:
+            del self._sessions[key]
+        while len(self._sessions) >= _MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        key = secrets.token_urlsafe(32)
+        self._sessions[key] = now_s + SESSION_S, role
+        return key
+
+    def close_session(self, request: Request) -> None:
+        self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+
+    def cookie(self, request: Request, key: str) -> str:
+        """The Set-Cookie that gives a browser its secret; an empty one takes it away."""
+        host = request.client.host if request.client else ""
+        age_s = int(SESSION_S) if key else 0
+        parts = [f"{COOKIE}={key}", f"Path={self._options.base_path}", f"Max-Age={age_s}", "HttpOnly", "SameSite=Strict"]
+        if self._is_https(request, host):
+            parts.append("Secure")
+        return "; ".join(parts)
+
+    # Proxies
+
+    def _is_https(self, request: Request, host: str) -> bool:
+        """True if the browser speaks TLS, to us or to a proxy."""
+        headers = request.headers
+        if request.url.scheme == "https" or headers.get("x-scheme") == "https":
+            return True
+        return headers.get("x-forwarded-proto") == "https" and self._is_trusted(host)
+
+    def _is_trusted(self, host: str) -> bool:
+        address = _address(host)
+        return address is not None and _is_in(address, self._trusted)
+
+    def _user(self, request: Request, host: str) -> str:
+        name = self._options.acl_http_header
+        user = request.headers.get(name, "")
+        if not user or self._is_trusted(host):
+            return user
+        if self._options.admin_users and host not in self._warned and len(self._warned) < _MAX_WARNED:
+            self._warned.add(host)
+            self._log.warn("%s from %s is not believed: it is no --trusted-proxy", name, host)
+        return ""
+
+
+def _basic_user(authorization: str) -> str:
+    scheme, _, credentials = authorization.partition(" ")
+    if scheme != "Basic":
+        return ""
+    try:
+        user, colon, _ = b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")
+    except (Base64Error, ValueError):
+        return ""
+    return user if colon else ""
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address
+
+
+def _is_in(address: ipaddress.IPv4Address | ipaddress.IPv6Address, networks: Iterable[Network]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)
+
+
+def _origin(text: str) -> tuple[str, str, int]:
+    """Scheme, host and port; what is no origin equals only itself."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return "", text, 0
+    return parts.scheme, (parts.hostname or "").lower(), port
+
+
+def _is_same_host(origin: str, host: str) -> bool:
+    """True if a page of ``origin`` was asked for from ``host``. A proxy may have ended TLS, so the scheme is not compared."""
+    scheme, origin_host, origin_port = _origin(origin)
+    if scheme not in _DEFAULT_PORTS or not origin_host:
+        return False
+    _, asked_host, asked_port = _origin(f"{scheme}://{host}")
+    return (origin_host, origin_port) == (asked_host, asked_port)

@@ -1,0 +1,146 @@
+"""Who did what: a log line and a JSON line for every administrative action, and the notification of NSQ.
+
+Owns the form of those records. Whether an action is allowed and whether it succeeds is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqadmin.access import Caller
+    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.upstream import Upstream
+
+DONE = "done"
+PARTLY = "partly"
+FAILED = "failed"
+REFUSED = "refused"
+
+_MAX_WAITING = 1000
+_STOP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What somebody asks for."""
+
+    name: str
+    topic: str
+    channel: str = ""
+    node: str = ""
+
+
+class Audit:
+    """Records actions. ``start`` it in a running event loop, ``stop`` it once."""
+
+    def __init__(self, options: Options, upstream: Upstream, log: Log) -> None:
+        self._options = options
+        self._upstream = upstream
+        self._log = log
+        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_WAITING)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._send_notifications())
+
+    async def stop(self) -> None:
+        """Send what is waiting, for up to a second."""
+        if self._task is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._waiting.join()
+        except TimeoutError:
+            self._log.warn("%d notifications were not sent", self._waiting.qsize())
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def record(self, action: Action, caller: Caller, outcome: str, detail: str = "") -> None:
+        """Write down what somebody asked for and what became of it."""
+        self._log.info(
+            "AUDIT: %s topic(%s) channel(%s) node(%s) user(%s) from %s - %s%s",
+            *map(_on_one_line, (action.name, action.topic, action.channel, action.node, caller.shown_user)),
+            caller.remote,
+            outcome,
+            f": {_on_one_line(detail)}" if detail else "",
+        )
+        if self._options.audit_log:
+            self._append(action, caller, outcome, detail)
+
+    def _append(self, action: Action, caller: Caller, outcome: str, detail: str) -> None:
+        line = {
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "action": action.name,
+            "topic": action.topic,
+            "channel": action.channel,
+            "node": action.node,
+            "outcome": outcome,
+            "detail": detail,
+            "user": caller.user,
+            "basic_user": caller.basic_user,
+            "role": caller.role.name.lower(),
+            "remote": caller.remote,
+            "user_agent": caller.user_agent,
+            "url": caller.url,
+        }
+        path = self._options.audit_log
+        try:
+            # Opened anew each time, so that it may be moved away at any time.
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(descriptor, orjson.dumps(line) + b"\n")
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._log.error("failed to write --audit-log %s - %s", path, error.strerror)
+
+    def notify(self, action: Action, caller: Caller) -> None:
+        """Tell the notification endpoint, if there is one; this never waits."""
+        if not self._options.notification_http_endpoint:
+            return
+        told: dict[str, Any] = {"action": action.name, "topic": action.topic}
+        if action.channel:
+            told["channel"] = action.channel
+        if action.node:
+            told["node"] = action.node
+        told["timestamp"] = int(time.time())
+        if caller.basic_user:
+            told["user"] = caller.basic_user
+        told["remote_ip"] = caller.remote
+        told["user_agent"] = caller.user_agent
+        told["url"] = caller.url
+        told["via"] = socket.gethostname()
+        try:
+            self._waiting.put_nowait(told)
+        except asyncio.QueueFull:
+            self._log.error("failed to POST notification - %d are waiting already", _MAX_WAITING)
+
+    async def _send_notifications(self) -> None:
+        while True:
+            told = await self._waiting.get()
+            endpoint = self._options.notification_http_endpoint
+            self._log.info("POSTing notification to %s", endpoint)
+            try:
+                await self._upstream.fetch(
+                    "POST", endpoint, orjson.dumps(told), {"Content-Type": "application/json"}
+                )
+            except UpstreamFailed as error:
+                self._log.error("failed to POST notification - %s", error)
+            finally:
+                self._waiting.task_done()
+
+
+def _on_one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
