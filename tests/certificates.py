@@ -23,7 +23,9 @@ class Authority:
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self._directory = directory
         self.cert, self._key = str(directory / f"{name}.pem"), str(directory / f"{name}.key")
-        _openssl("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.cert)
+        _openssl(
+            "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.cert
+        )
 
     def sign(self, name: str, alternatives: str = "DNS:localhost,IP:127.0.0.1") -> Certificate:
         """A certificate for ``name``."""

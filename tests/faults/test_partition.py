@@ -13,7 +13,7 @@ import pytest
 
 from daemons import Daemon, Fleet, wait_until
 from hurried import start_hurried_nsqd
-from proxy import Proxy
+from partition_proxy import Proxy
 from rawclient import OK, RawClient
 
 PING_INTERVAL_S = 0.1

@@ -230,13 +230,13 @@ class Connection:
             if event == _HEARTBEAT:
                 self.send(requests.NOP)
                 continue
+            if event == _MESSAGE:
+                raise InvalidFrame("a message before the subscription")
             answer, self._answer = self._answer, None
             if answer.done():
                 return
             if event == _ERROR:
                 answer.set_exception(ConnectionClosed(reader.data.decode("utf-8", "replace")))
-            elif event == _MESSAGE:
-                raise InvalidFrame("a message before the subscription")
             else:
                 answer.set_result(b"OK" if event == _OK_RUN else reader.data)
 

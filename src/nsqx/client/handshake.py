@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,8 @@ async def _connect(connection: Any, text: str, options: Options, loop: asyncio.A
     except TimeoutError:
         raise ConnectFailed(f"{text}: no connection within {timeout_s:g} s") from None
     except OSError as error:
-        raise ConnectFailed(f"{text}: {error.strerror or error}") from error
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        raise ConnectFailed(f"{text}: {reason}") from error
 
 
 async def _set_up(connection: Connection, options: Options) -> Terms:

@@ -45,7 +45,7 @@ class Message:
     def finish(self) -> bool:
         """It is done. False if its connection is gone, so that nsqd will hand it out again."""
         if self._state != _UNANSWERED:
-            raise _answered_before(self)
+            raise self._answered_before()
         self._state = _FINISHED
         return self._subscription.finish(self)
 
@@ -56,7 +56,7 @@ class Message:
         it out again when its time is up.
         """
         if self._state != _UNANSWERED:
-            raise _answered_before(self)
+            raise self._answered_before()
         delay_s = -1.0 if delay is None else max(0.0, seconds_of("delay", delay))
         self._state = _REQUEUED
         return self._subscription.requeue(self, delay_s, backoff)
@@ -64,7 +64,7 @@ class Message:
     def touch(self) -> bool:
         """Ask for more time: its timeout starts anew. False if its connection is gone."""
         if self._state != _UNANSWERED:
-            raise _answered_before(self)
+            raise self._answered_before()
         return self._subscription.touch(self)
 
     def answer_later(self) -> None:
@@ -86,13 +86,12 @@ class Message:
         """The nsqd that it came from."""
         return self._subscription.connection.address
 
+    def _answered_before(self) -> AlreadyAnswered:
+        how = "finished" if self._state == _FINISHED else "requeued"
+        return AlreadyAnswered(f"message {self.id.decode('ascii', 'replace')} was {how} before")
+
     def __repr__(self) -> str:
         return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} body={len(self.body)} bytes>"
-
-
-def _answered_before(message: Message) -> AlreadyAnswered:
-    how = "finished" if message._state == _FINISHED else "requeued"
-    return AlreadyAnswered(f"message {message.id.decode('ascii', 'replace')} was {how} before")
 
 
 class Subscription(Receiver):

@@ -97,10 +97,11 @@ class Access:
         host, port = request.client or ("", 0)
         headers = request.headers
         is_https = self._is_https(request, host)
-        shown = request.url.path
-        url = f"{'https' if is_https else 'http'}://{headers.get('host', '')}{quote(shown, safe=_UNESCAPED)}"
-        if request.url.query:
-            url += f"?{request.url.query}"
+        path = quote(request.scope["path"], safe=_UNESCAPED)
+        url = f"{'https' if is_https else 'http'}://{headers.get('host', '')}{path}"
+        query = request.scope["query_string"].decode("latin-1")
+        if query:
+            url += f"?{query}"
         return Caller(
             format_host_port(host, port) if host else "@",
             self._user(request, host),
@@ -133,7 +134,7 @@ class Access:
     def require(self, caller: Caller, role: Role) -> None:
         """Raise HTTPError unless the caller has the role, and for changes is an administrator too."""
         if caller.role < role:
-            raise HTTPError(401 if caller.role == Role.NOBODY else 403, "UNAUTHORIZED" if not caller.role else "FORBIDDEN")
+            raise HTTPError(401, "UNAUTHORIZED") if caller.role == Role.NOBODY else HTTPError(403, "FORBIDDEN")
         if role == Role.OPERATE and not self.is_admin(caller):
             raise HTTPError(403, "FORBIDDEN")
 
@@ -192,7 +193,13 @@ class Access:
         """The Set-Cookie that gives a browser its secret; an empty one takes it away."""
         host = request.client.host if request.client else ""
         age_s = int(SESSION_S) if key else 0
-        parts = [f"{COOKIE}={key}", f"Path={self._options.base_path}", f"Max-Age={age_s}", "HttpOnly", "SameSite=Strict"]
+        parts = [
+            f"{COOKIE}={key}",
+            f"Path={self._options.base_path}",
+            f"Max-Age={age_s}",
+            "HttpOnly",
+            "SameSite=Strict",
+        ]
         if self._is_https(request, host):
             parts.append("Secure")
         return "; ".join(parts)
@@ -202,7 +209,7 @@ class Access:
     def _is_https(self, request: Request, host: str) -> bool:
         """True if the browser speaks TLS, to us or to a proxy."""
         headers = request.headers
-        if request.url.scheme == "https" or headers.get("x-scheme") == "https":
+        if request.scope["scheme"] == "https" or headers.get("x-scheme") == "https":
             return True
         return headers.get("x-forwarded-proto") == "https" and self._is_trusted(host)
 
@@ -256,7 +263,7 @@ def _origin(text: str) -> tuple[str, str, int]:
 
 
 def _is_same_host(origin: str, host: str) -> bool:
-    """True if a page of ``origin`` was asked for from ``host``. A proxy may have ended TLS, so the scheme is not compared."""
+    """True if ``host`` is where a page of ``origin`` comes from; a proxy may have ended TLS, so schemes may differ."""
     scheme, origin_host, origin_port = _origin(origin)
     if scheme not in _DEFAULT_PORTS or not origin_host:
         return False

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -81,7 +81,7 @@ class Audit:
 
     def _append(self, action: Action, caller: Caller, outcome: str, detail: str) -> None:
         line = {
-            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "action": action.name,
             "topic": action.topic,
             "channel": action.channel,
@@ -133,9 +133,7 @@ class Audit:
             endpoint = self._options.notification_http_endpoint
             self._log.info("POSTing notification to %s", endpoint)
             try:
-                await self._upstream.fetch(
-                    "POST", endpoint, orjson.dumps(told), {"Content-Type": "application/json"}
-                )
+                await self._upstream.fetch("POST", endpoint, orjson.dumps(told), {"Content-Type": "application/json"})
             except UpstreamFailed as error:
                 self._log.error("failed to POST notification - %s", error)
             finally:

@@ -214,9 +214,7 @@ class Cluster:
         self._log.info("CI: querying %s %s", kind, url)
         return await self._upstream.get(url)
 
-    async def _ask_lookupds(
-        self, path: str, problems: list[str], read: Callable[[Any], _T]
-    ) -> list[tuple[str, _T]]:
+    async def _ask_lookupds(self, path: str, problems: list[str], read: Callable[[Any], _T]) -> list[tuple[str, _T]]:
         async def ask(address: str) -> _T:
             return read(await self._get("nsqlookupd", address, path))
 

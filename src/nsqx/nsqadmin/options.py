@@ -105,7 +105,9 @@ FLAGS: tuple[Flag, ...] = (
     _option("http-client-tls-key", STRING, "key of that certificate"),
     _option("allow-config-from-cidr", STRING, "network whose clients may use /config; empty for every client"),
     _option("acl-http-header", STRING, "header in which a proxy names the user"),
-    _option("lookupd-http-address", STRINGS, "nsqlookupd to ask: host:port; may be repeated", "nsqlookupd_http_addresses"),
+    _option(
+        "lookupd-http-address", STRINGS, "nsqlookupd to ask: host:port; may be repeated", "nsqlookupd_http_addresses"
+    ),
     _option("nsqd-http-address", STRINGS, "nsqd to ask: host:port; may be repeated", "nsqd_http_addresses"),
     _option("admin-user", STRINGS, "user who may change things, nobody else then may; may be repeated", "admin_users"),
     _option("poll-interval", DURATION, "how often the cluster is asked for the history; 0 keeps none"),

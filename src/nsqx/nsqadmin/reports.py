@@ -401,7 +401,7 @@ class TopicStats:
             "hostname": self.hostname,
             "topic_name": self.topic_name,
             **self.counts,
-            **{"delivery_msg_count": 0, **deliveries.document()},
+            **deliveries.document(),
             "nodes": _each(self.nodes, TopicStats.document),
             "channels": _each(self.channels, ChannelStats.document),
             "paused": self.paused,

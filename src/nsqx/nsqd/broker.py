@@ -23,7 +23,7 @@ from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.metadata import SavedTopic, encode_metadata, metadata_path
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, Options
 from nsqx.nsqd.topic import Topic
-from nsqx.nsqd.turn import Turn
+from nsqx.nsqd.turn import Pump, Turn
 from nsqx.queues.backlog import Backlog
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_times import load_due_times
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _NS_PER_S = 1_000_000_000
 # NSQ's client timeout, of which half is the default heartbeat interval.
 _CLIENT_TIMEOUT_S = 60
+# How long after a failed write it is tried again.
+_RETRY_WRITE_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -66,7 +68,6 @@ class Broker:
         self.options = options
         self.log = log
         self.clock = clock
-        self.turn = Turn(call_soon, self._disk_written)
         self.authorizer: Authorizer = authorizer or OpenAuthorizer()
         self.upgrades = Upgrades(snappy=options.snappy, deflate=options.deflate)
         self.tls_context: ssl.SSLContext | None = None
@@ -82,7 +83,11 @@ class Broker:
         self.hosts: Counter[str] = Counter()  # of the connections
         self.exiting = False
         self.lookup: Lookup | None = None  # set by whoever gives the broker a network
-        self.keeper = Keeper(log, options.sync_every, options.sync_timeout / _NS_PER_S, self._sync_failed)
+        self.keeper = Keeper(log, options.sync_every, options.sync_timeout / _NS_PER_S, self._sync_ended)
+        # sync-every=1 means what it says: nothing is acknowledged before it is on disk.
+        commit = self.keeper.commit if options.sync_every == 1 else None
+        self.turn = Turn(call_soon, self._disk_written, self._note_unsynced, commit)
+        self._failing: set[DiskQueue] = set()
         # Data files that an earlier process left, by queue; whoever opens the queue takes them.
         self._left_files: dict[str, list[int]] = {}
         self._client_serial = 0
@@ -129,11 +134,13 @@ class Broker:
             topic.start()
 
     async def _fetch_channels(self, topic: Topic, lookup: Lookup) -> None:
-        for name in await lookup.channels_of(topic.name):
-            if not topic.exiting:
-                topic.channel(name)
-        topic.start()
-        self.turn.end()
+        try:
+            for name in await lookup.channels_of(topic.name):
+                if not topic.exiting:
+                    topic.channel(name)
+        finally:
+            topic.start()
+            self.turn.end()
 
     def delete_topic(self, name: str) -> bool:
         """Delete a topic with all it holds; False if there is none."""
@@ -145,7 +152,7 @@ class Broker:
         if self.lookup is not None:
             self.lookup.unregistered(name)
         if topic.backlog.disk is not None:
-            self.keeper.forget(topic.backlog.disk)
+            self._forget_queue(topic.backlog.disk)
         if not topic.is_ephemeral:
             self.save_metadata()
         return True
@@ -171,7 +178,7 @@ class Broker:
         if self.lookup is not None:
             self.lookup.unregistered(channel.topic_name, channel.name)
         if channel.backlog.disk is not None:
-            self.keeper.forget(channel.backlog.disk)
+            self._forget_queue(channel.backlog.disk)
         if not channel.is_ephemeral:
             self.save_metadata()
 
@@ -245,10 +252,6 @@ class Broker:
             return SAME_REGION
         return ELSEWHERE
 
-    def note_unsynced(self, queue: DiskQueue) -> None:
-        """Something happened in a disk queue that must become durable in time."""
-        self.keeper.note(queue)
-
     def set_lookupd_addresses(self, addresses: list[str]) -> None:
         """Register with these nsqlookupd from now on."""
         self.options.nsqlookupd_tcp_addresses = addresses
@@ -282,15 +285,56 @@ class Broker:
         self._failure = str(error)
         self.log.error("failed to write to disk - %s", error)
 
-    def _disk_written(self, queue: DiskQueue, error: DiskQueueError | None) -> None:
+    def _disk_written(self, pump: Pump, error: DiskQueueError | None) -> None:
+        queue = pump.backlog.disk
+        assert queue is not None
         if error is not None:
             self.disk_failed(error)
-            return
-        self._failure = ""
+            self.clock.call_at(self.clock.now_ns() + _RETRY_WRITE_NS, lambda: self._write_again(pump))
+        elif queue.failure is None:
+            self._failure = ""
+        self._note_failing(queue)
+        if error is None:
+            self.keeper.note(queue)
+
+    def recover_disk(self, pump: Pump) -> None:
+        """See whether a disk queue that failed can be written again; raises DiskQueueError if not."""
+        queue = pump.backlog.disk
+        assert queue is not None
+        queue.write_pending()
+        if queue.failure is not None:
+            raise queue.failure
+        self._disk_written(pump, None)
+
+    def _write_again(self, pump: Pump) -> None:
+        """Records that could not be written wait for the disk to recover."""
+        if pump.backlog.disk is not None and pump.backlog.disk in self._failing and not self.exiting:
+            self.turn.write_for(pump)
+            self.turn.end()
+
+    def _note_unsynced(self, queue: DiskQueue) -> None:
         self.keeper.note(queue)
 
-    def _sync_failed(self, error: OSError) -> None:
-        self._failure = str(error)
+    def _forget_queue(self, queue: DiskQueue) -> None:
+        self.keeper.forget(queue)
+        self._failing.discard(queue)
+        self.turn.has_failures = len(self._failing) > 0
+
+    def _note_failing(self, queue: DiskQueue) -> None:
+        if queue.failure is None:
+            self._failing.discard(queue)
+        else:
+            self._failing.add(queue)
+        self.turn.has_failures = len(self._failing) > 0
+
+    def _sync_ended(self, queue: DiskQueue | None, error: OSError | None) -> None:
+        """A sync, or a save of nsqd.dat, has ended."""
+        if error is not None:
+            self._failure = error.strerror or str(error)
+        elif queue is not None and queue in self._failing and queue.failure is None:
+            self._failure = ""
+        if queue is not None:
+            self._note_failing(queue)
 
     # Metadata and the end
 

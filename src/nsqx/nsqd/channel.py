@@ -153,7 +153,7 @@ class Channel:
         if self.backlog.disk is None and not self.backlog.holds_memory():
             self._deliver_or_drop(message)
             return
-        self.backlog.put_message(message)
+        self.backlog.put_back(message)
         self._wake()
 
     def _deliver_or_drop(self, message: Message) -> None:
@@ -201,7 +201,7 @@ class Channel:
         if earliest_ns < self._timer_ns:
             self._arm(earliest_ns)
         if self.backlog.disk is not None and self.backlog.disk.has_unsynced():
-            self._broker.note_unsynced(self.backlog.disk)
+            self._turn.used(self.backlog.disk)
 
     def _deliver_batch(self, batch: Batch) -> None:
         """Hand a batch that need not wait straight to ready clients; what is left stays in it."""
@@ -243,7 +243,8 @@ class Channel:
 
     def _deliver(self, client: Client, message: Message, now_ns: int) -> None:
         if client.sample_rate > 0 and randrange(100) > client.sample_rate:
-            return  # not for this channel any more: sampling discards
+            self.backlog.finish(message)  # not for this channel any more: sampling discards
+            return
         if not self.in_flight.add(message, now_ns, client.msg_timeout_ns):
             self._meet_twin(message, now_ns)
             return
@@ -266,6 +267,8 @@ class Channel:
         twin = self.in_flight.find(message.id, 0)
         if twin is None or twin.timestamp != message.timestamp:
             self._defer(message, now_ns + _ID_CLASH_DELAY_NS)
+        else:
+            self.backlog.finish(message)
 
     def _hold_if_not_due(self, message: Message, now_ns: int) -> bool:
         """Defer a message that was deferred when the broker last stopped; True if it is not due yet."""
@@ -297,6 +300,8 @@ class Channel:
         if message.client_id != client.id:
             return NOT_OWNER
         self.in_flight.remove(message, client.msg_timeout_ns)
+        if message.record and self.backlog.finish(message) and self.backlog.disk is not None:
+            self._turn.used(self.backlog.disk)
         client.in_flight_count -= 1
         client.finish_count += 1
         if self.latency is not None:
@@ -441,6 +446,7 @@ class Channel:
                     disk.put_message(item)
             for message in self.in_flight.clear() + deferred:
                 disk.put_message(message)
+            disk.finish_all()
         finally:
             disk.close()
         self._save_due_times(due_ns)

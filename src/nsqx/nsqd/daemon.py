@@ -13,7 +13,7 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
-from nsqx.errors import ConfigError, DataPathLocked
+from nsqx.errors import ConfigError, DataPathLocked, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.access import ADMIN, PUBLISH, READ, access_gate
 from nsqx.net.http_server import HTTPServer
@@ -26,9 +26,10 @@ from nsqx.nsqd.connection import Connection
 from nsqx.nsqd.http import build_router, refuse_without_tls, route_group
 from nsqx.nsqd.lookup import Lookup
 from nsqx.nsqd.memory import MemoryMonitor
-from nsqx.nsqd.metadata import load_metadata
+from nsqx.nsqd.metadata import encode_metadata, load_metadata, metadata_path
 from nsqx.nsqd.options import Options, expand_statsd_prefix, validate
 from nsqx.nsqd.statsd import StatsdPusher
+from nsqx.queues.files import replace_file
 from nsqx.version import version_line
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Daemon:
             self._memory.start()
             await self._listen()
             self.broker.restore(load_metadata(self.broker.data_path))
-            await self.broker.save_metadata(is_urgent=True)
+            self._save_first_metadata()
             await self._serve()
         except BaseException:
             await self._release()
@@ -88,6 +89,16 @@ class Daemon:
         # What exists now lives as long as the process: no collection needs to look at it again.
         gc.collect()
         gc.freeze()
+
+    def _save_first_metadata(self) -> None:
+        """What cannot be written now could not be written at the end either."""
+        broker = self.broker
+        path = metadata_path(broker.data_path)
+        self._log.info("NSQ: persisting topic/channel metadata to %s", path)
+        try:
+            replace_file(path, encode_metadata(broker.topics.values()))
+        except OSError as error:
+            raise MetadataError(f"failed to persist metadata - {error}") from None
 
     async def _listen(self) -> None:
         options, broker = self._options, self.broker

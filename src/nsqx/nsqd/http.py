@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx import log
-from nsqx.errors import BrokerExiting, ConfigError, HTTPError, ProtocolError
+from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, ProtocolError
 from nsqx.gotext import INT64_MAX, INT64_MIN
 from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, PUBLISH, READ
@@ -118,7 +118,7 @@ class PublishAPI:
         defer_ns = self._parse_defer(query["defer"]) if "defer" in query else 0
         try:
             self._broker.publish(topic, request.body, defer_ns)
-        except BrokerExiting:
+        except (BrokerExiting, DiskQueueError):
             raise HTTPError(503, "EXITING") from None
         return self._answer_when_written(request)
 
@@ -134,7 +134,7 @@ class PublishAPI:
                 return OK
         try:
             self._broker.publish_many(topic, items, count)
-        except BrokerExiting:
+        except (BrokerExiting, DiskQueueError):
             raise HTTPError(503, "EXITING") from None
         return self._answer_when_written(request)
 
@@ -392,7 +392,7 @@ def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
         raise HTTPError(400, "INVALID_TOPIC")
     try:
         return broker.topic(name)
-    except BrokerExiting:
+    except (BrokerExiting, DiskQueueError):
         raise HTTPError(503, "EXITING") from None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from nsqx.errors import DiskQueueError
 from nsqx.queues.files import replace_file
 
 if TYPE_CHECKING:
@@ -26,12 +27,17 @@ class Keeper:
     """Runs syncs and saves of metadata in threads, each kind never twice at once for the same file."""
 
     def __init__(
-        self, log: Log, sync_every: int, sync_timeout_s: float, on_failure: Callable[[OSError], object]
+        self,
+        log: Log,
+        sync_every: int,
+        sync_timeout_s: float,
+        on_end: Callable[[DiskQueue | None, OSError | None], object],
     ) -> None:
+        """``on_end`` is told how each sync ended, and with None for the queue when saving a file has failed."""
         self._log = log
         self._sync_every = sync_every
         self._sync_timeout_s = sync_timeout_s
-        self._on_failure = on_failure
+        self._on_end = on_end
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="keeper")
         self._unsynced: set[DiskQueue] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -51,6 +57,24 @@ class Keeper:
         self._unsynced.add(queue)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._sync_timeout_s, self._on_timer)
+
+    def commit(self, queues: list[DiskQueue], done: Callable[[DiskQueueError | None], None]) -> None:
+        """Make queues durable now and then call ``done``, with an error if one could not be."""
+        asyncio.get_running_loop().create_task(self._commit(queues, done))
+
+    async def _commit(self, queues: list[DiskQueue], done: Callable[[DiskQueueError | None], None]) -> None:
+        loop = asyncio.get_running_loop()
+        failure: DiskQueueError | None = None
+        try:
+            jobs = [job for job in (queue.begin_sync() for queue in queues) if job is not None]
+            await asyncio.gather(*(loop.run_in_executor(self._executor, job.run) for job in jobs))
+            for job in jobs:
+                self._synced(job)
+                if job.error is not None:
+                    failure = DiskQueueError(job.error.strerror or str(job.error))
+        except OSError as error:
+            failure = DiskQueueError(error.strerror or str(error))
+        done(failure)
 
     def forget(self, queue: DiskQueue) -> None:
         """``queue`` is going away."""
@@ -83,7 +107,9 @@ class Keeper:
         job.queue.end_sync(job)
         if job.error is not None:
             self._failed(job.queue, job.error)
-        elif job.queue.has_unsynced():
+            return
+        self._on_end(job.queue, None)
+        if job.queue.has_unsynced():
             self.note(job.queue)
         else:
             # Once more later, to let go of the files if it stays empty.
@@ -93,7 +119,7 @@ class Keeper:
 
     def _failed(self, queue: DiskQueue, error: OSError) -> None:
         self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
-        self._on_failure(error)
+        self._on_end(queue, error)
         self._unsynced.add(queue)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._sync_timeout_s, self._on_timer)
@@ -137,7 +163,7 @@ class Keeper:
             await loop.run_in_executor(self._executor, replace_file, path, data)
         except OSError as error:
             self._log.error("failed to persist metadata - %s", error)
-            self._on_failure(error)
+            self._on_end(None, error)
         finally:
             if self._saving is done:
                 self._saving = None

@@ -49,6 +49,7 @@ class LookupPeer:
         self._broker = broker
         self._log = broker.log
         self._commands: deque[bytes] = deque()
+        self._is_told = False  # what there is has been or is being told, so changes are to be sent
         self._wanted = asyncio.Event()
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -56,8 +57,9 @@ class LookupPeer:
 
     def send(self, command: bytes) -> None:
         """Send soon; while not connected there is no need, because connecting tells everything."""
-        self._commands.append(command)
-        self._wanted.set()
+        if self._is_told:
+            self._commands.append(command)
+            self._wanted.set()
 
     async def close(self) -> None:
         """Disconnect for good."""
@@ -94,11 +96,12 @@ class LookupPeer:
         except InvalidJSON as error:
             raise PeerFailed(f"parsing response - {error}") from None
         self._log.info("LOOKUPD(%s): peer info %s", self.address, info)
-        if not info.broadcast_address:
-            raise PeerFailed("no broadcast address")
-        self.http_address = format_host_port(info.broadcast_address, info.http_port)
+        if info.broadcast_address:
+            self.http_address = format_host_port(info.broadcast_address, info.http_port)
+        else:
+            self._log.error("LOOKUPD(%s): no broadcast address", self.address)
         # From here on changes are queued; what was queued before is in what is told now.
-        self._commands.clear()
+        self._is_told = True
         await self._tell(_registrations(self._broker))
 
     def _announcement(self) -> wire.Announcement:
@@ -115,10 +118,7 @@ class LookupPeer:
 
     async def _keep_told(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(PING_INTERVAL_S):
-                    await self._wanted.wait()
-            except TimeoutError:
+            if not await self._has_news():
                 self._log.debug("LOOKUPD(%s): sending heartbeat", self.address)
                 await self._tell([wire.PING])
             self._wanted.clear()
@@ -128,11 +128,28 @@ class LookupPeer:
                 self._log.info("LOOKUPD(%s): %s", self.address, command.decode().strip())
             await self._tell(commands)
 
+    async def _has_news(self) -> bool:
+        """Wait for something to tell, False if it is time for a PING; raises PeerFailed if the connection ends."""
+        assert self._reader is not None
+        news = asyncio.create_task(self._wanted.wait())
+        unasked = asyncio.create_task(self._reader.read(1))
+        try:
+            await asyncio.wait((news, unasked), timeout=PING_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED)
+            if unasked.done():
+                raise PeerFailed("unexpected answer" if unasked.result() else "connection closed")
+            return news.done()
+        finally:
+            news.cancel()
+            unasked.cancel()
+            await asyncio.gather(news, unasked, return_exceptions=True)
+
     async def _tell(self, commands: list[bytes]) -> None:
         """Send commands and await their answers, a bounded number at a time."""
         assert self._writer is not None
         for start in range(0, len(commands), _PIPELINE):
             some = commands[start : start + _PIPELINE]
+            if self._writer.is_closing():
+                raise PeerFailed("connection lost")
             self._writer.write(b"".join(some))
             for command in some:
                 answer = await self._read_answer()
@@ -153,6 +170,8 @@ class LookupPeer:
 
     def _disconnect(self) -> None:
         self.http_address = ""
+        self._is_told = False
+        self._commands.clear()
         if self._writer is not None:
             self._writer.close()
             self._writer = self._reader = None
@@ -237,6 +256,8 @@ class Lookup:
             if answer.status != 200:
                 raise PeerFailed(f"GET {url}: status {answer.status}")
             names = orjson.loads(answer.body)["channels"]
+            if not isinstance(names, list):
+                raise PeerFailed(f"GET {url}: channels is not a list")
             return [name for name in names if isinstance(name, str) and is_valid_name(name)]
         except (NSQError, ValueError, TypeError, KeyError) as error:
             self._broker.log.warn(

@@ -330,7 +330,7 @@ class Session:
         try:
             assert self._topic is not None
             self._topic.publish(items, count)
-        except BrokerExiting as error:
+        except (BrokerExiting, DiskQueueError) as error:
             raise self._publish_failed("MPUB", error) from None
         self._acknowledge("MPUB", count)
 

@@ -81,9 +81,14 @@ class Topic:
     # Publishing
 
     def publish(self, items: bytes, count: int) -> None:
-        """Publish ``count`` messages laid out as in an MPUB body, an int32 size before each; raises BrokerExiting."""
+        """Publish ``count`` messages laid out as in an MPUB body, an int32 size before each.
+
+        Raises BrokerExiting, or DiskQueueError if they would have to go to a disk that cannot be written.
+        """
         if self.exiting:
             raise BrokerExiting
+        if self._turn.has_failures:
+            self._refuse_if_full(count)
         now_ns = self._clock.wall_ns()
         batch = new_batch(items, 0, count, now_ns, self._ids.reserve(count, now_ns))
         if self._is_open:
@@ -94,9 +99,11 @@ class Topic:
         self.message_bytes += len(items) - 4 * count
 
     def publish_deferred(self, body: bytes, defer_ns: int) -> None:
-        """Publish a message that each channel holds back for ``defer_ns`` first; raises BrokerExiting."""
+        """Publish a message that each channel holds back for ``defer_ns`` first; raises as ``publish``."""
         if self.exiting:
             raise BrokerExiting
+        if self._turn.has_failures:
+            self._refuse_if_full(1)
         now_ns = self._clock.wall_ns()
         message = new_message(octets.id_text(self._ids.reserve(1, now_ns)), body, now_ns, 0)
         message.defer_ns = defer_ns
@@ -109,6 +116,13 @@ class Topic:
                 self._due_ns[message.id] = now_ns + defer_ns
         self.message_count += 1
         self.message_bytes += len(body)
+
+    def _refuse_if_full(self, count: int) -> None:
+        """Raise DiskQueueError if messages would have to go to a disk that cannot be written."""
+        owners: list[Topic | Channel] = [self] if not self._is_open else [*self._channel_list]
+        for owner in owners:
+            if owner.backlog.is_refusing(count):
+                self._broker.recover_disk(owner)
 
     def _fan_out(self, batch: Batch) -> None:
         """Give every channel the batch: a copy for each, which shares the bytes, and the batch itself for one."""
@@ -161,7 +175,7 @@ class Topic:
             moved += self._move(item)
         disk = self.backlog.disk
         if disk is not None and disk.has_unsynced():
-            self._broker.note_unsynced(disk)
+            self._turn.used(disk)
         self._is_open = self.backlog.depth == 0
         if not self._is_open and self.backlog.has_messages():
             # Go on when the loop has turned, or after a while if the disk cannot be read just now.
@@ -180,6 +194,7 @@ class Topic:
         if due_ns:
             item.defer_ns = max(0, due_ns - self._clock.wall_ns())
         self._fan_out_message(item)
+        self.backlog.finish(item)
         return 1
 
     # Channels
@@ -269,6 +284,7 @@ class Topic:
                 disk.put_message(item)
                 if item.defer_ns > 0:
                     self._due_ns[item.id] = wall_ns + item.defer_ns
+            disk.finish_all()
         finally:
             disk.close()
         self._save_due_times(self._due_ns)

@@ -5,24 +5,30 @@ from nsqx.nsqd.client cimport Client
 
 @cython.final
 cdef class Turn:
+    cdef public bint has_failures
     cdef object _call_soon
     cdef object _on_write
+    cdef list _unsynced
+    cdef object _on_unsynced
+    cdef object _commit
     cdef list _clients
     cdef list _pumps
     cdef list _writers
     cdef list _held
     cdef list _waiting
     cdef bint _is_scheduled
+    cdef bint _is_committing
 
     cpdef send_to(self, Client client)
     cpdef close(self, Client client)
     cpdef wake(self, object pump)
     cpdef write_for(self, object pump)
+    cpdef used(self, object queue)
     cpdef hold(self, Client client, str command)
     cpdef when_written(self, object callback)
     cpdef end(self)
     cdef _schedule(self)
     cdef _run_pumps(self)
-    cdef list _write(self)
+    cdef _finish_turn(self)
     @cython.locals(client=Client)
     cdef _flush_clients(self)

@@ -5,12 +5,15 @@ wait to be written. ``end`` then does each once: messages are handed out, record
 one write per file, and only after that write the answers go to the sockets, one write for each.
 
 A turn in which nothing goes to disk ends at once. One in which something does ends when the loop comes round, so
-that the records of every socket read in this turn share the write.
+that the records of every socket read in this turn share the write. With a ``commit`` (sync-every=1) the answers wait
+for the disk's confirmation too; what happens meanwhile is the next group to be written and confirmed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nsqx.errors import DiskQueueError
@@ -29,25 +32,59 @@ class Pump(Protocol):
     def pump(self) -> None: ...
 
 
+@dataclass(slots=True)
+class Sealed:
+    """Output of a client that waits for a commit; from ``unwritten_from`` on it acknowledges what is committed."""
+
+    client: Client
+    output: bytearray
+    unwritten_from: int
+    command: str
+
+
 class Turn:
     """Notes of what is to be done at the end of the turn."""
 
-    __slots__ = ("_call_soon", "_clients", "_held", "_is_scheduled", "_on_write", "_pumps", "_waiting", "_writers")
+    __slots__ = (
+        "_call_soon",
+        "_clients",
+        "_commit",
+        "_held",
+        "_is_committing",
+        "_is_scheduled",
+        "_on_unsynced",
+        "_on_write",
+        "_pumps",
+        "_unsynced",
+        "_waiting",
+        "_writers",
+        "has_failures",
+    )
 
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], object],
-        on_write: Callable[[DiskQueue, DiskQueueError | None], object],
+        on_write: Callable[[Pump, DiskQueueError | None], object],
+        on_unsynced: Callable[[DiskQueue], object],
+        commit: Callable[[list[DiskQueue], Callable[[DiskQueueError | None], None]], object] | None = None,
     ) -> None:
-        """``on_write`` is told of each disk queue written, and whether that failed."""
+        """``on_write`` is told of each disk queue written, and whether that failed; ``on_unsynced`` of each used.
+
+        ``commit`` makes disk queues durable and calls back; without it answers do not wait for that.
+        """
+        self.has_failures = False  # set by whoever learns of them; publishing then looks twice
         self._call_soon = call_soon
         self._on_write = on_write
+        self._unsynced: list[DiskQueue] = []
+        self._on_unsynced = on_unsynced
+        self._commit = commit
         self._clients: list[Client] = []
         self._pumps: list[Pump] = []
         self._writers: list[Pump] = []
         self._held: list[Client] = []
         self._waiting: list[Callable[[DiskQueueError | None], object]] = []
         self._is_scheduled = False
+        self._is_committing = False
 
     def send_to(self, client: Client) -> None:
         """``client`` has output to be sent."""
@@ -68,6 +105,10 @@ class Turn:
         """The disk queue of ``pump`` has records to be written."""
         self._writers.append(pump)
 
+    def used(self, queue: DiskQueue) -> None:
+        """``queue`` was read from: it is to be synced in time, but not before what was read has been written on."""
+        self._unsynced.append(queue)
+
     def hold(self, client: Client, command: str) -> None:
         """What is added to the output of ``client`` from here on acknowledges a publish of this turn."""
         if self._writers and client.unwritten_from < 0:
@@ -87,8 +128,8 @@ class Turn:
         self._run_pumps()
         if self._writers:
             self._schedule()
-        elif not self._is_scheduled:
-            self._flush_clients()
+        elif not self._is_scheduled and not self._is_committing:
+            self._finish_turn()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -103,15 +144,22 @@ class Turn:
 
     def _come_round(self) -> None:
         self._is_scheduled = False
+        if self._is_committing:
+            return  # it is this turn's turn when the commit is done
         self._run_pumps()
-        writers = self._write()
-        self._flush_clients()
-        for pump in writers:
-            pump.pump()
-        self.end()
-
-    def _write(self) -> list[Pump]:
         writers, self._writers = self._writers, []
+        failure = self._write(writers)
+        if self._commit is not None and writers and failure is None:
+            self._begin_commit(writers)
+            return
+        held, self._held = self._held, []
+        for client in held:
+            client.settle(failure)
+        self._tell_waiting(failure)
+        self._finish_turn()
+        self._move_on(writers)
+
+    def _write(self, writers: list[Pump]) -> DiskQueueError | None:
         failure: DiskQueueError | None = None
         for pump in writers:
             disk = pump.backlog.disk
@@ -121,14 +169,26 @@ class Turn:
                 disk.write_pending()
             except DiskQueueError as caught:
                 failure = error = caught
-            self._on_write(disk, error)
-        held, self._held = self._held, []
-        for client in held:
-            client.settle(failure)
+            self._on_write(pump, error)
+        return failure
+
+    def _tell_waiting(self, failure: DiskQueueError | None) -> None:
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
             callback(failure)
-        return writers
+
+    def _finish_turn(self) -> None:
+        self._flush_clients()
+        if self._unsynced:
+            queues, self._unsynced = self._unsynced, []
+            for queue in queues:
+                self._on_unsynced(queue)
+
+    def _move_on(self, writers: list[Pump]) -> None:
+        """What has been written can be read, and so delivered."""
+        for pump in writers:
+            pump.pump()
+        self.end()
 
     def _flush_clients(self) -> None:
         clients, self._clients = self._clients, []
@@ -138,3 +198,49 @@ class Turn:
                 client.channel.offer(client)
         if self._pumps:
             self._schedule()
+
+    def _begin_commit(self, writers: list[Pump]) -> None:
+        """Put all output aside until the disk has confirmed; what comes from now on belongs to the next group."""
+        assert self._commit is not None
+        self._is_committing = True
+        clients, self._clients = self._clients, []
+        self._held = []
+        sealed = []
+        for client in clients:
+            sealed.append(Sealed(client, client.output, client.unwritten_from, client.unwritten_command))
+            client.output = bytearray()
+            client.unwritten_from = -1
+            client.has_unsent = False
+        waiting, self._waiting = self._waiting, []
+        queues = [pump.backlog.disk for pump in writers if pump.backlog.disk is not None]
+        self._commit(queues, partial(self._end_commit, writers, sealed, waiting))
+
+    def _end_commit(
+        self,
+        writers: list[Pump],
+        sealed: list[Sealed],
+        waiting: list[Callable[[DiskQueueError | None], object]],
+        failure: DiskQueueError | None,
+    ) -> None:
+        self._is_committing = False
+        for entry in sealed:
+            self._send_sealed(entry, failure)
+        for callback in waiting:
+            callback(failure)
+        self._move_on(writers)
+
+    def _send_sealed(self, entry: Sealed, failure: DiskQueueError | None) -> None:
+        """Send what waited, before anything that was added since."""
+        client = entry.client
+        added, client.output = client.output, entry.output
+        added_from, client.unwritten_from = client.unwritten_from, entry.unwritten_from
+        added_command, client.unwritten_command = client.unwritten_command, entry.command
+        is_new = client.has_unsent
+        client.settle(failure)
+        is_ending, client.is_ending = client.is_ending, client.is_ending and not is_new
+        client.flush()
+        client.is_ending = is_ending
+        client.output, client.unwritten_from, client.unwritten_command = added, added_from, added_command
+        client.has_unsent = is_new
+        if client.channel is not None:
+            client.channel.offer(client)

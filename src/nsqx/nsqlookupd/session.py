@@ -75,8 +75,10 @@ class Session:
             return
         self.ended = True
         log = self._lookupd.log
+        # A client that leaves of its own accord is no error.
+        level = log.info if reason == "EOF" else log.error
         if not self._greeted:
-            log.error("failed to read protocol version - %s", reason)
+            level("failed to read protocol version - %s", reason)
             return
         log.info("PROTOCOL(V1): [%s] exiting ioloop", self._remote_address)
         if self.peer is not None:
@@ -84,7 +86,7 @@ class Session:
             self._lookupd.counts.unregistrations += len(removed)
             for registration in removed:
                 log.info("DB: client(%s) UNREGISTER %s", self._remote_address, registration)
-        log.error("client(%s) - %s", self._remote_address, on_one_line(reason))
+        level("client(%s) - %s", self._remote_address, on_one_line(reason))
 
     def _refuse(self, error: ProtocolError) -> bytes:
         text = str(error)

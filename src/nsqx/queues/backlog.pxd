@@ -24,6 +24,9 @@ cdef class Backlog:
     cdef int64_t _take_room(self, Batch batch, int64_t room)
     @cython.locals(fits=bint)
     cpdef put_message(self, Message message)
+    cpdef put_back(self, Message message)
+    cpdef bint finish(self, Message message) except -1
+    cpdef bint is_refusing(self, int64_t count) except -1
     @cython.locals(timestamp=int64_t, message=Message)
     cpdef Message get(self)
     @cython.locals(head=Batch)

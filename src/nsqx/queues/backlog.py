@@ -89,6 +89,26 @@ class Backlog:
         elif self.disk is not None:
             self.disk.put_message(message)
 
+    def put_back(self, message: Message) -> None:
+        """Append a message that was taken out: one that has a record on disk waits in memory, whatever the limit."""
+        if message.record:
+            self._memory.append(message)
+            self._memory_count += 1
+            if self._byte_limit:
+                self._memory_bytes += len(message.body)
+        else:
+            self.put_message(message)
+
+    def finish(self, message: Message) -> bool:
+        """A message that was taken out is done with; True if the disk queue has to be synced for it now."""
+        return message.record > 0 and self.disk is not None and self.disk.finish(message.record)
+
+    def is_refusing(self, count: int) -> bool:
+        """True if so many more messages would have to go to a disk that cannot be written."""
+        return (
+            self.disk is not None and self.disk.failure is not None and self._memory_count + count > self._memory_limit
+        )
+
     def get(self) -> Message | None:
         """Remove and return the oldest message; None if there is none or none can be read now."""
         if self._memory_count == 0:

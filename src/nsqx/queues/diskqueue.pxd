@@ -5,6 +5,9 @@ from nsqx.wire cimport octets
 from nsqx.wire.message cimport Batch, Message, message_at
 
 
+cdef int _POSITION_BITS
+
+
 cdef class DiskQueue:
     cdef readonly str name
     cdef readonly int64_t depth
@@ -19,7 +22,11 @@ cdef class DiskQueue:
     cdef int64_t _write_position
     cdef bytearray _pending
     cdef int64_t _pending_count
-    cdef object _failure
+    cdef readonly object failure
+    cdef int64_t _read_serial
+    cdef dict _unfinished
+    cdef int64_t _oldest_file
+    cdef bint _has_finished
     cdef bint _is_announced
     cdef int _read_descriptor
     cdef int _write_descriptor
@@ -37,6 +44,9 @@ cdef class DiskQueue:
     cdef _appended(self)
     @cython.locals(position=int64_t)
     cdef _make_room(self, int64_t body_size)
+    cdef bint _write_gathered(self) except -1
+    cpdef bint finish(self, int64_t record) except -1
+    cpdef bint has_unsynced(self)
     cpdef bint has_readable(self)
     @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
     cpdef Message get(self)

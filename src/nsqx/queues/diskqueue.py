@@ -6,11 +6,15 @@ Files, in the data directory:
       <name>.diskqueue.meta.dat      text: depth \\n readFile,readPosition \\n writeFile,writePosition \\n
       <name>.diskqueue.000000.dat.bad    set aside because it could not be read to its end
 
-A file is full when the next record would take it past max-bytes-per-file; it is removed once it has been read.
+A file is full when the next record would take it past max-bytes-per-file.
 
-Two things differ from Go's. Records are gathered in memory and go to the file in one ``write_pending``, which the
-caller does before it acknowledges anything. And ``fsync`` is not done here: ``begin_sync`` gives a SyncJob that a
-thread may run while the queue goes on.
+What differs from Go's:
+
+- Records are gathered in memory and go to the file in one ``write_pending``, which the caller does before it
+  acknowledges anything. Records that cannot be written stay gathered and are tried again.
+- ``fsync`` is not done here: ``begin_sync`` gives a SyncJob that a thread may run while the queue goes on.
+- The read position that is saved is that of the oldest message read and not ``finish``ed. So a crash loses no message
+  that was in flight; it may bring some again that were finished. A file goes when all its messages are finished.
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ from nsqx.wire import octets
 from nsqx.wire.message import HEADER_LENGTH, Batch, Message, message_at
 
 _READ_SIZE = 64 * 1024
+# A place in the files is one number: the file's above, the position in it below.
+_POSITION_BITS = 48
+_POSITION_MASK = (1 << _POSITION_BITS) - 1
 _META = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n")
 # Conditions of the moment, not of the file: the read is tried again later.
 _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
@@ -47,14 +54,15 @@ class DiskQueue:
 
     __slots__ = (
         "_directory",
-        "_failure",
         "_finished_paths",
         "_full_descriptors",
+        "_has_finished",
         "_is_announced",
         "_job",
         "_log",
         "_max_file_size",
         "_max_record_size",
+        "_oldest_file",
         "_on_pending",
         "_operations",
         "_pending",
@@ -64,11 +72,14 @@ class DiskQueue:
         "_read_file",
         "_read_offset",
         "_read_position",
+        "_read_serial",
         "_sync_wanted",
+        "_unfinished",
         "_write_descriptor",
         "_write_file",
         "_write_position",
         "depth",
+        "failure",
         "name",
     )
 
@@ -101,7 +112,13 @@ class DiskQueue:
         self._pending = bytearray()
         self._pending_count = 0
         self._is_announced = False
-        self._failure: DiskQueueError | None = None
+        self._read_serial = 0
+        # Where the records of messages in use begin, by the number of the read; oldest first.
+        self._unfinished: dict[int, int] = {}
+        self._oldest_file = 0
+        self._has_finished = False  # since the last sync
+        # Why records, or a sync, could not be written last time; None if they could.
+        self.failure: DiskQueueError | None = None
         self._read_descriptor = -1
         self._write_descriptor = -1
         self._read_buffer = b""
@@ -139,6 +156,7 @@ class DiskQueue:
         # Read before a crash that kept them from being removed.
         self._finished_paths = [self._data_path(number) for number in file_numbers if number < self._read_file]
         self._sync_wanted = self._sync_wanted or len(self._finished_paths) > 0
+        self._oldest_file = self._read_file
         self._check_tail()
 
     def _take_up_unrecorded_tail(self, file_numbers: list[int]) -> None:
@@ -170,7 +188,7 @@ class DiskQueue:
         if not file_numbers:
             return
         self._log.warn("DISKQUEUE(%s) no usable metadata, reading all %d data files", self.name, len(file_numbers))
-        self._read_file = min(file_numbers)
+        self._read_file = self._oldest_file = min(file_numbers)
         self._write_file = max(file_numbers) + 1
         for number in file_numbers:
             self.depth += count_records(self._data_path(number), 0, self._max_record_size)[0]
@@ -204,40 +222,37 @@ class DiskQueue:
 
     def _make_room(self, body_size: int) -> None:
         position = self._write_position + len(self._pending)
-        if position > 0 and position + 4 + HEADER_LENGTH + body_size > self._max_file_size:
-            try:
-                self._write_gathered()
-            except DiskQueueError as error:
-                self._failure = error  # write_pending tells everybody whose records are concerned
-            if self._write_position > 0:
-                self._roll()
+        is_full = position > 0 and position + 4 + HEADER_LENGTH + body_size > self._max_file_size
+        # If the write fails the file grows past its size, once the records can be written.
+        if is_full and self._write_gathered():
+            self._roll()
 
     def write_pending(self) -> None:
         """Hand the records put since the last call to the operating system.
 
-        Raises DiskQueueError if that fails, or has failed meanwhile for some of them because a file was full; then
-        what could not be written is not in the queue, and all before it is.
+        Raises DiskQueueError if that fails. The records then stay, to be delivered and written when they can be; so
+        whoever put them is told of a failure and may put them twice.
         """
         self._is_announced = False
-        failure, self._failure = self._failure, None
-        self._write_gathered()
-        if failure is not None:
-            raise failure
+        if not self._write_gathered():
+            assert self.failure is not None
+            raise self.failure
 
-    def _write_gathered(self) -> None:
+    def _write_gathered(self) -> bool:
         if not self._pending_count:
-            return
-        pending, count = self._pending, self._pending_count
-        self._pending, self._pending_count = bytearray(), 0
+            return True
         try:
             if self._write_descriptor < 0:
                 self._open_write_file()
-            write_all(self._write_descriptor, pending, self._write_position)
+            write_all(self._write_descriptor, self._pending, self._write_position)
         except OSError as error:
-            self.depth -= count
             self._cut_torn_write()
-            raise DiskQueueError(f"{error.strerror or error}") from error
-        self._write_position += len(pending)
+            self.failure = DiskQueueError(f"{error.strerror or error}")
+            return False
+        self._write_position += len(self._pending)
+        self._pending, self._pending_count = bytearray(), 0
+        self.failure = None
+        return True
 
     def _open_write_file(self) -> None:
         path = self._data_path(self._write_file)
@@ -290,11 +305,27 @@ class DiskQueue:
             return None
         start = self._read_offset + 4
         message = message_at(self._read_buffer, start, start + size)
+        self._read_serial += 1
+        message.record = self._read_serial
+        self._unfinished[self._read_serial] = (self._read_file << _POSITION_BITS) | self._read_position
         self._read_offset = start + size
         self._read_position += 4 + size
         self.depth -= 1
         self._operations += 1
         return message
+
+    def finish(self, record: int) -> bool:
+        """The message of this ``record`` need not be kept any longer; True if that is the first thing to be synced."""
+        self._unfinished.pop(record, None)
+        is_news = not self.has_unsynced()
+        self._has_finished = True
+        return is_news
+
+    def finish_all(self) -> None:
+        """No message that was read need be kept any longer."""
+        if self._unfinished:
+            self._unfinished.clear()
+            self._has_finished = True
 
     def peek_timestamp(self) -> int:
         """The timestamp of the message that ``get`` would return, or -1 if it would return None."""
@@ -339,15 +370,10 @@ class DiskQueue:
             self._read_buffer = data
             self._read_offset = 0
         elif self._read_file < self._write_file and not data:
-            self._finish_file()
+            self._next_read_file()
         else:
             self._set_file_aside("unexpected EOF")
         return True
-
-    def _finish_file(self) -> None:
-        """Every record of the file has been read: it goes away with the next sync."""
-        self._finished_paths.append(self._data_path(self._read_file))
-        self._next_read_file()
 
     def _set_file_aside(self, reason: str) -> None:
         """Rename a file that cannot be read on, and continue with the next."""
@@ -397,7 +423,7 @@ class DiskQueue:
                 self._write_file,
                 self._write_position,
             )
-            self._skip_to_fresh_file(self._read_file, self._write_file)
+            self._skip_to_fresh_file()
 
     # Making durable
 
@@ -407,36 +433,61 @@ class DiskQueue:
 
     def has_unsynced(self) -> bool:
         """True if anything happened since the last sync."""
-        return self._sync_wanted or self._operations > 0
+        return self._sync_wanted or self._has_finished or self._operations > 0
 
     def begin_sync(self) -> SyncJob | None:
-        """A job that makes all written records and the positions durable; None while another is under way.
+        """A job that makes all written records and the positions durable; None if this is not the moment.
 
-        The job may run in any thread; ``end_sync`` must be called, in the queue's own, when it has.
+        That is so while another is under way, and while records wait to be written, because some of them may stand
+        for records that are finished. The job may run in any thread; ``end_sync`` must be called, in the queue's own,
+        when it has.
         """
-        if self._job is not None:
+        if self._job is not None or self._pending_count:
             return None
         current = [os.dup(self._write_descriptor)] if self._write_descriptor >= 0 else []
         descriptors, self._full_descriptors = self._full_descriptors + current, []
-        finished, self._finished_paths = self._finished_paths, []
+        file, _, _ = self._oldest_needed()
+        finished = self._finished_paths + [self._data_path(number) for number in range(self._oldest_file, file)]
+        self._finished_paths, self._oldest_file = [], file
         self._job = SyncJob(self, self._meta_path(), self._meta_text(), descriptors, finished)
         self._operations = 0
-        self._sync_wanted = False
+        self._sync_wanted = self._has_finished = False
         return self._job
 
     def end_sync(self, job: SyncJob) -> None:
         """Take note that a job has run; after a failed one the next sync tries again."""
-        if self._job is job:
-            self._job = None
-            if job.error is not None or job.is_abandoned:
-                self._sync_wanted = True
-                self._finished_paths = job.finished_paths + self._finished_paths
+        if self._job is not job:
+            return
+        self._job = None
+        if job.error is not None or job.is_abandoned:
+            self._sync_wanted = True
+            self._finished_paths = job.finished_paths + self._finished_paths
+        if job.error is not None:
+            self.failure = DiskQueueError(f"{job.error.strerror or job.error}")
+            if job.has_lost_data:
+                self._distrust_write_file()
+        elif not self._pending_count:
+            self.failure = None
+
+    def _distrust_write_file(self) -> None:
+        """What a failed fsync was to make durable may be gone, and another would say all is well: use a new file."""
+        if self._write_descriptor >= 0:
+            os.close(self._write_descriptor)
+            self._write_descriptor = -1
+            self._roll()
+
+    def _oldest_needed(self) -> tuple[int, int, int]:
+        """File and position of the oldest record still needed, and how many have been read from there on."""
+        for record, place in self._unfinished.items():
+            return place >> _POSITION_BITS, place & _POSITION_MASK, self._read_serial - record + 1
+        return self._read_file, self._read_position, 0
 
     def _meta_text(self) -> bytes:
+        file, position, read_since = self._oldest_needed()
         return b"%d\n%d,%d\n%d,%d\n" % (
-            self.depth - self._pending_count,
-            self._read_file,
-            self._read_position,
+            self.depth - self._pending_count + read_since,
+            file,
+            position,
             self._write_file,
             self._write_position,
         )
@@ -446,6 +497,9 @@ class DiskQueue:
         try:
             self.write_pending()
         finally:
+            # What cannot be written now is lost; what is written is not.
+            self.depth -= self._pending_count
+            self._pending, self._pending_count = bytearray(), 0
             self._abandon_job()
             try:
                 if self.has_unsynced():
@@ -484,27 +538,29 @@ class DiskQueue:
     def empty(self) -> None:
         """Forget every message and remove the files."""
         self._pending, self._pending_count = bytearray(), 0
+        self._unfinished.clear()
         self._abandon_job()
         for path in self._finished_paths:
             remove_if_there(path)
         self._finished_paths.clear()
-        self._skip_to_fresh_file(self._read_file, self._write_file)
+        self._skip_to_fresh_file()
         remove_if_there(self._meta_path())
         self._operations = 0
-        self._sync_wanted = False
+        self._sync_wanted = self._has_finished = False
 
     def delete(self) -> None:
         """Remove the queue altogether; it must not be used after that."""
         self.empty()
         self._close_files()
 
-    def _skip_to_fresh_file(self, first: int, last: int) -> None:
+    def _skip_to_fresh_file(self) -> None:
         self._close_files()
-        for number in range(first, last + 1):
+        for number in range(min(self._oldest_file, self._read_file), self._write_file + 1):
             remove_if_there(self._data_path(number))
-        self._write_file = max(self._write_file, last) + 1
+        self._unfinished.clear()
+        self._write_file = max(self._write_file, self._read_file) + 1
         self._write_position = 0
-        self._read_file = self._write_file
+        self._read_file = self._oldest_file = self._write_file
         self._read_position = 0
         self.depth = self._pending_count
         self._sync_wanted = True

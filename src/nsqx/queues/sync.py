@@ -15,16 +15,27 @@ if TYPE_CHECKING:
 class SyncJob:
     """One sync: data files first, then the meta file that points into them, then files no longer pointed to.
 
-    ``queue`` is whose job it is; ``error`` is None or why it failed, once it has run.
+    ``queue`` is whose job it is. Once it has run, ``error`` is None or why it failed.
     """
 
-    __slots__ = ("_abandoned", "_descriptors", "_lock", "_meta_path", "_meta_text", "error", "finished_paths", "queue")
+    __slots__ = (
+        "_abandoned",
+        "_descriptors",
+        "_lock",
+        "_meta_path",
+        "_meta_text",
+        "error",
+        "finished_paths",
+        "has_lost_data",
+        "queue",
+    )
 
     def __init__(
         self, queue: DiskQueue, meta_path: str, meta_text: bytes, descriptors: list[int], finished_paths: list[str]
     ) -> None:
         self.queue = queue
         self.error: OSError | None = None
+        self.has_lost_data = False  # a data file could not be synced
         self.finished_paths = finished_paths
         self._meta_path = meta_path
         self._meta_text = meta_text
@@ -62,6 +73,7 @@ class SyncJob:
             finally:
                 os.close(descriptor)
         if failure is not None:
+            self.has_lost_data = True
             raise failure
 
     @property

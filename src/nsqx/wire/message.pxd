@@ -19,6 +19,7 @@ cdef class Message:
     cdef public int64_t delivered_ns
     cdef public int64_t deadline_ns
     cdef public int64_t defer_ns
+    cdef public int64_t record
 
     cpdef Message copy(self)
 

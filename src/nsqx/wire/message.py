@@ -49,6 +49,7 @@ class Message:
         "defer_ns",
         "delivered_ns",
         "id",
+        "record",
         "timestamp",
     )
 
@@ -62,6 +63,8 @@ class Message:
     deadline_ns: int
     # How long to hold it back once it reaches a channel.
     defer_ns: int
+    # Which record of the disk queue it was read from, 0 if none: the record stays until the message is finished.
+    record: int
 
     def copy(self) -> Message:
         """The same message for another channel, as never delivered."""
@@ -84,6 +87,7 @@ def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -
     message.delivered_ns = 0
     message.deadline_ns = 0
     message.defer_ns = 0
+    message.record = 0
     return message
 
 

@@ -338,11 +338,11 @@ def test_a_channel_that_cannot_be_written_does_not_take_a_message_from_the_other
         move_on(bench)
         bench.advance(SECOND)
     assert sorted(good.link.take_bodies()) == [b"x" * 50, b"y" * 50, b"z" * 50]
-    assert bad.depth < 3
+    assert bad.depth == 3
     assert not bench.broker.is_healthy
 
 
-def test_a_failed_write_at_the_close_costs_no_other_message(tmp_path, monkeypatch):
+def test_a_failed_write_at_the_close_is_tried_again(tmp_path, monkeypatch):
     bench = Bench(tmp_path, max_bytes_per_file=100)
     bodies = [b"%d" % number * 50 for number in range(4)]
     for body in bodies:
@@ -357,6 +357,5 @@ def test_a_failed_write_at_the_close_costs_no_other_message(tmp_path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", fail_once)
-        with pytest.raises(DiskQueueError):
-            bench.broker.topic("t").close()
-    assert Bench(tmp_path).broker.topic("t").depth == 3
+        bench.broker.topic("t").close()
+    assert Bench(tmp_path).broker.topic("t").depth == 4

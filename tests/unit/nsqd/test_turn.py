@@ -10,7 +10,7 @@ from nsqx.errors import DiskQueueError
 from nsqx.nsqd.client import Client
 from nsqx.nsqd.turn import Turn
 from nsqx.wire import frames
-from rawclient import ERROR, OK, Frame, sized
+from rawclient import ERROR, OK, RESPONSE, Frame, sized
 
 
 class DiskStandIn:
@@ -58,7 +58,9 @@ class TurnBench:
         self.calls = []
         self.soon = []
         self.writes = []
-        self.turn = Turn(self.soon.append, lambda queue, error: self.writes.append((queue, error)))
+        self.turn = Turn(
+            self.soon.append, lambda pump, error: self.writes.append((pump.backlog.disk, error)), lambda queue: None
+        )
         self.serial = 0
 
     def client(self):
@@ -249,11 +251,12 @@ def test_a_failure_of_the_operating_system_reaches_the_publisher(tmp_path, monke
         real.settle()
     assert client.link.take_frames() == [FAILED]
     assert client.link.is_closed
-    assert real.broker.topic("t").depth == 0
+    assert real.broker.topic("t").depth == 1  # it is delivered all the same, once it can be
     assert not real.broker.is_healthy
     assert real.broker.health == "NOK - No space left on device"
     real.publish("t", b"x")
     assert real.broker.is_healthy
+    assert real.broker.topic("t").depth == 2
 
 
 def test_a_failure_that_another_publisher_runs_into_first_reaches_every_publisher(tmp_path, monkeypatch):
@@ -267,7 +270,7 @@ def test_a_failure_that_another_publisher_runs_into_first_reaches_every_publishe
         publish(real, late, "t", b"y" * 50)
         real.settle()
     topic = real.broker.topic("t")
-    assert topic.depth == 0
+    assert topic.depth == 2
     assert early.link.take_frames() == [FAILED]
     assert not real.broker.is_healthy
 
@@ -287,3 +290,66 @@ def test_records_of_many_publishers_are_written_at_once(tmp_path, monkeypatch):
         real.come_round()
     assert writes == [5 * 31]
     assert all(client.link.take_frames() == [OK] for client in clients)
+
+
+# Commits: with sync-every=1 the answers wait for the disk's confirmation
+
+
+@pytest.fixture
+def committing(tmp_path):
+    """A broker whose commits end when the test says so."""
+    real = Bench(tmp_path, mem_queue_size=0, sync_every=1)
+    real.commits = []
+    real.broker.turn = Turn(
+        real.soon.append,
+        lambda pump, error: None,
+        lambda queue: None,
+        lambda queues, done: real.commits.append((queues, done)),
+    )
+    return real
+
+
+def test_an_answer_waits_for_the_commit(committing):
+    client = committing.connect()
+    publish(committing, client, "t", b"x")
+    committing.settle()
+    assert client.link.take_frames() == []
+    ((queues, done),) = committing.commits
+    assert [queue.name for queue in queues] == ["t"]
+    done(None)
+    committing.settle()
+    assert client.link.take_frames() == [OK]
+
+
+def test_what_comes_during_a_commit_waits_for_the_next(committing):
+    early, late = committing.connect(), committing.connect()
+    publish(committing, early, "t", b"1")
+    committing.settle()
+    publish(committing, early, "t", b"2")
+    publish(committing, late, "t", b"3")
+    committing.settle()
+    assert len(committing.commits) == 1
+    committing.commits.pop()[1](None)
+    committing.settle()
+    assert early.link.take_frames() == [OK]
+    assert late.link.take_frames() == []
+    committing.commits.pop()[1](None)
+    committing.settle()
+    assert early.link.take_frames() == late.link.take_frames() == [OK]
+
+
+def test_a_failed_commit_reaches_the_publisher_and_nobody_else(committing):
+    publisher, other = committing.connect(), committing.connect()
+    publish(committing, publisher, "t", b"x")
+    other.output += frames.HEARTBEAT
+    committing.broker.turn.send_to(other)
+    committing.settle()
+    callbacks = []
+    committing.broker.turn.when_written(callbacks.append)
+    assert callbacks == [None]  # nothing of this turn waits
+    committing.commits.pop()[1](DiskQueueError("No space left on device"))
+    committing.settle()
+    assert publisher.link.take_frames() == [FAILED]
+    assert publisher.link.is_closed
+    assert other.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
+    assert not other.link.is_closed

@@ -35,11 +35,22 @@ def put_batch(queue, *bodies):
     queue.put_batch(new_batch(b"".join(map(sized, bodies)), 0, len(bodies), 0, 0))
 
 
+def take(queue, count=1):
+    """The bodies of the next messages, finished with."""
+    bodies = []
+    for _ in range(count):
+        message = queue.get()
+        bodies.append(message.body)
+        queue.finish(message.record)
+    return bodies
+
+
 def drain(queue):
-    """The bodies of everything that can be read."""
+    """The bodies of everything that can be read, finished with."""
     bodies = []
     while (message := queue.get()) is not None:
         bodies.append(message.body)
+        queue.finish(message.record)
     return bodies
 
 

@@ -5,7 +5,7 @@ import os
 import stat
 
 import pytest
-from diskqueue_bench import HEAD, META, data_name, drain, open_queue, put, put_batch, record, sync, write
+from diskqueue_bench import HEAD, META, data_name, drain, open_queue, put, put_batch, record, sync, take, write
 
 from broker_bench import BenchLog
 from nsqx.errors import DiskQueueError
@@ -42,7 +42,7 @@ def test_records_and_meta_byte_for_byte(tmp_path):
 def test_meta_after_reading_half(tmp_path):
     queue = open_queue(tmp_path)
     write(queue, b"one", b"two")
-    assert queue.get().body == b"one"
+    assert take(queue) == [b"one"]
     queue.close()
     assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"
 
@@ -96,7 +96,7 @@ def test_when_a_file_is_full(tmp_path, puts, max_file_size, sizes):
 def test_a_sync_removes_files_that_are_read(tmp_path):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3", b"4", b"5")
-    assert [queue.get().body for _ in range(3)] == [b"1", b"2", b"3"]
+    assert take(queue, 3) == [b"1", b"2", b"3"]
     assert (tmp_path / data_name(0)).exists()
     sync(queue)
     assert names(tmp_path) == [data_name(1), data_name(2), META]
@@ -194,7 +194,7 @@ def test_a_new_file_is_reason_to_sync(tmp_path):
 def test_a_sync_confirms_data_before_meta_and_removes_last(tmp_path, monkeypatch):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
-    assert [queue.get().body for _ in range(3)] == [b"1", b"2", b"3"]
+    assert take(queue, 3) == [b"1", b"2", b"3"]
     inodes = {(tmp_path / data_name(number)).stat().st_ino: data_name(number) for number in (0, 1)}
     inodes[tmp_path.stat().st_ino] = "directory"
     calls = []
@@ -245,13 +245,15 @@ def test_a_job_writes_the_state_of_its_beginning(tmp_path):
     job = queue.begin_sync()
     write(queue, b"two")
     put(queue, b"three")
-    queue.get()
+    take(queue)
     job.run()
     queue.end_sync(job)
     assert (tmp_path / META).read_bytes() == b"1\n0,0\n0,33\n"
     assert queue.has_unsynced()
+    assert queue.begin_sync() is None  # not while a record waits to be written
+    queue.write_pending()
     sync(queue)
-    assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"
+    assert (tmp_path / META).read_bytes() == b"2\n0,33\n0,101\n"
     queue.close()
 
 
@@ -260,18 +262,19 @@ def test_a_failed_sync_is_tried_again(tmp_path, monkeypatch, call):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
     drain(queue)
-    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if name != META}
     job = queue.begin_sync()
     with monkeypatch.context() as patch:
         patch.setattr(os, call, failing(errno.EIO))
         job.run()
     queue.end_sync(job)
     assert isinstance(job.error, OSError)
-    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if name != META} == before
     assert queue.needs_sync(1000)
     sync(queue)
     assert names(tmp_path) == [data_name(1), META]
-    assert (tmp_path / META).read_bytes() == b"0\n1,31\n1,31\n"
+    # A file whose sync failed is not written on.
+    assert (tmp_path / META).read_bytes() == (b"0\n1,31\n2,0\n" if call == "fsync" else b"0\n1,31\n1,31\n")
     queue.close()
 
 
@@ -402,7 +405,7 @@ def test_close_gives_every_descriptor_back(tmp_path):
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_failed_write_takes_nothing_and_harms_nothing(tmp_path, monkeypatch, torn):
+def test_a_failed_write_loses_nothing_and_harms_nothing(tmp_path, monkeypatch, torn):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     put(queue, b"two", b"three")
@@ -419,10 +422,11 @@ def test_a_failed_write_takes_nothing_and_harms_nothing(tmp_path, monkeypatch, t
         patch.setattr(os, "pwrite", fail)
         with pytest.raises(DiskQueueError, match="^No space left on device$"):
             queue.write_pending()
-    assert queue.depth == 1
+    assert str(queue.failure) == "No space left on device"
     assert (tmp_path / data_name(0)).read_bytes() == record(b"one")
     write(queue, b"four")
-    assert drain(queue) == [b"one", b"four"]
+    assert queue.failure is None
+    assert drain(queue) == [b"one", b"two", b"three", b"four"]
     queue.close()
 
 
@@ -433,9 +437,8 @@ def test_a_file_that_cannot_be_opened_for_writing(tmp_path, monkeypatch):
         patch.setattr(os, "open", failing(errno.EACCES))
         with pytest.raises(DiskQueueError, match="Permission denied"):
             queue.write_pending()
-    assert queue.depth == 0
     write(queue, b"two")
-    assert drain(queue) == [b"two"]
+    assert drain(queue) == [b"one", b"two"]
     queue.close()
 
 
@@ -451,6 +454,48 @@ def test_close_reports_a_failed_write_and_keeps_the_rest(tmp_path, monkeypatch):
     queue = open_queue(tmp_path)
     assert queue.depth == 1
     assert drain(queue) == [b"one"]
+
+
+# Messages that are read and not finished
+
+
+def test_what_is_not_finished_is_there_after_a_crash(tmp_path):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3", b"4", b"5")
+    messages = [queue.get() for _ in range(5)]
+    for number in (0, 3, 4):
+        queue.finish(messages[number].record)
+    sync(queue)
+    assert (tmp_path / META).read_bytes() == b"4\n0,31\n2,31\n"
+    after_crash = open_queue(tmp_path, 2 * (HEAD + 1))
+    assert (after_crash.depth, drain(after_crash)) == (4, [b"2", b"3", b"4", b"5"])
+    queue.finish(messages[1].record)
+    queue.put_message(new_message(b"%016x" % 9, b"6", 0, 0))
+    queue.write_pending()
+    sync(queue)
+    assert names(tmp_path) == [data_name(1), data_name(2), META]
+    queue.finish(messages[2].record)
+    assert drain(queue) == [b"6"]
+    queue.close()
+    assert names(tmp_path) == [data_name(2), META]
+
+
+def test_a_file_whose_sync_failed_is_not_written_on(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    job = queue.begin_sync()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(errno.EIO))
+        job.run()
+    queue.end_sync(job)
+    assert str(queue.failure) == os.strerror(errno.EIO)
+    sync(queue)
+    assert queue.failure is None
+    write(queue, b"two")
+    assert (tmp_path / data_name(0)).read_bytes() == record(b"one")
+    assert (tmp_path / data_name(1)).read_bytes() == record(b"two")
+    assert drain(queue) == [b"one", b"two"]
+    queue.close()
 
 
 # Files that are not as they should be

@@ -116,7 +116,9 @@ class Recorder:
 
     def get(self, count):
         for _ in range(count):
-            if self.queue.get() is not None:
+            message = self.queue.get()
+            if message is not None:
+                self.queue.finish(message.record)
                 self.read_count += 1
 
     def begin_sync(self, _):

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from diskqueue_bench import HEAD, drain, open_queue
+from diskqueue_bench import HEAD, open_queue
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,6 +24,8 @@ class DiskQueueMachine(RuleBasedStateMachine):
         self.serial = 0
         self.pending = []
         self.readable = []
+        self.taken = []
+        self.unfinished = set()
         self.write_position = 0
         self.job = None
 
@@ -90,14 +92,29 @@ class DiskQueueMachine(RuleBasedStateMachine):
             message = self.queue.get()
             if self.readable:
                 assert message.body == self.readable.pop(0)
+                self.taken.append((message.body, message.record))
+                self.unfinished.add(message.record)
             else:
                 assert message is None
+
+    @rule(data=st.data())
+    def finish(self, data):
+        if self.unfinished:
+            for record in data.draw(st.sets(st.sampled_from(sorted(self.unfinished)))):
+                self.queue.finish(record)
+                self.unfinished.discard(record)
+
+    def note_reopened(self):
+        """What was read comes again, from the oldest on that was not finished."""
+        start = next((i for i, (_, record) in enumerate(self.taken) if record in self.unfinished), len(self.taken))
+        self.readable = [body for body, _ in self.taken[start:]] + self.readable
+        self.taken, self.unfinished = [], set()
 
     @precondition(lambda self: self.job is None)
     @rule()
     def begin_sync(self):
         self.job = self.queue.begin_sync()
-        assert self.job is not None
+        assert (self.job is None) == bool(self.pending)
 
     @precondition(lambda self: self.job is not None)
     @rule()
@@ -120,6 +137,7 @@ class DiskQueueMachine(RuleBasedStateMachine):
         self.note_written()
         if job is not None and not runs_before_close:
             job.run()
+        self.note_reopened()
         self.open(self.max_file_size)
 
     @rule()
@@ -130,6 +148,7 @@ class DiskQueueMachine(RuleBasedStateMachine):
             self.queue.end_sync(self.job)
             self.job = None
         self.pending, self.readable, self.write_position = [], [], 0
+        self.taken, self.unfinished = [], set()
         assert list(self.directory.iterdir()) == []
 
     @invariant()
@@ -141,7 +160,12 @@ class DiskQueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.readable)
     @rule()
     def get_all(self):
-        assert drain(self.queue) == self.readable
+        bodies = []
+        while (message := self.queue.get()) is not None:
+            bodies.append(message.body)
+            self.taken.append((message.body, message.record))
+            self.queue.finish(message.record)
+        assert bodies == self.readable
         self.readable = []
         assert not self.queue.has_readable()
 

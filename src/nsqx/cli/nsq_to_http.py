@@ -1,0 +1,18 @@
+"""The nsq_to_http command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nsqx.cli.utility import run_utility
+from nsqx.tools.nsq_to_http import PROGRAM, read_options, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run nsq_to_http; the exit code."""
+    return run_utility(PROGRAM, argv, read_options, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

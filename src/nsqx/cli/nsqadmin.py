@@ -1,0 +1,19 @@
+"""The nsqadmin command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nsqx.cli.running import run_daemon
+from nsqx.nsqadmin.daemon import Daemon
+from nsqx.nsqadmin.options import options_from_argv
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run nsqadmin until it is told to stop; the exit code."""
+    return run_daemon("nsqadmin", argv, options_from_argv, Daemon)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""The to_nsq command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nsqx.cli.utility import run_utility
+from nsqx.tools.to_nsq import PROGRAM, read_options, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run to_nsq; the exit code."""
+    return run_utility(PROGRAM, argv, read_options, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""How every utility's command runs: read the flags, work until done or told to stop, and say why if that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from nsqx.cli.running import run_in_loop, stop_event
+from nsqx.errors import NSQError
+from nsqx.flags import UsageError, VersionWanted
+from nsqx.tools.utility import client_log, explain, say
+from nsqx.version import NSQ_VERSION
+
+_Options = TypeVar("_Options")
+
+
+def run_utility(
+    program: str,
+    argv: Sequence[str] | None,
+    read_options: Callable[[Sequence[str]], _Options],
+    run: Callable[[_Options, asyncio.Event], Awaitable[int]],
+) -> int:
+    """Run a utility; the exit code. ``run`` is given an event that SIGINT and SIGTERM set."""
+    try:
+        options = read_options(sys.argv[1:] if argv is None else argv)
+    except UsageError as error:
+        print(error, file=sys.stderr, end="")
+        return error.exit_code
+    except VersionWanted:
+        print(f"{program} v{NSQ_VERSION}")
+        return 0
+    except NSQError as error:
+        say(explain(error))
+        return 1
+
+    async def work() -> int:
+        return await run(options, stop_event())
+
+    try:
+        with client_log():
+            return run_in_loop(work())
+    except BrokenPipeError:
+        return _end_by_broken_pipe()
+    except NSQError as error:
+        say(explain(error))
+        return 1
+
+
+def _end_by_broken_pipe() -> int:
+    """End as programs do whose reader has gone (``nsq_tail | head``): silently, by the signal."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+    return 1

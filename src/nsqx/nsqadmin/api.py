@@ -1,0 +1,268 @@
+"""The JSON API of NSQ's nsqadmin: topics, channels, nodes, the counter, and what can be done with them.
+
+Answers are as fresh as Go's: the cluster is asked when a request comes. Equal requests that are under way at the same
+time share one round of questions; after a change nobody joins a round that was begun before it. Handlers read the
+request, ask the cluster, and choose the words; a refusal is an HTTPError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.errors import HTTPError
+from nsqx.names import is_valid_name
+from nsqx.nsqadmin import audit
+from nsqx.nsqadmin.audit import Action, Audit
+from nsqx.nsqadmin.call import Call, json_bytes_response, json_response, query_fault
+from nsqx.nsqadmin.reports import TopicStats
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from nsqx.log import Log
+    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.flights import Flights
+
+_ACTIONS = ("pause", "unpause", "empty")
+
+
+def warning(problems: Sequence[str]) -> str:
+    """The ``message`` of an answer: empty, or what could not be asked."""
+    return "WARNING: " + "; ".join(problems) if problems else ""
+
+
+class Report:
+    """One answer under construction: what could not be asked is collected step by step, as NSQ words it."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._messages: list[str] = []
+
+    async def step(self, what: str, ask: Callable[[list[str]], Awaitable[Any]]) -> Any:
+        """What ``ask`` finds; HTTPError 502 if nobody answers."""
+        problems: list[str] = []
+        try:
+            found = await ask(problems)
+        except UpstreamFailed as error:
+            self._log.error("failed to %s - %s", what, error)
+            raise HTTPError(502, f"UPSTREAM_ERROR: {error}") from None
+        if problems:
+            joined = "\n".join(problems)
+            self._log.warn("%s", joined)
+            self._messages.append(joined)
+        return found
+
+    @property
+    def message(self) -> str:
+        return warning(self._messages)
+
+
+class QueryAPI:
+    """What can be asked."""
+
+    def __init__(self, cluster: Cluster, flights: Flights, log: Log) -> None:
+        self._cluster = cluster
+        self._flights = flights
+        self._log = log
+
+    async def topics(self, call: Call) -> Response:
+        try:
+            inactive = call.query.get("inactive") == "true"
+        except HTTPError:
+            raise HTTPError(400, query_fault(call.head.raw_query)) from None
+        return await self._share(("topics", inactive), lambda report: self._topics(report, inactive))
+
+    async def topic(self, call: Call) -> Response:
+        name = call.params["topic"]
+        return await self._share(("topic", name), lambda report: self.topic_document(report, name))
+
+    async def channel(self, call: Call) -> Response:
+        topic, channel = call.params["topic"], call.params["channel"]
+        return await self._share(
+            ("channel", topic, channel), lambda report: self.channel_document(report, topic, channel)
+        )
+
+    async def nodes(self, _call: Call) -> Response:
+        return await self._share(("nodes",), self._nodes)
+
+    async def node(self, call: Call) -> Response:
+        address = call.params["node"]
+        return await self._share(("node", address), lambda report: self._node(report, address))
+
+    async def counter(self, _call: Call) -> Response:
+        return await self._share(("counter",), self._counter)
+
+    async def _share(self, question: tuple[Any, ...], ask: Callable[[Report], Awaitable[dict[str, Any]]]) -> Response:
+        body: bytes = await self._flights.share(question, lambda: self.written(ask))
+        return json_bytes_response(body)
+
+    async def written(self, ask: Callable[[Report], Awaitable[dict[str, Any]]]) -> bytes:
+        """The answer as JSON, its message last."""
+        report = Report(self._log)
+        document = await ask(report)
+        return orjson.dumps({**document, "message": report.message})
+
+    async def _topics(self, report: Report, inactive: bool) -> dict[str, Any]:
+        names = await report.step("get topics", self._cluster.topics)
+        if not inactive:
+            return {"topics": names or None}
+        found = await self._cluster.inactive_topics(names)
+        return {"topics": {name: channels or None for name, channels in found.items()}}
+
+    async def topic_document(self, report: Report, name: str) -> dict[str, Any]:
+        """A topic summed over nodes."""
+        cluster = self._cluster
+        nodes = await report.step("get topic producers", lambda problems: cluster.topic_nodes(name, problems))
+        stats = await report.step(
+            "get topic metadata",
+            lambda problems: cluster.stats(nodes, problems, topic=name, include_clients=False),
+        )
+        total = TopicStats(name)
+        for entry in stats.topics:
+            total.add(entry)
+        return total.document()
+
+    async def channel_document(self, report: Report, topic: str, channel: str) -> dict[str, Any]:
+        """A channel summed over nodes, with its clients; empty if no node has it."""
+        cluster = self._cluster
+        nodes = await report.step("get topic producers", lambda problems: cluster.topic_nodes(topic, problems))
+        stats = await report.step(
+            "get channel metadata",
+            lambda problems: cluster.stats(nodes, problems, topic=topic, channel=channel, include_clients=True),
+        )
+        found = stats.channels.get(channel)
+        return {} if found is None else found.document()
+
+    async def _nodes(self, report: Report) -> dict[str, Any]:
+        nodes = await report.step("get nodes", self._cluster.nodes)
+        return {"nodes": [node.document() for node in nodes] or None}
+
+    async def _node(self, report: Report, address: str) -> dict[str, Any]:
+        nodes = await report.step("get producers", self._cluster.nodes)
+        found = [node for node in nodes if node.http_address == address][:1]
+        if not found:
+            raise HTTPError(404, "NODE_NOT_FOUND")
+        stats = await report.step(
+            "get nsqd stats", lambda problems: self._cluster.stats(found, problems, include_clients=True)
+        )
+        clients = sum(len(channel.clients or ()) for topic in stats.topics for channel in topic.channels or ())
+        return {
+            "node": address,
+            "topics": [topic.document() for topic in stats.topics] or None,
+            "total_messages": sum(topic.counts["message_count"] for topic in stats.topics),
+            "total_clients": clients,
+        }
+
+    async def _counter(self, report: Report) -> dict[str, Any]:
+        nodes = await report.step("get counter producer list", self._cluster.nodes)
+        counters = await report.step("get nsqd stats", lambda problems: self._cluster.counters(nodes, problems))
+        return {"stats": counters}
+
+
+class ActionAPI:
+    """What can be done. Everything done is recorded, and told to the notification endpoint."""
+
+    def __init__(self, cluster: Cluster, flights: Flights, records: Audit, log: Log) -> None:
+        self._cluster = cluster
+        self._flights = flights
+        self._audit = records
+        self._log = log
+
+    async def create(self, call: Call) -> Response:
+        body = await call.fields({"topic": str, "channel": str})
+        topic, channel = body.get("topic", ""), body.get("channel", "")
+        if not is_valid_name(topic):
+            raise HTTPError(400, "INVALID_TOPIC")
+        if channel and not is_valid_name(channel):
+            raise HTTPError(400, "INVALID_CHANNEL")
+        actions = [Action("create_topic", topic)]
+        if channel:
+            actions.append(Action("create_channel", topic, channel))
+        return await self._do(
+            call,
+            actions,
+            "create topic/channel",
+            lambda problems: self._cluster.create_topic(topic, channel, problems),
+        )
+
+    async def delete_topic(self, call: Call) -> Response:
+        topic = call.params["topic"]
+        return await self._do(
+            call,
+            [Action("delete_topic", topic)],
+            "delete topic",
+            lambda problems: self._cluster.delete_topic(topic, problems),
+        )
+
+    async def delete_channel(self, call: Call) -> Response:
+        topic, channel = call.params["topic"], call.params["channel"]
+        return await self._do(
+            call,
+            [Action("delete_channel", topic, channel)],
+            "delete channel",
+            lambda problems: self._cluster.delete_channel(topic, channel, problems),
+        )
+
+    async def act(self, call: Call) -> Response:
+        """Pause, unpause or empty a topic or a channel."""
+        topic, channel = call.params["topic"], call.params.get("channel", "")
+        action = (await call.fields({"action": str})).get("action", "")
+        if action not in _ACTIONS:
+            raise HTTPError(400, "INVALID_ACTION")
+        return await self._do(
+            call,
+            [Action(f"{action}_{'channel' if channel else 'topic'}", topic, channel)],
+            f"{action} topic/channel",
+            lambda problems: self._cluster.act(action, topic, channel, problems),
+            notify_failure=True,
+        )
+
+    async def tombstone(self, call: Call) -> Response:
+        """Take a topic away from one node."""
+        node = call.params["node"]
+        try:
+            topic = (await call.fields({"topic": str})).get("topic", "")
+        except HTTPError as error:
+            raise HTTPError(400, "INVALID_BODY") if error.status == 400 else error from None
+        if not is_valid_name(topic):
+            raise HTTPError(400, "INVALID_TOPIC")
+        return await self._do(
+            call,
+            [Action("tombstone_topic_producer", topic, node=node)],
+            "tombstone node for topic",
+            lambda problems: self._cluster.tombstone(topic, node, problems),
+        )
+
+    async def _do(
+        self,
+        call: Call,
+        actions: list[Action],
+        what: str,
+        work: Callable[[list[str]], Awaitable[None]],
+        *,
+        notify_failure: bool = False,
+    ) -> Response:
+        """Do it, write down what became of it, and answer. NSQ notifies of some actions even if they fail."""
+        report = Report(self._log)
+        outcome, detail = audit.DONE, ""
+        try:
+            await report.step(what, work)
+            if report.message:
+                outcome, detail = audit.PARTLY, report.message
+        except HTTPError as error:
+            outcome, detail = audit.FAILED, error.code
+            raise
+        except BaseException:
+            outcome, detail = audit.FAILED, "interrupted"
+            raise
+        finally:
+            self._flights.forget()
+            for action in actions:
+                self._audit.record(action, call.caller, outcome, detail)
+                if outcome != audit.FAILED or notify_failure:
+                    self._audit.notify(action, call.caller)
+        return json_response({"message": report.message})

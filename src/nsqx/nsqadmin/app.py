@@ -1,0 +1,254 @@
+"""nsqadmin's HTTP application: which path goes to which handler, who may use it, and the headers of every answer.
+
+Paths are matched by the same router as nsqd's, so near misses are redirected and 404 and 405 answered as in Go.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from nsqx.errors import HTTPError
+from nsqx.gotext import format_duration
+from nsqx.net.http_head import Head
+from nsqx.net.router import Router
+from nsqx.nsqadmin import audit
+from nsqx.nsqadmin.access import Access, Role
+from nsqx.nsqadmin.audit import Action, Audit
+from nsqx.nsqadmin.call import Call, Handler, json_response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from nsqx.log import Log
+    from nsqx.net.requests import Handler as RouterHandler
+    from nsqx.net.responses import Response as FixedAnswer
+    from nsqx.nsqadmin.api import ActionAPI, QueryAPI
+    from nsqx.nsqadmin.config_api import ConfigAPI
+    from nsqx.nsqadmin.graphite import GraphiteAPI
+    from nsqx.nsqadmin.live import LiveAPI
+    from nsqx.nsqadmin.messages import MessageAPI
+    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.page import Page
+
+_GZIP_LEVEL = 5
+_GZIP_MIN_SIZE = 500
+_PAGES = ("/", "/topics", "/topics/:topic", "/topics/:topic/:channel", "/nodes", "/nodes/:node", "/counter", "/lookup")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A handler, and what its callers need."""
+
+    handler: Handler
+    role: Role
+    is_guarded: bool = False
+    """Pages of other sites must not make a browser call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """Everything that answers."""
+
+    queries: QueryAPI
+    actions: ActionAPI
+    live: LiveAPI
+    messages: MessageAPI
+    graphite: GraphiteAPI
+    config: ConfigAPI
+    page: Page
+
+
+def build_app(options: Options, handlers: Handlers, access: Access, records: Audit, log: Log) -> ASGIApp:
+    """The ASGI application."""
+    app = _Application(_routes(options, handlers), access, records, log, _safety_headers(options))
+    return GZipMiddleware(app, minimum_size=_GZIP_MIN_SIZE, compresslevel=_GZIP_LEVEL)
+
+
+def _routes(options: Options, handlers: Handlers) -> Router:
+    router = Router()
+    base = options.base_path.rstrip("/")
+
+    def add(method: str, path: str, handler: Handler, role: Role, *, is_guarded: bool = False) -> None:
+        endpoint = Endpoint(handler, role, is_guarded)
+        # The router hands back what it was given; it is not the router that calls it.
+        router.add(method, base + path if path != "/" else base or "/", cast("RouterHandler", endpoint))
+
+    def change(method: str, path: str, handler: Handler, role: Role = Role.OPERATE) -> None:
+        add(method, path, handler, role, is_guarded=True)
+
+    page, config, queries, actions = handlers.page, handlers.config, handlers.queries, handlers.actions
+    for path in _PAGES:
+        add("GET", path, page.index, Role.NOBODY)
+    add("GET", "/static/:asset", page.asset, Role.NOBODY)
+    add("GET", "/fonts/:asset", page.asset, Role.NOBODY)
+    add("GET", "/assets/:asset", page.hashed_asset, Role.NOBODY)
+    add("GET", "/ping", config.ping, Role.NOBODY)
+    if options.proxy_graphite:
+        add("GET", "/render", handlers.graphite.render, Role.VIEW)
+
+    add("GET", "/api/topics", queries.topics, Role.VIEW)
+    add("GET", "/api/topics/:topic", queries.topic, Role.VIEW)
+    add("GET", "/api/topics/:topic/:channel", queries.channel, Role.VIEW)
+    add("GET", "/api/nodes", queries.nodes, Role.VIEW)
+    add("GET", "/api/nodes/:node", queries.node, Role.VIEW)
+    add("GET", "/api/counter", queries.counter, Role.VIEW)
+    add("GET", "/api/graphite", handlers.graphite.rate, Role.VIEW)
+    change("POST", "/api/topics", actions.create)
+    change("POST", "/api/topics/:topic", actions.act)
+    change("POST", "/api/topics/:topic/:channel", actions.act)
+    change("DELETE", "/api/topics/:topic", actions.delete_topic)
+    change("DELETE", "/api/topics/:topic/:channel", actions.delete_channel)
+    change("DELETE", "/api/nodes/:node", actions.tombstone)
+    # NSQ guards these by the caller's address, not by its user.
+    add("GET", "/config/:option", config.get_option, Role.VIEW)
+    change("PUT", "/config/:option", config.set_option, Role.VIEW)
+
+    add("GET", "/api/settings", config.settings, Role.NOBODY)
+    change("POST", "/api/login", config.login, Role.NOBODY)
+    change("POST", "/api/logout", config.logout, Role.NOBODY)
+    add("GET", "/api/overview", handlers.live.overview, Role.VIEW)
+    add("GET", "/api/history/topics/:topic", handlers.live.topic_history, Role.VIEW)
+    add("GET", "/api/history/topics/:topic/:channel", handlers.live.channel_history, Role.VIEW)
+    add("GET", "/api/stream", handlers.live.stream, Role.VIEW)
+    change("GET", "/api/tail/:topic", handlers.messages.tail)
+    change("POST", "/api/publish/:topic", handlers.messages.publish)
+    router.freeze()
+    return router
+
+
+def _safety_headers(options: Options) -> list[tuple[bytes, bytes]]:
+    """What keeps browsers from running, framing or guessing anything that is not ours."""
+    graphs = ""
+    if options.graphite_url and not options.proxy_graphite:
+        parts = urlsplit(options.graphite_url)
+        graphs = f" {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            # Graphs are laid out by style attributes.
+            "style-src 'self' 'unsafe-inline'",
+            f"img-src 'self' data:{graphs}",
+            "font-src 'self'",
+            f"connect-src 'self'{graphs}",
+            "base-uri 'self'",
+            "form-action 'self'",
+            "frame-ancestors 'none'",
+        )
+    )
+    return [
+        (b"content-security-policy", policy.encode("ascii", "replace")),
+        (b"x-frame-options", b"DENY"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"same-origin"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+    ]
+
+
+class _Application:
+    def __init__(
+        self,
+        router: Router,
+        access: Access,
+        records: Audit,
+        log: Log,
+        safety_headers: Iterable[tuple[bytes, bytes]],
+    ) -> None:
+        self._router = router
+        self._access = access
+        self._audit = records
+        self._log = log
+        self._safety_headers = list(safety_headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        started_ns = time.monotonic_ns()
+        status = 0
+
+        async def send_safely(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *self._safety_headers]
+            await send(message)
+
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+            response.headers.setdefault("Cache-Control", "no-store")
+            await response(scope, receive, send_safely)
+        except ClientDisconnect:
+            return
+        finally:
+            if self._log.info_enabled:
+                elapsed = format_duration(time.monotonic_ns() - started_ns)
+                self._log.info("%d %s %s (%s) %s", status, scope["method"], _uri(scope), _remote(scope), elapsed)
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            head = _head(request)
+            self._router.resolve(head)
+            assert head.route is not None
+            if head.route.answer is not None:
+                return _converted(head.route.answer)
+            return await self._call(cast("Endpoint", head.route.handler), request, head)
+        except HTTPError as error:
+            response = json_response({"message": error.code}, error.status)
+            if error.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self._log.error("panic in HTTP handler - %r at %s:%s", error, where.filename, where.lineno)
+            return json_response({"message": "INTERNAL_ERROR"}, 500)
+
+    async def _call(self, endpoint: Endpoint, request: Request, head: Head) -> Response:
+        call = Call(request, head, self._access.caller(request, time.monotonic()))
+        try:
+            if endpoint.is_guarded:
+                self._access.check_origin(request)
+            self._access.require(call.caller, endpoint.role)
+        except HTTPError as error:
+            if endpoint.is_guarded:
+                named = {name: head.params.get(name, "") for name in ("topic", "channel", "node")}
+                action = Action(f"{head.method} {head.path}", **named)
+                self._audit.record(action, call.caller, audit.REFUSED, error.code)
+            raise
+        return await endpoint.handler(call)
+
+
+def _head(request: Request) -> Head:
+    scope = request.scope
+    target: bytes = scope.get("raw_path") or scope["path"].encode()
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    return Head(scope["method"], target, {})
+
+
+def _converted(answer: FixedAnswer) -> Response:
+    return Response(answer.body, answer.status, headers=dict(answer.headers), media_type=answer.content_type)
+
+
+def _uri(scope: Scope) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode("utf-8", "replace")
+    if scope["query_string"]:
+        raw += b"?" + scope["query_string"]
+    return raw.decode("ascii", "backslashreplace")
+
+
+def _remote(scope: Scope) -> str:
+    client = scope.get("client")
+    return f"{client[0]}:{client[1]}" if client else "@"

@@ -1,0 +1,152 @@
+"""``/config``, ``/ping``, and what the page must know before it can show anything: its settings and the login."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import orjson
+
+from nsqx import log as levels
+from nsqx.errors import ConfigError, HTTPError
+from nsqx.net.address import TCPAddress, parse_address
+from nsqx.nsqadmin import audit
+from nsqx.nsqadmin.access import Access, Role
+from nsqx.nsqadmin.audit import Action, Audit
+from nsqx.nsqadmin.call import Call, json_response, plain_response, text_response
+from nsqx.nsqadmin.options import Options, config_value
+from nsqx.nsqadmin.tail import MAX_PER_S
+from nsqx.version import NSQ_VERSION, VERSION
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from nsqx.log import Log
+    from nsqx.nsqadmin.flights import Flights
+
+_NS_PER_S = 1_000_000_000
+_MAX_VALUE_SIZE = 1024 * 1024
+
+
+class ConfigAPI:
+    """Options, settings and sessions."""
+
+    def __init__(self, options: Options, access: Access, flights: Flights, records: Audit, log: Log) -> None:
+        self._options = options
+        self._access = access
+        self._flights = flights
+        self._audit = records
+        self._log = log
+
+    async def ping(self, _call: Call) -> Response:
+        return plain_response("OK")
+
+    async def get_option(self, call: Call) -> Response:
+        """A string as it is, anything else as JSON."""
+        self._access.check_config(call.request)
+        return self._option(call.params["option"])
+
+    async def set_option(self, call: Call) -> Response:
+        """The nsqlookupds to ask, or the log level; answers with the new value."""
+        self._access.check_config(call.request)
+        if call.caller.role < Role.OPERATE:
+            raise HTTPError(403, "FORBIDDEN")
+        name = call.params["option"]
+        value = await call.body(_MAX_VALUE_SIZE, "INVALID_VALUE")
+        if not value:
+            raise HTTPError(413, "INVALID_VALUE")
+        if name == "nsqlookupd_http_addresses":
+            self._set_lookupds(value)
+        elif name == "log_level":
+            self._set_log_level(value)
+        else:
+            raise HTTPError(400, "INVALID_OPTION")
+        self._flights.forget()
+        detail = f"{name}={value[:200].decode('utf-8', 'replace')}"
+        self._audit.record(Action("set_option", ""), call.caller, audit.DONE, detail)
+        return self._option(name)
+
+    def _option(self, name: str) -> Response:
+        try:
+            value = config_value(self._options, name)
+        except KeyError:
+            raise HTTPError(400, "INVALID_OPTION") from None
+        return text_response(value) if isinstance(value, str) else json_response(value)
+
+    def _set_lookupds(self, value: bytes) -> None:
+        try:
+            addresses = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            raise HTTPError(400, "INVALID_VALUE") from None
+        if not isinstance(addresses, list) or not all(map(_is_address, addresses)):
+            raise HTTPError(400, "INVALID_VALUE")
+        self._options.nsqlookupd_http_addresses = addresses
+
+    def _set_log_level(self, value: bytes) -> None:
+        try:
+            level = levels.parse_level(value.decode())
+        except ValueError:
+            raise HTTPError(400, "INVALID_VALUE") from None
+        self._options.log_level = level
+        self._log.level = level
+
+    # The page
+
+    async def settings(self, call: Call) -> Response:
+        """What the page needs to know first; open to everybody, so nothing here is secret."""
+        options = self._options
+        role = call.caller.role
+        may_operate = role == Role.OPERATE and self._access.is_admin(call.caller)
+        document: dict[str, object] = {
+            "version": NSQ_VERSION,
+            "nsqx_version": VERSION,
+            "base_path": options.base_path,
+            "login": self._access.has_tokens,
+            "role": role.name.lower(),
+            "may_operate": may_operate,
+            "user": call.caller.user,
+        }
+        if role == Role.NOBODY:
+            return json_response(document)
+        document |= {
+            "poll_interval_s": options.poll_interval / _NS_PER_S,
+            "history_window_s": options.history_window / _NS_PER_S if options.poll_interval else 0,
+            "messages": options.messages,
+            "tail_max_per_s": MAX_PER_S,
+            "nsqlookupd": options.nsqlookupd_http_addresses,
+            "graph_enabled": bool(options.graphite_url),
+            "graphite_url": "" if options.proxy_graphite else options.graphite_url,
+            "proxy_graphite": options.proxy_graphite,
+            "statsd_interval_s": options.statsd_interval // _NS_PER_S,
+            "statsd_counter_format": options.statsd_counter_format,
+            "statsd_gauge_format": options.statsd_gauge_format,
+            "statsd_prefix": options.statsd_prefix,
+        }
+        return json_response(document)
+
+    async def login(self, call: Call) -> Response:
+        """A token for a cookie, so that event streams and links work too."""
+        token = (await call.fields({"token": str})).get("token", "")
+        role = self._access.role_of_token(token)
+        action = Action("login", "")
+        if role == Role.NOBODY:
+            self._audit.record(action, call.caller, audit.REFUSED)
+            raise HTTPError(401, "UNAUTHORIZED")
+        self._audit.record(action, call.caller, audit.DONE, role.name.lower())
+        response = json_response({"role": role.name.lower(), "message": ""})
+        key = self._access.open_session(role, time.monotonic())
+        response.headers["Set-Cookie"] = self._access.cookie(call.request, key)
+        return response
+
+    async def logout(self, call: Call) -> Response:
+        self._access.close_session(call.request)
+        response = json_response({"message": ""})
+        response.headers["Set-Cookie"] = self._access.cookie(call.request, "")
+        return response
+
+
+def _is_address(text: object) -> bool:
+    try:
+        return isinstance(text, str) and isinstance(parse_address(text), TCPAddress)
+    except ConfigError:
+        return False

@@ -1,0 +1,116 @@
+"""nsqadmin as a process: puts the parts together, serves, and shuts down. Nothing is kept but the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from nsqx.errors import ConfigError
+from nsqx.net.address import TCPAddress, parse_address
+from nsqx.net.listen import listen_on
+from nsqx.nsqadmin.access import Access
+from nsqx.nsqadmin.api import ActionAPI, QueryAPI
+from nsqx.nsqadmin.app import Handlers, build_app
+from nsqx.nsqadmin.audit import Audit
+from nsqx.nsqadmin.cluster import Cluster
+from nsqx.nsqadmin.config_api import ConfigAPI
+from nsqx.nsqadmin.flights import Flights
+from nsqx.nsqadmin.graphite import GraphiteAPI
+from nsqx.nsqadmin.live import LiveAPI
+from nsqx.nsqadmin.messages import MessageAPI
+from nsqx.nsqadmin.options import history_points, validate
+from nsqx.nsqadmin.page import Page
+from nsqx.nsqadmin.poller import Poller
+from nsqx.nsqadmin.server import Server
+from nsqx.nsqadmin.sse import Viewers
+from nsqx.nsqadmin.upstream import Upstream, tls_context
+from nsqx.version import version_line
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqadmin.options import Options
+
+# How many questions are under way at once: those that somebody waits for, and those of the poller.
+_ASKING = 64
+_POLLING = 8
+_MAX_VIEWERS = 500
+_MAX_TAILS = 20
+
+
+class Daemon:
+    """One nsqadmin. ``start`` it in a running event loop, ``stop`` it once."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        """Raises ConfigError if it cannot run as asked."""
+        validate(options)
+        self._options = options
+        self._log = log
+        context = tls_context(options)
+        upstream = Upstream(options, context, _ASKING)
+        cluster = Cluster(options, upstream, log)
+        flights = Flights()
+        access = Access(options, log)
+        self._audit = Audit(options, upstream, log)
+        self.poller: Poller | None = None
+        if options.poll_interval:
+            self.poller = Poller(options, Upstream(options, context, _POLLING), log, history_points(options))
+        self._viewers = Viewers(_MAX_VIEWERS)
+        self._tails = Viewers(_MAX_TAILS)
+        queries = QueryAPI(cluster, flights, log)
+        handlers = Handlers(
+            queries,
+            ActionAPI(cluster, flights, self._audit, log),
+            LiveAPI(self.poller, queries, self._viewers),
+            MessageAPI(options, cluster, flights, self._tails, self._audit),
+            GraphiteAPI(options, upstream, log),
+            ConfigAPI(options, access, flights, self._audit, log),
+            Page(options),
+        )
+        self._server = Server(build_app(options, handlers, access, self._audit, log), log)
+
+    @property
+    def http_port(self) -> int:
+        """The port listened on, once started."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Be ready for browsers; raises ConfigError, after undoing what was done, if something cannot be had."""
+        options = self._options
+        await self._resolve("lookupd-http-address", options.nsqlookupd_http_addresses)
+        await self._resolve("nsqd-http-address", options.nsqd_http_addresses)
+        self._log.info(version_line("nsqadmin"))
+        listening = await listen_on(options.http_address)
+        try:
+            self._audit.start()
+            if self.poller is not None:
+                self.poller.start()
+            await self._server.start(listening)
+        except BaseException:
+            listening.close()
+            await self.stop()
+            raise
+        if options.admin_users:
+            networks = ", ".join(options.trusted_proxies) or "loopback"
+            self._log.info("%s is believed from %s (--trusted-proxy)", options.acl_http_header, networks)
+
+    async def stop(self) -> None:
+        """Stop serving; streams end, answers and notifications under way are sent."""
+        self._viewers.close()
+        self._tails.close()
+        if self.poller is not None:
+            await self.poller.stop()
+        await self._server.stop()
+        await self._audit.stop()
+
+    async def _resolve(self, flag: str, addresses: list[str]) -> None:
+        """Raise ConfigError unless every host is one."""
+        loop = asyncio.get_running_loop()
+        for text in addresses:
+            address = parse_address(text)
+            assert isinstance(address, TCPAddress), "validated before"
+            try:
+                await loop.getaddrinfo(address.host or "localhost", address.port, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError):
+                reason = f"lookup {address.host}: no such host"
+                raise ConfigError(f"failed to resolve --{flag} ({text}) - {reason}") from None

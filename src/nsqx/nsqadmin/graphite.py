@@ -1,0 +1,94 @@
+"""Graphite: the rate of a metric, and graphs fetched on behalf of the page."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus, unquote, urlsplit
+
+from starlette.responses import Response
+
+from nsqx.errors import HTTPError
+from nsqx.nsqadmin.call import Call, json_response
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.upstream import Upstream
+
+_NS_PER_S = 1_000_000_000
+# Those that are about one connection, or that the client and the server set themselves.
+_NOT_FORWARDED = frozenset(
+    (
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        # They are meant for nsqadmin.
+        "authorization",
+        "cookie",
+    )
+)
+
+
+class GraphiteAPI:
+    """``/api/graphite`` and ``/render``."""
+
+    def __init__(self, options: Options, upstream: Upstream, log: Log) -> None:
+        self._options = options
+        self._upstream = upstream
+        self._log = log
+
+    async def rate(self, call: Call) -> Response:
+        """Messages a second, as Graphite counted them in the interval before the last."""
+        if call.query.get("metric") != "rate":
+            raise HTTPError(400, "INVALID_ARG_METRIC")
+        target = call.query.get("target")
+        if target is None:
+            raise HTTPError(400, "INVALID_ARG_TARGET")
+        interval_s = self._options.statsd_interval // _NS_PER_S
+        query = f"format=json&from=-{interval_s * 2}sec&target={quote_plus(target)}&until=-{interval_s}sec"
+        url = f"{self._options.graphite_url}/render?{query}"
+        self._log.info("GRAPHITE: %s", url)
+        try:
+            document = await self._upstream.get(url, _credentials(url))
+            count = document[0]["datapoints"][0][0]
+            rate = "N/A" if count < 0 else f"{count / interval_s:.2f}"
+        except (UpstreamFailed, LookupError, TypeError, ArithmeticError) as error:
+            self._log.error("graphite request failed - %s", error)
+            raise HTTPError(500, "INTERNAL_ERROR") from None
+        return json_response({"rate": rate})
+
+    async def render(self, call: Call) -> Response:
+        """Whatever Graphite answers to the same path and query."""
+        base = urlsplit(self._options.graphite_url)
+        target = call.head.target.decode("latin-1")
+        url = f"{base.scheme}://{base.netloc.rpartition('@')[2]}{target}"
+        headers = {name: value for name, value in call.request.headers.items() if name.lower() not in _NOT_FORWARDED}
+        headers["x-forwarded-for"] = ", ".join(
+            filter(None, (headers.get("x-forwarded-for"), call.request.client.host if call.request.client else ""))
+        )
+        try:
+            answer = await self._upstream.fetch("GET", url, headers={**headers, **_credentials(base.geturl())})
+        except UpstreamFailed as error:
+            self._log.warn("http: proxy error: %s", error)
+            return Response(b"", 502)
+        shown = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_FORWARDED}
+        return Response(answer.body, answer.status, headers=shown)
+
+
+def _credentials(url: str) -> dict[str, str]:
+    """The name and password that stand in an address."""
+    parts: Any = urlsplit(url)
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}

@@ -1,0 +1,216 @@
+"""What the page shows live: the overview, histories, and the stream of changes, all from the poller's ledger.
+
+The cluster is asked by the poller alone, and for a topic or channel that somebody looks at once more per poll,
+whatever the number of viewers. What all viewers of the same thing get is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.errors import HTTPError
+from nsqx.names import is_valid_name
+from nsqx.nsqadmin.call import Call, json_bytes_response, json_response
+from nsqx.nsqadmin.ledger import CHANNEL_SERIES, SPARKLINE_POINTS, TOPIC_SERIES, Subject
+from nsqx.nsqadmin.sse import Viewers, event_of
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from nsqx.nsqadmin.api import QueryAPI
+    from nsqx.nsqadmin.poller import Poller
+
+ALL = "all"
+
+
+class LiveAPI:
+    """Overview, histories and streams."""
+
+    def __init__(self, poller: Poller | None, queries: QueryAPI, viewers: Viewers) -> None:
+        """Without a poller there is no history, and everything here is 404."""
+        self._poller = poller
+        self._queries = queries
+        self._viewers = viewers
+        # What was written at the last poll, by what it is about.
+        self._written: dict[tuple[str, ...], tuple[int, bytes]] = {}
+        self._details: dict[tuple[str, str], tuple[int, asyncio.Task[bytes]]] = {}
+
+    # Answers
+
+    async def overview(self, _call: Call) -> Response:
+        poller = self._polling()
+        return json_bytes_response(self._once(("overview",), lambda: self._overview(poller)))
+
+    async def topic_history(self, call: Call) -> Response:
+        poller = self._polling()
+        topic = self._topic(poller, call)
+        head = {"topic": topic.name}
+        return json_response(_history(poller, topic, head, TOPIC_SERIES, _since_s(call)))
+
+    async def channel_history(self, call: Call) -> Response:
+        poller = self._polling()
+        topic = self._topic(poller, call)
+        channel = topic.channels.get(call.params["channel"])
+        if channel is None:
+            raise HTTPError(404, "CHANNEL_NOT_FOUND")
+        head = {"topic": topic.name, "channel": channel.name}
+        return json_response(_history(poller, channel, head, CHANNEL_SERIES, _since_s(call)))
+
+    async def stream(self, call: Call) -> Response:
+        """Server-sent events about everything, about one topic, or about one channel."""
+        poller = self._polling()
+        topic = call.query.get("topics", ALL) or ALL
+        channel = call.query.get("channel", "")
+        if topic == ALL and "channel" not in call.query:
+            return self._viewers.response(self._all_events(poller))
+        if not is_valid_name(topic):
+            raise HTTPError(400, "INVALID_TOPIC")
+        if channel and not is_valid_name(channel):
+            raise HTTPError(400, "INVALID_CHANNEL")
+        return self._viewers.response(self._subject_events(poller, topic, channel))
+
+    def _polling(self) -> Poller:
+        if self._poller is None:
+            raise HTTPError(404, "HISTORY_DISABLED")
+        return self._poller
+
+    @staticmethod
+    def _topic(poller: Poller, call: Call) -> Subject:
+        topic = poller.ledger.topics.get(call.params["topic"])
+        if topic is None:
+            raise HTTPError(404, "TOPIC_NOT_FOUND")
+        return topic
+
+    # What is written
+
+    def _once(self, key: tuple[str, ...], write: Any) -> bytes:
+        """What ``write`` returns, which is called once per poll."""
+        number = self._polling().ledger.clock.number
+        written = self._written.get(key)
+        if written is not None and written[0] == number:
+            return written[1]
+        self._written = {kept: each for kept, each in self._written.items() if each[0] == number}
+        data: bytes = write()
+        self._written[key] = number, data
+        return data
+
+    def _overview(self, poller: Poller) -> bytes:
+        ledger = poller.ledger
+        topics = sorted(ledger.present_topics(), key=lambda topic: topic.name)
+        return orjson.dumps(
+            {
+                **_head(poller),
+                "sparkline_s": poller.interval_s * 2 * SPARKLINE_POINTS,
+                "topics": [{**topic.row, "sparkline": ledger.sparkline(topic)} for topic in topics],
+            }
+        )
+
+    @staticmethod
+    def _changes(poller: Poller) -> bytes:
+        ledger = poller.ledger
+        number = ledger.clock.number
+        changed = [topic.row for topic in ledger.present_topics() if topic.changed == number]
+        return orjson.dumps({**_head(poller), "topics": changed, "removed": ledger.removed})
+
+    @staticmethod
+    def _subject(poller: Poller, topic_name: str, channel_name: str) -> bytes:
+        topic = poller.ledger.topics.get(topic_name)
+        row = topic.row if topic is not None and topic.row else None
+        channels = poller.ledger.channel_rows(topic) if topic is not None and row else []
+        document = {**_head(poller), "topic": row}
+        if channel_name:
+            document["channel"] = next((each for each in channels if each["name"] == channel_name), None)
+        else:
+            document["channels"] = channels
+        return orjson.dumps(document)
+
+    async def _detail(self, poller: Poller, topic: str, channel: str) -> bytes:
+        """NSQ's own answer about a topic or channel, asked for once per poll for all its viewers."""
+        number = poller.ledger.clock.number
+        begun = self._details.get((topic, channel))
+        if begun is None or begun[0] != number:
+            self._details = {key: each for key, each in self._details.items() if each[0] == number}
+            begun = number, asyncio.ensure_future(self._ask_detail(topic, channel))
+            self._details[topic, channel] = begun
+        return await asyncio.shield(begun[1])
+
+    async def _ask_detail(self, topic: str, channel: str) -> bytes:
+        queries = self._queries
+        try:
+            if channel:
+                return await queries.written(lambda report: queries.channel_document(report, topic, channel))
+            return await queries.written(lambda report: queries.topic_document(report, topic))
+        except HTTPError as error:
+            return orjson.dumps({"message": error.code})
+
+    # Streams
+
+    async def _all_events(self, poller: Poller) -> AsyncGenerator[bytes, None]:
+        seen = -1
+        while not poller.is_stopped:
+            polled = poller.next_poll
+            number = poller.ledger.clock.number
+            if seen < 0 or number > seen + 1:
+                # A viewer who has missed a poll cannot make use of changes.
+                yield event_of("snapshot", self._once(("overview",), lambda: self._overview(poller)), number)
+            elif number == seen + 1:
+                yield event_of("delta", self._once(("changes",), lambda: self._changes(poller)), number)
+            seen = number
+            await polled.wait()
+
+    async def _subject_events(self, poller: Poller, topic: str, channel: str) -> AsyncGenerator[bytes, None]:
+        name = "snapshot"
+        while not poller.is_stopped:
+            polled = poller.next_poll
+            number = poller.ledger.clock.number
+            key = ("subject", topic, channel)
+            yield event_of(name, self._once(key, lambda: self._subject(poller, topic, channel)), number)
+            name = "delta"
+            yield event_of("detail", await self._detail(poller, topic, channel))
+            await polled.wait()
+
+
+def _head(poller: Poller) -> dict[str, Any]:
+    """What every document begins with."""
+    clock = poller.ledger.clock
+    return {
+        "number": clock.number,
+        "time_s": round(clock.time_s(clock.number), 3) if clock.number >= 0 else None,
+        "interval_s": poller.interval_s,
+        "nodes": poller.node_count,
+        "totals": poller.ledger.totals,
+        "message": _message(poller.problems),
+    }
+
+
+def _message(problems: list[str]) -> str:
+    return "WARNING: " + "; ".join(problems) if problems else ""
+
+
+def _since_s(call: Call) -> float:
+    text = call.query.get("since", "")
+    try:
+        since_s = float(text) if text else -math.inf
+    except ValueError:
+        raise HTTPError(400, "INVALID_ARG_SINCE") from None
+    if math.isnan(since_s):
+        raise HTTPError(400, "INVALID_ARG_SINCE")
+    return since_s
+
+
+def _history(
+    poller: Poller, subject: Subject, head: dict[str, Any], series: tuple[str, ...], since_s: float
+) -> dict[str, Any]:
+    clock = poller.ledger.clock
+    numbers = clock.range(since_s)
+    return {
+        **head,
+        "interval_s": poller.interval_s,
+        "times_s": [round(clock.time_s(number), 3) for number in numbers],
+        "series": {name: subject.track.series(index, numbers) for index, name in enumerate(series)},
+    }

@@ -1,0 +1,139 @@
+"""Looking at messages and publishing one: ``/api/tail/:topic`` and ``/api/publish/:topic``.
+
+Both need the right to change things: a tail makes a channel, and bodies are more than numbers about them.
+"""
+
+from __future__ import annotations
+
+import random
+from base64 import b64decode
+from binascii import Error as Base64Error
+from typing import TYPE_CHECKING, Any
+
+from nsqx.errors import HTTPError
+from nsqx.names import is_valid_name
+from nsqx.nsqadmin import audit
+from nsqx.nsqadmin.audit import Action, Audit
+from nsqx.nsqadmin.call import Call, json_response
+from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, Tail, Wish
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.flights import Flights
+    from nsqx.nsqadmin.nodes import Node
+    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.sse import Viewers
+
+_MIN_SAMPLE_PERCENT = 2
+_MAX_DEFER_MS = 24 * 3600 * 1000
+
+
+class MessageAPI:
+    """Tails and test messages."""
+
+    def __init__(self, options: Options, cluster: Cluster, flights: Flights, tails: Viewers, records: Audit) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._flights = flights
+        self._tails = tails
+        self._audit = records
+
+    async def tail(self, call: Call) -> Response:
+        """Server-sent events with a topic's messages, as long as somebody listens."""
+        topic = self._topic(call)
+        wish = Wish(
+            topic,
+            per_s=_number(call, "rate", MAX_PER_S, 1, MAX_PER_S),
+            body_limit=_number(call, "limit", DEFAULT_BODY_LIMIT, 1, MAX_BODY_LIMIT),
+            sample_percent=_number(call, "sample", 100, _MIN_SAMPLE_PERCENT, 100),
+        )
+        response = self._tails.response(Tail(self._cluster, wish).events())
+        self._audit.record(Action("tail_topic", topic), call.caller, audit.DONE)
+        return response
+
+    async def publish(self, call: Call) -> Response:
+        """One message, to the node that is named or to any that has the topic."""
+        topic = self._topic(call)
+        fields = await call.fields({"body": str, "encoding": str, "node": str, "defer_ms": int})
+        body = _body(fields)
+        defer_ms = fields.get("defer_ms", 0)
+        if not 0 <= defer_ms <= _MAX_DEFER_MS:
+            raise HTTPError(400, "INVALID_DEFER")
+        problems: list[str] = []
+        try:
+            nodes = await self._candidates(topic, fields.get("node", ""), problems)
+            node = await self._publish_on_one(nodes, topic, body, defer_ms)
+        except UpstreamFailed as error:
+            detail = f"UPSTREAM_ERROR: {error}"
+            self._audit.record(Action("publish_message", topic), call.caller, audit.FAILED, detail)
+            raise HTTPError(502, detail) from None
+        finally:
+            self._flights.forget()
+        self._audit.record(Action("publish_message", topic, node=node), call.caller, audit.DONE)
+        message = "WARNING: " + "; ".join(problems) if problems else ""
+        return json_response({"node": node, "size": len(body), "message": message})
+
+    def _topic(self, call: Call) -> str:
+        if not self._options.messages:
+            raise HTTPError(403, "MESSAGES_DISABLED")
+        topic = call.params["topic"]
+        if not is_valid_name(topic):
+            raise HTTPError(400, "INVALID_TOPIC")
+        return topic
+
+    async def _candidates(self, topic: str, address: str, problems: list[str]) -> list[Node]:
+        """The nsqds to try; only ones of the cluster, whatever address was given."""
+        if address:
+            found = [node for node in await self._cluster.nodes(problems) if node.http_address == address]
+            if not found:
+                raise HTTPError(404, "NODE_NOT_FOUND")
+            return found
+        try:
+            nodes = await self._cluster.topic_nodes(topic, problems)
+        except UpstreamFailed:  # nsqlookupd has not heard of the topic
+            nodes = []
+        nodes = nodes or await self._cluster.nodes(problems)
+        if not nodes:
+            raise UpstreamFailed("no nsqd is known")
+        return random.sample(nodes, len(nodes))
+
+    async def _publish_on_one(self, nodes: list[Node], topic: str, body: bytes, defer_ms: int) -> str:
+        """Where it was published; raises UpstreamFailed if no node took it."""
+        failures: list[str] = []
+        for node in nodes:
+            try:
+                await self._cluster.publish(node, topic, body, defer_ms)
+            except UpstreamFailed as error:
+                failures.append(str(error))
+            else:
+                return node.http_address
+        raise UpstreamFailed("\n".join(failures))
+
+
+def _body(fields: dict[str, Any]) -> bytes:
+    text: str = fields.get("body", "")
+    encoding = fields.get("encoding", "") or "text"
+    if encoding == "text":
+        body = text.encode()
+    elif encoding == "base64":
+        try:
+            body = b64decode(text, validate=True)
+        except (Base64Error, ValueError):
+            raise HTTPError(400, "INVALID_BODY") from None
+    else:
+        raise HTTPError(400, "INVALID_ENCODING")
+    if not body:
+        raise HTTPError(400, "MSG_EMPTY")
+    return body
+
+
+def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
+    text = call.query.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not least <= int(text) <= most:
+        raise HTTPError(400, f"INVALID_ARG_{name.upper()}")
+    return int(text)

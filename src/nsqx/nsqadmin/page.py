@@ -1,0 +1,124 @@
+"""The page and its files: one HTML document for every page route, and the assets that it loads.
+
+The files are what Vite built into ``static`` beside this module, or in development the directory that
+``--dev-static-dir`` names, which is read anew each time. Their links are relative, so the document is told by a
+``<base>`` element where it is served.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+import posixpath
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from nsqx.net.responses import HTML
+from nsqx.nsqadmin.call import Call, plain_response
+
+if TYPE_CHECKING:
+    from nsqx.nsqadmin.options import Options
+
+BUILT = os.path.join(os.path.dirname(__file__), "static")
+# Vite puts a hash of the content into the names of what it puts here.
+_HASHED = "assets"
+_MAX_FILE_SIZE = 16 * 1024 * 1024
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": HTML,
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".svg": "image/svg+xml",
+    ".ttf": "font/ttf",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff": "font/woff",
+    ".woff2": "font/woff2",
+}
+
+_NOT_BUILT = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>nsqadmin</title></head>
+<body>
+<h1>nsqadmin</h1>
+<p>The page is not built. In the directory of the sources run <code>make ui</code>, which needs Node.js,
+or start nsqadmin with <code>--dev-static-dir</code> naming the directory of a built page.</p>
+<p>The API is served: <a href="api/topics">api/topics</a>, <a href="api/nodes">api/nodes</a>,
+<a href="api/overview">api/overview</a>.</p>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    content_type: str
+
+
+class Page:
+    """Serves the page."""
+
+    def __init__(self, options: Options) -> None:
+        self._directory = options.dev_static_dir or BUILT
+        self._is_kept = not options.dev_static_dir
+        self._files: dict[str, _File | None] = {}
+        base = quote(posixpath.join(options.base_path, ""))
+        self._base_element = f'<base href="{escape(base)}">'
+
+    async def index(self, _call: Call) -> Response:
+        """The document, the same for every page route."""
+        file = self._file("index.html")
+        document = _NOT_BUILT if file is None else file.content.decode("utf-8", "replace")
+        document = document.replace("<head>", f"<head>{self._base_element}", 1)
+        return Response(document, headers={"Cache-Control": "no-cache"}, media_type=HTML)
+
+    async def asset(self, call: Call) -> Response:
+        """A file at the top of the directory."""
+        return self._asset(call.params["asset"], is_hashed=False)
+
+    async def hashed_asset(self, call: Call) -> Response:
+        """A file whose content never changes."""
+        return self._asset(f"{_HASHED}/{call.params['asset']}", is_hashed=True)
+
+    def _asset(self, name: str, *, is_hashed: bool) -> Response:
+        file = self._file(name)
+        if file is None:
+            return plain_response("NOT_FOUND", 404)
+        lasting = is_hashed and self._is_kept
+        control = "public, max-age=31536000, immutable" if lasting else "no-cache"
+        return Response(file.content, headers={"Cache-Control": control}, media_type=file.content_type)
+
+    def _file(self, name: str) -> _File | None:
+        if not self._is_kept:
+            return _read(self._directory, name)
+        if name not in self._files:
+            file = _read(self._directory, name)
+            if file is None:  # names that do not exist are without number
+                return None
+            self._files[name] = file
+        return self._files[name]
+
+
+def _read(directory: str, name: str) -> _File | None:
+    """A file below ``directory``; None if there is none of this name, or if the name leads out of it."""
+    root = os.path.realpath(directory)
+    path = os.path.realpath(os.path.join(root, name))
+    if "\0" in name or not path.startswith(root + os.sep):
+        return None
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_FILE_SIZE + 1)
+    except OSError:
+        return None
+    if len(content) > _MAX_FILE_SIZE:
+        return None
+    extension = os.path.splitext(name)[1].lower()
+    content_type = _TYPES.get(extension) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return _File(content, content_type)

@@ -1,0 +1,248 @@
+"""Following a topic: its messages, as they are published, through an ephemeral channel of the viewer's own.
+
+On every nsqd that has the topic a connection subscribes, finishes each message at once, and passes on as many a second
+as a viewer can read; the rest is counted. Of a topic that brings far more than that only a part is taken from nsqd at
+all. The channel goes away with the connections. A connection that is lost is not made again at once, because
+subscribing would bring back a topic that was just deleted: only what the cluster still says has the topic is
+connected to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from base64 import b64encode
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nsqx.client.connection import Connection, Receiver
+from nsqx.client.handshake import open_connection
+from nsqx.client.options import Options as ClientOptions
+from nsqx.errors import ConfigError, NSQError
+from nsqx.nsqadmin.sse import event
+from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.version import VERSION
+from nsqx.wire import requests
+
+if TYPE_CHECKING:
+    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.wire.responses import FrameReader
+
+MAX_PER_S = 50
+MAX_BODY_LIMIT = 65536
+DEFAULT_BODY_LIMIT = 4096
+# What is taken from nsqd in a second, shown or not.
+MAX_READ_PER_S = 2000
+_READY = 50
+_MAX_WAITING = 200
+_STATUS_S = 1.0
+_REFRESH_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a viewer wants to see."""
+
+    topic: str
+    per_s: int = MAX_PER_S
+    body_limit: int = DEFAULT_BODY_LIMIT
+    sample_percent: int = 100
+
+
+class _Source(Receiver):
+    """The messages of one nsqd."""
+
+    def __init__(self, tail: Tail, node: str, connection: Connection) -> None:
+        self._tail = tail
+        self._node = node
+        self.connection = connection
+        self.ready = 0
+
+    def ask_for(self, count: int) -> None:
+        """How many messages nsqd may have under way to us."""
+        self.connection.send(requests.encode_ready(min(count, self.ready)))
+
+    def message(self, reader: FrameReader) -> None:
+        self.connection.send(b"FIN %b\n" % reader.message_id())
+        self._tail.take(self._node, reader)
+
+    def refusal(self, text: str) -> None:
+        if not text.startswith("E_FIN_FAILED"):
+            self._tail.problems[self._node] = text
+
+    def lost(self, error: Exception | None) -> None:
+        self._tail.lost(self._node, error)
+
+
+class Tail:
+    """One viewer's view of a topic."""
+
+    def __init__(self, cluster: Cluster, wish: Wish, clock_s: Any = time.monotonic) -> None:
+        self.channel = f"nsqadmin-tail-{secrets.token_hex(6)}#ephemeral"
+        self.problems: dict[str, str] = {}
+        """Why a node is not followed."""
+        self._cluster = cluster
+        self._wish = wish
+        self._clock_s = clock_s
+        self._sources: dict[str, _Source] = {}
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._something = asyncio.Event()
+        self._received = 0
+        self._dropped = 0
+        self._allowance = float(wish.per_s)
+        self._refilled_s = clock_s()
+        self._read_count = 0
+        self._second_s = self._refilled_s
+        self._pause: asyncio.TimerHandle | None = None
+
+    # From the connections
+
+    def take(self, node: str, reader: FrameReader) -> None:
+        """A message came: keep it for the viewer, or count it."""
+        self._received += 1
+        now_s = self._clock_s()
+        self._limit_reading(now_s)
+        self._allowance = min(float(self._wish.per_s), self._allowance + (now_s - self._refilled_s) * self._wish.per_s)
+        self._refilled_s = now_s
+        if self._allowance < 1 or len(self._waiting) >= _MAX_WAITING:
+            self._dropped += 1
+            return
+        self._allowance -= 1
+        self._waiting.append(
+            {
+                "node": node,
+                "id": reader.message_id().decode("latin-1"),
+                "timestamp_ns": str(reader.message_timestamp()),
+                "attempts": reader.message_attempts(),
+                **shown_body(reader.message_body(), self._wish.body_limit),
+            }
+        )
+        self._something.set()
+
+    def _limit_reading(self, now_s: float) -> None:
+        """Ask for no more in a second that has brought enough."""
+        if now_s - self._second_s >= 1:
+            self._second_s = now_s
+            self._read_count = 0
+        self._read_count += 1
+        if self._read_count >= MAX_READ_PER_S and self._pause is None:
+            for source in self._sources.values():
+                source.ask_for(0)
+            wait_s = max(self._second_s + 1 - now_s, 0)
+            self._pause = asyncio.get_running_loop().call_later(wait_s, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        for source in self._sources.values():
+            source.ask_for(_READY)
+
+    def lost(self, node: str, error: Exception | None) -> None:
+        """A connection is gone."""
+        if self._sources.pop(node, None) is not None and error is not None:
+            self.problems[node] = str(error)
+
+    # For the viewer
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """What to send, without end: ``status`` now and then, ``message`` for each message."""
+        refreshed_s = -_REFRESH_S
+        told: dict[str, Any] = {}
+        status_s = 0.0
+        try:
+            while True:
+                now_s = self._clock_s()
+                if now_s - refreshed_s >= _REFRESH_S:
+                    refreshed_s = now_s
+                    await self._connect()
+                status = self._status()
+                if status != told and (not told or now_s - status_s >= _STATUS_S):
+                    told, status_s = status, now_s
+                    yield event("status", status)
+                while self._waiting:
+                    yield event("message", self._waiting.popleft())
+                self._something.clear()
+                try:
+                    async with asyncio.timeout(_STATUS_S):
+                        await self._something.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Leave: the channel goes with its last connection."""
+        if self._pause is not None:
+            self._pause.cancel()
+        for source in list(self._sources.values()):
+            source.connection.close()
+        self._sources.clear()
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "topic": self._wish.topic,
+            "channel": self.channel,
+            "nodes": sorted(self._sources),
+            "problems": dict(sorted(self.problems.items())),
+            "received": self._received,
+            "dropped": self._dropped,
+        }
+
+    async def _connect(self) -> None:
+        """Follow every nsqd that has the topic now."""
+        problems: list[str] = []
+        try:
+            nodes = await self._cluster.topic_nodes(self._wish.topic, problems)
+        except UpstreamFailed as error:
+            self.problems = {"": str(error)}
+            return
+        self.problems = {"": "\n".join(problems)} if problems else {}
+        if not nodes:
+            self.problems[""] = "no nsqd has this topic"
+        missing = [node for node in nodes if node.http_address not in self._sources]
+        await asyncio.gather(*(self._follow(node.http_address, node.tcp_address) for node in missing))
+
+    async def _follow(self, node: str, tcp_address: str) -> None:
+        try:
+            options = ClientOptions.of(
+                {
+                    "user_agent": f"nsqadmin/{VERSION}",
+                    "sample_rate": self._wish.sample_percent - 1 if self._wish.sample_percent < 100 else 0,
+                }
+            )
+            connection, terms = await open_connection(tcp_address, options)
+            try:
+                await connection.request(requests.encode_subscribe(self._wish.topic, self.channel))
+            except BaseException:
+                connection.close()
+                raise
+        except (NSQError, ConfigError) as error:
+            self.problems[node] = str(error)
+            return
+        source = _Source(self, node, connection)
+        source.ready = terms.max_rdy_count
+        self._sources[node] = source
+        connection.start(source)
+        source.ask_for(_READY if self._pause is None else 0)
+
+
+def shown_body(body: bytes, limit: int) -> dict[str, Any]:
+    """A body as JSON can show it: text if it is UTF-8, else base64; cut off after ``limit`` bytes."""
+    shown = body[:limit]
+    document: dict[str, Any] = {"size": len(body), "truncated": len(body) > limit}
+    text = _text(shown, is_cut=len(body) > limit)
+    if text is not None:
+        return {"encoding": "text", "body": text, **document}
+    return {"encoding": "base64", "body": b64encode(shown).decode(), **document}
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        # The cut may have gone through the last character.
+        if is_cut and error.start >= len(data) - 3 and "end of data" in error.reason:
+            return data[: error.start].decode()
+        return None

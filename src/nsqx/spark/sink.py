@@ -1,0 +1,219 @@
+# ruff: noqa: N803  (the names are Spark's)
+
+"""Writing a DataFrame to NSQ: MPUB from the executors, over connections that outlive the task.
+
+At least once: a task that fails after some of its rows were published is run again by Spark, and so are they. Consumers
+that mind must tell messages by something in the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, ShortType, StringType, StructType
+
+from nsqx.client.producer import Producer
+from nsqx.errors import ConfigError, InvalidMessage, NSQError, PublishFailed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nsqx.spark.options import Cluster, SinkOptions
+
+_COLUMN_TYPES = {
+    "value": (BinaryType, StringType),
+    "topic": (StringType,),
+    "defer_ms": (ByteType, ShortType, IntegerType, LongType),
+}
+# What the source gives besides: it may stay in a DataFrame on its way from NSQ to NSQ.
+_IGNORED_COLUMNS = frozenset({"id", "timestamp", "attempts", "node"})
+# So many messages go into one MPUB, so that several nsqds get their share.
+_MESSAGES_PER_COMMAND = 2000
+_BATCHES_UNDER_WAY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns a DataFrame has."""
+
+    has_topic: bool
+    has_defer: bool
+
+
+def columns_of(schema: StructType, overwrite: bool) -> Columns:
+    """The columns to write; raises ConfigError if they cannot be."""
+    if overwrite:
+        raise ConfigError("nsq: a topic cannot be overwritten: use mode('append')")
+    names = [field.name for field in schema.fields]
+    if "value" not in names:
+        raise ConfigError(f"nsq: a column value (BINARY or STRING) is needed to publish, there are {', '.join(names)}")
+    for field in schema.fields:
+        if field.name in _IGNORED_COLUMNS:
+            continue
+        if field.name not in _COLUMN_TYPES:
+            raise ConfigError(
+                f"nsq: what should become of column {field.name}? Published are value, topic and defer_ms: put all"
+                " else into value, for example with to_json(struct(*))"
+            )
+        if not isinstance(field.dataType, _COLUMN_TYPES[field.name]):
+            wanted = " or ".join(each().simpleString() for each in _COLUMN_TYPES[field.name])
+            raise ConfigError(f"nsq: column {field.name} is {field.dataType.simpleString()}, {wanted} expected")
+    return Columns("topic" in names, "defer_ms" in names)
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What one task has done."""
+
+    count: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write.format("nsq")``."""
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of one task."""
+        return Published(publish_batches(self._options, self._columns, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is left to do: what was published is published."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing can be taken back."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream.format("nsq")``."""
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of one task."""
+        return Published(publish_batches(self._options, self._columns, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is left to do: what was published is published."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing can be taken back."""
+
+
+def publish_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.RecordBatch]) -> int:
+    """Publish every row; how many. Raises ClientError if one was not acknowledged."""
+    publisher = publisher_of(options.cluster, options.publish_attempts)
+    under_way: deque[Future[None]] = deque()
+    count = 0
+    for batch in batches:
+        under_way.append(publisher.publish(list(_commands(options.topic, columns, batch))))
+        count += batch.num_rows
+        if len(under_way) >= _BATCHES_UNDER_WAY:
+            under_way.popleft().result()
+    while under_way:
+        under_way.popleft().result()
+    return count
+
+
+Command = tuple[str, list[bytes], int]
+"""A topic, the bodies, and by how many milliseconds they are deferred."""
+
+
+def _commands(topic: str, columns: Columns, batch: pa.RecordBatch) -> Iterator[Command]:
+    values: list[Any] = batch.column("value").to_pylist()
+    bodies = [value.encode() if isinstance(value, str) else value for value in values]
+    if not all(bodies):
+        raise InvalidMessage("nsq: a value is null or empty, which nsqd refuses: filter such rows out")
+    topics = batch.column("topic").to_pylist() if columns.has_topic and not topic else None
+    delays = batch.column("defer_ms").to_pylist() if columns.has_defer else None
+    if topics is None and (delays is None or not any(delays)):
+        grouped = {(topic, 0): bodies}
+    else:
+        grouped = {}
+        for place, body in enumerate(bodies):
+            key = (topics[place] if topics else topic, (delays[place] if delays else 0) or 0)
+            if not key[0]:
+                raise ConfigError("nsq: a row has no topic: fill the column, or set the option topic")
+            if key[1] < 0:
+                raise ConfigError(f"nsq: defer_ms is {key[1]}: a message cannot be published in the past")
+            grouped.setdefault(key, []).append(body)
+    for (to_topic, delay_ms), group in grouped.items():
+        for start in range(0, len(group), _MESSAGES_PER_COMMAND):
+            yield to_topic, group[start : start + _MESSAGES_PER_COMMAND], delay_ms
+
+
+class Publisher:
+    """A producer on an event loop of its own, for all tasks of this process."""
+
+    def __init__(self, cluster: Cluster, attempts: int) -> None:
+        """Connect; raises ConnectFailed if no nsqd can be reached."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="nsq publisher", daemon=True)
+        self._thread.start()
+        self._producer = Producer(
+            cluster.nsqd_tcp_addresses,
+            lookupd_http_addresses=cluster.lookupd_http_addresses,
+            max_publish_attempts=attempts,
+            **dict(cluster.client_options),
+        )
+        try:
+            asyncio.run_coroutine_threadsafe(self._producer.start(), self._loop).result()
+        except NSQError as error:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            raise ConfigError(f"nsq: cannot publish: {error}. Check nsq.nsqd and nsq.lookupd") from None
+
+    def publish(self, commands: list[Command]) -> Future[None]:
+        """Publish; the future knows when all is acknowledged."""
+        return asyncio.run_coroutine_threadsafe(self._publish(commands), self._loop)
+
+    async def _publish(self, commands: list[Command]) -> None:
+        futures: list[asyncio.Future[None]] = []
+        for topic, bodies, delay_ms in commands:
+            if delay_ms:
+                futures.extend(self._producer.publish_deferred(topic, body, delay_ms / 1000) for body in bodies)
+            else:
+                futures.append(self._producer.publish_many(topic, bodies))
+            await self._producer.drain()
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def close(self) -> None:
+        """Close the connections."""
+        asyncio.run_coroutine_threadsafe(self._producer.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+_publishers: dict[tuple[int, Cluster, int], Publisher] = {}
+_publishers_guard = threading.Lock()
+
+
+def publisher_of(cluster: Cluster, attempts: int) -> Publisher:
+    """The publisher of this process for a cluster; Spark's workers are used again, and so are its connections."""
+    # A forked worker has its parent's objects, but not its threads.
+    key = (os.getpid(), cluster, attempts)
+    with _publishers_guard:
+        publisher = _publishers.get(key)
+        if publisher is None:
+            publisher = _publishers[key] = Publisher(cluster, attempts)
+        return publisher
+
+
+__all__ = ["BatchWriter", "Columns", "PublishFailed", "Published", "StreamWriter", "columns_of", "publish_batches"]

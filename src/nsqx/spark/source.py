@@ -1,0 +1,315 @@
+# ruff: noqa: N802  (the names are Spark's)
+
+"""The data source ``nsq`` as Spark sees it, and its streaming reader.
+
+Where things run: the data source is made in short-lived planner processes; the streaming reader lives in one process
+beside the driver for the whole query, which receives and knows the offsets; ``read`` runs in executors, on a copy, and
+has nothing but its partition. So nothing is opened before Spark asks for the first offset.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType, TimestampType
+
+from nsqx.errors import ConfigError
+from nsqx.spark.options import SourceOptions, check_names, read_sink_options, read_source_options
+from nsqx.spark.receiver import Receiver
+from nsqx.spark.segments import DataLost, SegmentDirectory, Slice, read_slices
+from nsqx.spark.session import driver_master
+from nsqx.spark.storage import open_storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nsqx.spark.batch import BatchReader
+    from nsqx.spark.sink import BatchWriter, StreamWriter
+
+_log = logging.getLogger("nsqx.spark")
+
+# How long latestOffset waits for something new before it says that there is nothing.
+LONG_POLL_S = 1.0
+# A process that was told to end needs a moment to give its messages back.
+LOCK_WAIT_S = 15.0
+ROWS_PER_PARTITION = 50_000
+_NO_LIMIT = 2**62
+# Spark gives a table's options to nobody but the one who makes its schema, so that is where they are kept.
+_METADATA_KEY = "nsq.options"
+_SECRET_OPTIONS = ("nsq.auth_secret",)
+
+
+class NSQDataSource(DataSource):
+    """``spark.readStream.format("nsq")`` and its kin."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "nsq"
+
+    def schema(self) -> StructType:
+        """The columns; also the first place where wrong options are told."""
+        options = dict(self.options)
+        schema = _schema()
+        if "provider" not in options:
+            read_source_options(options)
+            return schema
+        for name in _SECRET_OPTIONS:
+            if name in options:
+                raise ConfigError(
+                    f"nsq: {name} does not belong into a table, where everybody can read it: give it when the table is"
+                    f" used, spark.read.option('{name}', ...).table(...)"
+                )
+        if "subscribe" in options or "subscribepattern" in options or "topic" not in options:
+            read_source_options(options)
+        if "topic" in options:
+            read_sink_options(options, has_topic_column=False)
+        schema.fields[0].metadata = {_METADATA_KEY: json.dumps(options)}
+        return schema
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """A streaming read."""
+        return StreamReader(read_source_options(self._options_with(schema)))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """A batch read."""
+        from nsqx.spark.batch import BatchReader
+
+        return BatchReader(read_source_options(self._options_with(schema)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A batch write."""
+        from nsqx.spark.sink import BatchWriter, columns_of
+
+        columns = columns_of(schema, overwrite)
+        return BatchWriter(read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """A streaming write."""
+        from nsqx.spark.sink import StreamWriter, columns_of
+
+        columns = columns_of(schema, overwrite)
+        return StreamWriter(read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns)
+
+    def _options_with(self, schema: StructType) -> Mapping[str, str]:
+        """The options given here, over those of the table if it is one."""
+        given = dict(self.options)
+        if "nsq.lookupd" in given or "nsq.nsqd" in given:
+            return given
+        for field in schema.fields:
+            if field.metadata and _METADATA_KEY in field.metadata:
+                return {**json.loads(field.metadata[_METADATA_KEY]), **given}
+        check_names(given)
+        return given
+
+
+def _schema() -> StructType:
+    """What ``rows.SPARK_SCHEMA`` is to Arrow."""
+    columns = {
+        "value": BinaryType(),
+        "topic": StringType(),
+        "id": StringType(),
+        "timestamp": TimestampType(),
+        "attempts": IntegerType(),
+        "node": StringType(),
+    }
+    return StructType([StructField(name, kind, True) for name, kind in columns.items()])
+
+
+@dataclass
+class SlicePartition(InputPartition):
+    """Rows for one task: everything that an executor needs to find them."""
+
+    location: str
+    identity: str
+    slices: list[Slice]
+    # Where a batch read notes that the rows were read.
+    done_name: str = ""
+
+
+def partition_count(options: SourceOptions, rows: int) -> int:
+    """Into how many tasks to part a batch."""
+    return max(options.min_partitions, -(-rows // ROWS_PER_PARTITION))
+
+
+def open_directory(options: SourceOptions) -> SegmentDirectory:
+    """The segment directory of a query, locked; raises ConfigError if it cannot serve."""
+    storage = open_storage(options.segment_dir)
+    master = driver_master()
+    if storage.is_local and master and not master.startswith("local") and not options.segment_dir_is_shared:
+        raise ConfigError(
+            f"nsq: segmentDir {storage.location} is a directory of this machine, but the master {master} runs tasks on"
+            " others: use storage that all of them see, such as hdfs:// or s3://; or, if the directory is mounted on"
+            " every machine, set segmentDirIsShared to true"
+        )
+    return SegmentDirectory.open(
+        options.segment_dir,
+        channel=options.channel,
+        max_in_flight=options.max_in_flight,
+        window_rows=options.dedup_window,
+        lock_wait_s=LOCK_WAIT_S,
+    )
+
+
+class _Terminated(SystemExit):
+    """SIGTERM came."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets and partitions of a streaming query; an offset is ``{"rows": count, "segments": directory}``."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._directory: SegmentDirectory | None = None
+        self._receiver: Receiver | None = None
+        self._bound_ns = 0
+        self._last_batch_s = time.monotonic()
+        self._is_terminated = False
+
+    # Spark's calls, in the process beside the driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins: after what was ever committed here, and that is on disk.
+
+        Asked again, perhaps by another process, while batch 0 is not committed, it answers the same.
+        """
+        return self._offset(self._opened().state.committed)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Only what is in the channel now."""
+        self._bound_ns = time.time_ns()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Never "all available", which is how Spark says that there will be one batch only."""
+        return ReadMaxRows(self._options.max_rows or _NO_LIMIT)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; ``start`` if there is nothing new."""
+        directory = self._opened()
+        first = self._row_of(start)
+        if isinstance(limit, ReadAllAvailable) and not self._bound_ns:
+            self._bound_ns = time.time_ns()
+        receiver = self._receiving()
+        # What Spark starts from it has committed.
+        directory.commit(first)
+        receiver.committed()
+        if isinstance(limit, ReadAllAvailable):
+            return self._offset(self._all_rows(receiver))
+        available = self._wait_for_rows(receiver, first)
+        if available <= first:
+            return start
+        self._last_batch_s = time.monotonic()
+        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
+        return self._offset(directory.end_within(first, available, max_rows, self._options.max_bytes))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What has come so far, and how much nsqd still has; for a listener to tell the lag."""
+        if self._receiver is None:
+            return None
+        return {**self._offset(self._receiver.rows), "depth": self._receiver.depth}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The rows between two offsets, in slices."""
+        directory = self._opened()
+        first, last = self._row_of(start), end["rows"]
+        if last <= first:
+            return []
+        parts = directory.slices(first, last, partition_count(self._options, last - first))
+        identity = directory.state.identity
+        return [SlicePartition(directory.storage.location, identity, part) for part in parts]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has done with everything before ``end``."""
+        if self._directory is not None and end.get("segments") == self._directory.state.identity:
+            self._directory.commit(end["rows"])
+
+    def stop(self) -> None:
+        """Give back what is not durable, and let go of the directory."""
+        receiver, self._receiver = self._receiver, None
+        directory, self._directory = self._directory, None
+        is_clean = receiver.stop() if receiver is not None else False
+        if directory is not None:
+            directory.close(is_clean=is_clean)
+        if self._is_terminated:
+            # Nobody is left to hear what Spark's loop would say about this end.
+            os._exit(0)
+
+    # In executors
+
+    def read(self, partition: SlicePartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        return read_slices(partition.location, partition.identity, partition.slices)
+
+    # Here
+
+    def _opened(self) -> SegmentDirectory:
+        if self._directory is None:
+            self._directory = open_directory(self._options)
+            if threading.current_thread() is threading.main_thread():
+                # Spark ends this process by SIGTERM and does not call stop.
+                signal.signal(signal.SIGTERM, self._on_terminate)
+        return self._directory
+
+    def _on_terminate(self, *_: object) -> NoReturn:
+        self._is_terminated = True
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated(0)
+
+    def _receiving(self) -> Receiver:
+        if self._receiver is None:
+            receiver = Receiver(self._options, self._opened())
+            receiver.start(bound_ns=self._bound_ns)
+            self._receiver = receiver
+            self._last_batch_s = time.monotonic()
+        return self._receiver
+
+    def _wait_for_rows(self, receiver: Receiver, first: int) -> int:
+        """How many rows there are, waiting for more than ``first``; ``first`` if it is too early for a batch."""
+        needed = 0 if self._bound_ns else self._options.min_rows
+        until_s = time.monotonic() + LONG_POLL_S
+        while True:
+            left_s = until_s - time.monotonic()
+            available = receiver.wait_for_rows(max(first, first + needed - 1), max(0.0, left_s))
+            is_late = time.monotonic() - self._last_batch_s >= self._options.max_trigger_delay_s
+            if available > first and (available - first >= needed or is_late):
+                return available
+            if self._bound_ns:
+                # A bounded query ends as soon as it is told that there is nothing new.
+                if receiver.is_drained:
+                    return receiver.rows
+            elif left_s <= 0:
+                return first
+
+    def _all_rows(self, receiver: Receiver) -> int:
+        while not receiver.is_drained:
+            receiver.wait_for_rows(_NO_LIMIT, LONG_POLL_S)
+        receiver.check()
+        return receiver.rows
+
+    def _offset(self, rows: int) -> dict[str, Any]:
+        return {"rows": rows, "segments": self._opened().state.identity}
+
+    def _row_of(self, offset: dict[str, Any]) -> int:
+        """The row that an offset of the checkpoint stands for; raises DataLost if it is not here any more."""
+        directory = self._opened()
+        if offset.get("segments") == directory.state.identity:
+            return directory.check_start(offset["rows"], fail_on_data_loss=self._options.fail_on_data_loss)
+        text = (
+            f"nsq: the checkpoint belongs to another segment directory than {directory.storage.location}: use the"
+            " directory it was made with, start with a new checkpoint, or set failOnDataLoss to false to go on with"
+            " what is here"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLost(text)
+        _log.warning("%s", text)
+        return directory.state.committed

@@ -1,0 +1,164 @@
+"""Asking nsqlookupds and nsqds over HTTP about topics and their statistics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote_plus, urlsplit, urlunsplit
+
+import orjson
+
+from nsqx.errors import NSQError
+from nsqx.gotext import quote
+from nsqx.net.address import format_host_port
+from nsqx.net.http_client import HTTPRequestFailed, request
+from nsqx.tools.utility import strerror
+
+_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
+_COUNTS = (
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+    "client_count",
+)
+
+_T = TypeVar("_T")
+
+
+class QueryFailed(NSQError):
+    """Nobody answered, or what came is not the answer; the text says who and why."""
+
+
+class Cluster:
+    """Asks with given time limits. Every question is put to all addresses at once."""
+
+    def __init__(self, connect_timeout_s: float = 2.0, request_timeout_s: float = 5.0) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._request_timeout_s = request_timeout_s
+
+    async def topics(self, lookupd_addresses: Sequence[str]) -> tuple[list[str], list[QueryFailed]]:
+        """The topics that any nsqlookupd knows, and which of them failed; raises QueryFailed if all did."""
+        answers, failures = await self._ask_all(
+            "nsqlookupd", lookupd_addresses, lambda address: self._get(f"http://{address}/topics")
+        )
+        found = {topic for answer in answers for topic in _field(answer, "topics", list) or []}
+        return sorted(found), failures
+
+    async def nsqds(self, lookupd_addresses: Sequence[str], topic: str = "") -> list[str]:
+        """The HTTP addresses of the nsqds that have ``topic``, or of all; raises QueryFailed if any question fails."""
+        path = f"/lookup?topic={quote_plus(topic)}" if topic else "/nodes"
+        answers = await self._ask_each(
+            "nsqlookupd", lookupd_addresses, lambda address: self._get(f"http://{address}{path}", missing_is_empty=True)
+        )
+        found: dict[str, None] = {}
+        for answer in answers:
+            for producer in _field(answer, "producers", list) or []:
+                found[format_host_port(producer["broadcast_address"], producer["http_port"])] = None
+        return list(found)
+
+    async def stats(self, nsqd_addresses: Sequence[str], topic: str = "", channel: str = "") -> list[dict[str, Any]]:
+        """The topics in /stats of every nsqd; raises QueryFailed if any question fails."""
+        query = "format=json"
+        if topic:
+            query += f"&topic={quote_plus(topic)}"
+        if channel:
+            query += f"&channel={quote_plus(channel)}"
+        answers = await self._ask_each(
+            "nsqd",
+            nsqd_addresses,
+            lambda address: self._get(f"http://{address}/stats?{query}&include_clients=false"),
+        )
+        # Before NSQ 1.0 the answer was wrapped.
+        return [entry for answer in answers for entry in _field(answer.get("data", answer), "topics", list) or []]
+
+    async def _ask_each(self, what: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[_T]]) -> list[_T]:
+        answers, failures = await self._ask_all(what, addresses, ask)
+        if failures:
+            raise QueryFailed("; ".join(map(str, failures)))
+        return answers
+
+    async def _ask_all(
+        self, what: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[_T]]
+    ) -> tuple[list[_T], list[QueryFailed]]:
+        """The answers and the failures; raises QueryFailed if there are only failures."""
+        outcomes = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
+        answers: list[_T] = []
+        failures: list[QueryFailed] = []
+        for outcome in outcomes:
+            if isinstance(outcome, QueryFailed):
+                failures.append(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                answers.append(outcome)
+        if failures and not answers:
+            raise QueryFailed(f"failed to query any {what}: {'; '.join(map(str, failures))}")
+        return answers, failures
+
+    async def _get(self, url: str, *, missing_is_empty: bool = False) -> dict[str, Any]:
+        """A JSON object; where nsqd refuses plain HTTP it says where HTTPS is."""
+        try:
+            answer = await request(
+                "GET",
+                url,
+                headers=_HEADERS,
+                connect_timeout_s=self._connect_timeout_s,
+                request_timeout_s=self._request_timeout_s,
+            )
+        except HTTPRequestFailed as error:
+            raise QueryFailed(_reason(url, error)) from error
+        if missing_is_empty and answer.status == 404 and b"TOPIC_NOT_FOUND" in answer.body:
+            return {}
+        if answer.status == 403 and not url.startswith("https"):
+            return await self._get(_https_url(url, answer.body), missing_is_empty=missing_is_empty)
+        if answer.status != 200:
+            raise QueryFailed(f"{url}: got response {answer.status} {quote(answer.body[:200])}")
+        return _json_object(url, answer.body)
+
+
+def _json_object(url: str, body: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise QueryFailed(f"{url}: the answer is not JSON") from None
+    if not isinstance(value, dict):
+        raise QueryFailed(f"{url}: the answer is not that of an NSQ daemon")
+    return value
+
+
+def _https_url(url: str, body: bytes) -> str:
+    port = _json_object(url, body).get("https_port")
+    if not isinstance(port, int):
+        raise QueryFailed(f"{url}: got response 403 {quote(body[:200])}")
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(scheme="https", netloc=format_host_port(parts.hostname or "", port)))
+
+
+def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
+    value = answer.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise QueryFailed(f"the answer has no list of {name}")
+    return value
+
+
+def _reason(url: str, error: HTTPRequestFailed) -> str:
+    """Why there is no answer, in Go's words if it is the system that refuses."""
+    cause = error.__context__
+    if isinstance(cause, OSError) and cause.errno:
+        return f'Get "{url}": dial tcp {urlsplit(url).netloc}: connect: {strerror(cause)}'
+    return str(error)
+
+
+def total(entries: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """The counts of several entries of /stats added up, and ``memory_depth``."""
+    sums = dict.fromkeys(_COUNTS, 0)
+    for entry in entries:
+        for name in _COUNTS:
+            sums[name] += entry.get(name, 0)
+    sums["memory_depth"] = sums["depth"] - sums["backend_depth"]
+    return sums

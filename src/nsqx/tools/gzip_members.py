@@ -1,0 +1,40 @@
+"""Gzip output in members: each can be read as soon as it is ended, and members may follow each other in a file.
+
+1f 8b 08 00  00 00 00 00  02|00|04  ff    deflate data    crc32  size
+magic, no flags, no time  level     any OS                little endian
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+_TRAILER = struct.Struct("<II")
+_LEVEL_MARKS = {1: 4, 9: 2}
+
+
+class GzipMember:
+    """One member: bytes in, compressed bytes out."""
+
+    __slots__ = ("_checksum", "_deflate", "_head", "_size")
+
+    def __init__(self, level: int) -> None:
+        self._deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._head = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, _LEVEL_MARKS.get(level, 0), 0xFF))
+        self._checksum = 0
+        self._size = 0
+
+    def add(self, data: bytes) -> bytes:
+        """What can be written now that ``data`` has come; often nothing."""
+        self._checksum = zlib.crc32(data, self._checksum)
+        self._size += len(data)
+        return self._take_head() + self._deflate.compress(data)
+
+    def end(self) -> bytes:
+        """The rest; the member is complete then."""
+        trailer = _TRAILER.pack(self._checksum, self._size & 0xFFFFFFFF)
+        return self._take_head() + self._deflate.flush() + trailer
+
+    def _take_head(self) -> bytes:
+        head, self._head = self._head, b""
+        return head

@@ -1,0 +1,60 @@
+"""Blocking calls beside the event loop: files, pipes and terminals, one call after another in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+_T = TypeVar("_T")
+_Arguments = TypeVarTuple("_Arguments")
+
+
+class Lane:
+    """A thread that makes one call at a time, and that does not keep the process alive: a read from a terminal or a
+    write to a pipe that nobody reads may never return.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:
+        """What ``function`` returns or raises."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[_T] = loop.create_future()
+
+        def make() -> None:
+            try:
+                result = function(*arguments)
+            except Exception as error:
+                _tell(loop, outcome, outcome.set_exception, error)
+            else:
+                _tell(loop, outcome, outcome.set_result, result)
+
+        self._calls.put(make)
+        return await outcome
+
+    def close(self) -> None:
+        """End the thread after the calls made so far."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[Any], settle: Callable[[Any], None], value: object
+) -> None:
+    def settle_if_wanted() -> None:
+        if not outcome.done():
+            settle(value)
+
+    try:
+        loop.call_soon_threadsafe(settle_if_wanted)
+    except RuntimeError:  # the loop is closed: nobody waits
+        pass

@@ -1,0 +1,158 @@
+"""nsq_stat: prints the depth and the rates of a channel, summed over all its nsqds, a line each interval."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, Kind
+from nsqx.gotext import quote
+from nsqx.tools.cluster import Cluster, QueryFailed, total
+from nsqx.tools.sources import LOOKUPD_FLAG, check_sources
+from nsqx.tools.utility import UtilityFailed, check_positive, read_flags, write_stdout
+
+PROGRAM = "nsq_stat"
+
+_LINES_PER_HEADER = 25
+_NS_PER_S = 1_000_000_000
+_COUNT = re.compile(r"[+-]?[0-9]+")
+_MAX_COUNT = (1 << 31) - 1
+
+
+def _read_count(text: str, _so_far: object) -> int:
+    if not _COUNT.fullmatch(text):
+        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
+    if len(text) > 11 or not -_MAX_COUNT - 1 <= int(text) <= _MAX_COUNT:
+        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: value out of range")
+    return int(text)
+
+
+COUNT = Kind("value", _read_count, lambda value, _: _read_count(str(value), None), lambda _: "", "")
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("version", BOOL, False, "print version", in_config=False),
+    Flag("topic", STRING, "", "NSQ topic"),
+    Flag("channel", STRING, "", "NSQ channel"),
+    Flag(
+        "interval",
+        DURATION,
+        2 * _NS_PER_S,
+        "duration of time between polling/printing output",
+    ),
+    Flag("http-client-connect-timeout", DURATION, 2 * _NS_PER_S, "timeout for HTTP connect"),
+    Flag("http-client-request-timeout", DURATION, 5 * _NS_PER_S, "timeout for HTTP request"),
+    Flag("count", COUNT, None, "number of reports"),
+    Flag(
+        "nsqd-http-address",
+        STRINGS,
+        [],
+        "nsqd HTTP address (may be given multiple times)",
+        config_key="nsqd_http_addresses",
+    ),
+    LOOKUPD_FLAG,
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """What to watch; durations in nanoseconds."""
+
+    topic: str
+    channel: str
+    nsqd_http_addresses: list[str] = field(default_factory=list)
+    lookupd_http_addresses: list[str] = field(default_factory=list)
+    interval: int = 2 * _NS_PER_S
+    count: int | None = None
+    """How many lines to print; None for no end."""
+    http_client_connect_timeout: int = 2 * _NS_PER_S
+    http_client_request_timeout: int = 5 * _NS_PER_S
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
+    values = read_flags(FLAGS, argv, PROGRAM)
+    options = Options(**values)
+    if not options.topic or not options.channel:
+        raise UtilityFailed("--topic and --channel are required")
+    check_positive(values, "interval", "http-client-connect-timeout", "http-client-request-timeout")
+    if options.count is not None and options.count <= 0:
+        raise UtilityFailed("--count should be positive")
+    check_sources(options.nsqd_http_addresses, options.lookupd_http_addresses, "http")
+    for name, addresses in (("nsqd", options.nsqd_http_addresses), ("lookupd", options.lookupd_http_addresses)):
+        if any(address.startswith("http") for address in addresses):
+            raise UtilityFailed(f"--{name}-http-address error - address should not contain scheme")
+    return options
+
+
+HEADER = (
+    "------rate------+----------------depth----------------+--------------metadata---------------\n"
+    "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients"
+)
+
+
+def report_line(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) -> str:
+    """One line: rates since ``before``, depth and counts."""
+    ingress = now["message_count"] - before["message_count"]
+    egress = ingress - (now["depth"] - before["depth"])
+    return (
+        f"{int(ingress / interval_s):7d} {int(egress / interval_s):7d}"
+        f" | {now['depth']:7d} {now['memory_depth']:7d} {now['backend_depth']:7d}"
+        f" {now['in_flight_count']:5d} {now['deferred_count']:5d}"
+        f" | {now['requeue_count']:7d} {now['timeout_count']:7d} {now['message_count']:12d} {now['client_count']:7d}"
+    )
+
+
+async def run(options: Options, stopping: asyncio.Event) -> int:
+    """Print lines until there were enough of them, or until told to stop; any failed question ends it."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stopping.set)
+    cluster = Cluster(
+        options.http_client_connect_timeout / _NS_PER_S,
+        options.http_client_request_timeout / _NS_PER_S,
+    )
+    interval_s = options.interval / _NS_PER_S
+    before: Mapping[str, int] | None = None
+    poll = 0
+    while not stopping.is_set():
+        now = await _poll(cluster, options)
+        if poll % _LINES_PER_HEADER == 0:
+            write_stdout(f"{HEADER}\n".encode())
+        if before is not None:
+            write_stdout(f"{report_line(now, before, interval_s)}\n".encode())
+        if poll == options.count:
+            break
+        before = now
+        poll += 1
+        try:
+            async with asyncio.timeout(interval_s):
+                await stopping.wait()
+        except TimeoutError:
+            pass
+    return 0
+
+
+async def _poll(cluster: Cluster, options: Options) -> dict[str, int]:
+    addresses = options.nsqd_http_addresses
+    if options.lookupd_http_addresses:
+        try:
+            addresses = await cluster.nsqds(options.lookupd_http_addresses, options.topic)
+        except QueryFailed as error:
+            raise UtilityFailed(f"ERROR: failed to get topic producers - {error}") from error
+    try:
+        topics = await cluster.stats(addresses, options.topic, options.channel)
+    except QueryFailed as error:
+        step = "nsqd stats" if options.lookupd_http_addresses else "topic producers"
+        raise UtilityFailed(f"ERROR: failed to get {step} - {error}") from error
+    channels = [
+        channel
+        for topic in topics
+        if topic["topic_name"] == options.topic
+        for channel in topic["channels"] or []
+        if channel["channel_name"] == options.channel
+    ]
+    if not channels:
+        where = f"channel({options.channel}) in stats metadata for topic({options.topic})"
+        raise UtilityFailed(f"ERROR: failed to find {where}")
+    return total(channels)

@@ -1,0 +1,180 @@
+"""nsq_tail: shows the messages of topics on stdout, a line each.
+
+A message is finished once it was written. What came but is not to be shown any more goes back to nsqd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nsqx.client.subscription import Message
+from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag
+from nsqx.tools.lane import Lane
+from nsqx.tools.progress import Progress
+from nsqx.tools.sources import (
+    CONSUMER_FLAG,
+    LOOKUPD_FLAG,
+    MAX_IN_FLIGHT,
+    MAX_IN_FLIGHT_FLAG,
+    NSQD_FLAG,
+    check_sources,
+    client_options,
+    make_consumer,
+    start_consumer,
+    stop_consumers,
+)
+from nsqx.tools.utility import UtilityFailed, read_flags, say, write_stdout
+
+if TYPE_CHECKING:
+    from nsqx.client.consumer import Consumer
+
+PROGRAM = "nsq_tail"
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("version", BOOL, False, "print version string", in_config=False),
+    Flag("channel", STRING, "", "NSQ channel"),
+    MAX_IN_FLIGHT_FLAG,
+    Flag("n", INT, 0, "total messages to show (will wait if starved)", config_key="total"),
+    Flag("print-topic", BOOL, False, "print topic name where message was received"),
+    NSQD_FLAG,
+    LOOKUPD_FLAG,
+    Flag("topic", STRINGS, [], "NSQ topic (may be given multiple times)", config_key="topics"),
+    CONSUMER_FLAG,
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """What to show."""
+
+    topics: list[str]
+    channel: str = ""
+    nsqd_tcp_addresses: list[str] = field(default_factory=list)
+    lookupd_http_addresses: list[str] = field(default_factory=list)
+    max_in_flight: int = MAX_IN_FLIGHT
+    total: int = 0
+    """How many messages over all topics; 0 for no end."""
+    print_topic: bool = False
+    consumer_options: list[str] = field(default_factory=list)
+
+
+def passing_channel(prefix: str) -> str:
+    """A channel that is nobody else's and goes away with its consumer."""
+    return f"{prefix}{random.randrange(1_000_000):06d}#ephemeral"
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
+    options = Options(**read_flags(FLAGS, argv, PROGRAM))
+    check_sources(options.nsqd_tcp_addresses, options.lookupd_http_addresses)
+    if not options.topics:
+        raise UtilityFailed("--topic required")
+    return options
+
+
+Show = Callable[[str, Message], bytes]
+"""How a message of a topic is written."""
+
+
+def show_plainly(_topic: str, message: Message) -> bytes:
+    """The body and a newline."""
+    return message.body + b"\n"
+
+
+def show_with_topic(topic: str, message: Message) -> bytes:
+    """The topic, the body and a newline."""
+    return b"%s | %s\n" % (topic.encode(), message.body)
+
+
+async def run(options: Options, stopping: asyncio.Event) -> int:
+    """Show messages until there were enough of them, or until told to stop."""
+    show = show_with_topic if options.print_topic else show_plainly
+    return await tail(PROGRAM, options, show, stopping)
+
+
+async def tail(program: str, options: Options, show: Show, stopping: asyncio.Event) -> int:
+    """Write messages to stdout by ``show``; raises UtilityFailed, or BrokenPipeError if nobody reads them."""
+    max_in_flight = min(options.max_in_flight, options.total) if options.total > 0 else options.max_in_flight
+    channel = options.channel or passing_channel("tail")
+    client = client_options(program, options.consumer_options, max_in_flight=max_in_flight)
+    consumers: list[Consumer] = []
+    try:
+        for topic in dict.fromkeys(options.topics):
+            say(f"Adding consumer for topic: {topic}")
+            sources = options.nsqd_tcp_addresses, options.lookupd_http_addresses
+            consumer = make_consumer(topic, channel, *sources, client)
+            consumers.append(consumer)
+            await start_consumer(consumer, options.nsqd_tcp_addresses)
+        with Progress("messages", but_not=sys.stdout) as progress:
+            output = _Output(show, options.total, progress)
+            await _until_done(output, consumers, stopping)
+    finally:
+        await stop_consumers(consumers)
+    return 0
+
+
+async def _until_done(output: _Output, consumers: list[Consumer], stopping: asyncio.Event) -> None:
+    showing = [asyncio.create_task(output.show_all(consumer)) for consumer in consumers]
+    ends = [asyncio.create_task(event.wait()) for event in (stopping, output.is_complete)]
+    try:
+        await asyncio.wait([*showing, *ends], return_when=asyncio.FIRST_COMPLETED)
+        await stop_consumers(consumers)
+        await asyncio.gather(*showing)
+        if output.failure is not None:
+            raise output.failure
+    finally:
+        for task in (*ends, *showing):
+            task.cancel()
+        await asyncio.gather(*ends, *showing, return_exceptions=True)
+
+
+class _Output:
+    """Writes messages to stdout, as many as are wanted and until writing fails."""
+
+    def __init__(self, show: Show, total: int, progress: Progress) -> None:
+        self.is_complete = asyncio.Event()
+        self.failure: Exception | None = None
+        self._show = show
+        self._left = total if total > 0 else None
+        self._progress = progress
+        self._lane = Lane("stdout")
+
+    async def show_all(self, consumer: Consumer) -> None:
+        """Show what ``consumer`` brings until it is stopped."""
+        async for batch in consumer.batches(max(1, consumer.max_in_flight), 0):
+            wanted = self._take(batch)
+            if self._left is not None and self._left < consumer.max_in_flight:
+                # Before the messages are finished, or nsqd would send more than are wanted.
+                consumer.max_in_flight = self._left
+            if wanted and await self._has_written(b"".join([self._show(consumer.topic, each) for each in wanted])):
+                for message in wanted:
+                    message.finish()
+                self._progress.add(len(wanted))
+            for message in batch:
+                if not message.is_answered:
+                    message.requeue(0, backoff=False)
+            if self._left == 0:
+                self.is_complete.set()
+
+    def _take(self, batch: list[Message]) -> list[Message]:
+        """Those of ``batch`` that are to be shown."""
+        if self.failure is not None:
+            return []
+        if self._left is None:
+            return batch
+        wanted = batch[: self._left]
+        self._left -= len(wanted)
+        return wanted
+
+    async def _has_written(self, data: bytes) -> bool:
+        try:
+            await self._lane.call(write_stdout, data)
+        except (BrokenPipeError, UtilityFailed) as error:
+            self.failure = error
+            self.is_complete.set()
+        return self.failure is None

@@ -1,0 +1,278 @@
+"""The file that one topic is written to: opened, rotated, made durable, and moved where it belongs when finished.
+
+Blocking; to be called from one thread at a time. Whatever the file system refuses is raised as UtilityFailed: what has
+not been synced by then must not be finished.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, NoReturn
+
+from nsqx.gotext import format_duration
+from nsqx.tools.file_names import FileNames, with_revision
+from nsqx.tools.gzip_members import GzipMember
+from nsqx.tools.utility import UtilityFailed, strerror
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+
+_DIRECTORY_MODE = 0o770
+_FILE_MODE = 0o666
+_NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Where the files go and when they are rotated; 0 means never."""
+
+    output_dir: str
+    work_dir: str
+    gzip_level: int = 0
+    """0 for no compression."""
+    rotate_size: int = 0
+    """In bytes, before compression."""
+    rotate_interval_s: float = 0.0
+
+    @property
+    def has_work_dir(self) -> bool:
+        """True if files are moved when they are finished."""
+        return self.work_dir != self.output_dir
+
+    @property
+    def has_revisions(self) -> bool:
+        """True if there may be several files of one name."""
+        return bool(self.gzip_level or self.rotate_size > 0 or self.rotate_interval_s > 0 or self.has_work_dir)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+class RotatingFile:
+    """Writes to the current file of a topic. ``label`` says whose it is in the log."""
+
+    def __init__(
+        self,
+        names: FileNames,
+        rules: Rules,
+        log: Log,
+        label: str,
+        *,
+        now: Callable[[], datetime] = _now,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._names = names
+        self._rules = rules
+        self._log = log
+        self._label = label
+        self._now = now
+        self._clock = clock
+        self._file_number = -1
+        self._path = ""
+        # The current name with its revision open, and that revision.
+        self._name = ""
+        self._revision = 0
+        self._size = 0
+        self._opened_s = 0.0
+        self._member: GzipMember | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True if there is a current file."""
+        return self._file_number >= 0
+
+    def needs_rotation(self) -> bool:
+        """True if the next message belongs into another file, or there is none."""
+        if not self.is_open:
+            return True
+        name = self._names.at(self._now())
+        if name != self._name:
+            self._log.info("[%s] new filename %s, rotating...", self._label, name)
+            return True
+        open_s = self._clock() - self._opened_s
+        if 0 < self._rules.rotate_interval_s < open_s:
+            shown = format_duration(round(open_s * _NS_PER_S))
+            self._log.info("[%s] %s since last open, rotating...", self._label, shown)
+            return True
+        return self._is_too_big()
+
+    def rotate(self) -> None:
+        """Close the current file and open the next."""
+        self.close()
+        name = self._names.at(self._now())
+        self._revision = self._revision + 1 if name == self._name else 0
+        self._name = name
+        self._opened_s = self._clock()
+        self._make_directory(self._in_work_dir(name))
+        while not self._open():
+            self._revision += 1
+        self._new_member()
+
+    def write_all(self, records: Sequence[bytes]) -> bool:
+        """Append records that came together, rotating where need be; True if at least one went to a new file."""
+        has_rotated = False
+        for index, record in enumerate(records):
+            # The clock is looked at once: the others came at the same time.
+            if self._is_too_big() if index else self.needs_rotation():
+                self.rotate()
+                has_rotated = True
+            self.write(record)
+        return has_rotated
+
+    def write(self, data: bytes) -> None:
+        """Append to the current file."""
+        self._write_out(data if self._member is None else self._member.add(data))
+        self._size += len(data)
+
+    def sync(self) -> None:
+        """Make durable what was written; a compressed file can be read up to here then."""
+        if self._member is not None:
+            self._write_out(self._member.end())
+            self._new_member()
+        try:
+            os.fsync(self._file_number)
+        except OSError as error:
+            self._fail("failed syncing messages", f"sync {self._path}", error)
+
+    def close(self) -> None:
+        """Finish the current file, if there is one, and move it to the output directory."""
+        if not self.is_open:
+            return
+        if self._member is not None:
+            self._write_out(self._member.end())
+            self._member = None
+        file_number, self._file_number = self._file_number, -1
+        try:
+            os.fsync(file_number)
+        except OSError as error:
+            self._fail("failed to fsync output file", f"sync {self._path}", error)
+        finally:
+            os.close(file_number)
+        if self._rules.has_work_dir:
+            self._move_to_output_dir()
+
+    def _is_too_big(self) -> bool:
+        limit = self._rules.rotate_size
+        if 0 < limit < self._size:
+            self._log.info("[%s] %s currently %d bytes (> %d), rotating...", self._label, self._path, self._size, limit)
+            return True
+        return False
+
+    def _new_member(self) -> None:
+        self._member = GzipMember(self._rules.gzip_level) if self._rules.gzip_level else None
+
+    def _write_out(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file_number, view) :]
+        except OSError as error:
+            self._fail("writing message to disk", f"write {self._path}", error)
+
+    # Opening
+
+    def _in_work_dir(self, name: str) -> str:
+        return os.path.join(self._rules.work_dir, name)
+
+    def _in_output_dir(self, name: str) -> str:
+        return os.path.join(self._rules.output_dir, name)
+
+    def _open(self) -> bool:
+        """Open the file of the current revision; False if there is one that must not be touched."""
+        name = with_revision(self._name, self._revision)
+        if self._rules.has_work_dir and self._is_taken(self._in_output_dir(name)):
+            return False
+        path = self._in_work_dir(name)
+        may_append = not self._rules.gzip_level and self._rules.rotate_interval_s <= 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if may_append else os.O_EXCL)
+        try:
+            file_number = os.open(path, flags, _FILE_MODE)
+        except FileExistsError:
+            self._log.warn("[%s] working file already exists: %s", self._label, path)
+            return False
+        except OSError as error:
+            self._fail(f"unable to open {path}", f"open {path}", error)
+        self._log.info("[%s] opening %s", self._label, path)
+        self._path = path
+        self._size = os.fstat(file_number).st_size
+        if self._is_too_big():
+            os.close(file_number)
+            return False
+        self._file_number = file_number
+        self._sync_directory(path)
+        return True
+
+    def _is_taken(self, path: str) -> bool:
+        self._make_directory(path)
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._fail(f"unable to stat output file {path}", f"stat {path}", error)
+        self._log.warn("[%s] output file already exists: %s", self._label, path)
+        return True
+
+    def _make_directory(self, path: str) -> None:
+        directory = os.path.dirname(path)
+        if not directory:
+            return
+        try:
+            _make_directories(directory)
+        except OSError as error:
+            self._fail("unable to create dir", f"mkdir {error.filename or directory}", error)
+
+    def _sync_directory(self, path: str) -> None:
+        """Make the name of a new file as durable as what is in it."""
+        directory = os.path.dirname(path) or "."
+        try:
+            number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
+        except OSError as error:
+            self._fail("failed to fsync directory", f"sync {directory}", error)
+
+    # Moving
+
+    def _move_to_output_dir(self) -> None:
+        """Link and unlink, so that no file is ever overwritten; if the name is taken, the next revision is tried."""
+        revision = self._revision
+        while True:
+            target = self._in_output_dir(with_revision(self._name, revision))
+            self._log.info("[%s] moving finished file %s to %s", self._label, self._path, target)
+            try:
+                os.link(self._path, target)
+            except FileExistsError:
+                self._log.warn("[%s] destination file already exists: %s", self._label, target)
+                revision += 1
+                continue
+            except OSError as error:
+                self._fail(f"unable to move file from {self._path} to {target}", f"link {self._path} {target}", error)
+            try:
+                os.unlink(self._path)
+            except OSError as error:
+                self._fail(f"unable to remove {self._path}", f"remove {self._path}", error)
+            self._sync_directory(target)
+            return
+
+    def _fail(self, what: str, call: str, error: OSError) -> NoReturn:
+        raise UtilityFailed(f"[{self._label}] {what}: {call}: {strerror(error)}") from error
+
+
+def _make_directories(path: str) -> None:
+    """Make a directory and those above it, all with the same mode."""
+    if not path or os.path.isdir(path):
+        return
+    _make_directories(os.path.dirname(path))
+    try:
+        os.mkdir(path, _DIRECTORY_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise

@@ -1,0 +1,227 @@
+"""to_nsq: publishes what comes on stdin, cut at a delimiter, to one or several nsqds.
+
+Every message goes to each nsqd. Publishing is pipelined; the program ends when all has been answered, or with an error
+if something was not published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqx.client.producer import Producer
+from nsqx.errors import ConnectFailed
+from nsqx.flags import INT, STRING, STRINGS, Flag
+from nsqx.names import is_valid_name
+from nsqx.tools.lane import Lane
+from nsqx.tools.progress import Progress
+from nsqx.tools.sources import PRODUCER_FLAG, client_options
+from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, read_flags, say
+
+PROGRAM = "to_nsq"
+
+_READ_SIZE = 256 * 1024
+_STOP_TIMEOUT_S = 10.0
+# How much may be sent at once after a pause, in time at the given rate.
+_BURST_S = 1.0
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("topic", STRING, "", "NSQ topic to publish to"),
+    Flag("delimiter", STRING, "\n", "character to split input from stdin"),
+    Flag(
+        "nsqd-tcp-address",
+        STRINGS,
+        [],
+        "destination nsqd TCP address (may be given multiple times)",
+        config_key="nsqd_tcp_addresses",
+    ),
+    PRODUCER_FLAG,
+    Flag("rate", INT, 0, "Throttle messages to n/second. 0 to disable"),
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """What to publish where."""
+
+    topic: str
+    nsqd_tcp_addresses: list[str]
+    delimiter: bytes = b"\n"
+    producer_options: list[str] = field(default_factory=list)
+    rate: int = 0
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Options from the command line; raises UsageError or UtilityFailed."""
+    values = read_flags(FLAGS, argv, PROGRAM)
+    values["delimiter"] = os.fsencode(values["delimiter"])
+    options = Options(**values)
+    if not options.topic:
+        raise UtilityFailed("--topic required")
+    if len(options.delimiter) != 1:
+        raise UtilityFailed("--delimiter must be a single byte")
+    if not options.nsqd_tcp_addresses:
+        raise UtilityFailed("--nsqd-tcp-address required")
+    if not is_valid_name(options.topic):
+        raise UtilityFailed("--topic is invalid")
+    return options
+
+
+class Splitter:
+    """Cuts a stream at a delimiter; empty items are left out."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        # The begin of an item whose end has not come yet.
+        self._pieces: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The items that ``data`` completes."""
+        items = data.split(self._delimiter)
+        self._pieces.append(items[0])
+        if len(items) == 1:
+            return []
+        items[0] = b"".join(self._pieces)
+        self._pieces = [items.pop()]
+        return [item for item in items if item]
+
+    def end(self) -> list[bytes]:
+        """What stands after the last delimiter."""
+        last = b"".join(self._pieces)
+        self._pieces = []
+        return [last] if last else []
+
+
+class Throttle:
+    """Keeps to a rate of messages per second; at most a second's worth goes at once."""
+
+    def __init__(self, rate: int, now_s: float) -> None:
+        self._interval_s = 1.0 / rate
+        self._next_s = now_s
+
+    def take(self, now_s: float) -> float:
+        """Count one message; how long to wait before it is sent."""
+        self._next_s = max(self._next_s, now_s - _BURST_S)
+        wait_s = max(0.0, self._next_s - now_s)
+        self._next_s += self._interval_s
+        return wait_s
+
+
+class _Publishing:
+    """Publishes items to every nsqd and knows what became of them."""
+
+    def __init__(self, topic: str, producers: list[Producer], progress: Progress) -> None:
+        self.failure: BaseException | None = None
+        self.published_count = 0
+        self._topic = topic
+        self._producers = producers
+        self._progress = progress
+        self._is_started = False
+
+    async def publish(self, items: Sequence[bytes]) -> None:
+        """Send ``items``; returns when there is room for more."""
+        if items and not self._is_started:
+            await self._start()
+        last = len(self._producers) - 1
+        for item in items:
+            for index, producer in enumerate(self._producers):
+                outcome = producer.publish(self._topic, item)
+                outcome.add_done_callback(self._count if index == last else self._check)
+        for producer in self._producers:
+            await producer.drain()
+
+    async def close(self, timeout_s: float | None) -> None:
+        """Wait for all answers."""
+        await asyncio.gather(*(producer.close(timeout_s) for producer in self._producers))
+
+    async def _start(self) -> None:
+        self._is_started = True
+        with kept_client_log():
+            try:
+                await asyncio.gather(*(producer.start() for producer in self._producers))
+            except ConnectFailed as error:
+                raise UtilityFailed(explain(error)) from error
+
+    def _check(self, outcome: asyncio.Future[None]) -> bool:
+        error = asyncio.CancelledError() if outcome.cancelled() else outcome.exception()
+        if error is not None and self.failure is None:
+            self.failure = error
+        return error is None
+
+    def _count(self, outcome: asyncio.Future[None]) -> None:
+        if self._check(outcome):
+            self.published_count += 1
+            self._progress.add(1)
+
+
+async def run(options: Options, stopping: asyncio.Event, read: Callable[[], bytes] | None = None) -> int:
+    """Publish what ``read`` (stdin) gives until its end; raises UtilityFailed if anything was not published."""
+    producer_options: dict[str, Any] = client_options(PROGRAM, options.producer_options)
+    addresses = list(dict.fromkeys(options.nsqd_tcp_addresses))
+    producers = [Producer([address], batching=True, **producer_options) for address in addresses]
+    throttle = None
+    if options.rate >= 1:
+        say(f"Throttling messages rate to max:{options.rate}/second")
+        throttle = Throttle(options.rate, asyncio.get_running_loop().time())
+    with Progress("messages published") as progress:
+        publishing = _Publishing(options.topic, producers, progress)
+        try:
+            await _pump(Splitter(options.delimiter), publishing, throttle, stopping, read or _read_stdin)
+        finally:
+            await publishing.close(_STOP_TIMEOUT_S if stopping.is_set() or publishing.failure else None)
+    if publishing.failure is not None:
+        raise UtilityFailed(f"{explain(publishing.failure)} ({publishing.published_count} messages were published)")
+    return 0
+
+
+def _read_stdin() -> bytes:
+    try:
+        return os.read(sys.stdin.fileno(), _READ_SIZE)
+    except OSError as error:
+        raise UtilityFailed(f"cannot read stdin - {error.strerror}") from error
+
+
+async def _pump(
+    splitter: Splitter,
+    publishing: _Publishing,
+    throttle: Throttle | None,
+    stopping: asyncio.Event,
+    read: Callable[[], bytes],
+) -> None:
+    """Read and publish until the end, a failure, or the order to stop."""
+    lane = Lane("stdin")
+    told_to_stop = asyncio.ensure_future(stopping.wait())
+    try:
+        data = b"more"
+        while data and publishing.failure is None:
+            reading = asyncio.ensure_future(lane.call(read))
+            await asyncio.wait({reading, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.is_set():
+                reading.cancel()
+                return
+            data = reading.result()
+            items = splitter.feed(data) if data else splitter.end()
+            await _send(items, publishing, throttle, stopping)
+    finally:
+        told_to_stop.cancel()
+        lane.close()
+
+
+async def _send(
+    items: list[bytes], publishing: _Publishing, throttle: Throttle | None, stopping: asyncio.Event
+) -> None:
+    if throttle is None:
+        await publishing.publish(items)
+        return
+    clock = asyncio.get_running_loop().time
+    for item in items:
+        wait_s = throttle.take(clock())
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        if stopping.is_set() or publishing.failure is not None:
+            return
+        await publishing.publish([item])

@@ -1,0 +1,34 @@
+"""Fixtures of the fault tests, and the switch for the long ones: ``--run-slow``, or NSQX_SLOW=1 in the environment."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stage import Stage
+
+HERE = Path(__file__).parent
+SLOW_REASON = "takes long: run with --run-slow or NSQX_SLOW=1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-slow", action="store_true", help="run the fault tests that take long too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes long, so it runs only with --run-slow or NSQX_SLOW=1")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--run-slow", False) or os.environ.get("NSQX_SLOW"):
+        return
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason=SLOW_REASON))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A data directory for nsqd of this package; its daemons, tracers and mounts end with the test."""
+    with Stage("nsqx", tmp_path) as place:
+        yield place

@@ -1,0 +1,202 @@
+"""Scenarios of a power cut, played on a model of the disk from the traced system calls of a daemon (rows 5, 6 and 13)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from daemons import Daemon, wait_until
+from durable import Disk, acknowledgements
+from rawclient import OK, RawClient
+from stage import DISK_ONLY, QUEUE, SMALL_FILES, TOPIC, Outcome, Stage, bodies, create_channel, wait_for_depth
+from tracing import Tracer, read_calls, recording
+
+_DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6})\.dat")
+_META = re.compile(rb"-?\d+\n(\d+),(\d+)\n")
+
+END = 1 << 60
+SYNC_EVERY = 100
+MOVED = 400
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An acknowledgement: where in the trace it is, how many messages are by it, how many of those the disk lacks."""
+
+    line: int
+    acked: int
+    missing: int
+
+
+class Recording:
+    """A trace of the daemon on a stage, and the messages acknowledged in it, in that order."""
+
+    def __init__(self, stage: Stage, daemon: Daemon, *options: str, extra_calls: str = "") -> None:
+        self.messages: list[bytes] = []
+        self._stage = stage
+        self._daemon = daemon
+        self._batch_size = 1
+        self._cut_count = 0
+        self._trace = stage.directory / "trace"
+        self._tracer = Tracer(daemon, *recording(extra_calls), *options, output=self._trace)
+        stage.cleanup.callback(self._tracer.stop)
+        self._files = {path.name: path.read_bytes() for path in stage.data_path.iterdir()}
+
+    def publish(self, messages: list[bytes], batch_size: int = 1) -> int:
+        """Publish on one connection until refused; nobody else may be answered OK. How many were acknowledged."""
+        self._batch_size = batch_size
+        before = len(self.messages)
+        self._stage.ledger.sent.update(messages)
+        with RawClient(self._daemon.tcp_address) as client:
+            for start in range(0, len(messages), batch_size):
+                batch = messages[start : start + batch_size]
+                if (client.pub(TOPIC, batch[0]) if batch_size == 1 else client.mpub(TOPIC, batch)) != OK:
+                    break
+                self.messages += batch
+        return len(self.messages) - before
+
+    def end(self) -> None:
+        """Cut the power: the daemon does nothing more."""
+        self._tracer.stop()
+        self._daemon.kill()
+
+    def moments(self) -> list[Moment]:
+        """Every acknowledgement."""
+        calls = list(read_calls(self._trace))
+        disk = Disk(self._stage.data_path, self._files)
+        found: list[Moment] = []
+        upcoming = acknowledgements(calls)
+        for call in calls:
+            while upcoming and upcoming[0] <= call.ended:
+                acked = (len(found) + 1) * self._batch_size
+                found.append(Moment(upcoming.pop(0), acked, self._missing(disk, acked)))
+            disk.apply(call)
+        return found
+
+    def missing_at_end(self) -> int:
+        """How many acknowledged messages the disk lacks, as far as the trace goes."""
+        return self._missing(self.disk(END), len(self.messages))
+
+    def _missing(self, disk: Disk, count: int) -> int:
+        files = disk.after_power_cut()
+        records = b"".join(content for name, content in files.items() if ".diskqueue.0" in name)
+        return sum(body not in records for body in self.messages[:count])
+
+    def syncs_that_lose(self) -> list[int]:
+        """Where in the trace a sync left the disk without some of the messages, going by the meta files there."""
+        calls = list(read_calls(self._trace))
+        disk = Disk(self._stage.data_path, self._files)
+        found = []
+        for call in calls:
+            disk.apply(call)
+            if call.name in ("fsync", "fdatasync"):
+                records = unread_bytes(disk.after_power_cut())
+                if any(body not in records for body in self.messages):
+                    found.append(call.ended + 1)
+        return found
+
+    def lines(self) -> list[int]:
+        """Where in the trace something was synced: only there does a cut make a difference."""
+        return [call.ended + 1 for call in read_calls(self._trace) if call.name in ("fsync", "fdatasync")]
+
+    def disk(self, line: int) -> Disk:
+        """The disk at a line of the trace."""
+        disk = Disk(self._stage.data_path, self._files)
+        for call in read_calls(self._trace):
+            if call.ended < line:
+                disk.apply(call)
+        return disk
+
+    def restart_after_cut(self, line: int, acked: int, *, with_zeros: bool = False) -> Outcome:
+        """Start nsqd on what a cut at this line leaves, and see whether the first messages are all there."""
+        self._cut_count += 1
+        directory = self._stage.directory / f"cut {self._cut_count}"
+        self.disk(line).write_to(directory, with_zeros=with_zeros)
+        self._stage.ledger.acked = set(self.messages[:acked])
+        return self._stage.restart_and_drain(data_path=directory)
+
+
+def unread_bytes(files: Mapping[str, bytes]) -> bytes:
+    """The content of every disk queue from where its meta file says that reading goes on."""
+    parts = []
+    for name, content in sorted(files.items()):
+        match = _DATA_FILE.fullmatch(name)
+        if match is None:
+            continue
+        meta = _META.match(files.get(f"{match[1]}.diskqueue.meta.dat", b""))
+        read_file, read_position = (int(meta[1]), int(meta[2])) if meta is not None else (0, 0)
+        if int(match[2]) >= read_file:
+            parts.append(content[read_position:] if int(match[2]) == read_file else content)
+    return b"|".join(parts)
+
+
+def sync_always(stage: Stage) -> Recording:
+    """Row 5: --sync-every=1, with a new file every few messages."""
+    daemon = stage.nsqd_with_channel(DISK_ONLY, SMALL_FILES, "--sync-every=1")
+    record = Recording(stage, daemon)
+    record.publish(bodies("synced", 60))
+    record.end()
+    return record
+
+
+def sync_by_count(stage: Stage) -> Recording:
+    """Row 5: with --sync-every=100, batches of 250 messages."""
+    daemon = stage.nsqd_with_channel(DISK_ONLY, f"--sync-every={SYNC_EVERY}", "--sync-timeout=60s")
+    record = Recording(stage, daemon)
+    record.publish(bodies("counted", 1000), batch_size=250)
+    record.end()
+    return record
+
+
+def sync_by_time(stage: Stage) -> Recording:
+    """Rows 5, 6: new topic, new channel, new files; everything is to be durable when sync-timeout is over."""
+    daemon = stage.nsqd(DISK_ONLY, SMALL_FILES, "--sync-timeout=100ms")
+    record = Recording(stage, daemon)
+    create_channel(daemon)
+    record.publish(bodies("timed", 100))
+    try:
+        wait_until(lambda: record.missing_at_end() == 0, "every message is durable", 5.0)
+        wait_until(
+            lambda: QUEUE.encode() in b"".join(name.encode() for name in record.disk(END).after_power_cut()),
+            "the meta file is durable",
+        )
+    except AssertionError:
+        pass  # missing_at_end tells
+    record.end()
+    return record
+
+
+def half_synced(stage: Stage) -> Recording:
+    """Row 5: 100 messages that have been synced, then 50 more that have not."""
+    daemon = stage.nsqd_with_channel(DISK_ONLY, "--sync-timeout=1s")
+    record = Recording(stage, daemon)
+    record.publish(bodies("synced", 100))
+    wait_until(lambda: record.missing_at_end() == 0, "every message is durable")
+    record.publish(bodies("unsynced", 50))
+    record.end()
+    return record
+
+
+def topic_to_channel(stage: Stage) -> Recording:
+    """Row 5: messages that are durable in the topic move to a channel that is new."""
+    flags = (DISK_ONLY, SMALL_FILES, "--sync-every=1")
+    messages = bodies("moved", MOVED)
+    first = stage.nsqd(*flags)
+    first.post("/topic/create", topic=TOPIC)
+    stage.ledger.publish_many(first, TOPIC, messages)
+    first.stop()
+    daemon = stage.nsqd(*flags)
+    record = Recording(stage, daemon)
+    record.messages = messages
+    create_channel(daemon)
+    wait_for_depth(daemon)
+    daemon.stop()
+    record.end()
+    return record
+
+
+def cut_power(stage: Stage, record: Recording) -> Outcome:
+    """For the table: the worst acknowledgement, as the disk has it, and a restart after the last."""
+    moments = record.moments()
+    worst = max((moment.missing for moment in moments), default=0)
+    outcome = record.restart_after_cut(END, len(record.messages))
+    return Outcome(outcome.acked, outcome.lost, 0, outcome.foreign, {"at worst not durable when acked": worst})

@@ -1,0 +1,260 @@
+"""Where a fault happens: one data directory, the daemons that live on it in turn, and a ledger of the messages.
+
+A scenario is a function of a ``Stage`` that gives back an ``Outcome``, so that the same fault can be met by nsqd of this
+package in a test and by Go's nsqd in the table of ``report``. Scenarios assert nothing about the outcome.
+"""
+
+import contextlib
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from daemons import Daemon, DaemonFailed, start_nsqd, wait_until
+from rawclient import ERROR, OK, ConnectionEnded, Message, RawClient
+
+TOPIC, CHANNEL = "orders", "ch"
+QUEUE = f"{TOPIC}:{CHANNEL}"
+DISK_ONLY = "--mem-queue-size=0"
+SMALL_FILES = "--max-bytes-per-file=2000"
+LAST = b"the last message"
+
+# How long a queue may stay silent, once its last message has come, before it counts as drained for all that its
+# books say. Only daemons that count wrong let anybody wait that long.
+SILENCE_S = 2.0
+
+
+def bodies(prefix: str, count: int, size: int = 60) -> list[bytes]:
+    """Message bodies that can be told apart, of ``size`` bytes."""
+    return [f"{prefix} {number:06} ".encode().ljust(size, b".") for number in range(count)]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the messages that nsqd had acknowledged, and whatever else a scenario has seen."""
+
+    acked: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    foreign: int = 0  # delivered, but never published
+    seen: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = [f"{self.lost} of {self.acked} acked lost"] if self.acked else []
+        parts += [f"{self.duplicated} twice"] if self.duplicated else []
+        parts += [f"{self.foreign} garbage"] if self.foreign else []
+        return ", ".join(parts + [f"{name} {value}" for name, value in self.seen.items()])
+
+
+class Ledger:
+    """Which messages were sent, acknowledged, finished and delivered, over the lives of all daemons on a stage."""
+
+    def __init__(self) -> None:
+        self.sent: set[bytes] = set()
+        self.acked: set[bytes] = set()
+        self.finished: set[bytes] = set()
+        # By the daemon that was asked last: what came after the fault.
+        self.delivered: Counter[bytes] = Counter()
+        # Published after the fault, acknowledged, and not delivered.
+        self.lost_later = 0
+
+    def publish(self, client: RawClient, topic: str, body: bytes) -> bool:
+        """True if the daemon acknowledged the message."""
+        self.sent.add(body)
+        if client.pub(topic, body) != OK:
+            return False
+        self.acked.add(body)
+        return True
+
+    def publish_many(self, daemon: Daemon, topic: str, messages: list[bytes], batch_size: int = 100) -> None:
+        """Publish in batches, each of which must be acknowledged."""
+        with RawClient(daemon.tcp_address) as client:
+            for start in range(0, len(messages), batch_size):
+                batch = messages[start : start + batch_size]
+                self.sent.update(batch)
+                assert client.mpub(topic, batch) == OK
+                self.acked.update(batch)
+
+    def finish(self, client: RawClient, count: int) -> list[Message]:
+        """Receive and finish ``count`` messages on a subscribed connection."""
+        messages = []
+        for _ in range(count):
+            message = client.read_message()
+            self.finished.add(message.body)
+            client.fin(message.id)
+            messages.append(message)
+        return messages
+
+    @property
+    def lost(self) -> set[bytes]:
+        """Acknowledged, never finished, and not delivered."""
+        return self.acked - self.finished - set(self.delivered)
+
+    def outcome(self, **seen: Any) -> Outcome:
+        duplicated = sum(self.delivered.values()) - len(self.delivered)
+        duplicated += len(self.finished & set(self.delivered))
+        foreign = sum(count for body, count in self.delivered.items() if body not in self.sent)
+        if self.lost_later:
+            seen["the next message"] = "lost"
+        return Outcome(len(self.acked), len(self.lost) + self.lost_later, duplicated, foreign, seen)
+
+
+class Stage:
+    """A directory and what runs on it; everything ends with the block."""
+
+    def __init__(self, implementation: str, directory: Path) -> None:
+        self.implementation = implementation
+        self.directory = directory
+        self.data_path = directory / "data"
+        self.data_path.mkdir()
+        self.ledger = Ledger()
+        self.cleanup = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.cleanup.close()
+
+    def nsqd(self, *flags: str, data_path: Path | None = None, env: Mapping[str, str] | None = None) -> Daemon:
+        """An nsqd on the data directory, or on another."""
+        daemon = start_nsqd(self.implementation, *flags, data_path=data_path or self.data_path, env=env)
+        self.cleanup.callback(_end, daemon)
+        return daemon
+
+    def nsqd_with_channel(self, *flags: str) -> Daemon:
+        """An nsqd that has the topic and the channel, and has saved that."""
+        daemon = self.nsqd(*flags)
+        create_channel(daemon)
+        self.wait_for_metadata()
+        return daemon
+
+    def wait_for_metadata(self) -> None:
+        """Wait until nsqd.dat names the channel: without it nobody would look for its messages."""
+        path = self.data_path / "nsqd.dat"
+        wait_until(lambda: f'"name":"{CHANNEL}"' in path.read_text(), "nsqd.dat names the channel")
+
+    def consumer(self, daemon: Daemon, ready: int = 0, **identity: Any) -> RawClient:
+        """A subscribed connection, closed with the stage."""
+        client = RawClient(daemon.tcp_address)
+        self.cleanup.callback(client.close)
+        if identity:
+            client.identify(**identity)
+        assert client.sub(TOPIC, CHANNEL) == OK
+        if ready:
+            client.rdy(ready)
+        return client
+
+    def drain(self, daemon: Daemon) -> Counter[bytes]:
+        """Everything that the channel still has, finished; it is in ``ledger.delivered`` too.
+
+        A last message is published: on disk queues, which are first in, first out, it comes when all others have.
+        """
+        self.ledger.delivered = Counter()
+        with RawClient(daemon.tcp_address) as client:
+            assert client.pub(TOPIC, LAST) == OK
+            assert client.sub(TOPIC, CHANNEL) == OK
+            client.rdy(50)
+            is_last_seen = False
+            silent_since_s = time.monotonic()
+            while not is_last_seen or time.monotonic() < silent_since_s + SILENCE_S:
+                try:
+                    frame = client.read_answer(0.05 if is_last_seen else None)
+                except TimeoutError:
+                    if not is_last_seen:
+                        self.ledger.lost_later = 1
+                        break
+                    if places(daemon) == (0, 0, 0):
+                        break
+                    continue
+                silent_since_s = time.monotonic()
+                if frame.type == ERROR:
+                    assert frame.data.startswith(b"E_FIN_FAILED"), frame  # Go's, for ids that are in flight twice
+                    continue
+                message = Message.decode(frame.data)
+                client.fin(message.id)
+                if message.body == LAST:
+                    is_last_seen = True
+                else:
+                    self.ledger.delivered[message.body] += 1
+        return self.ledger.delivered
+
+    def restart_and_drain(self, *flags: str, data_path: Path | None = None, **seen: Any) -> Outcome:
+        """Start nsqd again and take everything; also whether its depth was right, and which files it set aside."""
+        directory = data_path or self.data_path
+        daemon = self.nsqd(DISK_ONLY, *flags, data_path=directory)
+        create_channel(daemon)
+        depth = wait_for_depth(daemon)
+        delivered = sum(self.drain(daemon).values())
+        if depth != delivered:
+            seen["depth after restart"] = f"{depth} instead of {delivered}"
+        aside = sorted(path.name for path in directory.glob("*.bad"))
+        if aside:
+            seen["set aside"] = len(aside)
+        daemon.stop()
+        self.log = daemon.log
+        return self.ledger.outcome(**seen)
+
+    log = ""
+
+
+def create_channel(daemon: Daemon) -> None:
+    """The topic and the channel, if they are not there."""
+    daemon.post("/topic/create", topic=TOPIC)
+    daemon.post("/channel/create", topic=TOPIC, channel=CHANNEL)
+
+
+def places(daemon: Daemon) -> tuple[int, int, int]:
+    """How many messages wait, in the topic or in the channel, are in flight, are deferred."""
+    topic = daemon.topic_stats(TOPIC)
+    (channel,) = (entry for entry in topic["channels"] if entry["channel_name"] == CHANNEL)
+    return topic["depth"] + channel["depth"], channel["in_flight_count"], channel["deferred_count"]
+
+
+def wait_for_depth(daemon: Daemon) -> int:
+    """How many messages the channel has, once the topic has handed over what it had."""
+    wait_until(lambda: daemon.topic_stats(TOPIC)["depth"] <= 0, "the channel has every message")
+    depth: int = daemon.channel_stats(TOPIC, CHANNEL)["depth"]
+    return depth
+
+
+def wait_for_save(path: Path, since_ns: int, at_most_s: float = 1.0) -> None:
+    """Wait until a file has been replaced; not for ever, as a daemon need not replace what has not changed."""
+    deadline_s = time.monotonic() + at_most_s
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime_ns > since_ns:
+                return
+        time.sleep(0.01)
+
+
+def kill(daemon: Daemon) -> None:
+    """End a daemon as a crash does: the files keep what was written to them, synced or not."""
+    daemon.process.send_signal(signal.SIGKILL)
+    daemon.kill()
+
+
+def publish_until_ended(ledger: Ledger, client: RawClient, topic: str, messages: Iterable[bytes]) -> int:
+    """Publish one by one until the daemon is gone; how many it acknowledged."""
+    count = 0
+    try:
+        for body in messages:
+            if not ledger.publish(client, topic, body):
+                break
+            count += 1
+    except (ConnectionEnded, OSError):
+        pass
+    return count
+
+
+def _end(daemon: Daemon) -> None:
+    with contextlib.suppress(DaemonFailed):
+        daemon.stop(timeout_s=10.0)
+    if daemon.running:
+        daemon.kill()

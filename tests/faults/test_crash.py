@@ -1,0 +1,93 @@
+"""A daemon that is killed loses nothing that it had on disk; one that is told to end loses nothing (rows 1-4, 16)."""
+
+import crash
+import pytest
+from stage import TOPIC, Stage
+
+# Calls that change files, counted from the moment the topic has 80 messages and a consumer arrives: the messages move
+# to the channel, files fill up and are removed, and publishing goes on.
+FIRST_CALLS = (1, 2, 3, 5, 8, 21, 55)
+
+
+def test_memory_queue(stage: Stage) -> None:
+    """Row 1: what was in memory is gone, as with Go; topic and channel are there, and what comes is not made up."""
+    outcome = crash.kill_with_memory_queue(stage)
+    assert (outcome.duplicated, outcome.foreign) == (0, 0)
+    assert dict(outcome.seen) == {}
+    assert "no usable metadata" not in stage.log
+    assert f"TOPIC({TOPIC}): created" in stage.log
+
+
+def test_overflow_of_the_memory_queue(stage: Stage) -> None:
+    """Row 1: at most the messages that were in memory are lost, which are the oldest."""
+    outcome = crash.kill_with_overflow(stage, memory=100, count=500)
+    assert (outcome.duplicated, outcome.foreign) == (0, 0)
+    assert {int(body.split()[1]) for body in stage.ledger.lost} <= set(range(100))
+    assert dict(outcome.seen) == {}
+
+
+def test_disk_queue(stage: Stage) -> None:
+    """Row 2: nothing is lost, what was finished may come again, and the depth is that of what comes."""
+    outcome = crash.kill_with_disk_queue(stage)
+    assert (outcome.lost, outcome.foreign) == (0, 0)
+    assert outcome.duplicated <= 1250
+    assert dict(outcome.seen) == {}
+
+
+@pytest.mark.parametrize(
+    "flags", [("--sync-timeout=20ms",), ("--sync-every=1",)], ids=["synced by time", "synced always"]
+)
+def test_messages_in_flight(stage: Stage, flags: tuple[str, ...]) -> None:
+    """Row 3: a message that nobody has finished is not lost, whether in flight or deferred."""
+    outcome = crash.kill_with_messages_in_flight(stage, *flags)
+    assert (outcome.lost, outcome.foreign) == (0, 0)
+    assert outcome.duplicated <= 100
+    assert dict(outcome.seen) == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_moment(stage: Stage, seed: int) -> None:
+    """Row 4: nothing is lost, and no file is set aside."""
+    _assert_kept(stage, crash.kill_at_random(stage, seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 40))
+def test_many_moments(stage: Stage, seed: int) -> None:
+    """Row 4, more often."""
+    _assert_kept(stage, crash.kill_at_random(stage, seed))
+
+
+@pytest.mark.parametrize("number", FIRST_CALLS)
+def test_change_of_files(stage: Stage, number: int) -> None:
+    """Row 4: killed as a file is about to be written, renamed, removed or synced."""
+    _assert_kept(stage, crash.kill_at_file_change(stage, number))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [number for number in range(1, 60) if number not in FIRST_CALLS])
+def test_every_change_of_files(stage: Stage, number: int) -> None:
+    """Row 4, at each of them."""
+    _assert_kept(stage, crash.kill_at_file_change(stage, number))
+
+
+@pytest.mark.xfail(strict=True, reason="row 12: temporary files that a crash leaves are never removed")
+def test_no_temporary_files_stay_behind(stage: Stage) -> None:
+    """Rows 4, 12: killed as a temporary file is about to be renamed, which the next start then removes."""
+    outcome = crash.kill_at_file_change(stage, 1, calls="rename,renameat,renameat2")
+    assert (outcome.lost, outcome.foreign) == (0, 0)
+    assert not list(stage.data_path.glob("*.tmp"))
+
+
+def test_told_to_end(stage: Stage) -> None:
+    """Row 16: everything is kept, each message comes once, and a client that reads nothing does not hold up the exit."""
+    outcome = crash.stop_with_messages_everywhere(stage)
+    assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
+    assert outcome.seen["exit"] == 0
+    assert outcome.seen["seconds"] < 20  # --shutdown-timeout is 10 s
+
+
+def _assert_kept(stage: Stage, outcome: crash.Outcome) -> None:
+    assert (outcome.lost, outcome.foreign) == (0, 0), sorted(stage.ledger.lost)
+    assert "set aside" not in outcome.seen
+    assert not list(stage.data_path.glob("*.bad"))

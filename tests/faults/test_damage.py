@@ -1,0 +1,116 @@
+"""Damaged files cost the damaged record and nothing else, and are never passed off as good (rows 7 to 11)."""
+
+import damage
+import pytest
+from damage import COUNT, DAMAGED, Damage
+from stage import Stage, bodies
+
+TORN = [damage.tear_last_record, damage.tear_last_length]
+FLIPPED = [damage.flip_body, damage.flip_id]
+LENGTHS = [damage.flip_length_upwards, damage.flip_length_a_little, damage.flip_length_below_zero]
+METAS = [damage.remove_meta, damage.empty_meta, damage.cut_meta, damage.garble_meta]
+SIDECARS = [
+    damage.remove_sidecars,
+    damage.cut_sidecars,
+    damage.empty_sidecars,
+    damage.garble_sidecars,
+    damage.flip_bits_of_sidecars,
+]
+
+
+def named(damages: list[Damage]) -> list[str]:
+    return [each.__name__.replace("_", " ") for each in damages]
+
+
+@pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
+@pytest.mark.parametrize("tear", TORN, ids=named(TORN))
+def test_torn_record_at_the_end(stage: Stage, tear: Damage, crashed: bool) -> None:
+    """Row 7: only the torn record is lost, and nothing that is published then."""
+    outcome = damage.damaged(stage, tear, crashed=crashed)
+    assert stage.ledger.lost == {bodies("stored", COUNT)[-1]}
+    assert outcome.lost == 1, stage.log
+    assert (outcome.duplicated, outcome.foreign) == (0, 0)
+
+
+@pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
+def test_record_that_was_never_acknowledged(stage: Stage, crashed: bool) -> None:
+    """Row 7: half a record behind the last one is nobody's loss."""
+    outcome = damage.damaged(stage, damage.add_torn_record, crashed=crashed)
+    assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
+    assert "depth after restart" not in outcome.seen
+
+
+@pytest.mark.xfail(strict=True, reason="row 8: damaged messages are delivered as if they were good")
+@pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
+@pytest.mark.parametrize("flip", FLIPPED, ids=named(FLIPPED))
+def test_damaged_message(stage: Stage, flip: Damage, crashed: bool) -> None:
+    """Row 8: the damaged message is not delivered, the log says so, and all others come, once."""
+    outcome = damage.damaged(stage, flip, crashed=crashed)
+    assert stage.ledger.lost == {bodies("stored", COUNT)[DAMAGED]}
+    assert (outcome.duplicated, outcome.foreign) == (0, 0)
+    _assert_reported(stage)
+
+
+@pytest.mark.xfail(strict=True, reason="row 8: damaged messages are delivered as if they were good")
+def test_damage_at_both_ends(stage: Stage) -> None:
+    """Row 8: in the first record of the first file and in the last of the last."""
+    outcome = damage.damaged(stage, damage.flip_first_and_last)
+    stored = bodies("stored", COUNT)
+    assert stage.ledger.lost == {stored[0], stored[-1]}
+    assert (outcome.duplicated, outcome.foreign) == (0, 0)
+    _assert_reported(stage)
+
+
+@pytest.mark.xfail(strict=True, reason="row 9: the rest of the file is lost, or garbage is delivered")
+@pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
+@pytest.mark.parametrize("flip", LENGTHS, ids=named(LENGTHS))
+def test_damaged_length(stage: Stage, flip: Damage, crashed: bool) -> None:
+    """Row 9: at most the record with the damaged length is lost, and no garbage comes."""
+    outcome = damage.damaged(stage, flip, crashed=crashed)
+    assert stage.ledger.lost <= {bodies("stored", COUNT)[DAMAGED]}
+    assert (outcome.duplicated, outcome.foreign) == (0, 0)
+    _assert_reported(stage)
+
+
+@pytest.mark.xfail(strict=True, reason="rows 8, 9: there are no checksums yet")
+@pytest.mark.parametrize("spoil", SIDECARS, ids=named(SIDECARS))
+def test_checksums_that_are_gone_or_damaged(stage: Stage, spoil: Damage) -> None:
+    """Rows 8, 9, 31: no good message is lost because something is wrong with its checksum."""
+    outcome = damage.damaged(stage, spoil)
+    assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
+    assert dict(outcome.seen) == {}
+
+
+@pytest.mark.parametrize("spoil", METAS, ids=named(METAS))
+def test_meta_file(stage: Stage, spoil: Damage) -> None:
+    """Row 10: the queue is rebuilt from its data files, with the right depth, and the log says so."""
+    outcome = damage.damaged(stage, spoil)
+    assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
+    assert dict(outcome.seen) == {}
+    assert "WARNING: DISKQUEUE" in stage.log
+
+
+def test_meta_file_of_a_queue_in_use(stage: Stage) -> None:
+    """Row 10: without positions, what was finished in a file that still exists may come again; nothing is lost."""
+    damage.fill(stage, finished=70)
+    damage.remove_meta(stage.data_path)
+    outcome = stage.restart_and_drain(damage.FILES)
+    assert (outcome.lost, outcome.foreign) == (0, 0)
+    assert outcome.duplicated <= 70
+    assert dict(outcome.seen) == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"half", b"\x00" * 100, b'{"topics":7}'], ids=["empty", "half", "zeros", "7"])
+def test_metadata(stage: Stage, content: bytes) -> None:
+    """Row 11: nsqd does not start on a damaged nsqd.dat, says what to do about it, and touches no message."""
+    outcome = damage.start_with_metadata(stage, content)
+    text = outcome.seen["refuses to start"]
+    assert str(stage.data_path / "nsqd.dat") in text
+    assert "move it away" in text or "restore" in text
+    assert "Traceback" not in text
+    assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
+
+
+def _assert_reported(stage: Stage) -> None:
+    lines = [line for line in stage.log.splitlines() if "ERROR: DISKQUEUE" in line]
+    assert any("checksum" in line.lower() or "corrupt" in line.lower() for line in lines), lines

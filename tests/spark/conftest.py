@@ -1,0 +1,68 @@
+"""One Spark session for all tests of this directory, and NSQ beside it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemons import Daemon, Fleet, require_go
+from nsqx.errors import ConfigError
+from nsqx.spark.session import build_session, check_spark
+
+try:
+    check_spark()
+    MISSING = ""
+except ConfigError as error:
+    MISSING = f"{error} (install with pip install nsqx[spark]; needs Java 17+)"
+
+collect_ignore_glob = ["test_*.py"] if MISSING else []
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+_numbers = itertools.count(1)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if MISSING:
+        terminalreporter.write_line(f"tests/spark were not run: {MISSING}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session on two cores, without its web page."""
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    if source in sys.path and source not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    session = build_session("tests", "local[2]", {**SETTINGS, "spark.sql.warehouse.dir": warehouse})
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["go", "nsqx"])
+def nsqd(request: pytest.FixtureRequest, fleet: Fleet) -> Daemon:
+    """The reference nsqd, and ours."""
+    if request.param == "go":
+        require_go()
+    return fleet.nsqd(request.param)
+
+
+@pytest.fixture
+def our_nsqd(fleet: Fleet) -> Daemon:
+    """Our nsqd, where one implementation is enough."""
+    return fleet.nsqd("nsqx")

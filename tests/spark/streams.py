@@ -1,0 +1,92 @@
+"""Publishing many numbered messages, and running queries on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from daemons import Daemon
+from nsqx.client.blocking import Producer
+
+
+def bodies(start: int, end: int) -> list[bytes]:
+    """Numbered bodies, which tell a lost message from one that came twice."""
+    return [b"%d" % number for number in range(start, end)]
+
+
+def publish(nsqd: Daemon, topic: str, messages: Iterable[bytes]) -> None:
+    """Publish by MPUB."""
+    listed = list(messages)
+    with Producer(nsqd.tcp_address) as producer:
+        for start in range(0, len(listed), 5000):
+            producer.publish_many(topic, listed[start : start + 5000])
+
+
+def make_channel(nsqd: Daemon, topic: str, channel: str = "spark") -> None:
+    """A channel that keeps what is published before its consumer comes."""
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel=channel)
+
+
+def source_options(nsqd: Daemon, topic: str, directory: Path, **options: str) -> dict[str, str]:
+    """The options of a query on one topic."""
+    return {
+        "nsq.nsqd": nsqd.tcp_address,
+        "subscribe": topic,
+        "channel": "spark",
+        "segmentDir": str(directory / "segments"),
+        "drainIdle": "300ms",
+        **options,
+    }
+
+
+class Query:
+    """A streaming query into Parquet files by batch, which any reader reads the same way."""
+
+    def __init__(self, spark: Any, options: Mapping[str, str], directory: Path) -> None:
+        self._spark = spark
+        self._options = options
+        self._directory = directory
+        self.batch_sizes: dict[int, int] = {}
+
+    def start(self, **trigger: Any) -> Any:
+        """Begin; what a batch holds is written anew if Spark runs it again."""
+        target = str(self._directory / "rows")
+        sizes = self.batch_sizes
+
+        def write(batch: Any, number: int) -> None:
+            batch.write.mode("overwrite").parquet(f"{target}/batch={number}")
+            sizes[number] = batch.count()
+
+        stream = self._spark.readStream.format("nsq").options(**self._options).load().writeStream
+        if trigger:
+            stream = stream.trigger(**trigger)
+        return stream.option("checkpointLocation", str(self._directory / "checkpoint")).foreachBatch(write).start()
+
+    def run_available(self) -> None:
+        """Process what is there, and end."""
+        query = self.start(availableNow=True)
+        assert query.awaitTermination(50), "the query did not end"
+
+    def rows(self) -> Any:
+        """Everything that was written."""
+        return self._spark.read.parquet(str(self._directory / "rows"))
+
+    def values(self) -> list[bytes]:
+        """The bodies that were written, in the order of their numbers."""
+        path = self._directory / "rows"
+        if not path.exists():
+            return []
+        return sorted((bytes(row.value) for row in self.rows().select("value").collect()), key=int)
+
+
+def until(condition: Callable[[], bool], query: Any, timeout_s: float = 40.0) -> None:
+    """Wait for something that a query brings about; fails at once if the query does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if not query.isActive:
+            raise AssertionError(f"the query ended: {query.exception()}")
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)

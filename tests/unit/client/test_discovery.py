@@ -1,0 +1,117 @@
+"""Asking nsqlookupd: addresses, turns and failures, with the HTTP requests replaced."""
+
+import pytest
+
+from nsqx.client import discovery
+from nsqx.client.discovery import Discovery, lookupd_url
+from nsqx.client.options import Options
+from nsqx.errors import ConfigError, LookupFailed
+from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
+
+PRODUCERS = (
+    b'{"channels":[],"producers":[{"broadcast_address":"a","tcp_port":1},{"broadcast_address":"::1","tcp_port":2}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("host:4161", "http://host:4161/lookup?topic=t"),
+        ("http://host:4161", "http://host:4161/lookup?topic=t"),
+        ("http://host:4161/", "http://host:4161/lookup?topic=t"),
+        ("https://host:443/proxied/lookup", "https://host:443/proxied/lookup?topic=t"),
+        ("http://host:4161/?key=a%20b", "http://host:4161/lookup?key=a+b&topic=t"),
+        ("[::1]:4161", "http://[::1]:4161/lookup?topic=t"),
+    ],
+)
+def test_urls(text, url):
+    assert lookupd_url(text, "/lookup", topic="t") == url
+
+
+@pytest.mark.parametrize("text", ["host", "http://host", "ftp://host:1", ":4161", "host:port", "", 4161])
+def test_wrong_addresses(text):
+    with pytest.raises(ConfigError, match="nsqlookupd address"):
+        Discovery([text], Options.of({}))
+
+
+class Lookupds:
+    """What each address answers, and what it was asked."""
+
+    def __init__(self, monkeypatch, **answers):
+        self.answers = answers
+        self.asked = []
+        monkeypatch.setattr(discovery, "request", self.request)
+
+    async def request(self, method, url, *, headers, connect_timeout_s, request_timeout_s):
+        self.asked.append((method, url, headers))
+        answer = self.answers[url.removeprefix("http://").partition(":")[0]]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def hosts(self):
+        return [url.removeprefix("http://").partition(":")[0] for _, url, _ in self.asked]
+
+
+async def test_an_answer(monkeypatch):
+    lookupds = Lookupds(monkeypatch, one=HTTPAnswer(200, {}, PRODUCERS))
+    asking = Discovery(["one:1"], Options.of({"auth_secret": "secret"}))
+    assert await asking.producers_of("t") == ["a:1", "[::1]:2"]
+    assert await asking.nodes() == ["a:1", "[::1]:2"]
+    headers = {"Accept": "application/vnd.nsq; version=1.0", "Authorization": "Bearer secret"}
+    assert lookupds.asked == [
+        ("GET", "http://one:1/lookup?topic=t", headers),
+        ("GET", "http://one:1/nodes", headers),
+    ]
+
+
+async def test_they_are_asked_in_turn(monkeypatch):
+    answer = HTTPAnswer(200, {}, PRODUCERS)
+    lookupds = Lookupds(monkeypatch, one=answer, two=answer, three=answer)
+    asking = Discovery(["one:1", "two:1", "three:1", "one:1"], Options.of({}))
+    for _ in range(6):
+        await asking.producers_of("t")
+    hosts = lookupds.hosts()
+    assert sorted(hosts[:3]) == ["one", "three", "two"]
+    assert hosts[3:] == hosts[:3]
+
+
+async def test_the_next_is_asked_after_a_failure(monkeypatch):
+    failure = HTTPRequestFailed("no answer in time")
+    lookupds = Lookupds(
+        monkeypatch, one=failure, two=HTTPAnswer(500, {}, b"oops"), three=HTTPAnswer(200, {}, PRODUCERS)
+    )
+    asking = Discovery(["one:1", "two:1", "three:1"], Options.of({}))
+    for _ in range(4):
+        assert len(await asking.producers_of("t")) == 2
+    assert "one" in lookupds.hosts()
+
+
+async def test_all_fail(monkeypatch):
+    Lookupds(monkeypatch, one=HTTPRequestFailed("refused"), two=HTTPAnswer(200, {}, b"{"))
+    asking = Discovery(["one:1", "two:1"], Options.of({}))
+    with pytest.raises(LookupFailed) as caught:
+        await asking.producers_of("t")
+    assert sorted(str(caught.value).split("; ")) == [
+        "nsqlookupd one:1: refused",
+        "nsqlookupd two:1: the answer is not JSON",
+    ]
+
+
+async def test_an_unknown_topic_has_no_producers(monkeypatch):
+    Lookupds(monkeypatch, one=HTTPAnswer(404, {}, b'{"message":"TOPIC_NOT_FOUND"}'))
+    assert await Discovery(["one:1"], Options.of({})).producers_of("t") == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{}", b'{"producers":[{}]}', b'{"producers":[{"broadcast_address":"a","tcp_port":"x"}]}']
+)
+async def test_strange_answers(monkeypatch, body):
+    Lookupds(monkeypatch, one=HTTPAnswer(200, {}, body))
+    with pytest.raises(LookupFailed, match="not that of an nsqlookupd"):
+        await Discovery(["one:1"], Options.of({})).producers_of("t")
+
+
+async def test_the_answer_of_old_versions(monkeypatch):
+    Lookupds(monkeypatch, one=HTTPAnswer(200, {}, b'{"status_code":200,"data":' + PRODUCERS + b"}"))
+    assert await Discovery(["one:1"], Options.of({})).producers_of("t") == ["a:1", "[::1]:2"]
