@@ -45,9 +45,7 @@ def fill(daemon: Daemon, topic: str, count: int) -> None:
     subprocess.run([*command, daemon.tcp_address, topic, str(count), str(SIZE)], check=True, capture_output=True)
 
 
-def measure(
-    python: str, client: str, task: str, variant: str, implementation: str, count: int
-) -> tuple[float, float]:
+def measure(python: str, client: str, task: str, variant: str, implementation: str, count: int) -> tuple[float, float]:
     """Messages a second, and microseconds of processor time a message, of one client in one task on a fresh nsqd."""
     with start_nsqd(implementation, "--mem-queue-size=10000000") as daemon:
         if task == "consume":

@@ -25,7 +25,9 @@ LAST = b"the last message"
 
 # How long a queue may stay silent, once its last message has come, before it counts as drained for all that its
 # books say. Only daemons that count wrong let anybody wait that long.
-SILENCE_S = 2.0
+SILENCE_S = 8.0
+# The same while the last message has not come.
+RESCUE_S = 20.0
 
 
 def bodies(prefix: str, count: int, size: int = 60) -> list[bytes]:
@@ -163,14 +165,12 @@ class Stage:
             client.rdy(50)
             is_last_seen = False
             silent_since_s = time.monotonic()
-            while not is_last_seen or time.monotonic() < silent_since_s + SILENCE_S:
+            while True:
                 try:
-                    frame = client.read_answer(0.05 if is_last_seen else None)
+                    frame = client.read_answer(0.1)
                 except TimeoutError:
-                    if not is_last_seen:
-                        self.ledger.lost_later = 1
-                        break
-                    if places(daemon) == (0, 0, 0):
+                    patience_s = SILENCE_S if is_last_seen else RESCUE_S
+                    if places(daemon) == (0, 0, 0) or time.monotonic() > silent_since_s + patience_s:
                         break
                     continue
                 silent_since_s = time.monotonic()
@@ -183,6 +183,7 @@ class Stage:
                     is_last_seen = True
                 else:
                     self.ledger.delivered[message.body] += 1
+        self.ledger.lost_later = 0 if is_last_seen else 1
         return self.ledger.delivered
 
     def restart_and_drain(self, *flags: str, data_path: Path | None = None, **seen: Any) -> Outcome:

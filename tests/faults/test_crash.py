@@ -71,7 +71,6 @@ def test_every_change_of_files(stage: Stage, number: int) -> None:
     _assert_kept(stage, crash.kill_at_file_change(stage, number))
 
 
-@pytest.mark.xfail(strict=True, reason="row 12: temporary files that a crash leaves are never removed")
 def test_no_temporary_files_stay_behind(stage: Stage) -> None:
     """Rows 4, 12: killed as a temporary file is about to be renamed, which the next start then removes."""
     outcome = crash.kill_at_file_change(stage, 1, calls="rename,renameat,renameat2")

@@ -28,7 +28,7 @@ def test_torn_record_at_the_end(stage: Stage, tear: Damage, crashed: bool) -> No
     """Row 7: only the torn record is lost, and nothing that is published then."""
     outcome = damage.damaged(stage, tear, crashed=crashed)
     assert stage.ledger.lost == {bodies("stored", COUNT)[-1]}
-    assert outcome.lost == 1, stage.log
+    assert outcome.lost == 1
     assert (outcome.duplicated, outcome.foreign) == (0, 0)
 
 

@@ -362,6 +362,33 @@ async def test_stopping_by_force(fleet: Fleet, topic):
     assert daemon.channel_stats(topic, "ch")["in_flight_count"] == 1
 
 
+async def test_a_handler_may_stop_its_consumer(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    await publish(daemon, topic, BODIES[:5])
+
+    async def handler(message):
+        await consumer.stop()
+
+    consumer = Consumer(topic, "ch", handler, nsqd_tcp_addresses=daemon.tcp_address)
+    await consumer.run()
+    assert consumer.stats.finished == 1
+    assert daemon.channel_stats(topic, "ch")["in_flight_count"] == 0
+
+
+async def test_a_cancelled_batch_goes_back(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    await publish(daemon, topic, BODIES[:3])
+    consumer = Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address, max_in_flight=10)
+    async with consumer:
+        collecting = asyncio.ensure_future(anext(consumer.batches(10, max_wait="1m")))
+        await until(lambda: consumer.stats.received == 3, "all have come")
+        collecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await collecting
+    channel = daemon.channel_stats(topic, "ch")
+    assert (channel["depth"], channel["in_flight_count"]) == (3, 0)
+
+
 async def test_cancelling_run_stops_gracefully(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:1])
@@ -604,6 +631,27 @@ async def test_messages_of_a_lost_connection_are_not_handled(topic):
             await until(lambda: handled, "the first is handled")
             await consumer.stop(timeout=0.01)
     assert handled == [b"body 1"]
+
+
+async def test_messages_that_come_during_the_stop_go_back(topic):
+    requeued = []
+    subscribed_now = asyncio.Event()
+
+    async def script(conversation):
+        await subscribed(conversation)
+        subscribed_now.set()
+        while (await conversation.command())[0] != b"CLS":
+            pass
+        conversation.send(message_frame(1))
+        conversation.respond(b"CLOSE_WAIT")
+        requeued.append(await conversation.command())
+
+    async with scripted_nsqd(script) as address:
+        consumer = Consumer(topic, "ch", nsqd_tcp_addresses=address)
+        await consumer.start()
+        await subscribed_now.wait()
+        await consumer.stop()
+    assert requeued == [(b"REQ", b"%016d" % 1, b"0")]
 
 
 async def test_refused_answers_do_no_harm(topic, caplog):

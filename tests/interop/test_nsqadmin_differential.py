@@ -56,6 +56,7 @@ def comparable(value: Any) -> Any:
         value = {**value, "remote_addresses": sorted(value["remote_addresses"]), "remote_address": ""}
     if "connected" in value:
         assert value["connected"] % 1_000_000_000 == 0
+        assert 0 <= value["connected"] <= 600 * 1_000_000_000
     if value.get("clients") and value["node"] != "*":
         value["clients"].sort(key=lambda client: str(client["client_id"]))
     return {key: comparable(each) for key, each in value.items() if key not in {*LATER_KEYS, "connected", "min"}}

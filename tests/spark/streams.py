@@ -30,11 +30,11 @@ def make_channel(nsqd: Daemon, topic: str, channel: str = "spark") -> None:
     nsqd.post("/channel/create", topic=topic, channel=channel)
 
 
-def source_options(nsqd: Daemon, topic: str, directory: Path, **options: str) -> dict[str, str]:
+def source_options(nsqd: Daemon, topics: str, directory: Path, **options: str) -> dict[str, str]:
     """The options of a query on one topic."""
     return {
         "nsq.nsqd": nsqd.tcp_address,
-        "subscribe": topic,
+        "subscribe": topics,
         "channel": "spark",
         "segmentDir": str(directory / "segments"),
         "drainIdle": "300ms",
@@ -43,43 +43,44 @@ def source_options(nsqd: Daemon, topic: str, directory: Path, **options: str) ->
 
 
 class Query:
-    """A streaming query into Parquet files by batch, which any reader reads the same way."""
+    """A streaming query that collects the rows of each batch; a batch that is run again replaces itself."""
 
     def __init__(self, spark: Any, options: Mapping[str, str], directory: Path) -> None:
         self._spark = spark
         self._options = options
         self._directory = directory
-        self.batch_sizes: dict[int, int] = {}
+        self.batches: dict[int, list[Any]] = {}
 
     def start(self, **trigger: Any) -> Any:
-        """Begin; what a batch holds is written anew if Spark runs it again."""
-        target = str(self._directory / "rows")
-        sizes = self.batch_sizes
+        """Begin."""
 
-        def write(batch: Any, number: int) -> None:
-            batch.write.mode("overwrite").parquet(f"{target}/batch={number}")
-            sizes[number] = batch.count()
+        def collect(batch: Any, number: int) -> None:
+            self.batches[number] = batch.collect()
 
         stream = self._spark.readStream.format("nsq").options(**self._options).load().writeStream
         if trigger:
             stream = stream.trigger(**trigger)
-        return stream.option("checkpointLocation", str(self._directory / "checkpoint")).foreachBatch(write).start()
+        return stream.option("checkpointLocation", str(self._directory / "checkpoint")).foreachBatch(collect).start()
 
     def run_available(self) -> None:
         """Process what is there, and end."""
         query = self.start(availableNow=True)
         assert query.awaitTermination(50), "the query did not end"
 
-    def rows(self) -> Any:
-        """Everything that was written."""
-        return self._spark.read.parquet(str(self._directory / "rows"))
+    @property
+    def rows(self) -> list[Any]:
+        """Every row."""
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many rows each batch had."""
+        return [len(self.batches[number]) for number in sorted(self.batches)]
+
+    @property
     def values(self) -> list[bytes]:
-        """The bodies that were written, in the order of their numbers."""
-        path = self._directory / "rows"
-        if not path.exists():
-            return []
-        return sorted((bytes(row.value) for row in self.rows().select("value").collect()), key=int)
+        """The bodies, in the order of their numbers."""
+        return sorted((bytes(row.value) for row in self.rows), key=int)
 
 
 def until(condition: Callable[[], bool], query: Any, timeout_s: float = 40.0) -> None:

@@ -2,20 +2,220 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 from datetime import UTC, datetime
 
+import pytest
+from prometheus_client import CollectorRegistry
+
+from daemons import wait_until
+from nsqx.spark.listener import ProgressListener
 from streams import Query, bodies, make_channel, publish, source_options, until
+
+
+def state_of(directory):
+    return json.loads((directory / "segments" / "state.json").read_text())
+
+
+def source_process(directory):
+    """The process that holds the lock of a segment directory."""
+    text = (directory / "segments" / "lock").read_text()
+    return int(text.split()[1])
+
+
+def is_empty(nsqd, topic):
+    channel = nsqd.channel_stats(topic, "spark")
+    return not (channel["depth"] or channel["in_flight_count"] or channel["deferred_count"])
 
 
 def test_every_message_comes_once_with_its_columns(spark, nsqd, topic, tmp_path):
     publish(nsqd, topic, bodies(0, 3000))
     query = Query(spark, source_options(nsqd, topic, tmp_path), tmp_path)
     query.run_available()
-    assert query.values() == bodies(0, 3000)
-    row = query.rows().first()
+    assert query.values == bodies(0, 3000)
+    row = query.rows[0]
     assert row.topic == topic
     assert row.node == nsqd.tcp_address
     assert row.attempts == 1
     assert len(row.id) == 16
     assert abs((datetime.now(UTC).replace(tzinfo=None) - row.timestamp).total_seconds()) < 300
-    assert nsqd.channel_stats(topic, "spark")["depth"] == 0
+    channel = nsqd.channel_stats(topic, "spark")
+    assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 0)
+
+
+def test_a_restart_goes_on_from_the_checkpoint(spark, our_nsqd, topic, tmp_path):
+    query = Query(spark, source_options(our_nsqd, topic, tmp_path), tmp_path)
+    publish(our_nsqd, topic, bodies(0, 100))
+    query.run_available()
+    first = dict(query.batches)
+    publish(our_nsqd, topic, bodies(100, 250))
+    query.run_available()
+    assert query.values == bodies(0, 250)
+    assert {number: query.batches[number] for number in first} == first
+    # The end of a query is clean: nothing has to be kept against redelivery.
+    assert state_of(tmp_path)["is_clean"]
+    assert not list((tmp_path / "segments").glob("pins-*"))
+
+
+def test_batches_keep_to_the_limit_of_rows(spark, our_nsqd, topic, tmp_path):
+    publish(our_nsqd, topic, bodies(0, 1000))
+    query = Query(spark, source_options(our_nsqd, topic, tmp_path, maxOffsetsPerTrigger="300"), tmp_path)
+    query.run_available()
+    assert query.values == bodies(0, 1000)
+    assert max(query.sizes) <= 300
+
+
+def test_batches_keep_to_the_limit_of_bytes(spark, our_nsqd, topic, tmp_path):
+    messages = [b"%04d" % number + b" " * 996 for number in range(100)]
+    publish(our_nsqd, topic, messages)
+    query = Query(spark, source_options(our_nsqd, topic, tmp_path, maxBytesPerTrigger="30k"), tmp_path)
+    query.run_available()
+    assert sorted(bytes(row.value) for row in query.rows) == messages
+    assert max(query.sizes) <= 30
+
+
+def test_a_stream_follows_and_frees_what_is_processed(spark, our_nsqd, topic, tmp_path):
+    make_channel(our_nsqd, topic)
+    registry = CollectorRegistry()
+    listener = ProgressListener(registry)
+    spark.streams.addListener(listener)
+    query = Query(spark, source_options(our_nsqd, topic, tmp_path), tmp_path)
+    running = query.start()
+    try:
+        publish(our_nsqd, topic, bodies(0, 500))
+        until(lambda: len(query.rows) == 500, running)
+        publish(our_nsqd, topic, bodies(500, 800))
+        until(lambda: len(query.rows) == 800, running)
+        until(lambda: not list((tmp_path / "segments").glob("segment-*")), running)
+        until(lambda: registry.get_sample_value("nsqx_spark_rows_total", {"query": running.id}) == 800, running)
+        assert registry.get_sample_value("nsqx_spark_lag_rows", {"query": running.id}) == 0
+    finally:
+        running.stop()
+        spark.streams.removeListener(listener)
+    assert query.values == bodies(0, 800)
+
+
+def test_few_rows_wait_until_the_delay_is_over(spark, our_nsqd, topic, tmp_path):
+    make_channel(our_nsqd, topic)
+    options = source_options(our_nsqd, topic, tmp_path, minRowsPerTrigger="1000", maxTriggerDelay="3s")
+    query = Query(spark, options, tmp_path)
+    running = query.start()
+    try:
+        publish(our_nsqd, topic, bodies(0, 5))
+        segments = tmp_path / "segments"
+        until(lambda: bool(list(segments.glob("segment-*"))), running)
+        publish(our_nsqd, topic, bodies(5, 10))
+        until(lambda: len(query.rows) == 10, running)
+        # Spark begins with an empty batch when there is nothing yet.
+        assert [size for size in query.sizes if size] == [10]
+    finally:
+        running.stop()
+
+
+def test_available_now_ends_while_messages_keep_coming(spark, our_nsqd, topic, tmp_path):
+    make_channel(our_nsqd, topic)
+    publish(our_nsqd, topic, bodies(0, 2000))
+    flood = f"""
+import itertools, time
+from nsqx.client.blocking import Producer
+with Producer({our_nsqd.tcp_address!r}) as producer:
+    for number in itertools.count(2000):
+        producer.publish({topic!r}, b"%d" % number)
+        time.sleep(0.002)
+"""
+    publisher = subprocess.Popen([os.sys.executable, "-c", flood])
+    try:
+        query = Query(spark, source_options(our_nsqd, topic, tmp_path), tmp_path)
+        query.run_available()
+    finally:
+        publisher.kill()
+        publisher.wait()
+    assert query.values[:2000] == bodies(0, 2000)
+    query.run_available()
+    assert query.values == bodies(0, len(query.rows))
+
+
+def test_trigger_once_takes_all_in_one_batch(spark, our_nsqd, topic, tmp_path):
+    publish(our_nsqd, topic, bodies(0, 700))
+    query = Query(spark, source_options(our_nsqd, topic, tmp_path, maxRowsPerTrigger="100"), tmp_path)
+    assert query.start(once=True).awaitTermination(50)
+    assert query.sizes == [700]
+
+
+def test_topics_by_pattern_on_several_nsqds_found_while_running(spark, fleet, topic, tmp_path):
+    lookupd = fleet.nsqlookupd("nsqx")
+    nodes = [fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(2)]
+    publish(nodes[0], f"{topic}_a", bodies(0, 100))
+    publish(nodes[1], f"{topic}_a", bodies(100, 200))
+    publish(nodes[1], f"other_{topic}", bodies(900, 910))
+
+    def known_topics():
+        return lookupd.request("GET", "/topics").json()["topics"]
+
+    wait_until(lambda: {f"{topic}_a", f"other_{topic}"} <= set(known_topics()), "the topics are registered")
+    options = {
+        "nsq.lookupd": lookupd.http_address,
+        "subscribePattern": f"{topic}_.*",
+        "channel": "spark",
+        "segmentDir": str(tmp_path / "segments"),
+        "nsq.lookupd_poll_interval": "100ms",
+    }
+    query = Query(spark, options, tmp_path)
+    running = query.start()
+    try:
+        until(lambda: len(query.rows) == 200, running)
+        publish(nodes[0], f"{topic}_b", bodies(200, 250))
+        until(lambda: len(query.rows) == 250, running)
+        latest = [json.loads(each["sources"][0]["latestOffset"]) for each in running.recentProgress]
+        assert latest[-1]["rows"] == 250
+        assert isinstance(latest[-1]["depth"], int)
+    finally:
+        running.stop()
+    assert query.values == bodies(0, 250)
+    assert {row.topic for row in query.rows} == {f"{topic}_a", f"{topic}_b"}
+    assert {row.node for row in query.rows} == {node.tcp_address for node in nodes}
+
+
+def test_two_topics_in_one_query(spark, our_nsqd, topic, tmp_path):
+    publish(our_nsqd, f"{topic}_a", bodies(0, 100))
+    publish(our_nsqd, f"{topic}_b", bodies(100, 200))
+    query = Query(spark, source_options(our_nsqd, f"{topic}_a, {topic}_b", tmp_path), tmp_path)
+    query.run_available()
+    assert query.values == bodies(0, 200)
+    assert sum(row.topic == f"{topic}_b" for row in query.rows) == 100
+
+
+def test_a_stopped_query_gives_back_its_messages_at_once(spark, our_nsqd, topic, tmp_path):
+    make_channel(our_nsqd, topic)
+    query = Query(spark, source_options(our_nsqd, topic, tmp_path), tmp_path)
+    running = query.start()
+    publish(our_nsqd, topic, bodies(0, 50))
+    until(lambda: len(query.rows) == 50, running)
+    running.stop()
+    wait_until(lambda: not our_nsqd.channel_stats(topic, "spark")["client_count"], "the consumer is gone")
+    wait_until(lambda: state_of(tmp_path)["is_clean"], "the directory is left clean")
+    channel = our_nsqd.channel_stats(topic, "spark")
+    assert (channel["timeout_count"], channel["requeue_count"], channel["depth"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("point", range(3))
+def test_a_killed_receiver_loses_and_repeats_nothing(spark, nsqd, topic, tmp_path, point):
+    """The process that receives is killed while batches are under way; the query is started again."""
+    make_channel(nsqd, topic)
+    publish(nsqd, topic, bodies(0, 20_000))
+    # What was in flight to the killed process comes again when nsqd's patience ends.
+    options = source_options(nsqd, topic, tmp_path, **{"maxRowsPerTrigger": "4000", "nsq.msg_timeout": "2s"})
+    query = Query(spark, options, tmp_path)
+    running = query.start()
+    until(lambda: len(query.rows) >= 4000 * point + 1, running)
+    os.kill(source_process(tmp_path), signal.SIGKILL)
+    wait_until(lambda: not running.isActive, "Spark notices")
+    running = query.start()
+    try:
+        until(lambda: len(query.rows) >= 20_000 and is_empty(nsqd, topic), running)
+    finally:
+        running.stop()
+    assert query.values == bodies(0, 20_000)

@@ -1,7 +1,9 @@
 cimport cython
 
+from nsqx.wire cimport packing
 from nsqx.wire.responses cimport FrameReader
 
+cdef Py_ssize_t _LARGE
 cdef int _NEED_DATA
 cdef int _OK_RUN
 cdef int _MESSAGE
@@ -48,6 +50,7 @@ cdef class Connection:
     @cython.locals(reader=FrameReader, event=int)
     cdef _run_setup(self)
     cpdef send(self, bytes command)
+    cpdef send_sized(self, bytes head, bytes body)
     cpdef flush_soon(self)
     @cython.locals(output=bytearray)
     cpdef _flush(self)

@@ -102,6 +102,7 @@ class Consumer:
         self._subscriptions: dict[str, Subscription] = {}
         self._connecting: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
         self._past = [0, 0, 0]
 
     # Life
@@ -151,7 +152,13 @@ class Consumer:
             raise
 
     async def stop(self, timeout: Duration = STOP_TIMEOUT_S) -> None:  # noqa: ASYNC109
-        """Ask for no more, wait until what is in flight has been answered, and close; by force after ``timeout``."""
+        """Ask for no more, wait until what is in flight has been answered, and close; by force after ``timeout``.
+
+        In a handler this returns at once, since the handler's own message is in flight too.
+        """
+        if self._state == _RUNNING and self._intake.is_handling(asyncio.current_task()):
+            self._stopping = asyncio.create_task(self.stop(timeout))
+            return
         if self._state == _NEW:
             self._state = _STOPPED
             self._intake.end()
@@ -163,7 +170,7 @@ class Consumer:
         self._state = _STOPPING
         self._flow.stop()
         if not self._has_handler:
-            self._intake.requeue_waiting()
+            self._intake.refuse()
         for subscription in self._subscriptions.values():
             subscription.start_close()
         if not self._subscriptions:
@@ -226,6 +233,10 @@ class Consumer:
                             batch.append(message)
             except TimeoutError:
                 pass
+            except BaseException:
+                for message in batch:
+                    message.requeue(0, backoff=False)
+                raise
             yield batch
 
     # State

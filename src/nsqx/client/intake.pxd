@@ -10,7 +10,9 @@ cdef class Intake:
     cdef object _handler
     cdef bint _is_direct
     cdef bint _is_ending
+    cdef bint _is_refusing
     cdef bint _is_resuming
+    cdef bint _is_waking
     cdef object _loop
     cdef unsigned int _max_attempts
     cdef set _tasks
@@ -19,8 +21,9 @@ cdef class Intake:
     cdef Py_ssize_t _worker_count
     cdef readonly object messages
 
-    @cython.locals(count=Py_ssize_t)
     cpdef arrived(self)
+    cpdef _wake_rest(self)
+    cdef _wake(self, Py_ssize_t count)
     @cython.locals(message=Message)
     cpdef Message take(self)
     @cython.locals(message=Message, until_s=double)

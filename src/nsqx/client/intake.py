@@ -24,7 +24,7 @@ Handler = Callable[[Message], Awaitable[object] | object]
 
 _log = logging.getLogger("nsqx.client")
 
-# How long plain functions may keep the event loop before others get their turn.
+# How long handlers that never wait may keep the event loop before others get their turn.
 _TURN_S = 0.02
 
 
@@ -37,7 +37,9 @@ class Intake:
         "_handler",
         "_is_direct",
         "_is_ending",
+        "_is_refusing",
         "_is_resuming",
+        "_is_waking",
         "_loop",
         "_max_attempts",
         "_tasks",
@@ -66,7 +68,9 @@ class Intake:
         self._telemetry = telemetry
         self._loop: Any = None
         self._is_ending = False
+        self._is_refusing = False
         self._is_resuming = False
+        self._is_waking = False
         self._worker_count = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,11 +83,25 @@ class Intake:
 
     def arrived(self) -> None:
         """There are new messages in the queue."""
+        if self._is_refusing:
+            self._give_back()
+            return
         if self._is_direct:
             if not self._is_resuming:
                 self._handle_directly()
             return
-        count = len(self.messages)
+        if not self._is_waking:
+            # One at first: if its work needs no waiting it takes all there is, and nobody else need be woken.
+            self._is_waking = True
+            self._wake(1)
+            self._loop.call_soon(self._wake_rest)
+
+    def _wake_rest(self) -> None:
+        self._is_waking = False
+        self._wake(len(self.messages))
+
+    def _wake(self, count: int) -> None:
+        """Let so many of those who wait look for messages; a handler may have to be given new workers."""
         while self._waiters and count > 0:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -133,8 +151,12 @@ class Intake:
 
     # The end
 
-    def requeue_waiting(self) -> None:
-        """Give back at once what nobody has taken."""
+    def refuse(self) -> None:
+        """Give back at once what nobody has taken, and what is still to come."""
+        self._is_refusing = True
+        self._give_back()
+
+    def _give_back(self) -> None:
         while self.messages:
             message = self.messages.popleft()
             if not message.is_lost:
@@ -161,6 +183,10 @@ class Intake:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         if tasks:
             await asyncio.wait(tasks)
+
+    def is_handling(self, task: asyncio.Task[Any] | None) -> bool:
+        """True if ``task`` is one of the handlers' own."""
+        return task in self._tasks
 
     @property
     def is_ending(self) -> bool:
@@ -199,12 +225,14 @@ class Intake:
     async def _work(self) -> None:
         handler = self._handler
         assert handler is not None
+        until_s = time.monotonic() + _TURN_S
         while True:
             message = self.take()
             if message is None:
                 if self._is_ending:
                     return
                 await self.wait()
+                until_s = time.monotonic() + _TURN_S
                 continue
             try:
                 if self._telemetry is None:
@@ -217,6 +245,9 @@ class Intake:
             else:
                 if not message.is_detached and not message.is_answered:
                     message.finish()
+            if time.monotonic() > until_s:
+                await asyncio.sleep(0)
+                until_s = time.monotonic() + _TURN_S
 
     async def _await_outcome(self, message: Message, outcome: Awaitable[object]) -> None:
         try:

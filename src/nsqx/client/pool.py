@@ -81,13 +81,10 @@ class Pool:
             self._tasks[address] = asyncio.create_task(self._keep(address), name=f"nsqx producer {address}")
 
     def _remove(self, address: str) -> None:
-        _log.info("%s: no longer listed by nsqlookupd", address)
+        _log.info("%s: gone, and no longer listed by nsqlookupd", address)
         self._tasks.pop(address).cancel()
         self._lost.pop(address)
         self._failed.pop(address, None)
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close()
 
     async def _keep(self, address: str) -> None:
         """Connect to ``address`` again and again."""
@@ -142,5 +139,6 @@ class Pool:
             self._add(address)
         if not found and not self._tasks:
             self._owner.on_unreachable(ConnectFailed("nsqlookupd knows no nsqd"))
-        for address in [each for each in self._tasks if each not in found and each not in self._named]:
+        # One that is connected stays: nsqlookupd may just have been restarted.
+        for address in [each for each in self._tasks if each not in (*found, *self._named, *self._connections)]:
             self._remove(address)

@@ -50,3 +50,7 @@ cdef class Producer:
     @cython.locals(size=Py_ssize_t, body=bytes)
     cdef list _split(self, list bodies)
     cdef _publish_batch(self, str topic, list bodies)
+
+
+@cython.locals(size=Py_ssize_t, index=Py_ssize_t)
+cdef Py_ssize_t _check_bodies(str topic, list bodies) except -1

@@ -228,15 +228,13 @@ class Producer:
         """Publish messages together; more than fits into one command goes in several, and all must succeed."""
         if topic not in self._lines:
             self._new_line(topic)
-        checked = [body if type(body) is bytes else _as_bytes(body) for body in bodies]
-        if not all(checked):
-            raise InvalidMessage(f"publish to {topic}: body {checked.index(b'')} is empty, which nsqd refuses")
+        listed = list(bodies)
+        size = _check_bodies(topic, listed)
         if self._state != _RUNNING:
             self._begin()
-        batches = self._split(checked)
-        futures = [self._publish_batch(topic, batch) for batch in batches]
-        if len(futures) == 1:
-            return futures[0]
+        if listed and size <= self._max_batch_bytes:
+            return self._publish_batch(topic, listed)
+        futures = [self._publish_batch(topic, batch) for batch in self._split(listed)]
         return asyncio.ensure_future(_all_of(futures), loop=self._loop)
 
     def publish_deferred(self, topic: str, body: bytes, delay: Duration) -> asyncio.Future[None]:
@@ -470,6 +468,18 @@ def _as_bytes(body: Any) -> bytes:
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise InvalidMessage(f"a body must be bytes, not {type(body).__name__}: encode it first")
+
+
+def _check_bodies(topic: str, bodies: list[bytes]) -> int:
+    """The size of a batch of these; each is made bytes, in place. Raises InvalidMessage."""
+    size = 4
+    for index, body in enumerate(bodies):
+        if type(body) is not bytes:
+            body = bodies[index] = _as_bytes(body)
+        if not body:
+            raise InvalidMessage(f"publish to {topic}: body {index} is empty, which nsqd refuses")
+        size += 4 + len(body)
+    return size
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -1,7 +1,6 @@
 cimport cython
 
 from nsqx.client.connection cimport Connection, Receiver
-from nsqx.wire cimport packing
 
 
 @cython.final

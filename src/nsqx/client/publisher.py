@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsqx.client.connection import Connection, Receiver
-from nsqx.wire import packing
 
 
 class Publication:
@@ -103,8 +102,7 @@ class Publisher(Receiver):
         """Send; the answer will come."""
         self._under_way.append(publication)
         self.bytes_under_way += len(publication.body)
-        packing.append_sized(self.connection.output, publication.head, publication.body)
-        self.connection.flush_soon()
+        self.connection.send_sized(publication.head, publication.body)
 
     def ok(self, count: int) -> None:
         """The oldest ``count`` are published."""

@@ -184,7 +184,7 @@ class Ledger:
         totals: dict[str, Any] = {"topics": len(rows)}
         for key in ("channels", "depth", "channels_depth", "in_flight", "deferred", "clients", "message_count"):
             totals[key] = sum(row[key] for row in rows)
-        totals["delivered_count"] = sum(row["channel_message_count"] for row in rows)
+        totals["channel_message_count"] = sum(row["channel_message_count"] for row in rows)
         for key in ("rate", "requeued", "timed_out"):
             totals[key] = round(sum(row[key] for row in rows), 3)
         return totals

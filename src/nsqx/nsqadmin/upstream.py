@@ -157,7 +157,7 @@ def _reason(url: str, failure: HTTPRequestFailed) -> str:
     if isinstance(cause, socket.gaierror):
         return f"dial tcp: lookup {urlsplit(url).hostname}: no such host"
     if isinstance(cause, ssl.SSLError):
-        return f"tls: {getattr(cause, 'verify_message', '') or cause.reason or cause}"
+        return f"tls: {getattr(cause, 'verify_message', '') or getattr(cause, 'reason', '') or cause}"
     if isinstance(cause, ConnectionResetError | BrokenPipeError):
         return f"read tcp {address}: read: connection reset by peer"
     if isinstance(cause, OSError) and cause.errno:

@@ -27,7 +27,7 @@ from nsqx.nsqd.turn import Pump, Turn
 from nsqx.queues.backlog import Backlog
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_times import load_due_times
-from nsqx.queues.recovery import data_file_numbers
+from nsqx.queues.recovery import data_file_numbers, remove_temporary_files
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -84,9 +84,10 @@ class Broker:
         self.exiting = False
         self.lookup: Lookup | None = None  # set by whoever gives the broker a network
         self.keeper = Keeper(log, options.sync_every, options.sync_timeout / _NS_PER_S, self._sync_ended)
-        # sync-every=1 means what it says: nothing is acknowledged before it is on disk.
-        commit = self.keeper.commit if options.sync_every == 1 else None
-        self.turn = Turn(call_soon, self._disk_written, self._note_unsynced, commit)
+        # sync-every=1 means what it says: nothing is acknowledged before it is on disk. Otherwise one sync may be under
+        # way while the next window fills, and only then must publishers wait.
+        commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
+        self.turn = Turn(call_soon, self._disk_written, self._note_unsynced, self.keeper.commit, commit_at)
         self._failing: set[DiskQueue] = set()
         # Data files that an earlier process left, by queue; whoever opens the queue takes them.
         self._left_files: dict[str, list[int]] = {}
@@ -294,7 +295,8 @@ class Broker:
         elif queue.failure is None:
             self._failure = ""
         self._note_failing(queue)
-        if error is None:
+        # With a commit in every turn there is nothing to remember.
+        if error is None and self.options.sync_every > 1:
             self.keeper.note(queue)
 
     def recover_disk(self, pump: Pump) -> None:
@@ -346,6 +348,7 @@ class Broker:
     def restore(self, saved: list[SavedTopic]) -> None:
         """Make the topics and channels of nsqd.dat again, then let their messages flow."""
         self._is_loading = True
+        remove_temporary_files(self.data_path)
         self._left_files = data_file_numbers(self.data_path)
         for entry in saved:
             if not is_valid_name(entry.name):

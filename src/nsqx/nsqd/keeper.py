@@ -40,6 +40,8 @@ class Keeper:
         self._on_end = on_end
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="keeper")
         self._unsynced: set[DiskQueue] = set()
+        self._running: dict[DiskQueue, asyncio.Future[None]] = {}
+        self._commits: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Future[None] | None = None
         self._save_task: asyncio.Task[None] | None = None
@@ -60,21 +62,43 @@ class Keeper:
 
     def commit(self, queues: list[DiskQueue], done: Callable[[DiskQueueError | None], None]) -> None:
         """Make queues durable now and then call ``done``, with an error if one could not be."""
-        asyncio.get_running_loop().create_task(self._commit(queues, done))
+        task = asyncio.get_running_loop().create_task(self._commit(queues, done))
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
 
     async def _commit(self, queues: list[DiskQueue], done: Callable[[DiskQueueError | None], None]) -> None:
-        loop = asyncio.get_running_loop()
-        failure: DiskQueueError | None = None
+        outcomes = await asyncio.gather(*(self._make_durable(queue) for queue in queues))
+        done(next((failure for failure in outcomes if failure is not None), None))
+
+    async def _make_durable(self, queue: DiskQueue) -> DiskQueueError | None:
+        """Sync what is written now; a sync that began before does not count, but has to end first."""
         try:
-            jobs = [job for job in (queue.begin_sync() for queue in queues) if job is not None]
-            await asyncio.gather(*(loop.run_in_executor(self._executor, job.run) for job in jobs))
-            for job in jobs:
-                self._synced(job)
-                if job.error is not None:
-                    failure = DiskQueueError(job.error.strerror or str(job.error))
+            job = queue.begin_sync()
+            while job is None and queue in self._running:
+                await self._running[queue]
+                job = queue.begin_sync()
         except OSError as error:
-            failure = DiskQueueError(error.strerror or str(error))
-        done(failure)
+            self._failed(queue, error)
+            return DiskQueueError(error.strerror or str(error))
+        if job is not None:
+            await self._run(job)
+        return queue.failure
+
+    def _run(self, job: SyncJob) -> asyncio.Future[None]:
+        """Run a job in a thread; done when its end has been noted."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        self._running[job.queue] = ended
+
+        def end() -> None:
+            del self._running[job.queue]
+            self._synced(job)
+            ended.set_result(None)
+
+        self._executor.submit(job.run).add_done_callback(
+            lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(end)
+        )
+        return ended
 
     def forget(self, queue: DiskQueue) -> None:
         """``queue`` is going away."""
@@ -98,10 +122,7 @@ class Keeper:
         if job is None:
             self._unsynced.add(queue)
             return
-        loop = asyncio.get_running_loop()
-        self._executor.submit(job.run).add_done_callback(
-            lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(self._synced, job)
-        )
+        self._run(job)
 
     def _synced(self, job: SyncJob) -> None:
         job.queue.end_sync(job)

@@ -1,4 +1,5 @@
 cimport cython
+from libc.stdint cimport int64_t
 
 from nsqx.nsqd.client cimport Client
 
@@ -11,6 +12,7 @@ cdef class Turn:
     cdef list _unsynced
     cdef object _on_unsynced
     cdef object _commit
+    cdef int64_t _commit_at
     cdef list _clients
     cdef list _pumps
     cdef list _writers

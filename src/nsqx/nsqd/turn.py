@@ -5,8 +5,9 @@ wait to be written. ``end`` then does each once: messages are handed out, record
 one write per file, and only after that write the answers go to the sockets, one write for each.
 
 A turn in which nothing goes to disk ends at once. One in which something does ends when the loop comes round, so
-that the records of every socket read in this turn share the write. With a ``commit`` (sync-every=1) the answers wait
-for the disk's confirmation too; what happens meanwhile is the next group to be written and confirmed.
+that the records of every socket read in this turn share the write. Where too much is unconfirmed by then (anything,
+with sync-every=1) the answers wait for the disk's confirmation too: a commit. What happens meanwhile is the next group
+to be written and confirmed.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Turn:
         "_call_soon",
         "_clients",
         "_commit",
+        "_commit_at",
         "_held",
         "_is_committing",
         "_is_scheduled",
@@ -66,11 +68,13 @@ class Turn:
         call_soon: Callable[[Callable[[], None]], object],
         on_write: Callable[[Pump, DiskQueueError | None], object],
         on_unsynced: Callable[[DiskQueue], object],
-        commit: Callable[[list[DiskQueue], Callable[[DiskQueueError | None], None]], object] | None = None,
+        commit: Callable[[list[DiskQueue], Callable[[DiskQueueError | None], None]], object],
+        commit_at: int,
     ) -> None:
         """``on_write`` is told of each disk queue written, and whether that failed; ``on_unsynced`` of each used.
 
-        ``commit`` makes disk queues durable and calls back; without it answers do not wait for that.
+        ``commit`` makes disk queues durable and calls back; answers wait for that when one of the queues written has
+        ``commit_at`` operations that no sync has confirmed.
         """
         self.has_failures = False  # set by whoever learns of them; publishing then looks twice
         self._call_soon = call_soon
@@ -78,6 +82,7 @@ class Turn:
         self._unsynced: list[DiskQueue] = []
         self._on_unsynced = on_unsynced
         self._commit = commit
+        self._commit_at = commit_at
         self._clients: list[Client] = []
         self._pumps: list[Pump] = []
         self._writers: list[Pump] = []
@@ -149,7 +154,7 @@ class Turn:
         self._run_pumps()
         writers, self._writers = self._writers, []
         failure = self._write(writers)
-        if self._commit is not None and writers and failure is None:
+        if failure is None and self._must_commit(writers):
             self._begin_commit(writers)
             return
         held, self._held = self._held, []
@@ -158,6 +163,12 @@ class Turn:
         self._tell_waiting(failure)
         self._finish_turn()
         self._move_on(writers)
+
+    def _must_commit(self, writers: list[Pump]) -> bool:
+        for pump in writers:
+            if pump.backlog.disk is not None and pump.backlog.disk.unsynced_count() >= self._commit_at:
+                return True
+        return False
 
     def _write(self, writers: list[Pump]) -> DiskQueueError | None:
         failure: DiskQueueError | None = None
@@ -201,7 +212,6 @@ class Turn:
 
     def _begin_commit(self, writers: list[Pump]) -> None:
         """Put all output aside until the disk has confirmed; what comes from now on belongs to the next group."""
-        assert self._commit is not None
         self._is_committing = True
         clients, self._clients = self._clients, []
         self._held = []

@@ -35,6 +35,7 @@ cdef class DiskQueue:
     cdef int64_t _operations
     cdef bint _sync_wanted
     cdef object _job
+    cdef int64_t _job_operations
     cdef list _full_descriptors
     cdef list _finished_paths
 

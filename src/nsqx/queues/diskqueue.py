@@ -59,6 +59,7 @@ class DiskQueue:
         "_has_finished",
         "_is_announced",
         "_job",
+        "_job_operations",
         "_log",
         "_max_file_size",
         "_max_record_size",
@@ -126,6 +127,7 @@ class DiskQueue:
         self._operations = 0
         self._sync_wanted = False
         self._job: SyncJob | None = None
+        self._job_operations = 0
         self._full_descriptors: list[int] = []
         self._finished_paths: list[str] = []
         self._load(data_file_numbers(directory).get(name, []) if file_numbers is None else file_numbers)
@@ -177,11 +179,29 @@ class DiskQueue:
                 )
                 self.depth += count_records(path, position, self._max_record_size)[0]
                 last = number + 1
+            elif number == self._write_file and size < position:
+                self._log.error(
+                    "DISKQUEUE(%s) %s metadata writePos %d > file size of %d, data loss, skipping to new file",
+                    self.name,
+                    path,
+                    position,
+                    size,
+                )
+                self.depth = self._count_from_read_position(file_numbers)
+                last = number + 1
             position = 0
         if last != self._write_file:
             self._write_file = last
             self._write_position = 0
             self._sync_wanted = True
+
+    def _count_from_read_position(self, file_numbers: list[int]) -> int:
+        count = 0
+        for number in file_numbers:
+            if self._read_file <= number <= self._write_file:
+                start = self._read_position if number == self._read_file else 0
+                count += count_records(self._data_path(number), start, self._max_record_size)[0]
+        return count
 
     def _rebuild(self, file_numbers: list[int]) -> None:
         """Without a meta file, everything in the data files is unread."""
@@ -435,6 +455,10 @@ class DiskQueue:
         """True if anything happened since the last sync."""
         return self._sync_wanted or self._has_finished or self._operations > 0
 
+    def unsynced_count(self) -> int:
+        """How many operations no sync has confirmed yet."""
+        return self._operations + (self._job_operations if self._job is not None else 0)
+
     def begin_sync(self) -> SyncJob | None:
         """A job that makes all written records and the positions durable; None if this is not the moment.
 
@@ -450,7 +474,7 @@ class DiskQueue:
         finished = self._finished_paths + [self._data_path(number) for number in range(self._oldest_file, file)]
         self._finished_paths, self._oldest_file = [], file
         self._job = SyncJob(self, self._meta_path(), self._meta_text(), descriptors, finished)
-        self._operations = 0
+        self._job_operations, self._operations = self._operations, 0
         self._sync_wanted = self._has_finished = False
         return self._job
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 
+from nsqx.queues.files import remove_if_there
 from nsqx.wire import octets
 from nsqx.wire.message import HEADER_LENGTH
 
+# What ``files.write_temporary`` names its files.
+_TEMPORARY = re.compile(r".+\.dat\.\d+\.tmp")
 _CHUNK_SIZE = 4 * 1024 * 1024
 
 
@@ -24,6 +27,13 @@ def data_file_numbers(directory: str) -> dict[str, list[int]]:
     for found in numbers.values():
         found.sort()
     return numbers
+
+
+def remove_temporary_files(directory: str) -> None:
+    """Remove what a crash kept from being renamed; nobody else may use the directory meanwhile."""
+    for entry in os.listdir(directory):
+        if _TEMPORARY.fullmatch(entry):
+            remove_if_there(os.path.join(directory, entry))
 
 
 def count_records(path: str, position: int, max_record_size: int) -> tuple[int, int]:

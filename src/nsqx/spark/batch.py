@@ -1,23 +1,26 @@
 """The batch read: what is in the channel now, as a DataFrame.
 
-Spark never tells a reader that a batch job has succeeded. So every read is noted, its rows stay on disk, and executors
-note when they have read a part to its end. A read that was not read to the end is taken back by the next one; one that
-was stays until the read after the next. A read with a name (``readId``) gives the same rows whenever that name is used.
+Spark never tells a reader whether a batch job has succeeded. So a read lets go of nothing by itself: its rows are on
+disk, finished at nsqd, and the next read gives them again, with what has come since. They go when somebody says so:
+
+    startingOffsets latest     this read begins after the one before, whose job has succeeded
+    confirm_reads(...)         the same, said without reading
+    readId                     a read with a name has its own rows: the same whenever that name is used, until readTTL is
+                               over, and no read with another name or without one has them
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import DataLost, SegmentDirectory, read_slices
-from nsqx.spark.source import SlicePartition, open_directory, partition_count
-from nsqx.spark.storage import open_storage
+from nsqx.spark.source import LOCK_WAIT_S, SlicePartition, open_directory, partition_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +28,23 @@ if TYPE_CHECKING:
     from nsqx.spark.options import SourceOptions
 
 _READS_NAME = "reads.json"
-_DONE_PREFIX = "done-"
+_MAX_READS = 1000
+# What became of a read without a name; no readId can be like this.
+_CONFIRMED = "(confirmed)"
 _PAUSE_S = 1.0
+
+
+def confirm_reads(segment_dir: str, channel: str) -> None:
+    """The jobs on what was read from this directory without a name have succeeded: let go of those rows."""
+    directory = SegmentDirectory.open(
+        segment_dir, channel=channel, max_in_flight=0, window_rows=2**62, lock_wait_s=LOCK_WAIT_S
+    )
+    try:
+        reads = Reads(directory)
+        reads.confirm()
+        reads.release(reads.next_start(), ttl_s=float("inf"))
+    finally:
+        directory.close(is_clean=directory.state.is_clean)
 
 
 class BatchReader(DataSourceReader):
@@ -37,110 +55,98 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Receive, and say what to read."""
-        directory = open_directory(self._options)
-        receiver: Receiver | None = None
-        is_clean = False
+        options = self._options
+        directory = open_directory(options)
+        is_clean = directory.state.is_clean
         try:
-            reads = Reads(directory, self._options)
-            read = reads.named()
+            reads = Reads(directory)
+            read = reads.named(options.read_id)
             if read is None:
-                start = reads.begin()
-                receiver = Receiver(self._options, directory)
-                receiver.start(bound_ns=time.time_ns())
-                end = self._receive(receiver, directory, start)
-                is_clean = receiver.stop()
-                read = reads.add(start, end)
+                if options.starts_at_latest:
+                    reads.confirm()
+                start = reads.next_start()
+                reads.release(start, ttl_s=options.read_ttl_s)
+                end, is_clean = self._receive(directory, start)
+                read = reads.add(options.read_id, start, end)
             return self._partitions(directory, read)
         finally:
-            if receiver is not None:
-                receiver.stop()
             directory.close(is_clean=is_clean)
 
-    def _receive(self, receiver: Receiver, directory: SegmentDirectory, start: int) -> int:
+    def _receive(self, directory: SegmentDirectory, start: int) -> tuple[int, bool]:
+        """The end of the read, and whether nsqd has heard of everything."""
         options = self._options
-        while True:
-            rows = receiver.wait_for_rows(receiver.rows, _PAUSE_S)
-            end = directory.end_within(start, rows, options.max_rows, options.max_bytes)
-            if end < rows or receiver.is_drained or receiver.is_paused:
-                return end
+        receiver = Receiver(options, directory)
+        try:
+            receiver.start(bound_ns=time.time_ns())
+            while True:
+                rows = receiver.wait_for_rows(receiver.rows, _PAUSE_S)
+                end = directory.end_within(start, rows, options.max_rows, options.max_bytes)
+                if end < rows or receiver.is_drained or receiver.is_paused:
+                    return end, receiver.stop()
+        finally:
+            receiver.stop()
 
-    def _partitions(self, directory: SegmentDirectory, read: dict[str, Any]) -> list[InputPartition]:
-        rows = read["end"] - read["start"]
-        parts = directory.slices(read["start"], read["end"], partition_count(self._options, rows)) if rows else []
-        location, identity = directory.storage.location, directory.state.identity
-        return [
-            SlicePartition(location, identity, part, f"{_DONE_PREFIX}{read['token']}-{number}-of-{len(parts)}")
-            for number, part in enumerate(parts)
-        ]
+    def _partitions(self, directory: SegmentDirectory, read: Read) -> list[InputPartition]:
+        rows = read.end - read.start
+        parts = directory.slices(read.start, read.end, partition_count(self._options, rows)) if rows else []
+        return [SlicePartition(directory.storage.location, directory.state.identity, part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, noted when the last of them has been taken."""
-        if not isinstance(partition, SlicePartition):
-            # Spark's own partition, when there are no rows.
-            return
-        yield from read_slices(partition.location, partition.identity, partition.slices)
-        open_storage(partition.location).write(partition.done_name, lambda stream: stream.write(b"done"))
+        """The rows of one partition."""
+        # Without rows Spark makes a partition of its own.
+        if isinstance(partition, SlicePartition):
+            yield from read_slices(partition.location, partition.identity, partition.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rows that were given to a job; the name may be empty."""
+
+    name: str
+    start: int
+    end: int
+    made_s: float
 
 
 class Reads:
-    """The reads of a segment directory that may still be asked for."""
+    """The reads of a segment directory that may be asked for again: those with names, and the last without."""
 
-    def __init__(self, directory: SegmentDirectory, options: SourceOptions) -> None:
+    def __init__(self, directory: SegmentDirectory) -> None:
         self._directory = directory
-        self._options = options
-        self._reads: list[dict[str, Any]] = directory.read_note(_READS_NAME) or []
+        self._reads = [Read(**each) for each in directory.read_note(_READS_NAME) or []]
 
-    def named(self) -> dict[str, Any] | None:
+    def named(self, name: str) -> Read | None:
         """The read of this name, if it was made before."""
-        name = self._options.read_id
         for read in self._reads:
-            if name and read["name"] == name:
-                if read["start"] < self._directory.first_row:
+            if name and read.name == name:
+                if read.start < self._directory.first_row:
                     raise DataLost(f"nsq: the rows of readId {name} are gone: they are kept for readTTL")
                 return read
         return None
 
-    def begin(self) -> int:
-        """The first row of a new read, after letting go of what is not kept any longer."""
-        reads = self._reads
-        start = self._directory.state.committed
-        if reads:
-            last = reads[-1]
-            if last["name"] or self._is_done(last):
-                start = last["end"]
-            else:
-                start = last["start"]
-                reads.pop()
-        oldest_s = time.time() - self._options.read_ttl_s
-        latest = [read for read in reads if not read["name"]][-1:]
-        kept = [read for read in reads if (read["name"] or read in latest) and read["made_s"] >= oldest_s]
-        self._directory.commit(min([start, *(read["start"] for read in kept)]))
-        self._remove_notes({read["token"] for read in kept})
-        # The last is kept in any case: it says where the next begins.
-        self._reads = kept if not reads or reads[-1] in kept else [*kept, reads[-1]]
-        return start
+    def next_start(self) -> int:
+        """The first row that no read has to itself."""
+        return max([self._directory.state.committed, *(read.end for read in self._reads if read.name)])
 
-    def add(self, start: int, end: int) -> dict[str, Any]:
+    def confirm(self) -> None:
+        """The read without a name is done with: nobody gets its rows again."""
+        self._reads = [read if read.name else replace(read, name=_CONFIRMED, made_s=0.0) for read in self._reads]
+
+    def release(self, start: int, *, ttl_s: float) -> None:
+        """Let go of rows before ``start`` that belong to no named read whose time is not over."""
+        oldest_s = time.time() - ttl_s
+        kept = [read for read in self._reads if read.name and read.made_s >= max(oldest_s, 1.0)]
+        self._save()
+        self._directory.commit(min([start, *(read.start for read in kept)]))
+
+    def add(self, name: str, start: int, end: int) -> Read:
         """Note a read, durably."""
-        read = {
-            "token": uuid.uuid4().hex[:12],
-            "name": self._options.read_id,
-            "start": start,
-            "end": end,
-            "made_s": time.time(),
-        }
-        self._reads.append(read)
-        self._directory.write_note(_READS_NAME, self._reads)
+        read = Read(name, start, end, time.time())
+        self._reads = [*(each for each in self._reads if each.name), read]
+        self._save()
         return read
 
-    def _is_done(self, read: dict[str, Any]) -> bool:
-        if read["start"] == read["end"]:
-            return True
-        prefix = f"{_DONE_PREFIX}{read['token']}-"
-        notes = [name for name in self._directory.storage.names() if name.startswith(prefix)]
-        return bool(notes) and len(notes) == int(notes[0].rpartition("-")[2])
-
-    def _remove_notes(self, kept_tokens: set[str]) -> None:
-        for name in self._directory.storage.names():
-            if name.startswith(_DONE_PREFIX) and name.split("-")[1] not in kept_tokens:
-                self._directory.storage.delete(name)
+    def _save(self) -> None:
+        # Names outlive their rows, so that using one again too late is told.
+        self._reads = self._reads[-_MAX_READS:]
+        self._directory.write_note(_READS_NAME, [asdict(read) for read in self._reads])

@@ -41,6 +41,7 @@ _SOURCE_NAMES = (
     "dedupWindow",
     "drainIdle",
     "failOnDataLoss",
+    "startingOffsets",
     "readId",
     "readTTL",
 )
@@ -95,6 +96,7 @@ class SourceOptions:
     dedup_window: int
     drain_idle_s: float
     fail_on_data_loss: bool
+    starts_at_latest: bool
     read_id: str
     read_ttl_s: float
 
@@ -150,6 +152,7 @@ def read_source_options(options: Mapping[str, str]) -> SourceOptions:
         dedup_window=max(_integer(given, "dedupWindow", DEDUP_WINDOW, 1), 10 * max_in_flight),
         drain_idle_s=_duration_s(given, "drainIdle", DRAIN_IDLE_S),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
+        starts_at_latest=_starts_at_latest(given),
         read_id=_read_id(given),
         read_ttl_s=_duration_s(given, "readTTL", READ_TTL_S),
     )
@@ -231,6 +234,16 @@ def _segment_dir(given: Mapping[str, str]) -> str:
             " Spark has processed them; beside the checkpoint is a good place"
         )
     return directory
+
+
+def _starts_at_latest(given: Mapping[str, str]) -> bool:
+    text = given.get("startingoffsets", "earliest")
+    if text not in ("earliest", "latest"):
+        raise ConfigError(
+            f"nsq: startingOffsets {text!r}: earliest (whatever no job is known to be done with) or latest (only what"
+            " the batch read before did not have) expected; a channel has no other offsets"
+        )
+    return text == "latest"
 
 
 def _read_id(given: Mapping[str, str]) -> str:

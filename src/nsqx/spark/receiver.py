@@ -465,7 +465,7 @@ class Receiver:
         while True:
             is_idle = self._loop.time() - self._last_progress_s >= idle_s and not self._is_paused
             has_all = self._expected is not None and self._received_old >= self._expected
-            if (is_idle or has_all) and not self._pending_count and not self._writing:
+            if is_idle or has_all:
                 self._ending.set()
                 return
             await asyncio.sleep(min(0.05, idle_s / 4))

@@ -133,8 +133,6 @@ class SlicePartition(InputPartition):
     location: str
     identity: str
     slices: list[Slice]
-    # Where a batch read notes that the rows were read.
-    done_name: str = ""
 
 
 def partition_count(options: SourceOptions, rows: int) -> int:

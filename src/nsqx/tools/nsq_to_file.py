@@ -22,7 +22,7 @@ from nsqx.tools.cluster import Cluster, QueryFailed
 from nsqx.tools.file_names import FileNames, file_names, host_identifier
 from nsqx.tools.lane import Lane
 from nsqx.tools.progress import Progress
-from nsqx.tools.rotating_file import RotatingFile, Rules
+from nsqx.tools.rotating_file import RotatingFile, Rules, prepare
 from nsqx.tools.sources import (
     CONSUMER_FLAG,
     LOOKUPD_FLAG,
@@ -319,6 +319,7 @@ class Archive:
     async def run(self, stopping: asyncio.Event) -> None:
         """Write until told to stop; raises UtilityFailed as soon as one topic cannot be written."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._close_files)
+        prepare(self._options.rules())
         told_to_stop = asyncio.create_task(stopping.wait())
         try:
             if self._options.topics:

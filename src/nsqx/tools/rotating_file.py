@@ -49,6 +49,19 @@ class Rules:
         return bool(self.gzip_level or self.rotate_size > 0 or self.rotate_interval_s > 0 or self.has_work_dir)
 
 
+def prepare(rules: Rules) -> None:
+    """Make the directories; raises UtilityFailed if files could not be written there, or not be moved."""
+    for directory in (rules.work_dir, rules.output_dir):
+        try:
+            _make_directories(os.path.abspath(directory))
+        except OSError as error:
+            raise UtilityFailed(f"unable to create dir: mkdir {error.filename}: {strerror(error)}") from error
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise UtilityFailed(f"unable to write to {directory}: permission denied")
+    if os.stat(rules.work_dir).st_dev != os.stat(rules.output_dir).st_dev:
+        raise UtilityFailed("--work-dir and --output-dir must be on one file system, or files could not be moved")
+
+
 def _now() -> datetime:
     return datetime.now().astimezone()
 

@@ -20,6 +20,16 @@ cdef inline int append_sized(bytearray out, bytes head, bytes body) except -1:
     return 0
 
 
+cdef inline int append_sized_line(bytearray out, bytes head, Py_ssize_t size) except -1:
+    cdef Py_ssize_t used = PyByteArray_GET_SIZE(out)
+    cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head)
+    PyByteArray_Resize(out, used + head_size + 4)
+    cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(out) + used
+    memcpy(p, PyBytes_AS_STRING(head), head_size)
+    nsqx_store32(p + head_size, <uint32_t>size)
+    return 0
+
+
 cdef inline int append_finish(bytearray out, bytes message_id) except -1:
     cdef Py_ssize_t used = PyByteArray_GET_SIZE(out)
     PyByteArray_Resize(out, used + 21)

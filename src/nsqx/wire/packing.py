@@ -14,6 +14,12 @@ def append_sized(out: bytearray, head: bytes, body: bytes) -> None:
     out += body
 
 
+def append_sized_line(out: bytearray, head: bytes, size: int) -> None:
+    """Append what goes before a body of that size: the line ``head``, newline included, and int32 size."""
+    out += head
+    out += size.to_bytes(4, "big")
+
+
 def append_finish(out: bytearray, message_id: bytes) -> None:
     r"""Append ``FIN <id>\n``; the id is 16 bytes long."""
     out += b"FIN "

@@ -29,7 +29,9 @@ async def publish_many() -> None:
 async def consume() -> None:
     left = count
     start()
-    reader = await ansq.create_reader(topic, "ch", nsqd_tcp_addresses=[address], connection_options=OPTIONS)
+    reader = await ansq.create_reader(topic, "ch", nsqd_tcp_addresses=[address])
+    for connection in reader.connections:  # it has no option for this, and RDY is 1 otherwise
+        await connection.rdy(MAX_IN_FLIGHT)
     async for message in reader.messages():
         await message.fin()
         left -= 1

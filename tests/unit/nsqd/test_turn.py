@@ -18,6 +18,9 @@ class DiskStandIn:
         self.calls = calls
         self.error = None
 
+    def unsynced_count(self):
+        return 1
+
     def write_pending(self):
         self.calls.append("write")
         if self.error is not None:
@@ -59,7 +62,11 @@ class TurnBench:
         self.soon = []
         self.writes = []
         self.turn = Turn(
-            self.soon.append, lambda pump, error: self.writes.append((pump.backlog.disk, error)), lambda queue: None
+            self.soon.append,
+            lambda pump, error: self.writes.append((pump.backlog.disk, error)),
+            lambda queue: None,
+            lambda queues, done: done(None),
+            1 << 30,
         )
         self.serial = 0
 
@@ -305,6 +312,7 @@ def committing(tmp_path):
         lambda pump, error: None,
         lambda queue: None,
         lambda queues, done: real.commits.append((queues, done)),
+        1,
     )
     return real
 

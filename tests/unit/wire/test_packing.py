@@ -34,6 +34,13 @@ def test_append_sized(body, before):
     assert read_command(bytes(out[len(before) :])) == ([b"PUB", b"t"], body)
 
 
+@given(st.integers(0, 2**31 - 1))
+def test_append_sized_line(size):
+    out = bytearray(b"before")
+    packing.append_sized_line(out, b"PUB t\n", size)
+    assert out == b"beforePUB t\n" + size.to_bytes(4, "big")
+
+
 def test_append_finish():
     out = bytearray(b"before")
     packing.append_finish(out, b"0123456789abcdef")
@@ -54,13 +61,31 @@ def test_join_batch(bodies):
     assert reader.take_batch() == b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
 
 
+class BenchTransport:
+    """A socket that keeps what is written."""
+
+    def __init__(self):
+        self.data = bytearray()
+
+    def write(self, data):
+        self.data += data
+
+    def is_closing(self):
+        return False
+
+    def set_write_buffer_limits(self, high):
+        pass
+
+
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 70_000])
 async def test_a_publisher_packs_alike(size):
     connection = Connection("a:1", asyncio.get_running_loop(), read_timeout_s=0, write_timeout_s=1)
+    transport = BenchTransport()
+    connection.connection_made(transport)
     publisher = Publisher(connection, None, 10, 10)
-    publisher.publish(new_publication("t", b"PUB t\n", b"x" * size, None))
-    publisher.publish(new_publication("t", b"PUB t\n", b"y", None))
     expected = bytearray()
-    packing.append_sized(expected, b"PUB t\n", b"x" * size)
-    packing.append_sized(expected, b"PUB t\n", b"y")
-    assert connection.output == expected
+    for body in (b"a", b"x" * size, b"y"):
+        publisher.publish(new_publication("t", b"PUB t\n", body, None))
+        packing.append_sized(expected, b"PUB t\n", body)
+    await asyncio.sleep(0)
+    assert transport.data == expected

@@ -1,0 +1,127 @@
+# ruff: noqa: N802  (the names are Spark's)
+
+"""Lag and throughput of streaming queries on NSQ: a line in the log for every batch, and Prometheus gauges.
+
+    spark.streams.addListener(ProgressListener())
+
+Runs in the driver. All it knows it reads from Spark's progress reports; the source puts into its latest offset what
+only it can know.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+_log = logging.getLogger("nsqx.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one source of a query has done in a batch."""
+
+    query: str
+    batch: int
+    rows: int
+    rows_per_s: float
+    # Received and not yet processed; and what waits in the channel, if somebody could tell.
+    lag_rows: int
+    depth: int | None
+    duration_s: float
+
+
+class ProgressListener(StreamingQueryListener):
+    """Tells the progress of every query that reads from NSQ."""
+
+    def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
+        """``registry`` gets the gauges; None for none. One listener to a registry."""
+        self._metrics = _Metrics(registry) if registry is not None else None
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to tell yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is done."""
+        for progress in read_progress(json.loads(event.progress.json)):
+            self.report(progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing came: the last figures stand."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The query has ended."""
+        if event.exception:
+            _log.error("query %s ended: %s", event.id, event.exception)
+
+    def report(self, progress: Progress) -> None:
+        """Log a line, and set the gauges."""
+        _log.info(
+            "query %s batch %d: %d rows in %.3f s (%.0f rows/s), %d rows behind, %s in the channel",
+            progress.query,
+            progress.batch,
+            progress.rows,
+            progress.duration_s,
+            progress.rows_per_s,
+            progress.lag_rows,
+            "an unknown number" if progress.depth is None else progress.depth,
+        )
+        if self._metrics is not None:
+            self._metrics.set(progress)
+
+
+class _Metrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ["query"]
+        self._rows = Counter("nsqx_spark_rows", "Rows processed", labels, registry=registry)
+        self._rate = Gauge("nsqx_spark_rows_per_second", "Rows processed a second, last batch", labels, registry=registry)
+        self._lag = Gauge("nsqx_spark_lag_rows", "Rows received and not yet processed", labels, registry=registry)
+        self._depth = Gauge("nsqx_spark_channel_depth", "Messages waiting in the channel", labels, registry=registry)
+        self._duration = Gauge("nsqx_spark_batch_seconds", "Duration of the last batch", labels, registry=registry)
+
+    def set(self, progress: Progress) -> None:
+        """Show a batch."""
+        self._rows.labels(progress.query).inc(progress.rows)
+        self._rate.labels(progress.query).set(progress.rows_per_s)
+        self._lag.labels(progress.query).set(progress.lag_rows)
+        self._duration.labels(progress.query).set(progress.duration_s)
+        if progress.depth is not None:
+            self._depth.labels(progress.query).set(progress.depth)
+
+
+def read_progress(report: Mapping[str, Any]) -> Iterator[Progress]:
+    """The sources in a progress report of Spark that are ours."""
+    for source in report.get("sources") or []:
+        end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
+        if "segments" not in end:
+            continue
+        yield Progress(
+            query=report.get("name") or report.get("id", ""),
+            batch=report.get("batchId", 0),
+            rows=source.get("numInputRows", 0),
+            rows_per_s=source.get("processedRowsPerSecond") or 0.0,
+            lag_rows=max(0, latest.get("rows", end["rows"]) - end["rows"]),
+            depth=latest.get("depth"),
+            duration_s=report.get("batchDuration", 0) / 1000,
+        )
+
+
+def _offset(value: Any) -> dict[str, Any]:
+    """An offset, which Spark gives as JSON or as what that stands for."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,210 @@
+"""Scenarios of clients that never finish, never read, never speak, or speak nonsense (rows 17 to 22)."""
+
+import contextlib
+import resource
+import socket
+import struct
+import time
+
+from daemons import Daemon, wait_until
+from rawclient import OK, RawClient, identify, mpub_body, pub, sized, sub
+from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel
+
+KIB = 1024
+BIG = 64 * KIB
+
+
+def never_finish(stage: Stage, deliveries: int = 6) -> Outcome:
+    """Row 17: the same message again and again, each time as one more attempt."""
+    daemon = stage.nsqd("--msg-timeout=100ms")
+    create_channel(daemon)
+    daemon.post("/pub", b"never finished", topic=TOPIC)
+    consumer = stage.consumer(daemon, ready=1)
+    messages = [consumer.read_message() for _ in range(deliveries)]
+    return Outcome(
+        seen={
+            "attempts": [message.attempts for message in messages],
+            "different messages": len({(message.id, message.body) for message in messages}),
+        }
+    )
+
+
+def never_read(stage: Stage) -> Outcome:
+    """Row 18: a consumer that is ready for 2500 messages of 64 KiB and reads none, beside one that works."""
+    daemon = stage.nsqd_with_channel(DISK_ONLY, "--msg-timeout=2s")
+    messages = bodies("big", 600, BIG)
+    stage.ledger.publish_many(daemon, TOPIC, messages, batch_size=20)
+    slow = _small_window_client(daemon)
+    stage.cleanup.callback(slow.close)
+    slow.sendall(b"  V2" + identify(heartbeat_interval=1000, client_id="slow") + sub(TOPIC, CHANNEL) + b"RDY 2500\n")
+    wait_until(lambda: (_client(daemon, "slow") or {}).get("in_flight_count"), "messages are on their way")
+    most = 0
+    began_s = time.monotonic()
+    while (entry := _client(daemon, "slow")) is not None and time.monotonic() < began_s + 20:
+        most = max(most, entry["in_flight_count"])
+        time.sleep(0.05)
+    closed = _client(daemon, "slow") is None
+    stage.drain(daemon)
+    return stage.ledger.outcome(**{"closed": closed, "most MiB for it": most * BIG // (KIB * KIB)})
+
+
+def idle_connections(stage: Stage, count: int) -> Outcome:
+    """Row 19: what one more connection that has identified itself costs in memory."""
+    daemon = stage.nsqd()
+    _grow_limit(count + 200)
+    _connect_all(stage, daemon, 50)
+    before_kib = resident_kib(daemon.pid)
+    _connect_all(stage, daemon, count)
+    each_kib = (resident_kib(daemon.pid) - before_kib) / count
+    return Outcome(seen={"KiB each": round(each_kib, 1)})
+
+
+def silent_clients(daemon: Daemon, patience_s: float) -> Outcome:
+    """Row 20: connections that send nothing or a part; which of them nsqd has closed within ``patience_s``."""
+    starts = {
+        "TCP, nothing": (daemon.tcp_address, b""),
+        "TCP, half a magic": (daemon.tcp_address, b"  "),
+        "HTTP, nothing": (daemon.http_address, b""),
+        "HTTP, half a header": (daemon.http_address, b"GET /ping HTTP/1.1\r\nHost:"),
+        "HTTP, half a body": (daemon.http_address, b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx"),
+    }
+    with contextlib.ExitStack() as stack:
+        connections = {}
+        for name, (address, data) in starts.items():
+            host, _, port = address.rpartition(":")
+            connections[name] = stack.enter_context(socket.create_connection((host, int(port)), 10))
+            connections[name].sendall(data)
+        deadline_s = time.monotonic() + patience_s
+        closed = {name: _is_closed_by(connection, deadline_s) for name, connection in connections.items()}
+    return Outcome(seen={"kept open": sorted(name for name, is_closed in closed.items() if not is_closed)})
+
+
+def silent_after_identify(stage: Stage) -> Outcome:
+    """Rows 20, 21: a client that stops in the middle of a command, and one whose machine is gone: no heartbeat back."""
+    daemon = stage.nsqd()
+    with RawClient(daemon.tcp_address) as halfway, RawClient(daemon.tcp_address) as gone:
+        clients = {"half a command": halfway, "no answer to heartbeats": gone}
+        for client in clients.values():
+            client.identify(heartbeat_interval=1000)
+        halfway.send(b"PUB orders\n\x00\x00")
+        frames = {name: len(client.read_until_closed(10.0)) for name, client in clients.items()}
+    return Outcome(seen={"heartbeats before the end": frames})
+
+
+def kept_alive(stage: Stage) -> Outcome:
+    """Row 21: whether TCP itself watches over a client that wants no heartbeats."""
+    daemon = stage.nsqd()
+    with RawClient(daemon.tcp_address) as client:
+        client.identify(heartbeat_interval=-1)
+        has_timer = wait_until(lambda: _tcp_timer(client, daemon) is not None, "the connection is listed")
+        return Outcome(seen={"keepalive": _tcp_timer(client, daemon) == 2 and has_timer})
+
+
+MALFORMED: dict[str, tuple[bytes, bytes]] = {
+    "unknown command": (b"HELO\n", b"E_INVALID invalid command HELO"),
+    "binary rubbish": (bytes(range(255, 0, -1)).replace(b"\n", b"") + b"\n", b"E_INVALID"),
+    "PUB, size beyond max-msg-size": (b"PUB t\n" + struct.pack(">i", 2**30), b"E_BAD_MESSAGE"),
+    "PUB, size below zero": (b"PUB t\n" + struct.pack(">i", -1), b"E_BAD_MESSAGE"),
+    "PUB, bad topic": (pub("$bad", b"x"), b"E_BAD_TOPIC"),
+    "PUB, no topic": (b"PUB\n" + sized(b"x"), b"E_INVALID"),
+    "MPUB, size beyond max-body-size": (b"MPUB t\n" + struct.pack(">i", 2**30), b"E_BAD_BODY"),
+    "MPUB, too many messages": (b"MPUB t\n" + sized(struct.pack(">i", 2**30)), b"E_BAD_BODY"),
+    "MPUB, a message of no bytes": (b"MPUB t\n" + sized(mpub_body([b"abc", b""])), b"E_BAD_MESSAGE"),
+    "MPUB, a message longer than the rest": (b"MPUB t\n" + sized(struct.pack(">ii", 1, 2**30)), b"E_BAD_MESSAGE"),
+    "DPUB, no number": (b"DPUB t x\n" + sized(b"x"), b"E_INVALID"),
+    "IDENTIFY, no JSON": (b"IDENTIFY\n" + sized(b"{{{"), b"E_BAD_BODY"),
+    "FIN before SUB": (b"FIN 0123456789abcdef\n", b"E_INVALID"),
+    "SUB, bad channel": (sub("t", "$bad"), b"E_BAD_CHANNEL"),
+}
+
+
+def malformed(daemon: Daemon, name: str) -> bytes:
+    """Row 22: the answer to one malformed command."""
+    with RawClient(daemon.tcp_address) as client:
+        client.send(MALFORMED[name][0])
+        return client.read_answer().data
+
+
+def announce_much(stage: Stage) -> Outcome:
+    """Row 22: 100 clients announce bodies of 5 MiB and send 10 bytes of them."""
+    daemon = stage.nsqd()
+    with RawClient(daemon.tcp_address) as client:
+        assert client.pub("t", b"x") == OK
+    before_kib = resident_kib(daemon.pid)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            client = stack.enter_context(RawClient(daemon.tcp_address))
+            client.send(b"MPUB t\n" + struct.pack(">i", 5 * KIB * KIB) + b"\x00" * 10)
+        wait_until(lambda: daemon.log.count("desired protocol magic") >= 101, "every client has been heard")
+        grown_kib = resident_kib(daemon.pid) - before_kib
+    return Outcome(seen={"MiB grown": grown_kib // KIB, "traceback": "Traceback" in daemon.log})
+
+
+def line_without_end(stage: Stage) -> Outcome:
+    """Row 22: a command line that never ends; how much of it nsqd takes before it says no."""
+    daemon = stage.nsqd()
+    with RawClient(daemon.tcp_address) as client:
+        for _ in range(1024):
+            client.send(b"A" * 16 * KIB)
+        try:
+            frames = [frame.data.decode() for frame in client.read_until_closed(10.0)]
+        except TimeoutError:
+            frames = ["still listening"]
+    return Outcome(seen={"answers": frames, "traceback": "Traceback" in daemon.log})
+
+
+def resident_kib(pid: int) -> int:
+    """The resident memory of a process."""
+    with open(f"/proc/{pid}/status") as status:
+        (line,) = (line for line in status if line.startswith("VmRSS:"))
+    return int(line.split()[1])
+
+
+def _small_window_client(daemon: Daemon) -> socket.socket:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    host, _, port = daemon.tcp_address.rpartition(":")
+    client.connect((host, int(port)))
+    return client
+
+
+def _client(daemon: Daemon, client_id: str) -> dict[str, int] | None:
+    clients = daemon.channel_stats(TOPIC, CHANNEL)["clients"] or []
+    return next((entry for entry in clients if entry["client_id"] == client_id), None)
+
+
+def _connect_all(stage: Stage, daemon: Daemon, count: int) -> None:
+    for _ in range(count):
+        client = RawClient(daemon.tcp_address)
+        stage.cleanup.callback(client.close)
+        client.identify(heartbeat_interval=60000)
+
+
+def _grow_limit(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
+
+
+def _is_closed_by(connection: socket.socket, deadline_s: float) -> bool:
+    connection.settimeout(max(0.01, deadline_s - time.monotonic()))
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def _tcp_timer(client: RawClient, daemon: Daemon) -> int | None:
+    """The kind of timer that the daemon's end of a connection has: 2 is keepalive."""
+    own_port = int(client.local_address.rpartition(":")[2])
+    with open("/proc/net/tcp") as table:
+        for line in table.readlines()[1:]:
+            fields = line.split()
+            local, remote = (int(address.split(":")[1], 16) for address in fields[1:3])
+            if (local, remote) == (daemon.tcp_port, own_port):
+                return int(fields[5].split(":")[0], 16)
+    return None

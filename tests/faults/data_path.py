@@ -1,0 +1,64 @@
+"""Scenarios of a data directory that two daemons want, at once or in turn (rows 25 and 31)."""
+
+from daemons import DaemonFailed
+from datafiles import files_that_go_ignores
+from rawclient import OK, RawClient
+from stage import CHANNEL, DISK_ONLY, SMALL_FILES, TOPIC, Ledger, Outcome, Stage, bodies, kill, wait_for_depth
+
+FLAGS = (DISK_ONLY, SMALL_FILES, "--sync-timeout=50ms")
+FIRST, HELD, ADDED = 300, 40, 50
+
+
+def two_at_once(stage: Stage) -> Outcome:
+    """Row 25: a second nsqd on the same directory; the first goes on, and when it is killed the way is free."""
+    first = stage.nsqd(DISK_ONLY)
+    try:
+        stage.nsqd(DISK_ONLY)
+        refusal = ""
+    except DaemonFailed as failure:
+        refusal = next(line for line in str(failure).splitlines() if "failed to lock" in line)
+    with RawClient(first.tcp_address) as client:
+        serves = client.pub(TOPIC, b"x") == OK
+    kill(first)
+    stage.nsqd(DISK_ONLY)
+    return Outcome(seen={"refuses": bool(refusal), "first serves": serves, "refusal": refusal.partition("- ")[2]})
+
+
+def hand_over(stage: Stage, chain: tuple[str, ...], *, crash: bool = False) -> Outcome:
+    """Row 31: each daemon of a chain finishes some messages, out of order, holds some, adds some, and goes.
+
+    With ``crash`` ours are killed; Go's never are, as they lose messages by that. Go's complaints are not counted: it
+    sets files aside that it has read to their end.
+    """
+    extras: set[str] = set()
+    errors: list[str] = []
+    for number, implementation in enumerate(chain):
+        stage.implementation = implementation
+        daemon = stage.nsqd_with_channel(*FLAGS)
+        stage.ledger.publish_many(daemon, TOPIC, bodies(f"life {number}", FIRST if number == 0 else ADDED))
+        wait_for_depth(daemon)
+        _use(stage.ledger, daemon.tcp_address)
+        if crash and implementation == "nsqx":
+            kill(daemon)
+        else:
+            daemon.stop()
+        if implementation == "nsqx":
+            errors += [line for line in daemon.log.splitlines() if " ERROR: " in line]
+        extras.update(path.name for path in files_that_go_ignores(stage.data_path))
+    outcome = stage.restart_and_drain(*FLAGS[1:])
+    seen = {"errors": errors, "extras": sorted(extras)}
+    return Outcome(outcome.acked, outcome.lost, outcome.duplicated, outcome.foreign, seen)
+
+
+def _use(ledger: Ledger, address: str) -> None:
+    """Take a handful; finish the later half of it, so that there are holes, and leave the rest in flight."""
+    with RawClient(address) as client:
+        assert client.sub(TOPIC, CHANNEL) == OK
+        client.rdy(2 * HELD)
+        taken = [client.read_message() for _ in range(2 * HELD)]
+        client.rdy(0)
+        for message in reversed(taken[HELD:]):
+            ledger.finished.add(message.body)
+            client.fin(message.id)
+        # An answer, so that everything before it has been dealt with.
+        assert client.cls() is not None

@@ -1,0 +1,174 @@
+"""Scenarios of a full disk that has room again later (row 12)."""
+
+import time
+from dataclasses import replace
+
+from daemons import Daemon, wait_until
+from rawclient import OK, ConnectionEnded, Frame, RawClient, pub
+from small_disk import SmallDisk
+from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel, places
+
+FLAGS = (DISK_ONLY, "--max-bytes-per-file=100000", "--sync-timeout=100ms")
+SIZE = 5000
+HELD = 30
+SOON_S = 10.0
+
+
+def small_disk(stage: Stage) -> SmallDisk:
+    """A small disk under the data directory, for as long as the stage stands."""
+    return stage.cleanup.enter_context(SmallDisk(stage.data_path))
+
+
+def try_to_publish(stage: Stage, daemon: Daemon, body: bytes) -> Frame:
+    """The answer to one message on a connection of its own: nsqd closes a connection on which a publish failed."""
+    stage.ledger.sent.add(body)
+    with RawClient(daemon.tcp_address) as client:
+        client.send(pub(TOPIC, body))
+        try:
+            answer = client.read_answer()
+        except ConnectionEnded:
+            return Frame(-1, b"connection closed")
+    if answer == OK:
+        stage.ledger.acked.add(body)
+    return answer
+
+
+def publish_until_full(stage: Stage, daemon: Daemon, prefix: str = "until full") -> Frame:
+    """The first refusal."""
+    for body in bodies(prefix, 2000, SIZE):
+        answer = try_to_publish(stage, daemon, body)
+        if answer != OK:
+            return answer
+    raise AssertionError("the disk is never full")
+
+
+def publish_when_full(stage: Stage) -> Outcome:
+    """Publish until refused, go on for a while, make room, and see whether nsqd goes on by itself."""
+    disk = small_disk(stage)
+    daemon = stage.nsqd_with_channel(*FLAGS)
+    refusal = publish_until_full(stage, daemon)
+    answers = [try_to_publish(stage, daemon, body) for body in bodies("when full", 50, SIZE)]
+    ping = daemon.request("GET", "/ping")
+    http = daemon.request("POST", f"/pub?topic={TOPIC}", b"h" * SIZE)
+    leftovers = len(list(stage.data_path.glob("*.tmp")))
+    disk.make_room()
+    seen = {
+        "refused": refusal.data.decode(),
+        "accepted while full": answers.count(OK),
+        "ping while full": ping.status,
+        "HTTP while full": http.status,
+        "temporary files": leftovers,
+        "recovers": recovers(stage, daemon),
+    }
+    seen["ping after"] = daemon.request("GET", "/ping").status
+    stage.drain(daemon)
+    return stage.ledger.outcome(**seen)
+
+
+def put_back_when_full(stage: Stage, how: str) -> Outcome:
+    """Messages in flight come back while the disk is full: by REQ, or because their time is over."""
+    disk = small_disk(stage)
+    daemon = stage.nsqd_with_channel(*FLAGS, "--msg-timeout=1500ms")
+    for body in bodies("held", 3 * HELD, 200):
+        assert try_to_publish(stage, daemon, body) == OK
+    consumer = stage.consumer(daemon, ready=HELD)
+    held = [consumer.read_message() for _ in range(HELD)]
+    disk.fill()
+    publish_until_full(stage, daemon)
+    consumer.rdy(0)
+    if how == "requeued":
+        for message in held:
+            consumer.req(message.id, 0)
+    wait_until(lambda: places(daemon)[1] == 0, "nothing is in flight")
+    disk.make_room()
+    seen = {"recovers": recovers(stage, daemon)}
+    stage.drain(daemon)
+    return stage.ledger.outcome(**seen)
+
+
+def become_due_when_full(stage: Stage) -> Outcome:
+    """Deferred messages are due while the disk is full."""
+    disk = small_disk(stage)
+    daemon = stage.nsqd_with_channel(*FLAGS)
+    with RawClient(daemon.tcp_address) as client:
+        for body in bodies("deferred", HELD, 200):
+            assert client.dpub(TOPIC, 1000, body) == OK
+            stage.ledger.sent.add(body)
+            stage.ledger.acked.add(body)
+    disk.fill()
+    publish_until_full(stage, daemon)
+    wait_until(lambda: places(daemon)[2] == 0, "nothing is deferred")
+    disk.make_room()
+    seen = {"recovers": recovers(stage, daemon)}
+    stage.drain(daemon)
+    return stage.ledger.outcome(**seen)
+
+
+def move_when_full(stage: Stage) -> Outcome:
+    """A topic has filled the disk; then it gets a channel, which wants room for every message."""
+    disk = small_disk(stage)
+    daemon = stage.nsqd(*FLAGS)
+    daemon.post("/topic/create", topic=TOPIC)
+    publish_until_full(stage, daemon)
+    disk.fill()
+    daemon.request("POST", f"/channel/create?topic={TOPIC}&channel={CHANNEL}")
+    _give_time_to_move(daemon)
+    disk.make_room()
+    seen = {"recovers": recovers(stage, daemon)}
+    stage.drain(daemon)
+    return stage.ledger.outcome(**seen)
+
+
+def stop_when_full(stage: Stage) -> Outcome:
+    """SIGTERM on a full disk, with messages in flight that had been read from it."""
+    disk = small_disk(stage)
+    daemon = stage.nsqd_with_channel(*FLAGS)
+    for body in bodies("held", 3 * HELD, 200):
+        assert try_to_publish(stage, daemon, body) == OK
+    consumer = stage.consumer(daemon, ready=HELD)
+    for _ in range(HELD):
+        consumer.read_message()
+    disk.fill()
+    publish_until_full(stage, daemon)
+    code = daemon.stop()
+    disk.make_room()
+    outcome = stage.restart_and_drain(*FLAGS[1:])
+    return replace(outcome, seen={**outcome.seen, "exit": code})
+
+
+def save_metadata_when_full(stage: Stage) -> Outcome:
+    """A channel is created while nsqd.dat cannot be saved; is it saved when there is room?"""
+    disk = small_disk(stage)
+    daemon = stage.nsqd(*FLAGS)
+    disk.fill()
+    create_channel(daemon)
+    daemon.wait_for_log("failed to persist metadata|no space left|No space left", timeout_s=SOON_S)
+    disk.make_room()
+    path = stage.data_path / "nsqd.dat"
+    try:
+        wait_until(lambda: CHANNEL in path.read_text(), "nsqd.dat is saved", SOON_S)
+    except AssertionError:
+        return Outcome(seen={"nsqd.dat saved when there is room": False})
+    return Outcome(seen={"nsqd.dat saved when there is room": True})
+
+
+def recovers(stage: Stage, daemon: Daemon) -> bool:
+    """Whether publishing works again soon after there is room."""
+    deadline_s = time.monotonic() + SOON_S
+    for body in bodies("room again", 100_000):
+        if try_to_publish(stage, daemon, body) == OK:
+            return True
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)
+    return False
+
+
+def _give_time_to_move(daemon: Daemon) -> None:
+    """Until the topic has moved what it can: its depth stays the same for a while."""
+    depth, since_s = -1, 0.0
+    while time.monotonic() < since_s + 0.5 or depth < 0:
+        now = daemon.topic_stats(TOPIC)["depth"]
+        if now != depth:
+            depth, since_s = now, time.monotonic()
+        time.sleep(0.02)

@@ -1,0 +1,90 @@
+"""A receiver in a process of its own that can be made to die at a chosen moment.
+
+    python receiving.py OPTIONS FAULT COUNT
+
+OPTIONS is the JSON of the source's options. FAULT is where it dies, at the COUNT-th time it comes there: ``append``
+(the segment is durable, no FIN was sent), ``rename`` (the segment is written under its temporary name), ``finish``
+(half of the FINs were sent), ``trim`` (identities are kept, segments not yet removed); or ``none``. It says so on its
+standard output when it receives, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+from nsqx.client.subscription import Message
+from nsqx.spark.options import read_source_options
+from nsqx.spark.receiver import Receiver
+from nsqx.spark.segments import SegmentDirectory
+from nsqx.spark.source import open_directory
+from nsqx.spark.storage import LocalStorage
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(fault: str, count: int) -> None:
+    """Replace what is called at the fatal moment."""
+    left = count
+
+    def is_time() -> bool:
+        nonlocal left
+        left -= 1
+        return left <= 0
+
+    append, rename, finish, delete = SegmentDirectory.append, os.rename, Message.finish, LocalStorage.delete
+
+    def fatal_append(self, parts):
+        end = append(self, parts)
+        if is_time():
+            die()
+        return end
+
+    def fatal_rename(source, target):
+        if "segment-" in target and is_time():
+            die()
+        rename(source, target)
+
+    def fatal_finish(self):
+        if is_time():
+            # What was sent before must have left this process.
+            threading.Timer(0.02, die).start()
+            time.sleep(1)
+        return finish(self)
+
+    def fatal_delete(self, name):
+        if name.startswith("segment-") and is_time():
+            die()
+        delete(self, name)
+
+    if fault == "append":
+        SegmentDirectory.append = fatal_append
+    elif fault == "rename":
+        os.rename = fatal_rename
+    elif fault == "finish":
+        Message.finish = fatal_finish
+    elif fault == "trim":
+        LocalStorage.delete = fatal_delete
+    else:
+        assert fault == "none", fault
+
+
+def main() -> None:
+    options = read_source_options(json.loads(sys.argv[1]))
+    arm(sys.argv[2], int(sys.argv[3]))
+    directory = open_directory(options)
+    receiver = Receiver(options, directory)
+    receiver.start()
+    print("receiving", flush=True)
+    sys.stdin.read()
+    directory.close(is_clean=receiver.stop())
+
+
+if __name__ == "__main__":
+    main()

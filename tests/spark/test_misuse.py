@@ -1,0 +1,138 @@
+"""Misuse is refused at the start, in words that say what to do."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from daemons import free_port
+from nsqx.errors import ConfigError, NSQError
+from nsqx.spark import session, source
+from nsqx.spark.options import read_source_options
+from nsqx.spark.segments import DataLost
+from nsqx.spark.source import StreamReader
+from streams import Query, bodies, publish, source_options, until
+
+
+def reader(options):
+    return StreamReader(read_source_options(options))
+
+
+def test_wrong_options_are_told_when_the_frame_is_made(spark, topic):
+    stream = spark.readStream.format("nsq").option("nsq.nsqd", "127.0.0.1:4150").option("subscribe", topic)
+    with pytest.raises(Exception, match="option channel is missing: name the channel to consume"):
+        stream.load()
+    with pytest.raises(Exception, match=r"unknown option maxrowspertriger: did you mean maxRowsPerTrigger\?"):
+        stream.option("channel", "c").option("maxRowsPerTriger", "5").load()
+
+
+def test_two_queries_on_one_directory(spark, our_nsqd, topic, tmp_path, monkeypatch):
+    publish(our_nsqd, topic, bodies(0, 10))
+    options = source_options(our_nsqd, topic, tmp_path)
+    query = Query(spark, options, tmp_path)
+    running = query.start()
+    try:
+        until(lambda: len(query.rows) == 10, running)
+        monkeypatch.setattr(source, "LOCK_WAIT_S", 0.0)
+        with pytest.raises(ConfigError, match=r"is in use by process \d+ on .*: stop that query, or give this one"):
+            reader(options).initialOffset()
+    finally:
+        running.stop()
+
+
+def test_a_directory_of_another_channel(our_nsqd, topic, tmp_path):
+    options = source_options(our_nsqd, topic, tmp_path)
+    first = reader(options)
+    first.initialOffset()
+    first.stop()
+    with pytest.raises(ConfigError, match="belongs to channel spark, not other"):
+        reader({**options, "channel": "other"}).initialOffset()
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
+def test_a_local_directory_on_a_cluster(our_nsqd, topic, tmp_path, monkeypatch, master):
+    monkeypatch.setattr(source, "driver_master", lambda: master)
+    options = source_options(our_nsqd, topic, tmp_path)
+    with pytest.raises(ConfigError, match="is a directory of this machine, but the master .* runs tasks on others"):
+        reader(options).initialOffset()
+    allowed = reader({**options, "segmentDirIsShared": "true"})
+    assert allowed.initialOffset()["rows"] == 0
+    allowed.stop()
+
+
+def test_the_master_is_read_from_the_drivers_command_line(spark):
+    assert session.master_in("java\0-cp\0x\0SparkSubmit\0--conf\0spark.master=spark://h:1\0app.py\0") == "spark://h:1"
+    assert session.master_in("java\0SparkSubmit\0--master\0yarn\0--conf\0a=b\0") == "yarn"
+    assert session.master_in("java\0-Dspark.master=k8s://x\0Main\0") == "k8s://x"
+    assert session.master_in("java\0Main\0") == ""
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).collect()
+    assert found
+
+
+def test_an_executor_that_does_not_see_the_directory(our_nsqd, topic, tmp_path):
+    publish(our_nsqd, topic, bodies(0, 10))
+    first = reader(source_options(our_nsqd, topic, tmp_path))
+    start = first.initialOffset()
+    first.prepareForTriggerAvailableNow()
+    end = first.latestOffset(start, first.getDefaultReadLimit())
+    (partition,) = first.partitions(start, end)
+    first.stop()
+    os.rename(tmp_path / "segments", tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="this executor does not see segmentDir"):
+        list(first.read(partition))
+
+
+def test_nobody_answers(topic, tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    common = {"subscribe": topic, "channel": "c", "segmentDir": str(tmp_path / "segments")}
+    for options, expected in [
+        ({"nsq.lookupd": address}, "no nsqlookupd answers .*: check nsq.lookupd, which takes HTTP addresses"),
+        ({"nsq.nsqd": address}, "no nsqd can be reached for topic .*: check nsq.nsqd, which takes TCP addresses"),
+    ]:
+        stream = reader({**common, **options})
+        start = stream.initialOffset()
+        with pytest.raises(ConfigError, match=expected):
+            stream.latestOffset(start, stream.getDefaultReadLimit())
+        stream.stop()
+
+
+def test_a_checkpoint_of_another_directory(our_nsqd, topic, tmp_path):
+    options = source_options(our_nsqd, topic, tmp_path)
+    stream = reader(options)
+    start = {"rows": 100, "segments": "another"}
+    with pytest.raises(DataLost, match="belongs to another segment directory .*failOnDataLoss"):
+        stream.latestOffset(start, stream.getDefaultReadLimit())
+    stream.stop()
+    publish(our_nsqd, topic, bodies(0, 10))
+    lenient = reader({**options, "failOnDataLoss": "false"})
+    lenient.prepareForTriggerAvailableNow()
+    end = lenient.latestOffset(start, lenient.getDefaultReadLimit())
+    assert end["rows"] == 10
+    rows = [batch.num_rows for part in lenient.partitions(start, end) for batch in lenient.read(part)]
+    assert sum(rows) == 10
+    lenient.stop()
+
+
+def test_rows_that_are_gone(our_nsqd, topic, tmp_path):
+    options = source_options(our_nsqd, topic, tmp_path)
+    stream = reader(options)
+    start = {**stream.initialOffset(), "rows": 50}
+    with pytest.raises(DataLost, match="asks for rows from 50, but .* has 0 to 0"):
+        stream.latestOffset(start, stream.getDefaultReadLimit())
+    stream.stop()
+
+
+def test_missing_java_and_missing_spark(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"no Java found in JAVA_HOME=.*needs Java 17 or newer: install it"):
+        session.check_spark()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(ConfigError, match=r'is openjdk version "11.0.2" 2019. Spark needs Java 17'):
+        session.check_spark()
+    monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
+    with pytest.raises(NSQError, match=r"pyspark is missing: install with pip install 'nsqx\[spark\]'"):
+        session.check_spark()

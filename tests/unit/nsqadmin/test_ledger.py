@@ -1,0 +1,195 @@
+"""Sums and rates over nodes, poll by poll."""
+
+from typing import Any
+
+import pytest
+
+from nsqx.nsqadmin import ledger as ledger_module
+from nsqx.nsqadmin.ledger import Ledger
+
+
+def channel(name: str, **changes: Any) -> dict[str, Any]:
+    fields = ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count")
+    counts = dict.fromkeys((*fields, "requeue_count", "timeout_count", "client_count"), 0)
+    return {"channel_name": name, "paused": False, **counts, **changes}
+
+
+def topic(name: str, *channels: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("depth", "backend_depth", "message_count"), 0)
+    return {"topic_name": name, "channels": list(channels), "paused": False, **counts, **changes}
+
+
+class Polls:
+    """A ledger that is fed at a poll a second."""
+
+    def __init__(self, capacity: int = 10) -> None:
+        self.ledger = Ledger(capacity)
+        self.now_s = 1000.0
+
+    def poll(self, *, step_s: float = 1.0, failed: tuple[str, ...] = (), **nodes: list[dict[str, Any]] | None) -> None:
+        self.now_s += step_s
+        self.ledger.open()
+        for address, topics in nodes.items():
+            self.ledger.add_node(address, {"topics": topics}, self.now_s)
+        self.ledger.close({*nodes, *failed}, self.now_s)
+
+    def row(self, name: str) -> dict[str, Any]:
+        return self.ledger.topics[name].row
+
+    def channel(self, name: str, channel_name: str) -> dict[str, Any]:
+        return self.ledger.topics[name].channels[channel_name].row
+
+
+@pytest.fixture
+def polls() -> Polls:
+    return Polls()
+
+
+def test_sums_over_nodes(polls: Polls) -> None:
+    polls.poll(
+        a=[topic("t", channel("c", depth=3, client_count=2, in_flight_count=1), depth=1, message_count=10)],
+        b=[topic("t", channel("c", depth=4, deferred_count=5, paused=True), depth=2, backend_depth=2, paused=True)],
+    )
+    row = polls.row("t")
+    assert (row["nodes"], row["channels"], row["paused"]) == (2, 1, True)
+    assert (row["depth"], row["backend_depth"], row["channels_depth"]) == (3, 2, 7)
+    assert (row["in_flight"], row["deferred"], row["clients"], row["message_count"]) == (1, 5, 2, 10)
+    each = polls.channel("t", "c")
+    assert (each["topic"], each["depth"], each["paused"], each["nodes"]) == ("t", 7, True, 2)
+    totals = polls.ledger.totals
+    assert (totals["topics"], totals["channels"], totals["depth"], totals["channels_depth"]) == (1, 1, 3, 7)
+
+
+def test_rates_need_two_polls(polls: Polls) -> None:
+    polls.poll(a=[topic("t", channel("c", message_count=50, requeue_count=5), message_count=100)])
+    assert polls.row("t")["rate"] == 0
+    polls.poll(
+        step_s=2.0, a=[topic("t", channel("c", message_count=60, requeue_count=6, timeout_count=4), message_count=130)]
+    )
+    assert polls.row("t")["rate"] == 15
+    assert polls.channel("t", "c")["rate"] == 5
+    assert polls.channel("t", "c")["requeued"] == 0.5
+    assert polls.row("t")["timed_out"] == 2
+    assert polls.ledger.totals["rate"] == 15
+
+
+def test_what_is_new_on_a_known_node_counts_from_nothing(polls: Polls) -> None:
+    polls.poll(a=[])
+    polls.poll(a=[topic("t", channel("c", message_count=7), message_count=8)])
+    assert polls.row("t")["rate"] == 8
+    assert polls.channel("t", "c")["rate"] == 7
+
+
+def test_a_node_that_comes_makes_no_peak(polls: Polls) -> None:
+    polls.poll(a=[topic("t", message_count=5)])
+    polls.poll(a=[topic("t", message_count=6)], b=[topic("t", message_count=1_000_000)])
+    assert polls.row("t")["rate"] == 1
+    assert polls.row("t")["message_count"] == 1_000_006
+
+
+def test_a_node_that_goes_makes_no_hole(polls: Polls) -> None:
+    polls.poll(a=[topic("t", message_count=5)], b=[topic("t", message_count=900)])
+    polls.poll(a=[topic("t", message_count=8)])
+    assert polls.row("t")["rate"] == 3
+
+
+def test_a_node_that_failed_once_is_measured_from_when_it_last_answered(polls: Polls) -> None:
+    polls.poll(a=[topic("t", message_count=10)])
+    polls.poll(failed=("a",), b=[])
+    polls.poll(a=[topic("t", message_count=30)])
+    assert polls.row("t")["rate"] == 10
+
+
+def test_a_node_that_restarted_counts_from_nothing(polls: Polls) -> None:
+    polls.poll(a=[topic("t", channel("c", message_count=90), message_count=100)])
+    polls.poll(a=[topic("t", channel("c", message_count=3), message_count=4)])
+    assert polls.row("t")["rate"] == 4
+    assert polls.channel("t", "c")["rate"] == 3
+
+
+def test_topics_in_between_do_not_mix_counters_up(polls: Polls) -> None:
+    polls.poll(a=[topic("b", channel("x", message_count=20), message_count=10), topic("d", message_count=100)])
+    polls.poll(
+        a=[
+            topic("a", message_count=1),
+            topic("b", channel("w", message_count=2), channel("x", message_count=23), message_count=11),
+            topic("c", message_count=3),
+            topic("d", message_count=104),
+        ]
+    )
+    assert [polls.row(name)["rate"] for name in "abcd"] == [1, 1, 3, 4]
+    assert [polls.channel("b", name)["rate"] for name in "wx"] == [2, 3]
+    polls.poll(a=[topic("d", message_count=109)])
+    assert polls.row("d")["rate"] == 5
+
+
+def test_only_changes_are_marked(polls: Polls) -> None:
+    for _ in range(2):
+        polls.poll(a=[topic("still", message_count=1), topic("busy", message_count=polls.ledger.clock.number + 5)])
+    number = polls.ledger.clock.number
+    assert {each.name for each in polls.ledger.present_topics() if each.changed == number} == {"busy"}
+
+
+def test_topics_go_and_come_back(polls: Polls) -> None:
+    polls.poll(a=[topic("t", channel("c"))])
+    polls.poll(a=[])
+    assert polls.ledger.removed == ["t"]
+    assert list(polls.ledger.present_topics()) == []
+    polls.poll(a=None)
+    assert polls.ledger.removed == []
+    polls.poll(a=[topic("t")])
+    assert [each.name for each in polls.ledger.present_topics()] == ["t"]
+    assert polls.ledger.channel_rows(polls.ledger.topics["t"]) == []
+    series = polls.ledger.topics["t"].track.series(1, polls.ledger.clock.range())
+    assert series == [0, None, None, 0]
+
+
+def test_what_nobody_has_seen_for_long_is_forgotten() -> None:
+    polls = Polls(capacity=3)
+    polls.poll(a=[topic("t", channel("c")), topic("u", channel("d"))])
+    assert polls.ledger.subject_count == 4
+    for _ in range(3):
+        polls.poll(a=[topic("u")])
+    assert list(polls.ledger.topics) == ["u"]
+    assert polls.ledger.topics["u"].channels == {}
+    assert polls.ledger.subject_count == 1
+
+
+def test_a_poll_that_found_out_nothing_leaves_a_gap_and_what_was_known(polls: Polls) -> None:
+    polls.poll(a=[topic("t", depth=4)])
+    polls.ledger.skip(polls.now_s + 1)
+    assert [each.name for each in polls.ledger.present_topics()] == ["t"]
+    polls.poll(step_s=2.0, a=[topic("t", depth=5)])
+    assert polls.ledger.topics["t"].track.series(1, polls.ledger.clock.range()) == [4, None, 5]
+
+
+def test_readers_see_nothing_of_a_poll_under_way(polls: Polls) -> None:
+    polls.poll(a=[topic("t", depth=4)])
+    polls.ledger.open()
+    polls.ledger.add_node("a", {"topics": [topic("t", depth=9), topic("new")]}, 2000.0)
+    assert polls.row("t")["depth"] == 4
+    assert [each.name for each in polls.ledger.present_topics()] == ["t"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, [], {}, {"topics": 5}, {"topics": [1]}, {"topics": [{}]}, {"topics": [topic("t", depth="x")]}],
+)
+def test_what_is_no_stats_is_refused(polls: Polls, document: Any) -> None:
+    polls.ledger.open()
+    with pytest.raises(ValueError, match="not nsqd's stats"):
+        polls.ledger.add_node("a", document, 1.0)
+
+
+def test_there_is_a_limit(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MAX_SUBJECTS", 3)
+    polls.poll(a=[topic("a", channel("x")), topic("b", channel("y")), topic("c", message_count=5)])
+    assert {each.name for each in polls.ledger.present_topics()} == {"a", "b"}
+    assert polls.ledger.topics["b"].channels == {}
+
+
+def test_sparkline() -> None:
+    polls = Polls(capacity=100)
+    for number in range(90):
+        polls.poll(a=[topic("t", message_count=number * 3)])
+    assert polls.ledger.sparkline(polls.ledger.topics["t"]) == [3] * 30

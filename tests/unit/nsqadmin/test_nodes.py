@@ -1,0 +1,66 @@
+"""The nsqds that several nsqlookupds know."""
+
+import random
+from typing import Any
+
+import pytest
+
+from nsqx.nsqadmin.nodes import Node, merge, parse_version
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+
+def node(name: str, **changes: Any) -> Node:
+    fields = {"hostname": name, "broadcast_address": name, "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}
+    return Node.decode({**fields, "remote_address": f"{name}:9", **changes})
+
+
+def test_the_same_node_at_two_nsqlookupds() -> None:
+    merged = merge([("l1:4161", [node("b"), node("a")]), ("l2:4161", [node("a", remote_address="")])])
+    assert [each.hostname for each in merged] == ["a", "b"]
+    assert merged[0].remote_addresses == ["l1:4161/a:9", "l2:4161/N/A"]
+    assert merged[1].remote_addresses == ["l1:4161/b:9"]
+
+
+def test_old_versions_are_marked() -> None:
+    versions = {"a": "1.3.0", "b": "1.2.1", "c": "1.3.0-alpha", "d": "what", "e": "1.3.0+build"}
+    merged = merge([("l", [node(name, version=version) for name, version in versions.items()])])
+    assert {each.hostname for each in merged if each.is_out_of_date} == {"b", "c", "d"}
+
+
+def test_versions() -> None:
+    order = [
+        "nonsense",
+        "0.0.1",
+        "1.2.9",
+        "1.2.10-alpha",
+        "1.2.10-alpha.1",
+        "1.2.10-beta.2",
+        "1.2.10-beta.11",
+        "1.2.10",
+    ]
+    assert sorted(random.Random(1).sample(order, len(order)), key=parse_version) == order
+    assert parse_version("1.2") == parse_version("0.0.0") == parse_version("01.2.3")
+
+
+def test_in_the_form_of_the_answer() -> None:
+    shown = node("a", topics=["z", "b"], tombstones=[True, False], topology_zone="z1").document()
+    assert shown["topics"] == [{"topic": "z", "tombstoned": True}, {"topic": "b", "tombstoned": False}]
+    assert shown["remote_addresses"] is None
+    assert shown["topology_zone"] == "z1"
+    assert "topology_region" not in shown
+    assert node("a").document()["topics"] is None
+
+
+def test_missing_tombstones_are_none() -> None:
+    assert node("a", topics=["x", "y"], tombstones=[True]).topics == [("x", True), ("y", False)]
+
+
+def test_addresses() -> None:
+    six = node("a", broadcast_address="fd00::1")
+    assert (six.http_address, six.tcp_address) == ("[fd00::1]:4151", "[fd00::1]:4150")
+
+
+@pytest.mark.parametrize("changes", [{"tcp_port": "x"}, {"topics": [1]}, {"hostname": []}, {"topics": "abc"}])
+def test_what_is_no_node(changes: dict[str, Any]) -> None:
+    with pytest.raises(UpstreamFailed):
+        node("a", **changes)

@@ -1,0 +1,205 @@
+"""Polling the cluster, and what viewers are sent of it."""
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from nsqx.log import WARN, Log
+from nsqx.nsqadmin.live import LiveAPI
+from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.poller import Poller
+from nsqx.nsqadmin.sse import Viewers
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+
+class Answers:
+    """Stands in for upstream: documents by URL; what is missing fails."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, Any] = {}
+
+    def set_topics(self, node: str, **message_counts: int) -> None:
+        topics = [
+            {
+                "topic_name": name,
+                "channels": [],
+                "depth": 0,
+                "backend_depth": 0,
+                "message_count": count,
+                "paused": False,
+            }
+            for name, count in message_counts.items()
+        ]
+        url = f"http://{node}/stats?format=json&include_clients=false&include_mem=false"
+        self.documents[url] = {"topics": topics}
+
+    def set_nodes(self, lookupd: str, *nodes: str) -> None:
+        producers = [{"broadcast_address": node.split(":")[0], "http_port": int(node.split(":")[1])} for node in nodes]
+        self.documents[f"http://{lookupd}/nodes"] = {"producers": producers}
+
+    async def get(self, url: str) -> Any:
+        return orjson.loads(await self.get_bytes(url))
+
+    async def get_bytes(self, url: str) -> bytes:
+        await asyncio.sleep(0)
+        if url not in self.documents:
+            raise UpstreamFailed(f"no {url}")
+        return orjson.dumps(self.documents[url])
+
+
+class Stage:
+    def __init__(self, **options: Any) -> None:
+        self.answers = Answers()
+        self.lines = io.StringIO()
+        self.options = Options(**options)
+        self.poller = Poller(self.options, cast("Any", self.answers), Log("", WARN, self.lines), 10)
+        self.live = LiveAPI(self.poller, cast("Any", None), Viewers(10))
+
+    async def poll(self) -> None:
+        await self.poller.poll()
+        polled, self.poller._polled = self.poller._polled, asyncio.Event()
+        polled.set()
+
+    def present(self) -> list[str]:
+        return [topic.name for topic in self.poller.ledger.present_topics()]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = Stage(nsqlookupd_http_addresses=["l1:1", "l2:1"])
+    made.answers.set_nodes("l1:1", "a:1", "b:1")
+    made.answers.set_nodes("l2:1", "b:1", "c:1")
+    made.answers.set_topics("a:1", t=1)
+    made.answers.set_topics("b:1", t=2, u=3)
+    made.answers.set_topics("c:1")
+    return made
+
+
+async def test_every_node_is_asked_once(stage: Stage) -> None:
+    await stage.poll()
+    assert stage.poller.node_count == 3
+    assert stage.poller.ledger.topics["t"].row["message_count"] == 3
+    assert stage.poller.problems == []
+
+
+async def test_named_nsqds() -> None:
+    stage = Stage(nsqd_http_addresses=["a:1", "a:1"])
+    stage.answers.set_topics("a:1", t=1)
+    await stage.poll()
+    assert stage.poller.ledger.topics["t"].row["nodes"] == 1
+
+
+async def test_some_fail(stage: Stage) -> None:
+    del stage.answers.documents["http://l2:1/nodes"]
+    stage.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {"topics": [5]}
+    for _ in range(3):
+        await stage.poll()
+    assert stage.poller.problems[0] == "no http://l2:1/nodes"
+    assert "not nsqd's stats" in stage.poller.problems[1]
+    assert stage.present() == ["t"]
+    assert stage.lines.getvalue().count("poll: no http://l2:1/nodes") == 1, "told of once, not at every poll"
+
+
+async def test_all_fail(stage: Stage) -> None:
+    await stage.poll()
+    stage.answers.documents.clear()
+    await stage.poll()
+    assert len(stage.poller.problems) == 1
+    assert stage.present() == ["t", "u"]
+    assert stage.poller.ledger.clock.number == 1
+
+
+async def test_every_nsqd_fails(stage: Stage) -> None:
+    await stage.poll()
+    for url in [url for url in stage.answers.documents if "stats" in url]:
+        del stage.answers.documents[url]
+    await stage.poll()
+    assert len(stage.poller.problems) == 3
+    assert stage.present() == ["t", "u"]
+
+
+async def test_it_goes_on_after_a_fault(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = 0
+
+    async def fail() -> None:
+        nonlocal failures
+        failures += 1
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(stage.poller, "poll", fail)
+    stage.poller.interval_s = 0.001
+    stage.poller.start()
+    async with asyncio.timeout(10):
+        for _ in range(3):
+            await stage.poller.next_poll.wait()
+    await stage.poller.stop()
+    assert failures >= 3
+    assert "a fault of ours" in stage.lines.getvalue()
+
+
+def parse(data: bytes) -> tuple[str, Any]:
+    fields = dict(line.split(b": ", 1) for line in data.strip().split(b"\n"))
+    return fields[b"event"].decode(), orjson.loads(fields[b"data"])
+
+
+async def next_event(events: AsyncGenerator[bytes, None]) -> tuple[str, Any]:
+    async with asyncio.timeout(10):
+        return parse(await anext(events))
+
+
+async def test_a_snapshot_and_then_changes(stage: Stage) -> None:
+    await stage.poll()
+    events = stage.live._all_events(stage.poller)
+    name, data = await next_event(events)
+    assert name == "snapshot"
+    assert [row["name"] for row in data["topics"]] == ["t", "u"]
+    assert data["topics"][0]["sparkline"] == [0]
+    waiting = asyncio.create_task(next_event(events))
+    await asyncio.sleep(0)
+    stage.answers.set_topics("b:1", t=7)
+    await stage.poll()
+    name, data = await waiting
+    assert name == "delta"
+    assert [(row["name"], row["message_count"]) for row in data["topics"]] == [("t", 8)]
+    assert data["removed"] == ["u"]
+    assert data["number"] == 1
+    await events.aclose()
+
+
+async def test_who_missed_a_poll_gets_a_snapshot(stage: Stage) -> None:
+    await stage.poll()
+    events = stage.live._all_events(stage.poller)
+    await next_event(events)
+    for _ in range(2):
+        await stage.poll()
+    name, data = await next_event(events)
+    # The first poll was waited for and is over, so what is sent is the state of now.
+    assert (name, data["number"]) == ("snapshot", 2)
+    await events.aclose()
+
+
+async def test_what_all_viewers_get_is_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    await stage.poll()
+    written = 0
+    write = stage.live._overview
+
+    def count(poller: Poller) -> bytes:
+        nonlocal written
+        written += 1
+        return write(poller)
+
+    monkeypatch.setattr(stage.live, "_overview", count)
+    for _ in range(5):
+        events = stage.live._all_events(stage.poller)
+        await next_event(events)
+        await events.aclose()
+    assert written == 1
+    await stage.poll()
+    events = stage.live._all_events(stage.poller)
+    await next_event(events)
+    await events.aclose()
+    assert written == 2
