@@ -1,5 +1,6 @@
 # One-word targets; `make test` is all that a new machine needs.
 
+comma  := ,
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -7,6 +8,9 @@ PURE   := build/pure
 PEERS  := interop/bin/nsqd
 SOURCE := $(shell find src -name '*.py' -o -name '*.pxd') setup.py pyproject.toml
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# Spark needs Java; without it the package is tested without its Spark side.
+EXTRAS := test,check,peers$(if $(shell command -v java),$(comma)spark)
 
 .PHONY: setup check test pure interop bench up clean
 
@@ -23,7 +27,7 @@ $(VENV)/.tools: constraints.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools $(SOURCE) constraints.txt
-	$(PIP) install --constraint constraints.txt --no-build-isolation '.[test,check,peers]'
+	$(PIP) install --constraint constraints.txt --no-build-isolation '.[$(EXTRAS)]'
 	@touch $@
 
 check: setup

@@ -2,8 +2,8 @@
 
       python tests/bench/soak_client.py [--nsqd go|nsqx] [--messages 1000000] [--cut-within 1.0] [--option snappy]
 
-A producer and a consumer talk to nsqd through a proxy that cuts every connection at random moments. Ends with status 1 if
-a message was lost.
+A producer and a consumer talk to nsqd through a proxy that cuts every connection at random moments. Ends with status 1
+if a message was lost.
 """
 
 from __future__ import annotations

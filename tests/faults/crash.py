@@ -23,7 +23,7 @@ from stage import (
     wait_for_depth,
     wait_for_save,
 )
-from tracing import NEW_NAMES, Tracer, killing
+from tracing import NEW_NAMES, Tracer, delaying, killing
 
 IN_FLIGHT = 500
 
@@ -136,6 +136,18 @@ def stop_with_messages_everywhere(stage: Stage) -> Outcome:
     return Outcome(
         outcome.acked, outcome.lost, outcome.duplicated, outcome.foreign, {"exit": code, "seconds": round(took_s, 1)}
     )
+
+
+def stop_during_a_sync(stage: Stage) -> Outcome:
+    """Row 16: SIGTERM while a slow disk is busy with a sync, and more is to be synced after it."""
+    daemon = stage.nsqd_with_channel(DISK_ONLY, "--sync-every=50", "--sync-timeout=60s")
+    with Tracer(daemon, *delaying("fsync,fdatasync", 400)):
+        stage.ledger.publish_many(daemon, TOPIC, bodies("unsynced", 180), batch_size=60)
+        code = daemon.stop(timeout_s=60.0)
+    internal = [line for line in daemon.log.splitlines() if "internal error" in line or "Traceback" in line]
+    outcome = stage.restart_and_drain(SMALL_FILES)
+    seen = {**outcome.seen, "exit": code, "internal errors": internal}
+    return Outcome(outcome.acked, outcome.lost, outcome.duplicated, outcome.foreign, seen)
 
 
 def _consume(stage: Stage, daemon: Daemon, ready: int) -> None:

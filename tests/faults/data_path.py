@@ -43,7 +43,7 @@ def hand_over(stage: Stage, chain: tuple[str, ...], *, crash: bool = False) -> O
         else:
             daemon.stop()
         if implementation == "nsqx":
-            errors += [line for line in daemon.log.splitlines() if " ERROR: " in line]
+            errors += [line for line in daemon.log.splitlines() if " ERROR: DISKQUEUE" in line]
         extras.update(path.name for path in files_that_go_ignores(stage.data_path))
     outcome = stage.restart_and_drain(*FLAGS[1:])
     seen = {"errors": errors, "extras": sorted(extras)}

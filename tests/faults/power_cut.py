@@ -200,3 +200,10 @@ def cut_power(stage: Stage, record: Recording) -> Outcome:
     worst = max((moment.missing for moment in moments), default=0)
     outcome = record.restart_after_cut(END, len(record.messages))
     return Outcome(outcome.acked, outcome.lost, 0, outcome.foreign, {"at worst not durable when acked": worst})
+
+
+def worst_on_the_way(stage: Stage) -> Outcome:
+    """For the table: a restart after the first sync that leaves the disk without some messages, or after the last."""
+    record = topic_to_channel(stage)
+    lines = record.syncs_that_lose() or record.lines()[-1:]
+    return record.restart_after_cut(lines[0], MOVED)

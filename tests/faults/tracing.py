@@ -67,6 +67,11 @@ def failing(calls: str, error: str, when: str = "1+") -> list[str]:
     return ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}:when={when}"]
 
 
+def delaying(calls: str, delay_ms: int) -> list[str]:
+    """Options for calls that take longer."""
+    return ["-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter={1000 * delay_ms}"]
+
+
 def killing(calls: str, number: int) -> list[str]:
     """Options to kill the daemon as it begins the call of that number."""
     return ["-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={number}"]

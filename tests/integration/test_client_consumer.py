@@ -635,7 +635,7 @@ async def test_messages_of_a_lost_connection_are_not_handled(topic):
 
 async def test_messages_that_come_during_the_stop_go_back(topic):
     requeued = []
-    subscribed_now = asyncio.Event()
+    subscribed_now, requeued_now = asyncio.Event(), asyncio.Event()
 
     async def script(conversation):
         await subscribed(conversation)
@@ -645,12 +645,14 @@ async def test_messages_that_come_during_the_stop_go_back(topic):
         conversation.send(message_frame(1))
         conversation.respond(b"CLOSE_WAIT")
         requeued.append(await conversation.command())
+        requeued_now.set()
 
     async with scripted_nsqd(script) as address:
         consumer = Consumer(topic, "ch", nsqd_tcp_addresses=address)
         await consumer.start()
         await subscribed_now.wait()
         await consumer.stop()
+        await requeued_now.wait()
     assert requeued == [(b"REQ", b"%016d" % 1, b"0")]
 
 

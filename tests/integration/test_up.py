@@ -112,9 +112,10 @@ def test_it_says_what_runs_where(host: str, tmp_path: Path) -> None:
         assert [part.split() for part in parts] == [
             ["nsqlookupd", "tcp", f"{host}:4160", f"http://{host}:4161"],
             ["nsqd", "tcp", f"{host}:4150", f"http://{host}:4151"],
+            ["nsqadmin", f"http://{host}:4171"],
         ]
         assert last == f"data in {data_path}; Ctrl-C stops everything"
-        for port in (4151, 4161):
+        for port in (4151, 4161, 4171):
             assert cluster.request("GET", port, "/ping") == (200, b"OK")
         wait_until(lambda: cluster.nodes() == {4151: []}, "nsqd is registered")
         with RawClient(f"{host}:4150") as client:
@@ -130,7 +131,7 @@ def test_it_says_what_runs_where(host: str, tmp_path: Path) -> None:
 def test_three_nodes_are_one_cluster(host: str, tmp_path: Path) -> None:
     with Cluster(host, tmp_path, "--nodes=3") as cluster:
         names = [line.split()[0] for line in cluster.lines[:-1]]
-        assert names == ["nsqlookupd", "nsqd-1", "nsqd-2", "nsqd-3"]
+        assert names == ["nsqlookupd", "nsqd-1", "nsqd-2", "nsqd-3", "nsqadmin"]
         wait_until(lambda: cluster.nodes().keys() == {4151, 4251, 4351}, "all are registered")
         cluster.post(4151, "/topic/create?topic=t")
         cluster.post(4151, "/channel/create?topic=t&channel=ch")
@@ -200,7 +201,7 @@ def test_flags_from_a_file(host: str, tmp_path: Path) -> None:
     config = tmp_path / "up.toml"
     config.write_text("nodes = 2\nmem_queue_size = 77\n")
     with Cluster(host, tmp_path / "data", f"--config={config}") as cluster:
-        assert len(cluster.lines) == 4
+        assert len(cluster.lines) == 5
         assert cluster.get(4251, "/config/mem_queue_size") == 77
         assert cluster.stop()[0] == 0
 

@@ -21,7 +21,6 @@ from nsqx.client.subscription import Message
 from nsqx.spark.options import read_source_options
 from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
-from nsqx.spark.source import open_directory
 from nsqx.spark.storage import LocalStorage
 
 
@@ -78,7 +77,13 @@ def arm(fault: str, count: int) -> None:
 def main() -> None:
     options = read_source_options(json.loads(sys.argv[1]))
     arm(sys.argv[2], int(sys.argv[3]))
-    directory = open_directory(options)
+    directory = SegmentDirectory.open(
+        options.segment_dir,
+        channel=options.channel,
+        max_in_flight=options.max_in_flight,
+        window_rows=options.dedup_window,
+        lock_wait_s=5.0,
+    )
     receiver = Receiver(options, directory)
     receiver.start()
     print("receiving", flush=True)

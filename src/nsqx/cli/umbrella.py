@@ -12,8 +12,20 @@ from nsqx.version import NSQ_VERSION, VERSION
 COMMANDS = {
     "up": ("nsqx.cli.up", "run a whole cluster in one process"),
     "auth-server": ("nsqx.cli.auth_server", "a small auth server, its tokens and rights in a TOML file"),
+    "nsqadmin": ("nsqx.cli.nsqadmin", "the page and API over a cluster, as the nsqadmin command"),
     "nsqd": ("nsqx.cli.nsqd", "the broker, as the nsqd command"),
     "nsqlookupd": ("nsqx.cli.nsqlookupd", "the directory of brokers, as the nsqlookupd command"),
+    "pub": ("nsqx.cli.pub", "publish messages: words, or the lines of stdin"),
+    "sub": ("nsqx.cli.sub", "show the messages of a topic as they come"),
+    "topics": ("nsqx.cli.topics", "list the topics"),
+    "stats": ("nsqx.cli.stats", "depth and counts of topics and channels"),
+    "nsq_stat": ("nsqx.cli.nsq_stat", "a channel's depth and rates, a line each interval"),
+    "nsq_tail": ("nsqx.cli.nsq_tail", "show the messages of topics"),
+    "nsq_to_file": ("nsqx.cli.nsq_to_file", "write topics to files"),
+    "nsq_to_http": ("nsqx.cli.nsq_to_http", "make HTTP requests of a topic's messages"),
+    "nsq_to_nsq": ("nsqx.cli.nsq_to_nsq", "publish topics again elsewhere"),
+    "to_nsq": ("nsqx.cli.to_nsq", "publish what comes on stdin"),
+    "completion": ("nsqx.cli.completion", "a script for bash or zsh that completes all this"),
 }
 
 

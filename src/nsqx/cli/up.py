@@ -1,4 +1,4 @@
-"""nsqx up: nsqlookupd and nsqd together, in one process and one data directory, on the standard ports."""
+"""nsqx up: nsqlookupd, nsqd and nsqadmin together, in one process and one data directory, on the standard ports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from nsqx.cli.running import log_exceptions, run_in_loop, stop_event
+from nsqx.cli.running import Daemon, log_exceptions, run_in_loop, stop_event
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, LOG_LEVEL, STRING, Flag, UsageError, VersionWanted, read_options
 from nsqx.log import WARN, Log
 from nsqx.net.address import format_host_port
+from nsqx.nsqadmin import daemon as nsqadmin
+from nsqx.nsqadmin.options import Options as AdminOptions
 from nsqx.nsqd import daemon as nsqd
 from nsqx.nsqd.options import NODE_ID_LIMIT, default_node_id
 from nsqx.nsqd.options import Options as NSQDOptions
@@ -22,6 +24,7 @@ from nsqx.version import VERSION
 
 _LOOKUPD_PORT = 4160
 _NSQD_PORT = 4150
+_NSQADMIN_PORT = 4171
 # From one nsqd to the next: 4150, 4250, 4350.
 _NODE_STRIDE = 100
 _MAX_NODES = 50
@@ -56,7 +59,7 @@ class Part:
     name: str
     tcp_address: str
     http_address: str
-    daemon: nsqd.Daemon | nsqlookupd.Daemon
+    daemon: Daemon
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,7 +115,16 @@ def _parts(options: UpOptions) -> list[Part]:
     parts = [Part("nsqlookupd", lookupd_tcp, lookupd_http, nsqlookupd.Daemon(lookupd_options, lookupd_log))]
     for index in range(options.nodes):
         parts.append(_nsqd_part(options, index, lookupd_tcp))
+    parts.append(_nsqadmin_part(options, lookupd_http))
     return parts
+
+
+def _nsqadmin_part(options: UpOptions, lookupd_http: str) -> Part:
+    http_address = format_host_port(options.host, _NSQADMIN_PORT)
+    admin_options = AdminOptions(
+        http_address=http_address, nsqlookupd_http_addresses=[lookupd_http], log_level=options.log_level
+    )
+    return Part("nsqadmin", "", http_address, nsqadmin.Daemon(admin_options, Log("[nsqadmin] ", options.log_level)))
 
 
 def _nsqd_part(options: UpOptions, index: int, lookupd_tcp: str) -> Part:
@@ -148,7 +160,10 @@ def _explain(error: Exception) -> str:
 
 
 def _summary(options: UpOptions, parts: list[Part]) -> str:
-    lines = [f"{part.name:<12}tcp {part.tcp_address:<22}http://{part.http_address}" for part in parts]
+    lines = []
+    for part in parts:
+        tcp = f"tcp {part.tcp_address}" if part.tcp_address else ""
+        lines.append(f"{part.name:<12}{tcp:<26}http://{part.http_address}")
     return "\n".join([*lines, f"data in {os.path.abspath(options.data_path)}; Ctrl-C stops everything"])
 
 

@@ -63,18 +63,28 @@ class Cluster:
 
     async def stats(self, nsqd_addresses: Sequence[str], topic: str = "", channel: str = "") -> list[dict[str, Any]]:
         """The topics in /stats of every nsqd; raises QueryFailed if any question fails."""
+        entries, failures = await self.stats_of_reachable(nsqd_addresses, topic, channel)
+        if failures:
+            raise QueryFailed("; ".join(map(str, failures)))
+        return entries
+
+    async def stats_of_reachable(
+        self, nsqd_addresses: Sequence[str], topic: str = "", channel: str = ""
+    ) -> tuple[list[dict[str, Any]], list[QueryFailed]]:
+        """The topics in /stats of the nsqds that answer, and which do not; raises QueryFailed if none does."""
         query = "format=json"
         if topic:
             query += f"&topic={quote_plus(topic)}"
         if channel:
             query += f"&channel={quote_plus(channel)}"
-        answers = await self._ask_each(
+        answers, failures = await self._ask_all(
             "nsqd",
             nsqd_addresses,
             lambda address: self._get(f"http://{address}/stats?{query}&include_clients=false"),
         )
         # Before NSQ 1.0 the answer was wrapped.
-        return [entry for answer in answers for entry in _field(answer.get("data", answer), "topics", list) or []]
+        entries = [each for answer in answers for each in _field(answer.get("data", answer), "topics", list) or []]
+        return entries, failures
 
     async def _ask_each(self, what: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[_T]]) -> list[_T]:
         answers, failures = await self._ask_all(what, addresses, ask)

@@ -97,7 +97,7 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
     return await tail(PROGRAM, options, show, stopping)
 
 
-async def tail(program: str, options: Options, show: Show, stopping: asyncio.Event) -> int:
+async def tail(program: str, options: Options, show: Show, stopping: asyncio.Event, *, is_quiet: bool = False) -> int:
     """Write messages to stdout by ``show``; raises UtilityFailed, or BrokenPipeError if nobody reads them."""
     max_in_flight = min(options.max_in_flight, options.total) if options.total > 0 else options.max_in_flight
     channel = options.channel or passing_channel("tail")
@@ -105,11 +105,12 @@ async def tail(program: str, options: Options, show: Show, stopping: asyncio.Eve
     consumers: list[Consumer] = []
     try:
         for topic in dict.fromkeys(options.topics):
-            say(f"Adding consumer for topic: {topic}")
+            if not is_quiet:
+                say(f"Adding consumer for topic: {topic}")
             sources = options.nsqd_tcp_addresses, options.lookupd_http_addresses
             consumer = make_consumer(topic, channel, *sources, client)
             consumers.append(consumer)
-            await start_consumer(consumer, options.nsqd_tcp_addresses)
+            await start_consumer(consumer, options.nsqd_tcp_addresses, is_quiet=is_quiet)
         with Progress("messages", but_not=sys.stdout) as progress:
             output = _Output(show, options.total, progress)
             await _until_done(output, consumers, stopping)

@@ -94,9 +94,9 @@ def make_consumer(
     )
 
 
-async def start_consumer(consumer: Consumer, nsqd_addresses: Sequence[str]) -> None:
+async def start_consumer(consumer: Consumer, nsqd_addresses: Sequence[str], *, is_quiet: bool = False) -> None:
     """Begin to consume; raises UtilityFailed unless every nsqd that was named can be reached."""
-    for address in nsqd_addresses:
+    for address in () if is_quiet else nsqd_addresses:
         say(f"INF [{consumer.topic}/{consumer.channel}] ({address}) connecting to nsqd")
     if not nsqd_addresses:
         await consumer.start()

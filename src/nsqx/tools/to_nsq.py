@@ -75,13 +75,14 @@ class Splitter:
     """Cuts a stream at a delimiter; empty items are left out."""
 
     def __init__(self, delimiter: bytes) -> None:
+        """With an empty delimiter the whole stream is one item."""
         self._delimiter = delimiter
         # The begin of an item whose end has not come yet.
         self._pieces: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         """The items that ``data`` completes."""
-        items = data.split(self._delimiter)
+        items = data.split(self._delimiter) if self._delimiter else [data]
         self._pieces.append(items[0])
         if len(items) == 1:
             return []
@@ -111,14 +112,21 @@ class Throttle:
         return wait_s
 
 
-class _Publishing:
-    """Publishes items to every nsqd and knows what became of them."""
+Read = Callable[[], bytes]
+"""Gives the next piece of a stream, nothing at its end; may block."""
 
-    def __init__(self, topic: str, producers: list[Producer], progress: Progress) -> None:
+Publish = Callable[[Producer, bytes], asyncio.Future[None]]
+"""How one item is published."""
+
+
+class Publishing:
+    """Publishes items by each of several producers and knows what became of them."""
+
+    def __init__(self, producers: Sequence[Producer], publish: Publish, progress: Progress) -> None:
         self.failure: BaseException | None = None
         self.published_count = 0
-        self._topic = topic
         self._producers = producers
+        self._publish = publish
         self._progress = progress
         self._is_started = False
 
@@ -129,7 +137,7 @@ class _Publishing:
         last = len(self._producers) - 1
         for item in items:
             for index, producer in enumerate(self._producers):
-                outcome = producer.publish(self._topic, item)
+                outcome = self._publish(producer, item)
                 outcome.add_done_callback(self._count if index == last else self._check)
         for producer in self._producers:
             await producer.drain()
@@ -137,6 +145,11 @@ class _Publishing:
     async def close(self, timeout_s: float | None) -> None:
         """Wait for all answers."""
         await asyncio.gather(*(producer.close(timeout_s) for producer in self._producers))
+
+    def check(self) -> None:
+        """Raise UtilityFailed if something was not published."""
+        if self.failure is not None:
+            raise UtilityFailed(f"{explain(self.failure)} ({self.published_count} messages were published)")
 
     async def _start(self) -> None:
         self._is_started = True
@@ -158,24 +171,29 @@ class _Publishing:
             self._progress.add(1)
 
 
-async def run(options: Options, stopping: asyncio.Event, read: Callable[[], bytes] | None = None) -> int:
-    """Publish what ``read`` (stdin) gives until its end; raises UtilityFailed if anything was not published."""
+async def run(options: Options, stopping: asyncio.Event) -> int:
+    """Publish what comes on stdin until its end; raises UtilityFailed if anything was not published."""
     producer_options: dict[str, Any] = client_options(PROGRAM, options.producer_options)
     addresses = list(dict.fromkeys(options.nsqd_tcp_addresses))
     producers = [Producer([address], batching=True, **producer_options) for address in addresses]
-    throttle = None
     if options.rate >= 1:
         say(f"Throttling messages rate to max:{options.rate}/second")
-        throttle = Throttle(options.rate, asyncio.get_running_loop().time())
     with Progress("messages published") as progress:
-        publishing = _Publishing(options.topic, producers, progress)
-        try:
-            await _pump(Splitter(options.delimiter), publishing, throttle, stopping, read or _read_stdin)
-        finally:
-            await publishing.close(_STOP_TIMEOUT_S if stopping.is_set() or publishing.failure else None)
-    if publishing.failure is not None:
-        raise UtilityFailed(f"{explain(publishing.failure)} ({publishing.published_count} messages were published)")
+        publishing = Publishing(producers, lambda producer, item: producer.publish(options.topic, item), progress)
+        await publish_stdin(publishing, options.delimiter, stopping, rate=options.rate)
     return 0
+
+
+async def publish_stdin(
+    publishing: Publishing, delimiter: bytes, stopping: asyncio.Event, *, rate: int = 0, read: Read | None = None
+) -> None:
+    """Publish what ``read`` gives until its end, then wait for all answers; raises UtilityFailed if some failed."""
+    throttle = Throttle(rate, asyncio.get_running_loop().time()) if rate >= 1 else None
+    try:
+        await _pump(Splitter(delimiter), publishing, throttle, stopping, read or _read_stdin)
+    finally:
+        await publishing.close(_STOP_TIMEOUT_S if stopping.is_set() or publishing.failure else None)
+    publishing.check()
 
 
 def _read_stdin() -> bytes:
@@ -187,10 +205,10 @@ def _read_stdin() -> bytes:
 
 async def _pump(
     splitter: Splitter,
-    publishing: _Publishing,
+    publishing: Publishing,
     throttle: Throttle | None,
     stopping: asyncio.Event,
-    read: Callable[[], bytes],
+    read: Read,
 ) -> None:
     """Read and publish until the end, a failure, or the order to stop."""
     lane = Lane("stdin")
@@ -211,9 +229,7 @@ async def _pump(
         lane.close()
 
 
-async def _send(
-    items: list[bytes], publishing: _Publishing, throttle: Throttle | None, stopping: asyncio.Event
-) -> None:
+async def _send(items: list[bytes], publishing: Publishing, throttle: Throttle | None, stopping: asyncio.Event) -> None:
     if throttle is None:
         await publishing.publish(items)
         return

@@ -1,0 +1,204 @@
+"""nsqx completion: a script that makes a shell complete commands and flags, made from the tables of flags.
+
+eval "$(nsqx completion bash)"
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from nsqx.cli.umbrella import COMMANDS
+
+if TYPE_CHECKING:
+    from nsqx.flags import Flag
+
+# Where the flags are of commands whose own module has none.
+_HOMES = {
+    "auth-server": "nsqx.tools.auth_server",
+    "nsqd": "nsqx.nsqd.options",
+    "nsqlookupd": "nsqx.nsqlookupd.options",
+    "nsqadmin": "nsqx.nsqadmin.options",
+    "nsq_stat": "nsqx.tools.nsq_stat",
+    "nsq_tail": "nsqx.tools.nsq_tail",
+    "nsq_to_file": "nsqx.tools.nsq_to_file",
+    "nsq_to_http": "nsqx.tools.nsq_to_http",
+    "nsq_to_nsq": "nsqx.tools.nsq_to_nsq",
+    "to_nsq": "nsqx.tools.to_nsq",
+}
+# Commands that are installed under their own names too.
+_PROGRAMS = (
+    "nsqd",
+    "nsqlookupd",
+    "nsqadmin",
+    "nsq_stat",
+    "nsq_tail",
+    "nsq_to_file",
+    "nsq_to_http",
+    "nsq_to_nsq",
+    "to_nsq",
+)
+_WITH_TOPIC = ("pub", "sub", "stats")
+_SHELLS = ("bash", "zsh")
+
+
+def flag_tables() -> dict[str, Sequence[Flag]]:
+    """The flags of every command."""
+    tables: dict[str, Sequence[Flag]] = {}
+    for name, (module, _) in COMMANDS.items():
+        flags: Sequence[Flag] = getattr(import_module(_HOMES.get(name, module)), "FLAGS", ())
+        tables[name] = flags
+    return tables
+
+
+def bash_script(tables: Mapping[str, Sequence[Flag]]) -> str:
+    """A script for bash."""
+    cases = "\n".join(
+        f"        {name}) echo '{' '.join(_bash_flag(flag) for flag in flags)}' ;;" for name, flags in tables.items()
+    )
+    programs = [name for name in _PROGRAMS if name in tables]
+    return _BASH.format(
+        cases=cases,
+        commands=" ".join([*tables, "help", "version"]),
+        with_topic="|".join(_WITH_TOPIC),
+        shells=" ".join(_SHELLS),
+        programs=" ".join(["nsqx", *programs]),
+    )
+
+
+def _bash_flag(flag: Flag) -> str:
+    return f"--{flag.name}" if flag.kind.is_switch else f"--{flag.name}="
+
+
+# In a flag=value word bash parts the name, the = and the value.
+_BASH = """\
+_nsqx_flags() {{
+    case "$1" in
+{cases}
+    esac
+}}
+
+_nsqx() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
+    local command="${{COMP_WORDS[0]##*/}}" first=1 choices=""
+    COMPREPLY=()
+    if [ "$command" = nsqx ]; then
+        if [ "$COMP_CWORD" -eq 1 ]; then
+            COMPREPLY=($(compgen -W "{commands}" -- "$current"))
+            return
+        fi
+        command="${{COMP_WORDS[1]}}"
+        first=2
+    fi
+    [ "$current" = "=" ] && current=""
+    [ "$before" = "=" ] && before="${{COMP_WORDS[COMP_CWORD-2]}}"
+    case "$before" in
+        -topic|--topic) choices="$(nsqx topics 2>/dev/null)" ;;
+        -*-dir|-*-path|-*-file|-config|--config|-*-cert|-*-key) COMPREPLY=($(compgen -f -- "$current")); return ;;
+    esac
+    if [ -z "$choices" ]; then
+        case "$current" in
+            -*) choices="$(_nsqx_flags "$command")" ;;
+            *)
+                if [ "$COMP_CWORD" -eq "$first" ]; then
+                    case "$command" in
+                        {with_topic}) choices="$(nsqx topics 2>/dev/null)" ;;
+                        completion) choices="{shells}" ;;
+                    esac
+                fi ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$choices" -- "$current"))
+    case "${{COMPREPLY[0]}}" in *=) compopt -o nospace ;; esac
+}}
+
+complete -F _nsqx {programs}
+"""
+
+
+def zsh_script(tables: Mapping[str, Sequence[Flag]]) -> str:
+    """A script for zsh, with the help of every flag."""
+    cases = "\n".join(
+        f"        {name}) _arguments {' '.join([*map(_zsh_flag, flags), *_zsh_words(name)])} ;;"
+        for name, flags in tables.items()
+    )
+    described = " ".join(_quoted(f"{name}:{_zsh_text(COMMANDS[name][1])}") for name in tables)
+    programs = [name for name in _PROGRAMS if name in tables]
+    return _ZSH.format(cases=cases, described=described, programs=" ".join(["nsqx", *programs]))
+
+
+def _zsh_flag(flag: Flag) -> str:
+    help_text = _zsh_text(flag.help.replace("`", ""))
+    if flag.kind.is_switch:
+        return _quoted(f"--{flag.name}[{help_text}]")
+    value = ":topic:_nsqx_topics" if flag.name == "topic" else f":{flag.kind.placeholder}:_files"
+    return _quoted(f"*--{flag.name}=[{help_text}]{value}")
+
+
+def _zsh_words(command: str) -> list[str]:
+    if command in _WITH_TOPIC:
+        return ["'1:topic:_nsqx_topics'"]
+    return [f"'1:shell:({' '.join(_SHELLS)})'"] if command == "completion" else []
+
+
+def _zsh_text(text: str) -> str:
+    """Text for a description, where brackets and colons have a meaning."""
+    for character in "\\[]:":
+        text = text.replace(character, f"\\{character}")
+    return text.replace("\n", " ")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+_ZSH = """\
+#compdef {programs}
+
+_nsqx_topics() {{
+    local -a topics
+    topics=(${{(f)"$(nsqx topics 2>/dev/null)"}})
+    compadd -a topics
+}}
+
+_nsqx_flags() {{
+    case "$1" in
+{cases}
+    esac
+}}
+
+_nsqx() {{
+    local -a commands
+    if [[ $service != nsqx ]]; then
+        _nsqx_flags $service
+    elif (( CURRENT == 2 )); then
+        commands=({described})
+        _describe command commands
+    else
+        shift words
+        (( CURRENT-- ))
+        _nsqx_flags $words[1]
+    fi
+}}
+
+compdef _nsqx {programs}
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the script; the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if len(words) != 1 or words[0] not in _SHELLS:
+        wants_help = words in (["-h"], ["-help"], ["--help"])
+        print(f"usage: nsqx completion {'|'.join(_SHELLS)}", file=sys.stderr)
+        print('to use it now: eval "$(nsqx completion bash)"', file=sys.stderr)
+        return 0 if wants_help else 2
+    script = bash_script if words[0] == "bash" else zsh_script
+    sys.stdout.write(script(flag_tables()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""nsqx stats: depth and counts of topics and channels over all nsqds, once or again and again with rates."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from nsqx.cli.utility import run_utility
+from nsqx.flags import BOOL, DURATION, Flag
+from nsqx.tools.cluster import Cluster, total
+from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
+from nsqx.tools.table import print_table
+from nsqx.tools.utility import UtilityFailed, write_stdout
+
+PROGRAM = "nsqx stats"
+
+_NS_PER_S = 1_000_000_000
+_COLUMNS = {
+    "depth": "depth",
+    "memory_depth": "memory",
+    "backend_depth": "disk",
+    "in_flight_count": "in flight",
+    "deferred_count": "deferred",
+    "requeue_count": "requeued",
+    "timeout_count": "timed out",
+    "message_count": "messages",
+    "client_count": "clients",
+}
+
+FLAGS: tuple[Flag, ...] = (
+    NSQD_HTTP_FLAG,
+    LOOKUPD_HTTP_FLAG,
+    Flag("json", BOOL, False, "print a JSON object for each topic and channel, a line each"),
+    Flag("interval", DURATION, 0, "print again and again after this time, with rates per second"),
+)
+
+Key = tuple[str, str]
+"""A topic and a channel; the channel of a topic's own counts is empty."""
+
+
+@dataclass(slots=True)
+class Options:
+    """What to show, and where to ask."""
+
+    topic: str = ""
+    channel: str = ""
+    nsqd_addresses: list[str] = field(default_factory=list)
+    lookupd_addresses: list[str] = field(default_factory=list)
+    json: bool = False
+    interval: int = 0
+    """In nanoseconds; 0 for once."""
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Options from the command line; raises UsageError or UtilityFailed."""
+    values, words = read_words(FLAGS, argv, f"{PROGRAM} [TOPIC [CHANNEL]]", most=2)
+    if values["interval"] < 0:
+        raise UtilityFailed("--interval must not be negative")
+    topic, channel = [*words, "", ""][:2]
+    return Options(topic, channel, **values)
+
+
+async def run(options: Options, stopping: asyncio.Event) -> int:
+    """Print the counts; raises UtilityFailed or QueryFailed."""
+    interval_s = options.interval / _NS_PER_S
+    before: dict[Key, dict[str, int]] | None = None
+    while True:
+        now = await _ask(options)
+        if options.json:
+            _print_json(now)
+        else:
+            _print_table(now, before, interval_s)
+        before = now
+        if not options.interval:
+            return 0
+        try:
+            async with asyncio.timeout(interval_s):
+                await stopping.wait()
+            return 0
+        except TimeoutError:
+            pass
+
+
+async def _ask(options: Options) -> dict[Key, dict[str, int]]:
+    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses)
+    entries, failures = await Cluster().stats_of_reachable(addresses, options.topic, options.channel)
+    warn(failures)
+    parts: dict[Key, list[dict[str, Any]]] = {}
+    for entry in entries:
+        parts.setdefault((entry["topic_name"], ""), []).append(entry)
+        for channel in entry["channels"] or []:
+            parts.setdefault((entry["topic_name"], channel["channel_name"]), []).append(channel)
+    if options.topic and not parts:
+        what = f"channel {options.channel} of topic {options.topic}" if options.channel else f"topic {options.topic}"
+        raise UtilityFailed(f"no nsqd has {what}")
+    return {key: total(parts[key]) for key in sorted(parts)}
+
+
+def _print_json(now: Mapping[Key, Mapping[str, int]]) -> None:
+    for (topic, channel), counts in now.items():
+        named = {"topic": topic, "channel": channel} if channel else {"topic": topic}
+        write_stdout(orjson.dumps({**named, **counts}, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _print_table(
+    now: Mapping[Key, Mapping[str, int]], before: Mapping[Key, Mapping[str, int]] | None, interval_s: float
+) -> None:
+    columns = ["topic", "channel", *_COLUMNS.values()]
+    rows = [
+        [topic, channel or "-", *(str(counts[name]) for name in _COLUMNS)] for (topic, channel), counts in now.items()
+    ]
+    if before is not None:
+        columns += ["in/s", "out/s"]
+        for row, (key, counts) in zip(rows, now.items(), strict=True):
+            row += rates(counts, before.get(key, counts), interval_s)
+    print_table(columns, rows, text_columns=2)
+
+
+def rates(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) -> list[str]:
+    """How many messages came in and went out per second."""
+    came = now["message_count"] - before["message_count"]
+    went = came - (now["depth"] - before["depth"])
+    return [f"{came / interval_s:.0f}", f"{went / interval_s:.0f}"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the counts; the exit code."""
+    return run_utility(PROGRAM, argv, read_options, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""nsqx topics: which topics there are; names alone in a pipe, with their channels and counts on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqx.cli.utility import run_utility
+from nsqx.flags import BOOL, Flag
+from nsqx.tools.cluster import Cluster, total
+from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
+from nsqx.tools.table import print_table
+from nsqx.tools.utility import write_stdout
+
+PROGRAM = "nsqx topics"
+
+FLAGS: tuple[Flag, ...] = (
+    NSQD_HTTP_FLAG,
+    LOOKUPD_HTTP_FLAG,
+    Flag("l", BOOL, False, "with channels and counts, in a pipe too", config_key="is_long"),
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """Where to ask."""
+
+    nsqd_addresses: list[str] = field(default_factory=list)
+    lookupd_addresses: list[str] = field(default_factory=list)
+    is_long: bool = False
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Options from the command line; raises UsageError."""
+    values, _ = read_words(FLAGS, argv, PROGRAM, most=0)
+    return Options(**values)
+
+
+async def run(options: Options, _stopping: asyncio.Event) -> int:
+    """Print the topics; raises UtilityFailed or QueryFailed."""
+    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses)
+    entries, failures = await Cluster().stats_of_reachable(addresses)
+    warn(failures)
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        by_name.setdefault(entry["topic_name"], []).append(entry)
+    if options.is_long or sys.stdout.isatty():
+        print_table(
+            ("topic", "nsqds", "depth", "messages", "channels"),
+            [_row(name, by_name[name]) for name in sorted(by_name)],
+        )
+    else:
+        write_stdout("".join(f"{name}\n" for name in sorted(by_name)).encode())
+    return 0
+
+
+def _row(name: str, entries: list[dict[str, Any]]) -> tuple[str, ...]:
+    sums = total(entries)
+    channels = {channel["channel_name"] for entry in entries for channel in entry["channels"] or []}
+    return name, str(len(entries)), str(sums["depth"]), str(sums["message_count"]), " ".join(sorted(channels)) or "-"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the topics; the exit code."""
+    return run_utility(PROGRAM, argv, read_options, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

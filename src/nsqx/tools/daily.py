@@ -1,0 +1,153 @@
+"""What the commands for daily use share: where the cluster is, unless told, and flags that may stand among the words.
+
+Told by flags, else by the environment (``NSQX_LOOKUPD``, ``NSQX_NSQD``: addresses parted by commas), else it is on this
+machine: the nsqlookupd on its standard port if there is one, else the nsqd. The HTTP port of an nsqd in ``NSQX_NSQD``
+is taken to follow its TCP port, as the standard ones do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqx.client.handshake import check_address
+from nsqx.errors import ConfigError
+from nsqx.flags import STRINGS, Flag, UsageError, parse, resolve, usage
+from nsqx.net.address import TCPAddress, format_host_port, parse_address
+from nsqx.tools.cluster import Cluster, QueryFailed
+from nsqx.tools.sources import check_sources
+from nsqx.tools.utility import UtilityFailed, say
+
+LOOKUPD_VARIABLE = "NSQX_LOOKUPD"
+NSQD_VARIABLE = "NSQX_NSQD"
+LOCAL_LOOKUPD = "127.0.0.1:4161"
+LOCAL_NSQD = "127.0.0.1:4150"
+
+NSQD_TCP_FLAG = Flag(
+    "nsqd-tcp-address",
+    STRINGS,
+    [],
+    f"TCP address of an nsqd, may be repeated; else ${NSQD_VARIABLE}, else {LOCAL_NSQD}",
+    config_key="nsqd_addresses",
+)
+NSQD_HTTP_FLAG = Flag(
+    "nsqd-http-address",
+    STRINGS,
+    [],
+    f"HTTP address of an nsqd, may be repeated; else the port after that in ${NSQD_VARIABLE}, else 127.0.0.1:4151",
+    config_key="nsqd_addresses",
+)
+LOOKUPD_HTTP_FLAG = Flag(
+    "lookupd-http-address",
+    STRINGS,
+    [],
+    f"HTTP address of an nsqlookupd, may be repeated; else ${LOOKUPD_VARIABLE}, else {LOCAL_LOOKUPD} if it answers",
+    config_key="lookupd_addresses",
+)
+
+_PROBE_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the cluster is: addresses of nsqlookupds, or else of nsqds."""
+
+    lookupd_addresses: list[str] = field(default_factory=list)
+    nsqd_addresses: list[str] = field(default_factory=list)
+
+
+async def find_tcp(
+    nsqd_addresses: Sequence[str],
+    lookupd_addresses: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+) -> Place:
+    """Where to publish and consume; raises UtilityFailed."""
+    return await _find(nsqd_addresses, lookupd_addresses, environment, "tcp")
+
+
+async def find_http(
+    nsqd_addresses: Sequence[str],
+    lookupd_addresses: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+) -> list[str]:
+    """The HTTP addresses of all nsqds; raises UtilityFailed or QueryFailed."""
+    place = await _find(nsqd_addresses, lookupd_addresses, environment, "http")
+    if not place.lookupd_addresses:
+        return place.nsqd_addresses
+    found = await Cluster().nsqds(place.lookupd_addresses)
+    if not found:
+        raise UtilityFailed(f"nsqlookupd {', '.join(place.lookupd_addresses)} knows no nsqd")
+    return found
+
+
+async def _find(
+    nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str], environment: Mapping[str, str], kind: str
+) -> Place:
+    if nsqd_addresses or lookupd_addresses:
+        check_sources(nsqd_addresses, lookupd_addresses, kind)
+        return Place(list(lookupd_addresses), list(nsqd_addresses))
+    lookupds = _listed(environment.get(LOOKUPD_VARIABLE, ""))
+    if lookupds:
+        return Place(lookupds)
+    nsqds = _listed(environment.get(NSQD_VARIABLE, ""))
+    if not nsqds:
+        if await _answers(LOCAL_LOOKUPD):
+            return Place([LOCAL_LOOKUPD])
+        nsqds = [LOCAL_NSQD]
+    return Place([], nsqds if kind == "tcp" else [http_address(address) for address in nsqds])
+
+
+def _listed(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def http_address(tcp_address: str) -> str:
+    """Where an nsqd speaks HTTP that has its ports side by side, as the standard ones are; raises UtilityFailed."""
+    try:
+        address = parse_address(check_address(tcp_address))
+    except ConfigError as error:
+        raise UtilityFailed(f"{NSQD_VARIABLE}: {error}") from None
+    if not isinstance(address, TCPAddress):
+        raise UtilityFailed(f"{tcp_address} has no HTTP port: give --nsqd-http-address")
+    return format_host_port(address.host or "127.0.0.1", address.port + 1)
+
+
+async def _answers(lookupd_address: str) -> bool:
+    try:
+        await Cluster(_PROBE_TIMEOUT_S, _PROBE_TIMEOUT_S).topics([lookupd_address])
+    except QueryFailed:
+        return False
+    return True
+
+
+def read_words(
+    flags: Sequence[Flag], argv: Sequence[str], program: str, *, least: int = 0, most: int | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Options by key and the words, flags among them wherever they stand before ``--``; raises UsageError."""
+    split = argv.index("--") if "--" in argv else len(argv)
+    rest, words = list(argv[:split]), []
+    given: dict[str, Any] = {}
+    while rest:
+        found, rest = parse([_continued(flag, given) for flag in flags], rest, program)
+        given.update(found)
+        if rest:
+            words.append(rest.pop(0))
+    words += argv[split + 1 :]
+    if len(words) < least or (most is not None and len(words) > most):
+        raise UsageError(usage(flags, program), 2)
+    return resolve(flags, given, {}).values, words
+
+
+def _continued(flag: Flag, given: Mapping[str, Any]) -> Flag:
+    """The flag with what it was given so far, to which a repeated one adds."""
+    if flag.name not in given or flag.kind is not STRINGS:
+        return flag
+    return Flag(flag.name, flag.kind, given[flag.name], flag.help, flag.config_key, flag.in_config)
+
+
+def warn(failures: Sequence[QueryFailed]) -> None:
+    """Tell of nsqds that did not answer, while others did."""
+    for failure in failures:
+        say(f"WARNING: {failure}")
