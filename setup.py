@@ -19,6 +19,7 @@ HOT_MODULES = [
     "nsqx.nsqd.channel",
     "nsqx.nsqd.topic",
     "nsqx.nsqd.session",
+    "nsqx.nsqd.connection",
     "nsqx.wire.responses",
     "nsqx.client.connection",
     "nsqx.client.publisher",

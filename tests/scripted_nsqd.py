@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -60,8 +62,11 @@ class Conversation:
     def send(self, data: bytes) -> None:
         self._writer.write(data)
 
-    def close(self) -> None:
-        self._writer.close()
+    def reset(self) -> None:
+        """End the connection so that the client sees a reset."""
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
 
 
 @asynccontextmanager

@@ -6,9 +6,10 @@ import socket
 import struct
 import time
 
+from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel
+
 from daemons import Daemon, wait_until
 from rawclient import OK, RawClient, identify, mpub_body, pub, sized, sub
-from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel
 
 KIB = 1024
 BIG = 64 * KIB
@@ -66,7 +67,10 @@ def silent_clients(daemon: Daemon, patience_s: float) -> Outcome:
         "TCP, half a magic": (daemon.tcp_address, b"  "),
         "HTTP, nothing": (daemon.http_address, b""),
         "HTTP, half a header": (daemon.http_address, b"GET /ping HTTP/1.1\r\nHost:"),
-        "HTTP, half a body": (daemon.http_address, b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx"),
+        "HTTP, half a body": (
+            daemon.http_address,
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx",
+        ),
     }
     with contextlib.ExitStack() as stack:
         connections = {}

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from stage import TOPIC, Outcome, Stage, bodies, create_channel
 
 from rawclient import OK, RawClient
-from stage import TOPIC, Outcome, Stage, bodies, create_channel
 
 LIBRARIES = [
     *Path("/usr/lib").glob("**/faketime/libfaketime.so.1"),

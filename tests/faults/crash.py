@@ -5,8 +5,6 @@ import signal
 import threading
 import time
 
-from daemons import Daemon, wait_until
-from rawclient import OK, ConnectionEnded, RawClient
 from stage import (
     CHANNEL,
     DISK_ONLY,
@@ -24,6 +22,9 @@ from stage import (
     wait_for_save,
 )
 from tracing import NEW_NAMES, Tracer, delaying, killing
+
+from daemons import Daemon, wait_until
+from rawclient import OK, ConnectionEnded, RawClient
 
 IN_FLIGHT = 500
 
@@ -94,7 +95,7 @@ def kill_at_random(stage: Stage, seed: int) -> Outcome:
         for worker in workers:
             worker.join()
     kill(daemon)
-    return stage.restart_and_drain(SMALL_FILES, **{"killed after": f"{len(ledger.acked)} acks"})
+    return stage.restart_and_drain(SMALL_FILES)
 
 
 def kill_at_file_change(stage: Stage, number: int, calls: str = f"pwrite64,ftruncate,fsync,{NEW_NAMES}") -> Outcome:
@@ -141,7 +142,7 @@ def stop_with_messages_everywhere(stage: Stage) -> Outcome:
 def stop_during_a_sync(stage: Stage) -> Outcome:
     """Row 16: SIGTERM while a slow disk is busy with a sync, and more is to be synced after it."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, "--sync-every=50", "--sync-timeout=60s")
-    with Tracer(daemon, *delaying("fsync,fdatasync", 400)):
+    with Tracer(daemon, *delaying("fsync,fdatasync", 200)):
         stage.ledger.publish_many(daemon, TOPIC, bodies("unsynced", 180), batch_size=60)
         code = daemon.stop(timeout_s=60.0)
     internal = [line for line in daemon.log.splitlines() if "internal error" in line or "Traceback" in line]

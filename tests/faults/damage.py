@@ -4,7 +4,6 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from daemons import DaemonFailed, wait_until
 from datafiles import (
     BODY_OFFSET,
     ID_OFFSET,
@@ -17,6 +16,8 @@ from datafiles import (
     meta_file,
 )
 from stage import DISK_ONLY, QUEUE, TOPIC, Outcome, Stage, bodies, kill, wait_for_depth
+
+from daemons import DaemonFailed, wait_until
 
 COUNT = 200
 # About 40 messages fit into a file.

@@ -1,9 +1,10 @@
 """Scenarios of a data directory that two daemons want, at once or in turn (rows 25 and 31)."""
 
-from daemons import DaemonFailed
 from datafiles import files_that_go_ignores
-from rawclient import OK, RawClient
 from stage import CHANNEL, DISK_ONLY, SMALL_FILES, TOPIC, Ledger, Outcome, Stage, bodies, kill, wait_for_depth
+
+from daemons import DaemonFailed
+from rawclient import OK, RawClient
 
 FLAGS = (DISK_ONLY, SMALL_FILES, "--sync-timeout=50ms")
 FIRST, HELD, ADDED = 300, 40, 50

@@ -1,4 +1,4 @@
-"""The files of a data directory as bytes: where the records of a disk queue are, how to damage them, what else is there.
+"""The files of a data directory as bytes: where the records of a disk queue are, and how to damage them.
 
 A record is an int32 length and a message; a message is a timestamp (8 bytes), attempts (2), an id (16) and the body.
 """
@@ -76,5 +76,3 @@ def cut(path: Path, length: int) -> None:
 def files_that_go_ignores(data_path: Path) -> list[Path]:
     """What Go's nsqd neither reads nor writes."""
     return sorted(path for path in data_path.iterdir() if not GO_FILES.fullmatch(path.name))
-
-

@@ -2,9 +2,10 @@
 
 import time
 
+from stage import CHANNEL, TOPIC, Outcome, Stage, bodies, create_channel, places
+
 from daemons import wait_until
 from rawclient import OK, Message, RawClient
-from stage import CHANNEL, TOPIC, Outcome, Stage, bodies, create_channel, places
 
 DELAY_MS = 1500
 COUNT = 100

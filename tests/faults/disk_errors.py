@@ -6,12 +6,13 @@ import resource
 import time
 from collections.abc import Iterator
 
-from daemons import Daemon, wait_until
 from disk_full import recovers, try_to_publish
 from power_cut import END, Recording
-from rawclient import OK, ConnectionEnded, RawClient
 from stage import DISK_ONLY, SMALL_FILES, TOPIC, Outcome, Stage, bodies, wait_for_depth
 from tracing import Tracer, failing
+
+from daemons import Daemon, wait_until
+from rawclient import OK, ConnectionEnded, RawClient
 
 SYNC_ALWAYS = ("--sync-every=1", "--sync-timeout=100ms")
 SYNC_SOON = ("--sync-timeout=100ms",)
@@ -29,7 +30,7 @@ def publish_while_fsync_fails(stage: Stage, flags: tuple[str, ...] = SYNC_ALWAYS
         answers = [try_to_publish(stage, daemon, body) for body in bodies("while failing", 50)]
         ping = daemon.request("GET", "/ping")
     refusal = next((answer.data.decode() for answer in answers if answer != OK), "")
-    seen = {"recovers": recovers(stage, daemon)}
+    seen: dict[str, object] = {"recovers": recovers(stage, daemon)}
     seen["ping after"] = daemon.request("GET", "/ping").status
     stage.drain(daemon)
     return stage.ledger.outcome(
@@ -56,10 +57,9 @@ def read_without_descriptors(stage: Stage) -> Outcome:
     wait_for_depth(filler)
     filler.stop()
     daemon = stage.nsqd(DISK_ONLY, SMALL_FILES, "--msg-timeout=1s")
-    with stage.consumer(daemon) as consumer:
-        with without_descriptors(daemon):
-            consumer.rdy(COUNT)
-            daemon.wait_for_log("(?i)too many open files")
+    with stage.consumer(daemon) as consumer, without_descriptors(daemon):
+        consumer.rdy(COUNT)
+        daemon.wait_for_log("(?i)too many open files")
     stage.drain(daemon)
     return stage.ledger.outcome(**_set_aside(stage))
 

@@ -3,15 +3,16 @@
 import time
 from dataclasses import replace
 
-from daemons import Daemon, wait_until
-from rawclient import OK, ConnectionEnded, Frame, RawClient, pub
 from small_disk import SmallDisk
 from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel, places
+
+from daemons import Daemon, wait_until
+from rawclient import OK, ConnectionEnded, Frame, RawClient, pub
 
 FLAGS = (DISK_ONLY, "--max-bytes-per-file=100000", "--sync-timeout=100ms")
 SIZE = 5000
 HELD = 30
-SOON_S = 10.0
+SOON_S = 5.0
 
 
 def small_disk(stage: Stage) -> SmallDisk:

@@ -1,8 +1,8 @@
 """What a power cut leaves of a directory: a model of a disk that keeps only what was synced, fed from a trace.
 
 POSIX promises no more than this: the bytes of a file survive once fsync on the file has returned, and its name, new,
-changed or removed, once fsync on the directory has. Bytes whose fsync failed are gone for good: a later fsync of the same
-file does not bring them back. Real disks often keep more; none may be relied on to.
+changed or removed, once fsync on the directory has. Bytes whose fsync failed are gone for good: a later fsync of the
+same file does not bring them back. Real disks often keep more; none may be relied on to.
 """
 
 import re
@@ -46,21 +46,28 @@ class File:
 class Disk:
     """One directory, all of it durable at first."""
 
-    def __init__(self, directory: Path, files: Mapping[str, bytes]) -> None:
-        """``directory`` is where the traced daemon has it, ``files`` what was in it when the trace began."""
+    def __init__(self, directory: Path, files: Mapping[str, bytes], *, names_survive: bool = False) -> None:
+        """``directory`` is where the traced daemon has it, ``files`` what was in it when the trace began.
+
+        ``names_survive`` is the kinder disk on which names need no sync.
+        """
         self._directory = directory
+        self._names_survive = names_survive
         self._names = {name: File(content) for name, content in files.items()}
         self._durable_names = dict(self._names)
         self._positions: dict[int, int] = {}
 
     def after_power_cut(self) -> dict[str, bytes]:
         """The files by name."""
-        return {name: file.durable for name, file in self._durable_names.items()}
+        return {name: file.durable for name, file in self._surviving_names().items()}
+
+    def _surviving_names(self) -> dict[str, File]:
+        return self._names if self._names_survive else self._durable_names
 
     def write_to(self, directory: Path, *, with_zeros: bool = False) -> None:
-        """Make a directory as the power cut leaves it; some file systems keep the length of what they lose, as zeros."""
+        """Make a directory as the power cut leaves it; some file systems leave zeros where bytes are lost."""
         directory.mkdir()
-        for name, file in self._durable_names.items():
+        for name, file in self._surviving_names().items():
             length = len(file.with_pending()) if with_zeros else len(file.durable)
             (directory / name).write_bytes(file.durable.ljust(length, b"\x00"))
 

@@ -1,14 +1,15 @@
-"""Scenarios of a power cut, played on a model of the disk from the traced system calls of a daemon (rows 5, 6 and 13)."""
+"""Scenarios of a power cut, played on a model of the disk from the traced calls of a daemon (rows 5, 6 and 13)."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from daemons import Daemon, wait_until
 from durable import Disk, acknowledgements
-from rawclient import OK, RawClient
 from stage import DISK_ONLY, QUEUE, SMALL_FILES, TOPIC, Outcome, Stage, bodies, create_channel, wait_for_depth
 from tracing import Tracer, read_calls, recording
+
+from daemons import Daemon, wait_until
+from rawclient import OK, RawClient
 
 _DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6})\.dat")
 _META = re.compile(rb"-?\d+\n(\d+),(\d+)\n")
@@ -32,6 +33,7 @@ class Recording:
 
     def __init__(self, stage: Stage, daemon: Daemon, *options: str, extra_calls: str = "") -> None:
         self.messages: list[bytes] = []
+        self.names_survive = False
         self._stage = stage
         self._daemon = daemon
         self._batch_size = 1
@@ -62,7 +64,7 @@ class Recording:
     def moments(self) -> list[Moment]:
         """Every acknowledgement."""
         calls = list(read_calls(self._trace))
-        disk = Disk(self._stage.data_path, self._files)
+        disk = self._new_disk()
         found: list[Moment] = []
         upcoming = acknowledgements(calls)
         for call in calls:
@@ -71,6 +73,9 @@ class Recording:
                 found.append(Moment(upcoming.pop(0), acked, self._missing(disk, acked)))
             disk.apply(call)
         return found
+
+    def _new_disk(self) -> Disk:
+        return Disk(self._stage.data_path, self._files, names_survive=self.names_survive)
 
     def missing_at_end(self) -> int:
         """How many acknowledged messages the disk lacks, as far as the trace goes."""
@@ -84,7 +89,7 @@ class Recording:
     def syncs_that_lose(self) -> list[int]:
         """Where in the trace a sync left the disk without some of the messages, going by the meta files there."""
         calls = list(read_calls(self._trace))
-        disk = Disk(self._stage.data_path, self._files)
+        disk = self._new_disk()
         found = []
         for call in calls:
             disk.apply(call)
@@ -100,7 +105,7 @@ class Recording:
 
     def disk(self, line: int) -> Disk:
         """The disk at a line of the trace."""
-        disk = Disk(self._stage.data_path, self._files)
+        disk = self._new_disk()
         for call in read_calls(self._trace):
             if call.ended < line:
                 disk.apply(call)
@@ -194,8 +199,9 @@ def topic_to_channel(stage: Stage) -> Recording:
     return record
 
 
-def cut_power(stage: Stage, record: Recording) -> Outcome:
+def cut_power(record: Recording, *, names_survive: bool) -> Outcome:
     """For the table: the worst acknowledgement, as the disk has it, and a restart after the last."""
+    record.names_survive = names_survive
     moments = record.moments()
     worst = max((moment.missing for moment in moments), default=0)
     outcome = record.restart_after_cut(END, len(record.messages))

@@ -10,10 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from stage import CHANNEL, TOPIC, Outcome, Stage
 
 from daemons import Daemon, DaemonFailed, free_port, program_command
 from rawclient import OK, ConnectionEnded, RawClient, auth, pub, sub
-from stage import CHANNEL, TOPIC, Outcome, Stage
 
 SECRET = "open sesame"
 RIGHTS = """

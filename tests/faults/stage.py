@@ -1,7 +1,7 @@
 """Where a fault happens: one data directory, the daemons that live on it in turn, and a ledger of the messages.
 
-A scenario is a function of a ``Stage`` that gives back an ``Outcome``, so that the same fault can be met by nsqd of this
-package in a test and by Go's nsqd in the table of ``report``. Scenarios assert nothing about the outcome.
+A scenario is a function of a ``Stage`` that gives back an ``Outcome``, so that the same fault can be met by nsqd of
+this package in a test and by Go's nsqd in the table of ``report``. Scenarios assert nothing about the outcome.
 """
 
 import contextlib
@@ -186,8 +186,9 @@ class Stage:
         self.ledger.lost_later = 0 if is_last_seen else 1
         return self.ledger.delivered
 
-    def restart_and_drain(self, *flags: str, data_path: Path | None = None, **seen: Any) -> Outcome:
+    def restart_and_drain(self, *flags: str, data_path: Path | None = None) -> Outcome:
         """Start nsqd again and take everything; also whether its depth was right, and which files it set aside."""
+        seen: dict[str, Any] = {}
         directory = data_path or self.data_path
         daemon = self.nsqd(DISK_ONLY, *flags, data_path=directory)
         create_channel(daemon)

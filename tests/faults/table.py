@@ -56,8 +56,8 @@ def both(*verdicts: Verdict) -> Verdict:
     return lambda outcome: all(verdict(outcome) for verdict in verdicts)
 
 
-def _cut(record: Callable[[Stage], power_cut.Recording]) -> Scenario:
-    return lambda stage: power_cut.cut_power(stage, record(stage))
+def _cut(record: Callable[[Stage], power_cut.Recording], *, names_survive: bool = True) -> Scenario:
+    return lambda stage: power_cut.cut_power(record(stage), names_survive=names_survive)
 
 
 def _damaged(how: damage.Damage) -> Scenario:
@@ -100,8 +100,15 @@ ROWS = (
         _cut(power_cut.sync_by_count),
         lambda outcome: outcome.seen["at worst not durable when acked"] <= power_cut.SYNC_EVERY,
     ),
+    Row("5", "power cut after sync-timeout", "0 lost", _cut(power_cut.sync_by_time), none_lost),
     Row("5", "power cut on the way to a channel", "0 lost", power_cut.worst_on_the_way, none_lost),
-    Row("6", "power cut after sync-timeout: names", "0 lost", _cut(power_cut.sync_by_time), none_lost),
+    Row(
+        "6",
+        "power cut after sync-timeout; names need a sync",
+        "0 lost",
+        _cut(power_cut.sync_by_time, names_survive=False),
+        none_lost,
+    ),
     Row("7", "torn record at the tail", "1 lost", _damaged(damage.tear_last_record), one_lost),
     Row("7", "torn length at the tail", "1 lost", _damaged(damage.tear_last_length), one_lost),
     Row("8", "bit flip in a body", "not delivered as good", _damaged(damage.flip_body), one_lost),
@@ -142,7 +149,9 @@ ROWS = (
     ),
     Row("13", "one failed fsync, then a power cut", "0 lost", disk_errors.trust_after_a_failed_fsync, none_lost),
     Row("14", "no descriptors: reading", "0 lost, no .bad", disk_errors.read_without_descriptors, none_lost_none_aside),
-    Row("14", "no descriptors: writing", "0 lost, no .bad", disk_errors.write_without_descriptors, none_lost_none_aside),
+    Row(
+        "14", "no descriptors: writing", "0 lost, no .bad", disk_errors.write_without_descriptors, none_lost_none_aside
+    ),
     Row(
         "15",
         "deferred messages across a restart",
@@ -159,7 +168,11 @@ ROWS = (
     ),
     Row("17", "consumer that never FINs", "redelivered", bad_clients.never_finish, has(different_messages=1)),
     Row(
-        "18", "slow consumer, full socket", "closed, others go on", bad_clients.never_read, both(none_lost, has(closed=True))
+        "18",
+        "slow consumer, full socket",
+        "closed, others go on",
+        bad_clients.never_read,
+        both(none_lost, has(closed=True)),
     ),
     Row(
         "19",
@@ -206,7 +219,9 @@ ROWS = (
         security.without_lookupd,
         has(published=True, delivered=True),
     ),
-    Row("25", "two nsqd on one data path", "second refuses", data_path.two_at_once, has(refuses=True, first_serves=True)),
+    Row(
+        "25", "two nsqd on one data path", "second refuses", data_path.two_at_once, has(refuses=True, first_serves=True)
+    ),
     Row(
         "26",
         "tls-client-auth-policy=require",

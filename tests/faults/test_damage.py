@@ -9,17 +9,36 @@ TORN = [damage.tear_last_record, damage.tear_last_length]
 FLIPPED = [damage.flip_body, damage.flip_id]
 LENGTHS = [damage.flip_length_upwards, damage.flip_length_a_little, damage.flip_length_below_zero]
 METAS = [damage.remove_meta, damage.empty_meta, damage.cut_meta, damage.garble_meta]
+METADATA = [
+    b"",
+    b"half",
+    pytest.param(b"\x00" * 100, marks=pytest.mark.slow),
+    pytest.param(b'{"topics":7}', marks=pytest.mark.slow),
+]
 SIDECARS = [
     damage.remove_sidecars,
-    damage.cut_sidecars,
-    damage.empty_sidecars,
     damage.garble_sidecars,
     damage.flip_bits_of_sidecars,
+    damage.cut_sidecars,
+    damage.empty_sidecars,
 ]
 
 
 def named(damages: list[Damage]) -> list[str]:
     return [each.__name__.replace("_", " ") for each in damages]
+
+
+def some_slow(damages: list[Damage], quick: int) -> list[object]:
+    """The first few as they are, the others marked as slow."""
+    return [
+        each if number < quick else pytest.param(each, marks=pytest.mark.slow) for number, each in enumerate(damages)
+    ]
+
+
+AFTER = pytest.mark.parametrize(
+    "crashed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["after an exit", "after a crash"]
+)
+AFTER_BOTH = pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
 
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
@@ -32,7 +51,7 @@ def test_torn_record_at_the_end(stage: Stage, tear: Damage, crashed: bool) -> No
     assert (outcome.duplicated, outcome.foreign) == (0, 0)
 
 
-@pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
+@AFTER
 def test_record_that_was_never_acknowledged(stage: Stage, crashed: bool) -> None:
     """Row 7: half a record behind the last one is nobody's loss."""
     outcome = damage.damaged(stage, damage.add_torn_record, crashed=crashed)
@@ -41,7 +60,7 @@ def test_record_that_was_never_acknowledged(stage: Stage, crashed: bool) -> None
 
 
 @pytest.mark.xfail(strict=True, reason="row 8: damaged messages are delivered as if they were good")
-@pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
+@AFTER_BOTH
 @pytest.mark.parametrize("flip", FLIPPED, ids=named(FLIPPED))
 def test_damaged_message(stage: Stage, flip: Damage, crashed: bool) -> None:
     """Row 8: the damaged message is not delivered, the log says so, and all others come, once."""
@@ -62,7 +81,7 @@ def test_damage_at_both_ends(stage: Stage) -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="row 9: the rest of the file is lost, or garbage is delivered")
-@pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
+@AFTER
 @pytest.mark.parametrize("flip", LENGTHS, ids=named(LENGTHS))
 def test_damaged_length(stage: Stage, flip: Damage, crashed: bool) -> None:
     """Row 9: at most the record with the damaged length is lost, and no garbage comes."""
@@ -73,7 +92,7 @@ def test_damaged_length(stage: Stage, flip: Damage, crashed: bool) -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="rows 8, 9: there are no checksums yet")
-@pytest.mark.parametrize("spoil", SIDECARS, ids=named(SIDECARS))
+@pytest.mark.parametrize("spoil", some_slow(SIDECARS, 3), ids=named(SIDECARS))
 def test_checksums_that_are_gone_or_damaged(stage: Stage, spoil: Damage) -> None:
     """Rows 8, 9, 31: no good message is lost because something is wrong with its checksum."""
     outcome = damage.damaged(stage, spoil)
@@ -81,7 +100,7 @@ def test_checksums_that_are_gone_or_damaged(stage: Stage, spoil: Damage) -> None
     assert dict(outcome.seen) == {}
 
 
-@pytest.mark.parametrize("spoil", METAS, ids=named(METAS))
+@pytest.mark.parametrize("spoil", some_slow(METAS, 2), ids=named(METAS))
 def test_meta_file(stage: Stage, spoil: Damage) -> None:
     """Row 10: the queue is rebuilt from its data files, with the right depth, and the log says so."""
     outcome = damage.damaged(stage, spoil)
@@ -100,7 +119,7 @@ def test_meta_file_of_a_queue_in_use(stage: Stage) -> None:
     assert dict(outcome.seen) == {}
 
 
-@pytest.mark.parametrize("content", [b"", b"half", b"\x00" * 100, b'{"topics":7}'], ids=["empty", "half", "zeros", "7"])
+@pytest.mark.parametrize("content", METADATA, ids=["empty", "half", "zeros", "7"])
 def test_metadata(stage: Stage, content: bytes) -> None:
     """Row 11: nsqd does not start on a damaged nsqd.dat, says what to do about it, and touches no message."""
     outcome = damage.start_with_metadata(stage, content)

@@ -4,7 +4,6 @@ import deferred
 import pytest
 from stage import DISK_ONLY, Stage
 
-
 MEMORY: tuple[str, ...] = ()
 DISK = (DISK_ONLY,)
 

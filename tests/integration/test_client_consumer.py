@@ -551,8 +551,9 @@ async def test_random_cuts_lose_nothing(fleet: Fleet, topic, style):
             iterating = asyncio.create_task(iterate(consumer)) if style == "iterate" else None
             for _ in range(8):
                 await asyncio.sleep(rng.random() * 0.05)
+                seen = proxy.connection_count
                 proxy.cut()
-                await until(lambda: consumer.connected_addresses, "connected again")
+                await until(lambda seen=seen: proxy.connection_count > seen, "connected again")
             await until(lambda: len(counts) == len(bodies), "all have come")
             await until(lambda: left_over(daemon, topic) == 0, "all are answered")
         if iterating is not None:
@@ -733,3 +734,30 @@ async def test_a_message_larger_than_allowed_ends_the_connection(topic, caplog):
     ):
         await lost.wait()
     assert "a frame of size 10004, more than max_msg_size 5000" in caplog.text
+
+
+async def test_a_connection_reset_while_subscribing(topic):
+    """Whatever way a connection ends, the consumer tries again."""
+    connections = 0
+    handler = Collector(1)
+
+    async def script(conversation):
+        nonlocal connections
+        connections += 1
+        if connections == 2:
+            await conversation.greet()
+            await conversation.command()
+            conversation.reset()
+            return
+        await subscribed(conversation)
+        if connections == 3:
+            conversation.send(message_frame(1))
+            while True:
+                await conversation.command()
+
+    async with scripted_nsqd(script) as address:
+        consumer = Consumer(topic, "ch", handler, nsqd_tcp_addresses=address, lookupd_poll_interval="10ms")
+        await consumer.start()
+        await handler.done.wait()
+        await consumer.stop(timeout=0.01)
+    assert connections == 3

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from conversation import BenchTransport, Line
+from conversation import Line
 
 from broker_bench import MINUTE, SECOND
 from nsqx.nsqd.client import OUTPUT_LIMIT
@@ -228,13 +228,8 @@ def test_answers_are_not_sent_before_the_records_are_written(make_bench):
 
 def test_many_commands_are_answered_by_one_write(bench):
     writes = []
-
-    class CountingTransport(BenchTransport):
-        def write(self, data):
-            writes.append(len(data))
-
     line = Line(bench)
-    line.connection._transport = CountingTransport()
+    line.transport.write = lambda data: writes.append(len(data))
     line.connection.data_received(MAGIC + pub("t", b"x") * 10 + mpub("t", [b"y", b"z"]))
     assert writes == [11 * 10]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daemons import Daemon
 from nsqx.client.blocking import Producer
+
+if TYPE_CHECKING:
+    from daemons import Daemon
 
 
 def bodies(start: int, end: int) -> list[bytes]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from streams import bodies, make_channel, publish, source_options
 
 from nsqx.errors import NSQError
 from nsqx.spark.batch import BatchReader, confirm_reads
 from nsqx.spark.options import read_source_options
-from streams import bodies, make_channel, publish, source_options
 
 
 def read(spark, options):

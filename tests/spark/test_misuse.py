@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from streams import Query, bodies, publish, source_options, until
 
 from daemons import free_port
 from nsqx.errors import ConfigError, NSQError
@@ -12,7 +13,6 @@ from nsqx.spark import session, source
 from nsqx.spark.options import read_source_options
 from nsqx.spark.segments import DataLost
 from nsqx.spark.source import StreamReader
-from streams import Query, bodies, publish, source_options, until
 
 
 def reader(options):

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from streams import bodies, make_channel, publish, source_options
 
 from daemons import wait_until
 from nsqx.errors import ConfigError
@@ -22,7 +23,6 @@ from nsqx.spark.segments import SegmentDirectory, read_slices
 from nsqx.spark.source import open_directory
 from nsqx.spark.storage import LocalStorage
 from proxy import Proxy
-from streams import bodies, make_channel, publish, source_options
 
 PROGRAM = Path(__file__).with_name("receiving.py")
 COUNTS = {"go": 100_000, "nsqx": 50_000}
@@ -144,8 +144,7 @@ async def test_lost_connections_repeat_nothing(nsqd, topic, tmp_path):
         options = {**hurried_options(nsqd, topic, tmp_path), "nsq.nsqd": proxy.address}
         running = await asyncio.to_thread(Running(options).__enter__)
         for rows in (1, 2000, 6000, 10_000):
-            while running.receiver.rows < rows:
-                await asyncio.sleep(0.002)
+            await asyncio.to_thread(running.receiver.wait_for_rows, rows - 1, 40)
             assert proxy.cut()
         await asyncio.to_thread(wait_until, lambda: channel_is_empty(nsqd, topic), "everything is received", 40)
         await asyncio.to_thread(running.__exit__)
@@ -170,7 +169,7 @@ def test_a_slow_write_does_not_make_nsqd_impatient(our_nsqd, topic, tmp_path, mo
 
 
 def test_messages_that_were_finished_too_late_are_known(nsqd, topic, tmp_path, monkeypatch):
-    publish(nsqd, topic, bodies(0, 300))
+    publish(nsqd, topic, bodies(0, 12_000))
     append = SegmentDirectory.append
     hung = []
 
@@ -187,9 +186,9 @@ def test_messages_that_were_finished_too_late_are_known(nsqd, topic, tmp_path, m
     monkeypatch.setattr(SegmentDirectory, "append", hanging_append)
     monkeypatch.setattr(Receiver, "_keep_touching", no_touching)
     with Running(hurried_options(nsqd, topic, tmp_path)) as running:
-        wait_until(lambda: running.receiver.known_count >= hung[0] if hung else False, "they came again")
-        wait_until(lambda: running.receiver.rows == 300 and channel_is_empty(nsqd, topic), "all is finished")
-        assert running.values() == bodies(0, 300)
+        wait_until(lambda: running.receiver.known_count >= hung[0] if hung else False, "they came again", 30)
+        wait_until(lambda: running.receiver.rows >= 12_000 and channel_is_empty(nsqd, topic), "all is finished", 30)
+        assert running.values() == bodies(0, 12_000)
     assert list((tmp_path / "segments").glob("pins-*"))
 
 
@@ -227,8 +226,7 @@ def test_a_disk_that_stays_full_ends_the_query_and_loses_nothing(our_nsqd, topic
             Running(hurried_options(our_nsqd, topic, tmp_path)) as running,
             pytest.raises(ConfigError, match="cannot be written: .*No space left.* Nothing is lost"),
         ):
-            while True:
-                running.receiver.wait_for_rows(0, 1.0)
+            running.receiver.wait_for_rows(0, 20)
     with Running(hurried_options(our_nsqd, topic, tmp_path)) as running:
         wait_until(lambda: running.receiver.rows == 100, "all is received")
         assert running.values() == bodies(0, 100)

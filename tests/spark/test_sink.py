@@ -6,11 +6,11 @@ import threading
 
 import pytest
 from pyspark.sql import functions as F
+from streams import bodies, publish, source_options
 
 from daemons import wait_until
 from nsqx.client.blocking import Consumer
 from nsqx.errors import ConfigError
-from streams import Query, bodies, publish, source_options
 
 
 def consume(nsqd, topic, count):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from streams import bodies, publish, source_options
 
 

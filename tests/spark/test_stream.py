@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 import pytest
 from prometheus_client import CollectorRegistry
+from streams import Query, bodies, make_channel, publish, source_options, until
 
 from daemons import wait_until
 from nsqx.spark.listener import ProgressListener
-from streams import Query, bodies, make_channel, publish, source_options, until
 
 
 def state_of(directory):

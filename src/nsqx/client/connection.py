@@ -161,8 +161,10 @@ class Connection:
                 timer.cancel()
         self._timer = self._write_timer = None
         reason = self._reason or error
+        if isinstance(reason, OSError):
+            reason = ConnectionClosed(f"{self.address}: {reason.strerror or reason}")
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(reason or ConnectionClosed(f"{self.address}: nsqd closed the connection"))
+            self._answer.set_exception(reason or self._ended())
         receiver, self.receiver = self.receiver, Receiver()
         receiver.lost(reason)
 
@@ -211,7 +213,7 @@ class Connection:
         """Send a command, nothing if empty, and read one answer; an error frame or the end becomes an exception."""
         self._answer = self._loop.create_future()
         if self.is_closed:
-            self._answer.set_exception(self._reason or ConnectionClosed(f"{self.address}: nsqd closed the connection"))
+            self._answer.set_exception(self._reason or self._ended())
             return self._answer
         if command:
             self.send(command)
@@ -320,6 +322,9 @@ class Connection:
             self._reason = error
         if self._transport is not None:
             self._transport.abort()
+
+    def _ended(self) -> ConnectionClosed:
+        return ConnectionClosed(f"{self.address}: nsqd closed the connection")
 
     def _check_silence(self) -> None:
         waited_s = self._loop.time() - self._read_at_s

@@ -374,7 +374,12 @@ class Consumer:
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a fault of the client itself", exc_info=task.exception())
 
     # From the subscriptions
 
@@ -401,7 +406,7 @@ class Consumer:
             self._nothing_left.set()
         if self._state != _RUNNING:
             return
-        log.warning("%s: connection lost%s", address, f": {error}" if error else "")
+        log.warning("connection lost: %s", error or f"{address}: nsqd closed the connection")
         if address in self._named:
             self._spawn(self._reconnect(address))
         if self._discovery.addresses:

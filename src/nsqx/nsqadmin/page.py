@@ -47,8 +47,7 @@ _NOT_BUILT = """<!doctype html>
 <head><meta charset="utf-8"><title>nsqadmin</title></head>
 <body>
 <h1>nsqadmin</h1>
-<p>The page is not built. It is not part of this version;
-or start nsqadmin with <code>--dev-static-dir</code> naming the directory of a built page.</p>
+<p>The page is not part of this version. <code>--dev-static-dir</code> serves one from a directory.</p>
 <p>The API is served: <a href="api/topics">api/topics</a>, <a href="api/nodes">api/nodes</a>,
 <a href="api/overview">api/overview</a>.</p>
 </body>

@@ -52,10 +52,12 @@ class Connection:
         "_session",
         "_timer",
         "_transport",
+        "_turn",
     )
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
+        self._turn = broker.turn
         self._loop = loop
         self._transport: Any = None
         self._session: Session | None = None
@@ -105,7 +107,7 @@ class Connection:
             session.receive(data)
         else:
             self._receive_layered(session, data)
-        self._broker.turn.end()
+        self._turn.end()
         if session.command_count != self._seen_commands:
             self._seen_commands = session.command_count
             self._alive_at_s = self._loop.time()
@@ -117,7 +119,7 @@ class Connection:
         if self._session is None:
             return False
         self._session.receive_end()
-        self._broker.turn.end()
+        self._turn.end()
         return True
 
     def pause_writing(self) -> None:
@@ -135,7 +137,7 @@ class Connection:
             client.writable = True
             if client.channel is not None:
                 client.channel.offer(client)
-                self._broker.turn.end()
+                self._turn.end()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
@@ -154,7 +156,7 @@ class Connection:
         self._broker.clients.pop(session.client.id, None)
         self._broker.authorizer.forget(session.client)
         session.closed()
-        self._broker.turn.end()
+        self._turn.end()
 
     # To the transport, as the client's link
 
@@ -256,7 +258,7 @@ class Connection:
             return
         self._transport.resume_reading()
         self._receive_pieces(session, pieces)
-        self._broker.turn.end()
+        self._turn.end()
 
     def _receive_in_handshake(self, session: Session, handshake: Handshake, pieces: Iterator[bytes]) -> None:
         assert self._layers is not None
@@ -330,8 +332,8 @@ class Connection:
         if now_s >= self._heartbeat_at_s:
             self._heartbeat_at_s = now_s + interval_s
             client.output += frames.HEARTBEAT
-            self._broker.turn.send_to(client)
-            self._broker.turn.end()
+            self._turn.send_to(client)
+            self._turn.end()
         self._schedule()
 
     def _drop(self, client: Client, reason: str) -> None:

@@ -5,8 +5,8 @@ disk, finished at nsqd, and the next read gives them again, with what has come s
 
     startingOffsets latest     this read begins after the one before, whose job has succeeded
     confirm_reads(...)         the same, said without reading
-    readId                     a read with a name has its own rows: the same whenever that name is used, until readTTL is
-                               over, and no read with another name or without one has them
+    readId                     a read with a name has its own rows: the same whenever that name is used, until
+                               readTTL is over, and no read with another name or without one has them
 """
 
 from __future__ import annotations

@@ -83,12 +83,14 @@ class ProgressListener(StreamingQueryListener):
 
 class _Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ["query"]
-        self._rows = Counter("nsqx_spark_rows", "Rows processed", labels, registry=registry)
-        self._rate = Gauge("nsqx_spark_rows_per_second", "Rows processed a second, last batch", labels, registry=registry)
-        self._lag = Gauge("nsqx_spark_lag_rows", "Rows received and not yet processed", labels, registry=registry)
-        self._depth = Gauge("nsqx_spark_channel_depth", "Messages waiting in the channel", labels, registry=registry)
-        self._duration = Gauge("nsqx_spark_batch_seconds", "Duration of the last batch", labels, registry=registry)
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"nsqx_spark_{name}", text, ["query"], registry=registry)
+
+        self._rows = Counter("nsqx_spark_rows", "Rows processed", ["query"], registry=registry)
+        self._rate = gauge("rows_per_second", "Rows processed a second, last batch")
+        self._lag = gauge("lag_rows", "Rows received and not yet processed")
+        self._depth = gauge("channel_depth", "Messages waiting in the channel")
+        self._duration = gauge("batch_seconds", "Duration of the last batch")
 
     def set(self, progress: Progress) -> None:
         """Show a batch."""

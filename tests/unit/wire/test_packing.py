@@ -1,13 +1,8 @@
-"""What clients send, put together: the Python half directly, the compiled half through the modules that use it."""
+"""What clients send, put together: the Python half; tests/unit/client shows the compiled half through its users."""
 
-import asyncio
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.client.connection import Connection
-from nsqx.client.publisher import Publisher, new_publication
 from nsqx.wire import packing, requests
 from nsqx.wire.commands import BATCH, BODY, FINISH, LINE, SIZE, CommandReader
 
@@ -59,33 +54,3 @@ def test_join_batch(bodies):
     assert reader.next() == BATCH
     assert reader.count == len(bodies)
     assert reader.take_batch() == b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-
-
-class BenchTransport:
-    """A socket that keeps what is written."""
-
-    def __init__(self):
-        self.data = bytearray()
-
-    def write(self, data):
-        self.data += data
-
-    def is_closing(self):
-        return False
-
-    def set_write_buffer_limits(self, high):
-        pass
-
-
-@pytest.mark.parametrize("size", [1, 3, 4, 5, 70_000])
-async def test_a_publisher_packs_alike(size):
-    connection = Connection("a:1", asyncio.get_running_loop(), read_timeout_s=0, write_timeout_s=1)
-    transport = BenchTransport()
-    connection.connection_made(transport)
-    publisher = Publisher(connection, None, 10, 10)
-    expected = bytearray()
-    for body in (b"a", b"x" * size, b"y"):
-        publisher.publish(new_publication("t", b"PUB t\n", body, None))
-        packing.append_sized(expected, b"PUB t\n", body)
-    await asyncio.sleep(0)
-    assert transport.data == expected

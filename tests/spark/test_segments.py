@@ -1,0 +1,224 @@
+"""The segment directory: what is in it survives, is found by offset, and goes when it may."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow.fs as pafs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqx.errors import ConfigError
+from nsqx.spark.rows import SPARK_SCHEMA, Identities, Rows
+from nsqx.spark.segments import SegmentDirectory, read_slices
+from nsqx.spark.storage import LocalStorage, RemoteStorage
+
+NODE = "127.0.0.1:4150"
+
+
+def rows(start, end, topic="t", size=None):
+    numbers = range(start, end)
+    return Rows(
+        topic,
+        [b"%d" % number if size is None else b"x" * size for number in numbers],
+        [b"%016x" % number for number in numbers],
+        [1_700_000_000_000_000_123 + number for number in numbers],
+        [1] * len(numbers),
+        [NODE] * len(numbers),
+    )
+
+
+def open_directory(path, window_rows=1000, lock_wait_s=0.0):
+    return SegmentDirectory.open(
+        str(path), channel="c", max_in_flight=10, window_rows=window_rows, lock_wait_s=lock_wait_s
+    )
+
+
+def values(directory, start, end, partitions=1):
+    found = []
+    for part in directory.slices(start, end, partitions):
+        for batch in read_slices(directory.storage.location, directory.state.identity, part):
+            assert batch.schema.equals(SPARK_SCHEMA)
+            found.extend(batch.column("value").to_pylist())
+    return found
+
+
+def known(directory):
+    return [message_id for part in directory.known_identities() for message_id in part.ids]
+
+
+def test_rows_come_back_as_spark_wants_them(tmp_path):
+    directory = open_directory(tmp_path)
+    assert directory.append([rows(0, 2), rows(2, 3, "u")]) == 3
+    (part,) = directory.slices(0, 3, 1)
+    (batch,) = read_slices(str(tmp_path), directory.state.identity, part)
+    assert batch.to_pydict()["topic"] == ["t", "t", "u"]
+    assert batch.to_pydict()["id"] == [f"{number:016x}" for number in range(3)]
+    assert batch.to_pydict()["timestamp"][1].microsecond == 0
+    assert batch.to_pydict()["node"] == [NODE] * 3
+    directory.close(is_clean=True)
+
+
+def test_a_directory_is_found_again_as_it_was_left(tmp_path):
+    directory = open_directory(tmp_path)
+    directory.begin(10)
+    for start in range(0, 100, 10):
+        directory.append([rows(start, start + 10)])
+    directory.commit(35)
+    directory.pin([Identities("t", NODE, [b"%016x" % 7], [7])])
+    identity = directory.state.identity
+    directory.close(is_clean=False)
+    again = open_directory(tmp_path)
+    assert again.state.identity == identity
+    assert (again.state.committed, again.first_row, again.next_row) == (35, 30, 100)
+    assert not again.state.is_clean
+    assert values(again, 35, 100) == [b"%d" % number for number in range(35, 100)]
+    assert known(again) == [b"%016x" % number for number in range(100)]
+    assert [part.ids for part in again.pinned_identities()] == [[b"%016x" % 7]]
+    again.close(is_clean=True)
+    assert open_directory(tmp_path).state.is_clean
+
+
+def test_a_file_that_was_not_finished_is_not_there(tmp_path):
+    directory = open_directory(tmp_path)
+    directory.append([rows(0, 10)])
+    directory.close(is_clean=False)
+    (tmp_path / "segment-00000000000000000010-5-5.arrow.tmp").write_bytes(b"half")
+    again = open_directory(tmp_path)
+    assert again.next_row == 10
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=10),
+    cut=st.tuples(st.integers(0, 300), st.integers(0, 300)),
+    partitions=st.integers(1, 7),
+)
+def test_any_cut_gives_its_rows_in_order(tmp_path_factory, sizes, cut, partitions):
+    directory = open_directory(tmp_path_factory.mktemp("segments"))
+    start = 0
+    for size in sizes:
+        start = directory.append([rows(start, start + size)])
+    first, last = sorted(min(each, start) for each in cut)
+    if first < last:
+        parts = directory.slices(first, last, partitions)
+        assert len(parts) <= partitions
+        counts = [sum(each.rows for each in part) for part in parts]
+        assert max(counts) - min(counts[:-1] or counts) <= max(counts)
+        assert values(directory, first, last, partitions) == [b"%d" % number for number in range(first, last)]
+    directory.close(is_clean=True)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    start=st.integers(0, 59),
+    max_rows=st.integers(0, 80),
+    max_bytes=st.integers(0, 800),
+)
+def test_limits_are_kept_and_something_always_moves(tmp_path_factory, start, max_rows, max_bytes):
+    directory = open_directory(tmp_path_factory.mktemp("segments"))
+    for begin in range(0, 60, 20):
+        directory.append([rows(begin, begin + 20, size=10)])
+    end = directory.end_within(start, 60, max_rows, max_bytes)
+    room = min(max_rows or 60, max(1, max_bytes // 10) if max_bytes else 60)
+    assert end == min(60, start + room)
+    directory.close(is_clean=True)
+
+
+def test_identities_outlive_their_rows_as_long_as_the_window(tmp_path):
+    directory = open_directory(tmp_path, window_rows=25_000)
+    for start in range(0, 60_000, 3000):
+        directory.append([rows(start, start + 3000)])
+        directory.commit(start + 3000)
+    assert not list(tmp_path.glob("segment-*"))
+    found = known(directory)
+    assert found[-25_000:] == [b"%016x" % number for number in range(35_000, 60_000)]
+    assert len(found) < 40_000
+    assert directory.next_row == 60_000
+    assert len(list(tmp_path.glob("ids-*"))) <= 5
+
+
+def test_many_pins_are_merged(tmp_path):
+    directory = open_directory(tmp_path)
+    for number in range(50):
+        directory.pin([Identities("t", NODE, [b"%016x" % number], [number])])
+    assert len(list(tmp_path.glob("pins-*"))) <= 17
+    assert [part.ids[0] for part in directory.pinned_identities() for _ in [0]][0] == b"%016x" % 0
+    directory.close(is_clean=True)
+    again = open_directory(tmp_path)
+    assert sum(len(part.ids) for part in again.pinned_identities()) == 50
+
+
+def test_a_locked_directory_is_refused_until_its_holder_lets_go(tmp_path):
+    first = open_directory(tmp_path)
+    with pytest.raises(ConfigError, match=f"in use by process {os.getpid()} on .*: stop that query"):
+        open_directory(tmp_path)
+    first.close(is_clean=True)
+    open_directory(tmp_path).close(is_clean=True)
+
+
+def test_segments_without_their_state_are_refused(tmp_path):
+    directory = open_directory(tmp_path)
+    directory.append([rows(0, 1)])
+    directory.close(is_clean=True)
+    (tmp_path / "state.json").unlink()
+    with pytest.raises(ConfigError, match=r"has segments but no state.json"):
+        open_directory(tmp_path)
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(ConfigError, match="is of version unknown"):
+        open_directory(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be used: "):
+        LocalStorage(str(tmp_path / "file" / "sub")).create()
+
+
+class TestRemote:
+    """The same through one of pyarrow's file systems, as HDFS and S3 are reached."""
+
+    def storage(self, path):
+        return RemoteStorage("mock://bucket/dir", pafs.LocalFileSystem(), str(path))
+
+    def test_files_appear_whole_and_go(self, tmp_path):
+        storage = self.storage(tmp_path / "dir")
+        assert storage.names() == []
+        storage.create()
+        storage.write("a", lambda stream: stream.write(b"one"))
+        storage.write("a", lambda stream: stream.write(b"two"))
+        assert storage.names() == ["a"]
+        with storage.open("a") as stream:
+            assert stream.read() == b"two"
+        storage.delete("a")
+        storage.delete("a")
+        assert storage.names() == []
+        with pytest.raises(FileNotFoundError):
+            storage.open("a")
+
+    def test_a_second_owner_is_kept_out(self, tmp_path):
+        storage = self.storage(tmp_path / "dir")
+        storage.create()
+        lock = storage.lock(0)
+        with pytest.raises(ConfigError, match="is in use by process"):
+            storage.lock(0)
+        lock.release()
+        storage.lock(0).release()
+
+    def test_a_whole_directory(self, tmp_path):
+        storage = self.storage(tmp_path / "dir")
+        storage.create()
+        directory = SegmentDirectory(storage, 1000)
+        directory._load("c", 10)
+        directory.append([rows(0, 20)])
+        directory.append([rows(20, 30)])
+        directory.commit(20)
+        assert known(directory) == [b"%016x" % number for number in range(30)]
+        (part,) = directory.slices(20, 30, 1)
+        batches = read_slices(storage.location, directory.state.identity, part, lambda _: storage)
+        assert [value for batch in batches for value in batch.column("value").to_pylist()] == [
+            b"%d" % number for number in range(20, 30)
+        ]
+        assert directory.end_within(20, 30, 0, 6) == 23
