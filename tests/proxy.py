@@ -27,22 +27,22 @@ class Proxy:
     ) -> None:
         assert self._server is not None
         self._server.close()
-        self.cut()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.cut()
+        await asyncio.sleep(0)
 
     @property
     def address(self) -> str:
         assert self._server is not None
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    def cut(self) -> int:
-        """Break every connection without a word; how many there were."""
+    def cut(self) -> None:
+        """Break every connection without a word."""
         writers, self._writers = self._writers, []
         for writer in writers:
             writer.transport.abort()
-        return len(writers) // 2
 
     async def keep_cutting(self, rng: random.Random, longest_s: float) -> None:
         """Cut again and again, after random times."""
@@ -51,6 +51,7 @@ class Proxy:
             self.cut()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -65,7 +66,10 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        self._writers += [writer, far_writer]
+        self._writers.append(far_writer)
+        if writer.transport.is_closing():  # cut in the meantime
+            far_writer.transport.abort()
+            return
         await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer), return_exceptions=True)
 
     @staticmethod

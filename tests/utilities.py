@@ -132,7 +132,10 @@ def wait_closed(process_id: int, directory: Path) -> None:
     """Wait until a process has no file of ``directory`` open."""
 
     def is_closed() -> bool:
-        opened = [os.readlink(link) for link in Path(f"/proc/{process_id}/fd").iterdir() if link.is_symlink()]
+        try:
+            opened = [os.readlink(link) for link in Path(f"/proc/{process_id}/fd").iterdir()]
+        except FileNotFoundError:  # one was closed just now
+            return False
         return not any(name.startswith(f"{directory}/") for name in opened)
 
     wait_until(is_closed, f"no file of {directory} is open")

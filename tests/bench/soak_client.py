@@ -39,7 +39,6 @@ async def soak(address: str, arguments: argparse.Namespace) -> int:
             everything.set()
 
     async with Proxy(address) as proxy:
-        cutting = asyncio.create_task(proxy.keep_cutting(random.Random(arguments.seed), arguments.cut_within))
         consumer = Consumer(
             "soak",
             "ch",
@@ -53,6 +52,7 @@ async def soak(address: str, arguments: argparse.Namespace) -> int:
         started_s = time.perf_counter()
         producer = Producer(proxy.address, retry_delay="10ms", max_publish_attempts=1000, **options)
         async with producer, consumer:
+            cutting = asyncio.create_task(proxy.keep_cutting(random.Random(arguments.seed), arguments.cut_within))
             for start in range(0, arguments.messages, WINDOW):
                 numbers = range(start, min(start + WINDOW, arguments.messages))
                 await asyncio.gather(*(producer.publish("soak", b"%d" % number) for number in numbers))

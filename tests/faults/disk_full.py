@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 from small_disk import SmallDisk
-from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel, places
+from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, places
 
 from daemons import Daemon, wait_until
 from rawclient import OK, ConnectionEnded, Frame, RawClient, pub
@@ -140,14 +140,16 @@ def stop_when_full(stage: Stage) -> Outcome:
 def save_metadata_when_full(stage: Stage) -> Outcome:
     """A channel is created while nsqd.dat cannot be saved; is it saved when there is room?"""
     disk = small_disk(stage)
-    daemon = stage.nsqd(*FLAGS)
-    disk.fill()
-    create_channel(daemon)
-    daemon.wait_for_log("failed to persist metadata|no space left|No space left", timeout_s=SOON_S)
-    disk.make_room()
     path = stage.data_path / "nsqd.dat"
+    daemon = stage.nsqd(*FLAGS)
+    daemon.post("/topic/create", topic=TOPIC)
+    wait_until(lambda: TOPIC in path.read_text(), "nsqd.dat names the topic")
+    disk.fill()
+    daemon.post("/channel/create", topic=TOPIC, channel=CHANNEL)
+    daemon.wait_for_log("(?i)no space left", timeout_s=SOON_S)
+    disk.make_room()
     try:
-        wait_until(lambda: CHANNEL in path.read_text(), "nsqd.dat is saved", SOON_S)
+        wait_until(lambda: f'"{CHANNEL}"' in path.read_text(), "nsqd.dat is saved", SOON_S)
     except AssertionError:
         return Outcome(seen={"nsqd.dat saved when there is room": False})
     return Outcome(seen={"nsqd.dat saved when there is room": True})

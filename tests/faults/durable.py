@@ -12,7 +12,9 @@ from pathlib import Path
 
 from tracing import Call
 
+# How an OK begins on a connection of NSQ's protocol, and over HTTP.
 _OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+_OK_STATUS = b"HTTP/1.1 200 OK\r\n"
 _DESCRIPTOR = re.compile(r"(-?\d+)<((?:[^<>]|\\x3e|\\x3c)*)>")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _INTEGER = re.compile(r"-?\d+")
@@ -143,7 +145,8 @@ def acknowledgements(calls: Iterable[Call]) -> list[int]:
     lines = []
     for call in calls:
         if call.name in _WRITES and "socket:" in _descriptor(call)[1]:
-            lines += [call.began] * written(call).count(_OK_FRAME)
+            data = written(call)
+            lines += [call.began] * (data.count(_OK_FRAME) + data.count(_OK_STATUS))
     return sorted(lines)
 
 
@@ -151,12 +154,13 @@ def _descriptor(call: Call) -> tuple[int, str]:
     match = _DESCRIPTOR.match(call.arguments)
     if match is None:
         return -1, ""
-    return int(match[1]), _plain(match[2])
+    return int(match[1]), plain(match[2])
 
 
 def _texts(call: Call) -> list[str]:
     return [bytes.fromhex(text.replace("\\x", "")).decode() for text in _TEXT.findall(call.arguments)]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Text of a trace, in which every character of a path may be written as a number."""
     return re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)

@@ -27,7 +27,6 @@ import pyarrow.dataset
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from daemons import Daemon, start_nsqd
-
 from nsqx.client.blocking import Producer
 
 TOPIC = "killed"

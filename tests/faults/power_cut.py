@@ -1,15 +1,16 @@
 """Scenarios of a power cut, played on a model of the disk from the traced calls of a daemon (rows 5, 6 and 13)."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from durable import Disk, acknowledgements
+from durable import Disk, acknowledgements, plain
 from stage import DISK_ONLY, QUEUE, SMALL_FILES, TOPIC, Outcome, Stage, bodies, create_channel, wait_for_depth
 from tracing import Tracer, read_calls, recording
 
 from daemons import Daemon, wait_until
-from rawclient import OK, RawClient
+from rawclient import OK, RawClient, pub
 
 _DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6})\.dat")
 _META = re.compile(rb"-?\d+\n(\d+),(\d+)\n")
@@ -47,7 +48,7 @@ class Recording:
         """Publish on one connection until refused; nobody else may be answered OK. How many were acknowledged."""
         self._batch_size = batch_size
         before = len(self.messages)
-        self._stage.ledger.sent.update(messages)
+        self._stage.ledger.sent.update(messages)  # the refused ones too: they may be there
         with RawClient(self._daemon.tcp_address) as client:
             for start in range(0, len(messages), batch_size):
                 batch = messages[start : start + batch_size]
@@ -103,6 +104,11 @@ class Recording:
         """Where in the trace something was synced: only there does a cut make a difference."""
         return [call.ended + 1 for call in read_calls(self._trace) if call.name in ("fsync", "fdatasync")]
 
+    def sync_count(self) -> int:
+        """How many syncs of data files there were."""
+        calls = read_calls(self._trace)
+        return sum(call.name in ("fsync", "fdatasync") and ".diskqueue.0" in plain(call.arguments) for call in calls)
+
     def disk(self, line: int) -> Disk:
         """The disk at a line of the trace."""
         disk = self._new_disk()
@@ -116,6 +122,7 @@ class Recording:
         self._cut_count += 1
         directory = self._stage.directory / f"cut {self._cut_count}"
         self.disk(line).write_to(directory, with_zeros=with_zeros)
+        self._stage.ledger.sent.update(self.messages)
         self._stage.ledger.acked = set(self.messages[:acked])
         return self._stage.restart_and_drain(data_path=directory)
 
@@ -139,6 +146,32 @@ def sync_always(stage: Stage) -> Recording:
     daemon = stage.nsqd_with_channel(DISK_ONLY, SMALL_FILES, "--sync-every=1")
     record = Recording(stage, daemon)
     record.publish(bodies("synced", 60))
+    record.end()
+    return record
+
+
+def sync_always_over_http(stage: Stage) -> Recording:
+    """Row 5: the same with messages that come by HTTP."""
+    daemon = stage.nsqd_with_channel(DISK_ONLY, SMALL_FILES, "--sync-every=1")
+    record = Recording(stage, daemon)
+    record.messages = bodies("synced", 30)
+    for body in record.messages:
+        daemon.post("/pub", body, topic=TOPIC)
+    record.end()
+    return record
+
+
+def sync_always_for_many(stage: Stage) -> Recording:
+    """Row 5: with --sync-every=1, ten producers that do not wait for answers, 20 messages each."""
+    daemon = stage.nsqd_with_channel(DISK_ONLY, "--sync-every=1")
+    record = Recording(stage, daemon)
+    record.messages = bodies("joined", 200)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(daemon.tcp_address)) for _ in range(10)]
+        for number, client in enumerate(clients):
+            client.send(b"".join(pub(TOPIC, body) for body in record.messages[number::10]))
+        for client in clients:
+            assert client.read_frames(20) == [OK] * 20
     record.end()
     return record
 

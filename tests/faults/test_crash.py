@@ -45,14 +45,14 @@ def test_messages_in_flight(stage: Stage, flags: tuple[str, ...]) -> None:
     assert dict(outcome.seen) == {}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_moment(stage: Stage, seed: int) -> None:
     """Row 4: nothing is lost, and no file is set aside."""
     _assert_kept(stage, crash.kill_at_random(stage, seed))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 40))
+@pytest.mark.parametrize("seed", range(2, 40))
 def test_many_moments(stage: Stage, seed: int) -> None:
     """Row 4, more often."""
     _assert_kept(stage, crash.kill_at_random(stage, seed))

@@ -38,7 +38,6 @@ def some_slow(damages: list[Damage], quick: int) -> list[object]:
 AFTER = pytest.mark.parametrize(
     "crashed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["after an exit", "after a crash"]
 )
-AFTER_BOTH = pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
 
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
@@ -60,7 +59,7 @@ def test_record_that_was_never_acknowledged(stage: Stage, crashed: bool) -> None
 
 
 @pytest.mark.xfail(strict=True, reason="row 8: damaged messages are delivered as if they were good")
-@AFTER_BOTH
+@AFTER
 @pytest.mark.parametrize("flip", FLIPPED, ids=named(FLIPPED))
 def test_damaged_message(stage: Stage, flip: Damage, crashed: bool) -> None:
     """Row 8: the damaged message is not delivered, the log says so, and all others come, once."""

@@ -18,6 +18,21 @@ def test_acknowledged_after_the_sync(stage: Stage) -> None:
         assert "set aside" not in outcome.seen
 
 
+def test_acknowledged_after_the_sync_over_http(stage: Stage) -> None:
+    """Row 5: an answer of HTTP says no more than the disk can keep."""
+    moments = power_cut.sync_always_over_http(stage).moments()
+    assert [moment.acked for moment in moments] == list(range(1, 31))
+    assert [moment for moment in moments if moment.missing] == []
+
+
+def test_syncs_are_joined(stage: Stage) -> None:
+    """Row 5: publishers who wait at the same time share a sync, and each message is on the disk in the end."""
+    record = power_cut.sync_always_for_many(stage)
+    assert 1 <= record.sync_count() <= 50
+    outcome = record.restart_after_cut(END, 200)
+    assert (outcome.lost, outcome.foreign) == (0, 0)
+
+
 def test_window_by_count(stage: Stage) -> None:
     """Row 5: at no moment are more than --sync-every acknowledged messages missing on the disk."""
     moments = power_cut.sync_by_count(stage).moments()

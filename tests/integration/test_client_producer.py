@@ -190,8 +190,8 @@ async def test_random_cuts_lose_nothing(fleet: Fleet, topic):
     rng = random.Random(5)
     bodies = [b"%d" % number for number in range(20_000)]
     async with Proxy(daemon.tcp_address) as proxy:
-        cutting = asyncio.create_task(proxy.keep_cutting(rng, 0.1))
         async with Producer(proxy.address, retry_delay="5ms", max_publish_attempts=1000) as producer:
+            cutting = asyncio.create_task(proxy.keep_cutting(rng, 0.1))
             for start in range(0, len(bodies), 500):
                 await asyncio.gather(*(producer.publish(topic, body) for body in bodies[start : start + 500]))
                 if proxy.connection_count < 5:

@@ -283,7 +283,6 @@ async def test_random_cuts_lose_nothing(implementation, fleet: Fleet, topic, opt
     rng = random.Random(3)
     retry = {"retry_delay": "5ms", "max_publish_attempts": 1000}
     async with Proxy(daemon.tcp_address) as proxy:
-        cutting = asyncio.create_task(proxy.keep_cutting(rng, 0.3))
         consumer = Consumer(
             topic,
             "ch",
@@ -295,6 +294,7 @@ async def test_random_cuts_lose_nothing(implementation, fleet: Fleet, topic, opt
             **options,
         )
         async with Producer(proxy.address, **retry, **options) as producer, consumer:
+            cutting = asyncio.create_task(proxy.keep_cutting(rng, 0.3))
             for start in range(0, len(bodies), 1000):
                 await asyncio.gather(*(producer.publish(topic, body) for body in bodies[start : start + 1000]))
             await until(lambda: proxy.connection_count >= 12, "the connections were cut")

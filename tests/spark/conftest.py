@@ -19,7 +19,7 @@ try:
     check_spark()
     MISSING = ""
 except ConfigError as error:
-    MISSING = f"{error} (install with pip install nsqx[spark]; needs Java 17+)"
+    MISSING = f"{error}; Spark needs Java 17+"
 
 collect_ignore_glob = ["test_*.py"] if MISSING else []
 
@@ -34,6 +34,14 @@ SETTINGS = {
     ),
 }
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test waits for a JVM to start and to get warm."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(180))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

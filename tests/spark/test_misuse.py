@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from streams import Query, bodies, publish, source_options, until
@@ -66,8 +67,9 @@ def test_the_master_is_read_from_the_drivers_command_line(spark):
     assert session.master_in("java\0SparkSubmit\0--master\0yarn\0--conf\0a=b\0") == "yarn"
     assert session.master_in("java\0-Dspark.master=k8s://x\0Main\0") == "k8s://x"
     assert session.master_in("java\0Main\0") == ""
-    found = spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).collect()
-    assert found
+    driver = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/cmdline")
+    if driver.exists():
+        assert session.master_in(driver.read_text()) == "local[2]"
 
 
 def test_an_executor_that_does_not_see_the_directory(our_nsqd, topic, tmp_path):
@@ -112,6 +114,28 @@ def test_a_checkpoint_of_another_directory(our_nsqd, topic, tmp_path):
     rows = [batch.num_rows for part in lenient.partitions(start, end) for batch in lenient.read(part)]
     assert sum(rows) == 10
     lenient.stop()
+
+
+def test_where_a_query_begins_is_settled_once(our_nsqd, topic, tmp_path):
+    """Spark asks again, in another process, as long as its first batch is not committed."""
+    options = source_options(our_nsqd, topic, tmp_path)
+    publish(our_nsqd, topic, bodies(0, 10))
+    for _ in range(2):
+        stream = reader(options)
+        start = stream.initialOffset()
+        assert start["rows"] == 0
+        stream.prepareForTriggerAvailableNow()
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        assert end == {**start, "rows": 10}
+        stream.stop()
+    stream = reader(options)
+    stream.prepareForTriggerAvailableNow()
+    # Now it is committed: a new checkpoint begins here.
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+    stream.stop()
+    stream = reader(options)
+    assert stream.initialOffset() == end
+    stream.stop()
 
 
 def test_rows_that_are_gone(our_nsqd, topic, tmp_path):

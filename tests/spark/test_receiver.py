@@ -94,7 +94,11 @@ def test_killed_at_random_moments(nsqd, topic, tmp_path):
     assert sorted(outlet.values, key=int) == bodies(0, count)
 
 
-@pytest.mark.parametrize(("fault", "count"), [("append", 7), ("rename", 5), ("finish", 700)])
+@pytest.mark.parametrize(
+    ("nsqd", "fault", "count"),
+    [("go", "append", 7), ("go", "rename", 5), ("go", "finish", 700), ("nsqx", "append", 3), ("nsqx", "finish", 1200)],
+    indirect=["nsqd"],
+)
 def test_killed_at_the_worst_moments(nsqd, topic, tmp_path, fault, count):
     make_channel(nsqd, topic)
     publish(nsqd, topic, bodies(0, 10_000))

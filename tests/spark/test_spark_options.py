@@ -87,6 +87,7 @@ def test_the_window_is_far_longer_than_what_is_in_flight():
         ({"startingOffsets": "{}"}, "earliest .* or latest"),
         ({"readId": "a b"}, "letters, digits"),
         ({"nsq.max_in_flight": "5"}, "set maxInFlight instead"),
+        ({"nsq.max_attempts": "5"}, "no message is given up here"),
         ({"nsq.snapy": "true"}, "did you mean snappy"),
         ({"nsq.snappy": "true", "nsq.deflate": "true"}, "only one compression"),
         ({"chanel": "x"}, r"unknown option chanel: did you mean channel\?"),

@@ -201,7 +201,7 @@ def test_a_stopped_query_gives_back_its_messages_at_once(spark, our_nsqd, topic,
     assert (channel["timeout_count"], channel["requeue_count"], channel["depth"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("point", range(3))
+@pytest.mark.parametrize("point", [0, 2])
 def test_a_killed_receiver_loses_and_repeats_nothing(spark, nsqd, topic, tmp_path, point):
     """The process that receives is killed while batches are under way; the query is started again."""
     make_channel(nsqd, topic)

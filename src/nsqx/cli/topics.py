@@ -49,8 +49,9 @@ async def run(options: Options, _stopping: asyncio.Event) -> int:
         by_name.setdefault(entry["topic_name"], []).append(entry)
     if options.is_long or sys.stdout.isatty():
         print_table(
-            ("topic", "nsqds", "depth", "messages", "channels"),
+            ("topic", "channels", "nsqds", "depth", "messages"),
             [_row(name, by_name[name]) for name in sorted(by_name)],
+            text_columns=2,
         )
     else:
         write_stdout("".join(f"{name}\n" for name in sorted(by_name)).encode())
@@ -60,7 +61,8 @@ async def run(options: Options, _stopping: asyncio.Event) -> int:
 def _row(name: str, entries: list[dict[str, Any]]) -> tuple[str, ...]:
     sums = total(entries)
     channels = {channel["channel_name"] for entry in entries for channel in entry["channels"] or []}
-    return name, str(len(entries)), str(sums["depth"]), str(sums["message_count"]), " ".join(sorted(channels)) or "-"
+    counts = len(entries), sums["depth"], sums["message_count"]
+    return name, " ".join(sorted(channels)) or "-", *map(str, counts)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

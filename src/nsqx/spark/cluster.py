@@ -55,8 +55,8 @@ async def _depth_on(node: str, topic: str, channel: str) -> int | None:
     for each in answer.get("topics") or []:
         if each.get("topic_name") == topic:
             found = [entry for entry in each.get("channels") or [] if entry.get("channel_name") == channel]
-            # A channel that is not there yet gets what waits in the topic.
-            depth += sum(int(entry.get("depth", 0)) for entry in found) if found else int(each.get("depth", 0))
+            # What waits in the topic is on its way into the channel, or will be once that is there.
+            depth += sum(int(entry.get("depth", 0)) for entry in found) + int(each.get("depth", 0))
     return depth
 
 

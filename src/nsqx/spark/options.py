@@ -192,6 +192,8 @@ def _cluster(given: Mapping[str, str]) -> Cluster:
         client_options = read_option_flags(flags)
         if "max_in_flight" in client_options:
             raise ConfigError("invalid option max_in_flight: set maxInFlight instead")
+        if "max_attempts" in client_options:
+            raise ConfigError("invalid option max_attempts: no message is given up here, filter by the column attempts")
         Options.of(client_options)
     except ConfigError as error:
         raise ConfigError(f"nsq: in the options nsq.*: {error}") from None

@@ -244,7 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # In executors
 
-    def read(self, partition: SlicePartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: SlicePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of one partition."""
         return read_slices(partition.location, partition.identity, partition.slices)
 

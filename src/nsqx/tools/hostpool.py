@@ -111,7 +111,7 @@ class HostPool:
                 return host
         for host in self._hosts:
             host.is_dead = False
-        self._next = 0
+        self._next = 1
         return self._hosts[0]
 
 

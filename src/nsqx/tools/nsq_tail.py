@@ -149,9 +149,9 @@ class _Output:
         """Show what ``consumer`` brings until it is stopped."""
         async for batch in consumer.batches(max(1, consumer.max_in_flight), 0):
             wanted = self._take(batch)
-            if self._left is not None and self._left < consumer.max_in_flight:
-                # Before the messages are finished, or nsqd would send more than are wanted.
-                consumer.max_in_flight = self._left
+            if self._left == 0:
+                # Before the messages are finished, or nsqd would send more.
+                consumer.max_in_flight = 0
             if wanted and await self._has_written(b"".join([self._show(consumer.topic, each) for each in wanted])):
                 for message in wanted:
                     message.finish()

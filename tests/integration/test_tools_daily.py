@@ -1,0 +1,115 @@
+"""nsqx pub, sub, topics and stats against running daemons."""
+
+import json
+import os
+import subprocess
+
+from daemons import Daemon, Fleet, free_port, program_command, wait_until
+from utilities import TIMEOUT_S, consume, make_channels, publish
+
+
+def nsqx(*words: str, stdin: bytes = b"", **environment: str) -> tuple[int, str, str]:
+    """Run an nsqx command; its exit code, stdout and stderr."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NSQX_")}
+    done = subprocess.run(
+        [*program_command("nsqx", "umbrella"), *words],
+        input=stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env={**kept, **environment},
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def start_cluster(fleet: Fleet, count: int = 2) -> tuple[Daemon, list[Daemon]]:
+    lookupd = fleet.nsqlookupd("nsqx")
+    daemons = [fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(count)]
+    wait_until(lambda: len(lookupd.request("GET", "/nodes").json()["producers"]) == count, "all nsqds are known")
+    return lookupd, daemons
+
+
+def test_pub_and_sub_by_nsqlookupd(fleet: Fleet) -> None:
+    lookupd, daemons = start_cluster(fleet)
+    for daemon in daemons:
+        make_channels(daemon, "t", "c")
+    wait_until(lambda: "t" in lookupd.request("GET", "/topics").json()["topics"], "the topic is known")
+    code, _, said = nsqx("pub", "t", "one", "two words", "--", "-dash", NSQX_LOOKUPD=lookupd.http_address)
+    assert (code, said.split(" ", 2)[2]) == (0, "published 3 messages to t\n")
+    code, shown, _ = nsqx("sub", "t", "c", "--n=3", f"--lookupd-http-address={lookupd.http_address}")
+    assert (code, sorted(shown.splitlines())) == (0, ["-dash", "one", "two words"])
+
+
+def test_pub_takes_lines_or_all_of_stdin(fleet: Fleet) -> None:
+    daemon = fleet.nsqd("nsqx")
+    assert nsqx("pub", "lines", stdin=b"a\n\nb", NSQX_NSQD=daemon.tcp_address)[0] == 0
+    assert nsqx("pub", "lines", "-", stdin=b"c\n", NSQX_NSQD=daemon.tcp_address)[0] == 0
+    assert nsqx("pub", "whole", "--delimiter=", stdin=b"a\n\nb\n", NSQX_NSQD=daemon.tcp_address)[0] == 0
+    assert sorted(consume(daemon, "lines")) == [b"a", b"b", b"c"]
+    assert consume(daemon, "whole") == [b"a\n\nb\n"]
+
+
+def test_pub_can_defer(fleet: Fleet) -> None:
+    daemon = fleet.nsqd("nsqx")
+    make_channels(daemon, "t", "c")
+    assert nsqx("pub", "t", "later", "--defer=1h", NSQX_NSQD=daemon.tcp_address)[0] == 0
+    wait_until(lambda: daemon.channel_stats("t", "c")["deferred_count"] == 1, "it is deferred")
+
+
+def test_sub_shows_what_is_known_of_a_message(fleet: Fleet) -> None:
+    daemon = fleet.nsqd("nsqx")
+    make_channels(daemon, "t", "c")
+    publish(daemon, "t", [b"body"])
+    code, shown, said = nsqx("sub", "t", "c", "--json", "--n=1", NSQX_NSQD=daemon.tcp_address)
+    message = json.loads(shown)
+    assert (code, said) == (0, "")
+    assert (message["topic"], message["attempts"], message["body"]) == ("t", 1, "body")
+    assert message["nsqd"] == daemon.tcp_address
+    assert len(message["id"]) == 16
+
+
+def test_topics_and_stats(fleet: Fleet) -> None:
+    lookupd, daemons = start_cluster(fleet)
+    for daemon in daemons:
+        make_channels(daemon, "t", "c", "d")
+        publish(daemon, "t", [b"m"] * 3)
+        daemon.post("/topic/create", topic="empty")
+    wait_until(lambda: all(daemon.channel_stats("t", "d")["depth"] == 3 for daemon in daemons), "all have come")
+    where = {"NSQX_LOOKUPD": lookupd.http_address}
+    assert nsqx("topics", **where) == (0, "empty\nt\n", "")
+    table = [line.split() for line in nsqx("topics", "-l", **where)[1].splitlines()]
+    assert table[1:] == [["empty", "-", "2", "0", "0"], ["t", "c", "d", "2", "0", "6"]]
+    code, shown, _ = nsqx("stats", "t", "--json", **where)
+    found = {entry.get("channel"): entry["depth"] for entry in map(json.loads, shown.splitlines())}
+    assert (code, found) == (0, {None: 0, "c": 6, "d": 6})
+    code, shown, _ = nsqx("stats", "t", "c", f"--nsqd-http-address={daemons[0].http_address}")
+    assert [line.split()[:3] for line in shown.splitlines()[1:]] == [["t", "-", "0"], ["t", "c", "3"]]
+
+
+def test_an_nsqd_that_is_gone_is_told_and_the_others_are_shown(fleet: Fleet) -> None:
+    daemon = fleet.nsqd("nsqx")
+    make_channels(daemon, "t", "c")
+    nowhere = f"127.0.0.1:{free_port()}"
+    flags = (f"--nsqd-http-address={daemon.http_address}", f"--nsqd-http-address={nowhere}")
+    code, shown, said = nsqx("topics", *flags)
+    assert (code, shown) == (0, "t\n")
+    assert f'WARNING: Get "http://{nowhere}/stats' in said
+
+
+def test_mistakes_are_told_in_one_line() -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    for words in (
+        ("pub", "t", "m", f"--nsqd-tcp-address={nowhere}"),
+        ("sub", "t", f"--nsqd-tcp-address={nowhere}"),
+        ("topics", f"--nsqd-http-address={nowhere}"),
+        ("topics", f"--lookupd-http-address={nowhere}"),
+        ("stats", f"--nsqd-http-address={nowhere}"),
+    ):
+        code, shown, said = nsqx(*words)
+        assert (code, shown, said.count("\n")) == (1, "", 1), words
+        assert nowhere in said
+        assert "refused" in said
+    for words in (("pub", "bad topic", "m"), ("pub", "t", ""), ("sub", "bad topic", "--nsqd-tcp-address=x:1")):
+        code, shown, said = nsqx(*words)
+        assert (code, shown, said.count("\n")) == (1, "", 1), words
+    for words in (("pub",), ("sub",), ("sub", "a", "b", "c"), ("topics", "x"), ("stats", "--nope")):
+        assert nsqx(*words)[0] == 2

@@ -1,0 +1,47 @@
+from typing import Any
+
+import pytest
+
+from nsqx.tools.undelivered import Attempts
+
+
+class Message:
+    def __init__(self, attempts: int) -> None:
+        self.id = b"0123456789abcdef"
+        self.attempts = attempts
+        self.answer = ""
+
+    def finish(self) -> None:
+        self.answer = "finished"
+
+    def requeue(self) -> None:
+        self.answer = "requeued"
+
+
+def answer(options: dict[str, Any], how: str, attempts: int) -> str:
+    message = Message(attempts)
+    getattr(Attempts(options), how)(message, "reason")
+    return message.answer
+
+
+def test_while_the_destination_is_away_nothing_is_given_up() -> None:
+    assert answer({}, "unreachable", 65535) == "requeued"
+
+
+@pytest.mark.parametrize(("attempts", "expected"), [(1, "requeued"), (4, "requeued"), (5, "finished"), (9, "finished")])
+def test_what_is_refused_is_given_up_in_the_end(attempts: int, expected: str) -> None:
+    assert answer({}, "refused", attempts) == expected
+
+
+def test_the_limit_may_be_set() -> None:
+    options = {"max_attempts": 2}
+    assert answer(options, "refused", 1) == "requeued"
+    assert answer(options, "refused", 2) == "finished"
+    assert options == {"max_attempts": 2}  # and holds for the client library too
+    assert answer({"max_attempts": 0}, "refused", 1000) == "requeued"
+
+
+def test_without_a_limit_the_client_library_gives_nothing_up() -> None:
+    options: dict[str, Any] = {}
+    Attempts(options)
+    assert options == {"max_attempts": 0}

@@ -1,0 +1,95 @@
+import asyncio
+import logging
+import re
+import threading
+
+import pytest
+
+from nsqx.tools.lane import Lane
+from nsqx.tools.progress import Progress
+from nsqx.tools.sources import check_sources, client_options
+from nsqx.tools.utility import UtilityFailed, client_log, explain, kept_client_log, say
+
+
+def test_lines_carry_the_time(capsys) -> None:
+    say("text")
+    assert re.fullmatch(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d text\n", capsys.readouterr().err)
+
+
+def test_what_the_client_logs_is_shown_in_the_block_only(capsys) -> None:
+    logger = logging.getLogger("nsqx.client")
+    with client_log():
+        logger.warning("a:1: Connection refused")
+        with kept_client_log() as kept:
+            logger.error("kept")
+    assert kept == ["kept"]
+    assert capsys.readouterr().err.endswith(" WRN dial tcp a:1: connect: connection refused\n")
+
+
+def test_other_errors_are_left_as_they_are() -> None:
+    assert explain("a:1: E_BAD_TOPIC no") == "a:1: E_BAD_TOPIC no"
+
+
+def test_sources() -> None:
+    check_sources(["a"], [])
+    check_sources([], ["b"])
+    for nsqds, lookupds in (([], []), (["a"], ["b"])):
+        with pytest.raises(UtilityFailed, match="--nsqd-tcp-address"):
+            check_sources(nsqds, lookupds)
+
+
+def test_client_options() -> None:
+    options = client_options("nsq_tail", ["snappy", "msg_timeout,3s", "max_in_flight,5"], max_in_flight=7)
+    assert options.pop("user_agent").startswith("nsq_tail/1.3.0 nsqx/")
+    assert options == {"snappy": True, "msg_timeout": 3.0, "max_in_flight": 7}
+
+
+async def test_a_lane_makes_one_call_at_a_time_in_its_own_thread() -> None:
+    lane = Lane("test")
+    made: list[int] = []
+
+    def call(number: int) -> str:
+        made.append(number)
+        return threading.current_thread().name
+
+    names = await asyncio.gather(*(lane.call(call, number) for number in range(5)))
+    assert (made, set(names)) == ([0, 1, 2, 3, 4], {"test"})
+    with pytest.raises(ZeroDivisionError):
+        await lane.call(lambda: 1 // 0)
+    lane.close()
+
+
+async def test_a_call_that_nobody_waits_for_any_more_harms_nothing() -> None:
+    lane = Lane("test")
+    begun, may_end = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        may_end.wait(10)
+
+    waiting = asyncio.create_task(lane.call(block))
+    await asyncio.to_thread(begun.wait, 10)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    may_end.set()
+    assert await lane.call(lambda: "next") == "next"
+    lane.close()
+
+
+def test_progress_shows_count_and_rate() -> None:
+    now_s = [0.0]
+    progress = Progress("messages", clock=lambda: now_s[0])
+    progress.add(500)
+    assert progress.line() == "500 messages, 0/s, 0 s"
+    now_s[0] = 2.0
+    progress.add(1500)
+    assert progress.line() == "2,000 messages, 1,000/s, 2 s"
+    now_s[0] = 2.5
+    assert progress.line() == "2,000 messages, 1,000/s, 2 s"
+
+
+def test_in_a_pipe_nothing_is_shown(capsys) -> None:
+    with Progress("messages") as progress:
+        assert not progress.is_shown
+        progress.add(1)
+    assert capsys.readouterr() == ("", "")
