@@ -24,7 +24,7 @@ from stage import (
 from tracing import NEW_NAMES, Tracer, delaying, killing
 
 from daemons import Daemon, wait_until
-from rawclient import OK, ConnectionEnded, RawClient
+from rawclient import OK, ConnectionEnded, RawClient, pub, rdy, sub
 
 IN_FLIGHT = 500
 
@@ -114,6 +114,24 @@ def kill_at_file_change(stage: Stage, number: int, calls: str = f"pwrite64,ftrun
             consumer.join()
     kill(daemon)
     return stage.restart_and_drain(SMALL_FILES)
+
+
+def kill_before_channel_write(stage: Stage) -> Outcome:
+    """Row 4: messages leave the topic for a new channel, whose disk is slow: killed before the channel has written any.
+
+    A message that is published in the same breath makes the topic save its positions meanwhile.
+    """
+    daemon = stage.nsqd(DISK_ONLY, "--sync-every=10", "--sync-timeout=20ms")
+    stage.ledger.publish_many(daemon, TOPIC, bodies("topic", 80))
+    path = stage.data_path / f"{QUEUE}.diskqueue.000000.dat"
+    with Tracer(daemon, *delaying("write,pwrite64", 1500, path)), RawClient(daemon.tcp_address) as client:
+        stage.ledger.sent.add(b"in the same breath")
+        began_ns = time.time_ns()
+        client.send(pub(TOPIC, b"in the same breath") + sub(TOPIC, CHANNEL) + rdy(1))
+        wait_until(path.exists, "the channel is about to write")
+        wait_for_save(stage.data_path / f"{TOPIC}.diskqueue.meta.dat", began_ns)
+        kill(daemon)
+    return stage.restart_and_drain()
 
 
 def stop_with_messages_everywhere(stage: Stage) -> Outcome:

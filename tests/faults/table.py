@@ -92,6 +92,7 @@ ROWS = (
         lambda stage: crash.kill_at_file_change(stage, 8),
         both(none_lost, lambda outcome: "set aside" not in outcome.seen),
     ),
+    Row("4", "kill -9 on the way to a channel", "0 lost", crash.kill_before_channel_write, none_lost),
     Row("5", "power cut, sync-every=1", "OK only after fsync", _cut(power_cut.sync_always), _never_missing),
     Row(
         "5",

@@ -67,9 +67,10 @@ def failing(calls: str, error: str, when: str = "1+") -> list[str]:
     return ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}:when={when}"]
 
 
-def delaying(calls: str, delay_ms: int) -> list[str]:
-    """Options for calls that take longer."""
-    return ["-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter={1000 * delay_ms}"]
+def delaying(calls: str, delay_ms: int, path: Path | None = None) -> list[str]:
+    """Options for calls that take longer to begin: all of them, or those on one file."""
+    only = ["-P", str(path)] if path is not None else []
+    return [*only, "-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter={1000 * delay_ms}"]
 
 
 def killing(calls: str, number: int) -> list[str]:

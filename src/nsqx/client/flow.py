@@ -150,7 +150,8 @@ class Flow:
             return False
         left = self.max_in_flight - self._total() + tap.ready_count
         count = min(count, tap.max_ready_count)
-        granted = min(count, max(left, 0))
+        # Less than it has is always to be had, even while the total is above a maximum that was lowered.
+        granted = count if count <= tap.ready_count else min(count, max(left, 0))
         if granted == 0 and count > 0:
             return False
         if granted != tap.ready_count:

@@ -5,9 +5,6 @@ from nsqx.wire cimport octets
 from nsqx.wire.message cimport Batch, Message, message_at
 
 
-cdef int _POSITION_BITS
-
-
 cdef class DiskQueue:
     cdef readonly str name
     cdef readonly int64_t depth

@@ -33,9 +33,6 @@ from nsqx.wire import octets
 from nsqx.wire.message import HEADER_LENGTH, Batch, Message, message_at
 
 _READ_SIZE = 64 * 1024
-# A place in the files is one number: the file's above, the position in it below.
-_POSITION_BITS = 48
-_POSITION_MASK = (1 << _POSITION_BITS) - 1
 _META = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n")
 # Conditions of the moment, not of the file: the read is tried again later.
 _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
@@ -115,7 +112,7 @@ class DiskQueue:
         self._is_announced = False
         self._read_serial = 0
         # Where the records of messages in use begin, by the number of the read; oldest first.
-        self._unfinished: dict[int, int] = {}
+        self._unfinished: dict[int, tuple[int, int]] = {}
         self._oldest_file = 0
         self._has_finished = False  # since the last sync
         # Why records, or a sync, could not be written last time; None if they could.
@@ -327,7 +324,7 @@ class DiskQueue:
         message = message_at(self._read_buffer, start, start + size)
         self._read_serial += 1
         message.record = self._read_serial
-        self._unfinished[self._read_serial] = (self._read_file << _POSITION_BITS) | self._read_position
+        self._unfinished[self._read_serial] = (self._read_file, self._read_position)
         self._read_offset = start + size
         self._read_position += 4 + size
         self.depth -= 1
@@ -502,8 +499,8 @@ class DiskQueue:
 
     def _oldest_needed(self) -> tuple[int, int, int]:
         """File and position of the oldest record still needed, and how many have been read from there on."""
-        for record, place in self._unfinished.items():
-            return place >> _POSITION_BITS, place & _POSITION_MASK, self._read_serial - record + 1
+        for record, (file, position) in self._unfinished.items():
+            return file, position, self._read_serial - record + 1
         return self._read_file, self._read_position, 0
 
     def _meta_text(self) -> bytes:

@@ -114,7 +114,10 @@ class Receiver:
         self._is_stopping = False
         self._received = 0
         self._received_old = 0
-        self._last_progress_s = 0.0
+        self._take_count = 0
+        # How often a bounded read came nearer to its end, and whether it is about to.
+        self._step_count = 0
+        self._is_stepping = False
 
     # From Spark's side
 
@@ -209,7 +212,6 @@ class Receiver:
         if self._bound_ns and self.options.cluster.lookupd_http_addresses:
             addresses = self.options.cluster.lookupd_http_addresses
             self._expected = await channel_depth(addresses, topics, self.options.channel)
-        self._last_progress_s = self._loop.time()
         try:
             await asyncio.gather(*map(self._subscribe, topics))
             with self._changed:
@@ -370,6 +372,9 @@ class Receiver:
         for message in self._writing:
             message.finish()
         self._writing = []
+        if self._is_stepping:
+            self._is_stepping = False
+            self._step_count += 1
         if rows > self.rows:
             with self._changed:
                 self.rows = rows
@@ -378,6 +383,7 @@ class Receiver:
 
     def _take_pending(self) -> tuple[list[Rows], list[Identities]]:
         pins, self._pins_due = self._pins_due, []
+        self._take_count += 1
         parts: list[Rows] = []
         writing: list[Message] = []
         for topic, waiting in self._pending.items():
@@ -445,7 +451,6 @@ class Receiver:
         if is_paused != self._is_paused:
             self._is_paused = is_paused
             _log.info("%s: %d rows wait for Spark", "pausing" if is_paused else "going on", rows)
-            self._last_progress_s = self._loop.time()
             self._share_out()
 
     # Bounded reads
@@ -457,18 +462,23 @@ class Receiver:
         self._received += len(rows)
         self._received_old += old
         if old or (self._expected is not None and self._received <= self._expected):
-            self._last_progress_s = self._loop.time()
+            self._is_stepping = True
 
     async def _watch_drain(self) -> None:
         """Nothing older came for a while, or all that had been counted is there."""
-        idle_s = self.options.drain_idle_s
-        while True:
-            is_idle = self._loop.time() - self._last_progress_s >= idle_s and not self._is_paused
-            has_all = self._expected is not None and self._received_old >= self._expected
-            if is_idle or has_all:
-                self._ending.set()
-                return
-            await asyncio.sleep(min(0.05, idle_s / 4))
+        tick_s = min(0.05, self.options.drain_idle_s / 4)
+        idle_s = 0.0
+        while idle_s < self.options.drain_idle_s:
+            if self._expected is not None and self._received_old >= self._expected:
+                break
+            steps, takes = self._step_count, self._take_count
+            await asyncio.sleep(tick_s)
+            if self._step_count != steps or self._is_stepping or self._is_paused:
+                idle_s = 0.0
+            elif self._take_count != takes or not self._pending_count:
+                # Otherwise a slow disk keeps messages waiting, and who knows what they are.
+                idle_s += tick_s
+        self._ending.set()
 
     # The end
 

@@ -120,6 +120,8 @@ def test_max_in_flight_can_change():
     assert bench.counts() == [0, 0]
     bench.flow.change_max_in_flight(4)
     assert bench.counts() == [2, 2]
+    bench.flow.change_max_in_flight(2)
+    assert bench.counts() == [1, 1]
 
 
 def test_nothing_is_sent_twice():

@@ -73,7 +73,7 @@ class TestBeginning:
         assert desk.ask(b"  V") == []
         assert desk.session.receive_end() == b""
         desk.session.close("EOF")
-        assert desk.log[1:] == ["ERROR: failed to read protocol version - EOF"]
+        assert desk.log[1:] == ["INFO: failed to read protocol version - EOF"]
 
     def test_ping_first(self, desk):
         assert desk.ask(MAGIC + b"PING\n") == [b"OK"]
@@ -204,7 +204,7 @@ class TestEnd:
             "INFO: PROTOCOL(V1): [1.2.3.4:5] exiting ioloop",
             "INFO: DB: client(1.2.3.4:5) UNREGISTER category:topic key:t subkey:",
             "INFO: DB: client(1.2.3.4:5) UNREGISTER category:client key: subkey:",
-            "ERROR: client(1.2.3.4:5) - EOF",
+            "INFO: client(1.2.3.4:5) - EOF",
         ]
 
     def test_a_client_cannot_forge_log_lines(self, desk):
