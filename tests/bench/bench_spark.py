@@ -1,6 +1,6 @@
 """Rows a second of the Spark source and sink, beside what Spark alone reaches in the same run; prints, never asserts.
 
-    python tests/bench/bench_spark.py [--rows 500000] [--bytes 200] [--rounds 3] [--nsqd nsqx]
+    python tests/bench/bench_spark.py [--rows 500000] [--bytes 200] [--rounds 3] [--nsqd nsqx] [measure ...]
 
     spark read     a Python data source that makes the same Arrow batches from nothing, into Spark's noop sink
     spark write    an Arrow writer that looks at the batches and throws them away
@@ -193,6 +193,7 @@ MEASURES = ("spark_read", "read", "receive", "source", "spark_write", "sink")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("measures", nargs="*", choices=[[], *MEASURES], default=[])
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--bytes", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
@@ -213,7 +214,7 @@ def main() -> int:
         with start_nsqd(arguments.nsqd, "--mem-queue-size=10000000") as nsqd:
             bench = Bench(spark, nsqd, arguments.rows, arguments.bytes, directory)
             print(f"{arguments.rows} rows of {arguments.bytes} bytes, {arguments.nsqd} nsqd, rows/s: median (min-max)")
-            for measure in MEASURES:
+            for measure in arguments.measures or MEASURES:
                 # The first round warms the JVM up.
                 rates = [getattr(bench, measure)() for _ in range(arguments.rounds + 1)][1:]
                 name = measure.replace("_", " ")

@@ -64,9 +64,6 @@ def test_change_of_files(stage: Stage, number: int) -> None:
     _assert_kept(stage, crash.kill_at_file_change(stage, number))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="row 4: the topic saves that it is empty before the channel has written anything"
-)
 def test_on_the_way_to_a_channel(stage: Stage) -> None:
     """Row 4: a topic does not forget a message before its channels have written it."""
     _assert_kept(stage, crash.kill_before_channel_write(stage))

@@ -171,17 +171,20 @@ class Turn:
         return False
 
     def _write(self, writers: list[Pump]) -> DiskQueueError | None:
-        failure: DiskQueueError | None = None
+        outcomes: list[DiskQueueError | None] = []
         for pump in writers:
             disk = pump.backlog.disk
             assert disk is not None
-            error: DiskQueueError | None = None
             try:
                 disk.write_pending()
-            except DiskQueueError as caught:
-                failure = error = caught
-            self._on_write(pump, error)
-        return failure
+            except DiskQueueError as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(None)
+        # Only now: a sync of one queue may save that what another has just written was read from it.
+        for pump, outcome in zip(writers, outcomes, strict=True):
+            self._on_write(pump, outcome)
+        return next((outcome for outcome in outcomes if outcome is not None), None)
 
     def _tell_waiting(self, failure: DiskQueueError | None) -> None:
         waiting, self._waiting = self._waiting, []

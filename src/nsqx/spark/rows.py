@@ -123,6 +123,18 @@ def to_identity_batch(parts: Iterable[Identities]) -> pa.RecordBatch:
     return to_file_batch(rows).select(list(IDENTITY_COLUMNS))
 
 
+def join_identities(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The same of several files, which may hold more than identities; row by row nothing is done here."""
+    columns = []
+    for name in IDENTITY_COLUMNS:
+        pieces = [batch.column(name) for batch in batches]
+        if FILE_SCHEMA.field(name).type == _NAME:
+            columns.append(pa.concat_arrays([piece.dictionary_decode() for piece in pieces]).dictionary_encode())
+        else:
+            columns.append(pa.concat_arrays(pieces))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([FILE_SCHEMA.field(name) for name in IDENTITY_COLUMNS]))
+
+
 def identities_of(batch: pa.RecordBatch) -> Iterator[Identities]:
     """What tells the rows of a file apart, by topic and nsqd."""
     topics: list[str] = batch.column("topic").dictionary_decode().to_pylist()

@@ -32,6 +32,7 @@ from nsqx.spark.rows import (
     Identities,
     Rows,
     identities_of,
+    join_identities,
     read_batch,
     to_file_batch,
     to_identity_batch,
@@ -313,8 +314,7 @@ class SegmentDirectory:
             batches.insert(0, self._read(_ids_name(merged)))
             first = merged[0]
         if batches:
-            parts = [identities for batch in batches for identities in identities_of(batch)]
-            batch = to_identity_batch(parts)
+            batch = join_identities(batches)
             self.storage.write(_ids_name((first, end)), lambda stream: write_batch(batch, stream))
         superseded = [each for each in self._ids if each == merged or each[1] <= oldest]
         self._ids = [each for each in self._ids if each not in superseded]
