@@ -9,10 +9,10 @@ PEERS  := interop/bin/nsqd
 SOURCE := $(shell find src -name '*.py' -o -name '*.pxd') setup.py pyproject.toml
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# Spark needs Java; without it the package is tested without its Spark side.
-EXTRAS := test,check,peers$(if $(shell command -v java),$(comma)spark)
+# SPARK=1 adds pyspark, and so the tests of the Spark side, which is still being built and needs Java 17 or newer.
+EXTRAS := test,check,peers$(if $(SPARK),$(comma)spark)
 
-.PHONY: setup check test pure interop bench up clean
+.PHONY: setup check test pure interop faults bench up clean
 
 test: setup check interop
 	$(BIN)/python -m pytest $(ARGS)
@@ -53,6 +53,10 @@ tests/interop/nsqjs/node_modules: tests/interop/nsqjs/package.json
 	@if command -v npm >/dev/null; then \
 	  cd tests/interop/nsqjs && npm install --silent --no-package-lock --no-audit --no-fund && touch node_modules; \
 	else echo "npm is not installed: tests with nsqjs will be skipped"; fi
+
+## Every fault of the table on Go nsqd and on this one.
+faults: setup interop
+	$(BIN)/python tests/faults/report.py $(ARGS)
 
 bench: setup interop
 	$(BIN)/python tests/bench/compare_brokers.py $(ARGS)
