@@ -6,6 +6,12 @@ from types import TracebackType
 from typing import Self
 
 
+async def let_accepted_in() -> None:
+    """After a server was closed: wait for connections that it had accepted and not yet handed over."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 class Proxy:
     """Passes bytes on to ``target`` until told to cut, and counts the connections it has had."""
 
@@ -27,6 +33,8 @@ class Proxy:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        self.refuses = True
+        await let_accepted_in()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from nsqx.wire import frames
 from nsqx.wire.commands import BODY, FINISH, LINE, NEED_DATA, SIZE, CommandReader
+from proxy import let_accepted_in
 
 WITH_BODY = {b"IDENTIFY", b"AUTH", b"PUB", b"MPUB", b"DPUB"}
 
@@ -93,6 +94,7 @@ async def scripted_nsqd(script: Callable[[Conversation], Awaitable[None]]) -> As
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        await let_accepted_in()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
