@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from nsqx.client.arguments import as_bytes, as_list, at_least_one, check_name
 from nsqx.client.discovery import Discovery
 from nsqx.client.handshake import check_address
 from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
@@ -23,11 +24,9 @@ from nsqx.errors import (
     ConfigError,
     ConnectionClosed,
     InvalidMessage,
-    InvalidName,
     NotConnected,
     PublishFailed,
 )
-from nsqx.names import is_valid_name
 from nsqx.wire import packing, requests
 
 if TYPE_CHECKING:
@@ -111,10 +110,10 @@ class Producer:
         self._discovery = Discovery(as_list(lookupd_http_addresses), self._options)
         if not self._named and not self._discovery.addresses:
             raise ConfigError("a producer needs nsqd_tcp_addresses or lookupd_http_addresses")
-        self._max_outstanding = _at_least_one("max_outstanding", max_outstanding)
-        self._max_outstanding_bytes = _at_least_one("max_outstanding_bytes", max_outstanding_bytes)
-        self._max_batch_bytes = _at_least_one("max_batch_bytes", max_batch_bytes)
-        self._max_attempts = _at_least_one("max_publish_attempts", max_publish_attempts)
+        self._max_outstanding = at_least_one("max_outstanding", max_outstanding)
+        self._max_outstanding_bytes = at_least_one("max_outstanding_bytes", max_outstanding_bytes)
+        self._max_batch_bytes = at_least_one("max_batch_bytes", max_batch_bytes)
+        self._max_attempts = at_least_one("max_publish_attempts", max_publish_attempts)
         self._retry_delay_s = seconds_of("retry_delay", retry_delay)
         self._is_batching = batching
         self._telemetry = producer_telemetry(telemetry)
@@ -209,7 +208,7 @@ class Producer:
         if line is None:
             line = self._new_line(topic)
         if type(body) is not bytes:
-            body = _as_bytes(body)
+            body = as_bytes(body)
         if not body:
             raise InvalidMessage(f"publish to {topic}: the body is empty, which nsqd refuses")
         if self._state != _RUNNING:
@@ -241,7 +240,7 @@ class Producer:
         """Publish one message that nsqd hands out after ``delay``."""
         if topic not in self._lines:
             self._new_line(topic)
-        body = _as_bytes(body)
+        body = as_bytes(body)
         if not body:
             raise InvalidMessage(f"publish to {topic}: the body is empty, which nsqd refuses")
         delay_s = seconds_of("delay", delay)
@@ -450,42 +449,16 @@ class Producer:
                 waiter.set_result(None)
 
 
-def check_name(what: str, name: str) -> str:
-    """A topic or channel name, as it came; raises InvalidName."""
-    if not isinstance(name, str) or not is_valid_name(name):
-        raise InvalidName(
-            f"{what} name {name!r} is not valid: 1 to 64 of . _ - a-z A-Z 0-9 expected, perhaps with #ephemeral"
-        )
-    return name
-
-
-def as_list(addresses: str | Iterable[str]) -> list[str]:
-    """One address or several, without repeats."""
-    return [addresses] if isinstance(addresses, str) else list(dict.fromkeys(addresses))
-
-
-def _as_bytes(body: Any) -> bytes:
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise InvalidMessage(f"a body must be bytes, not {type(body).__name__}: encode it first")
-
-
 def _check_bodies(topic: str, bodies: list[bytes]) -> int:
     """The size of a batch of these; each is made bytes, in place. Raises InvalidMessage."""
     size = 4
     for index, body in enumerate(bodies):
         if type(body) is not bytes:
-            body = bodies[index] = _as_bytes(body)
+            body = bodies[index] = as_bytes(body)
         if not body:
             raise InvalidMessage(f"publish to {topic}: body {index} is empty, which nsqd refuses")
         size += 4 + len(body)
     return size
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"option {name}: an integer from 1 up expected, not {value!r}")
-    return value
 
 
 def _caused(error: Exception, cause: Exception) -> Exception:
