@@ -84,6 +84,18 @@ class Flag:
         return self.config_key or self.name.replace("-", "_")
 
 
+class OptionTable:
+    """Makes the rows of a daemon's table whose defaults are the attributes of its ``Options``."""
+
+    def __init__(self, defaults: object) -> None:
+        self._defaults = defaults
+
+    def option(self, name: str, kind: Kind, help: str, config_key: str = "") -> Flag:  # noqa: A002
+        """The flag of the option that the configuration file calls ``config_key``, or else as the flag is called."""
+        default = getattr(self._defaults, config_key or name.replace("-", "_"))
+        return Flag(name, kind, default, help, config_key)
+
+
 class CommandLine(NamedTuple):
     """What argv said: values by flag name, and the words after the flags."""
 
@@ -341,6 +353,13 @@ LOG_LEVEL = Kind(
     log.LEVEL_NAMES.__getitem__,
     "",
 )
+
+DAEMON_FLAGS = (
+    Flag("version", BOOL, False, "print the version and exit", in_config=False),
+    Flag("config", STRING, "", "path of a TOML configuration file", in_config=False),
+    Flag("verbose", BOOL, False, "[deprecated] no effect; see -log-level", in_config=False),
+)
+"""What every daemon takes on its command line, and not in its configuration file."""
 
 TLS_NOT_REQUIRED = 0
 TLS_REQUIRED_EXCEPT_HTTP = 1

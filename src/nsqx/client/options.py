@@ -184,7 +184,7 @@ def read_option_flags(flags: Iterable[str]) -> dict[str, Any]:
     for flag in flags:
         written, comma, text = flag.partition(",")
         name = _known(written.replace("-", "_"))
-        options[name] = _read_text(name, text if comma else "true")
+        options[name] = _checked(name, _read_text(name, text if comma else "true"))
     return options
 
 

@@ -53,6 +53,22 @@ def parse_address(text: str) -> Address:
     return UnixAddress(text)
 
 
+def parse_listen_address(text: str) -> Address:
+    """An address to listen on; the text of the ConfigError says so, as Go's daemons do."""
+    try:
+        return parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"listen ({text}) failed - {error}") from None
+
+
+def parse_tcp_listen_address(text: str) -> TCPAddress:
+    """The same for daemons that have no unix sockets."""
+    address = parse_listen_address(text)
+    if not isinstance(address, TCPAddress):
+        raise ConfigError(f"listen ({text}) failed - listen tcp: address {text}: missing port in address")
+    return address
+
+
 def _parse_port(address: str, port: str) -> int:
     if not port:
         return 0

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from nsqx import log
 from nsqx.errors import ConfigError
-from nsqx.flags import BOOL, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, Kind, read_options
-from nsqx.net.address import TCPAddress, parse_address
+from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
+from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -69,22 +69,12 @@ class Options:
     messages: bool = True
 
 
-_DEFAULTS = Options()
+_option = OptionTable(Options()).option
 _SHOWN = frozenset(each.name for each in fields(Options)) - _SECRETS
 
 
-def _option(name: str, kind: Kind, help: str, config_key: str = "") -> Flag:  # noqa: A002
-    return Flag(name, kind, getattr(_DEFAULTS, config_key or name.replace("-", "_")), help, config_key)
-
-
-def _command_line_only(name: str, kind: Kind, default: object, help: str) -> Flag:  # noqa: A002
-    return Flag(name, kind, default, help, in_config=False)
-
-
 FLAGS: tuple[Flag, ...] = (
-    _command_line_only("version", BOOL, False, "print the version and exit"),
-    _command_line_only("config", STRING, "", "path of a TOML configuration file"),
-    _command_line_only("verbose", BOOL, False, "[deprecated] no effect; see -log-level"),
+    *DAEMON_FLAGS,
     _option("log-level", LOG_LEVEL, "least severe level that is logged: debug, info, warn, error or fatal"),
     _option("log-prefix", STRING, "text at the start of every log line"),
     _option("http-address", STRING, "where browsers connect: host:port"),
@@ -171,7 +161,7 @@ def validate(options: Options) -> None:
         _check_graphite_url(options.graphite_url)
     if options.allow_config_from_cidr:
         config_network(options)
-    _listen_address(options.http_address)
+    parse_tcp_listen_address(options.http_address)
     options.base_path = normalized_base_path(options.base_path)
     _check_durations(options)
     trusted_networks(options)
@@ -199,15 +189,6 @@ def _check_graphite_url(text: str) -> None:
         usable = False
     if not usable:
         raise ConfigError(f"failed to parse --graphite-url ({text}) - not an http address")
-
-
-def _listen_address(text: str) -> None:
-    try:
-        address = parse_address(text)
-    except ConfigError as error:
-        raise ConfigError(f"listen ({text}) failed - {error}") from None
-    if not isinstance(address, TCPAddress):
-        raise ConfigError(f"listen ({text}) failed - listen tcp: address {text}: missing port in address")
 
 
 def normalized_base_path(text: str) -> str:

@@ -16,6 +16,7 @@ from nsqx import log
 from nsqx.errors import ConfigError
 from nsqx.flags import (
     BOOL,
+    DAEMON_FLAGS,
     DURATION,
     FLOATS,
     INT,
@@ -28,11 +29,11 @@ from nsqx.flags import (
     TLS_VERSION,
     TLS_VERSIONS,
     Flag,
-    Kind,
+    OptionTable,
     read_options,
 )
 from nsqx.gotext import format_float, quote
-from nsqx.net.address import MAX_PORT, Address, UnixAddress, format_host_port, parse_address
+from nsqx.net.address import MAX_PORT, UnixAddress, format_host_port, parse_listen_address
 
 TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)
@@ -141,23 +142,12 @@ class Options:
             self.tls_required = TLS_REQUIRED
 
 
-_DEFAULTS = Options()
-
-
-def _option(name: str, kind: Kind, help: str, config_key: str = "") -> Flag:  # noqa: A002
-    key = config_key or name.replace("-", "_")
-    return Flag(name, kind, getattr(_DEFAULTS, key), help, config_key)
-
-
-def _command_line_only(name: str, kind: Kind, default: object, help: str) -> Flag:  # noqa: A002
-    return Flag(name, kind, default, help, in_config=False)
+_option = OptionTable(Options()).option
 
 
 FLAGS: tuple[Flag, ...] = (
-    _command_line_only("version", BOOL, False, "print the version and exit"),
-    _command_line_only("config", STRING, "", "path of a TOML configuration file"),
-    _command_line_only("verbose", BOOL, False, "[deprecated] no effect; see -log-level"),
-    _command_line_only("worker-id", BOOL, False, "[deprecated] no effect; see -node-id"),
+    *DAEMON_FLAGS,
+    Flag("worker-id", BOOL, False, "[deprecated] no effect; see -node-id", in_config=False),
     _option("log-level", LOG_LEVEL, "least severe level that is logged: debug, info, warn, error or fatal"),
     _option("log-prefix", STRING, "text at the start of every log line"),
     _option("node-id", INT, "this node's share of message ids, in [0,1024); a hash of the hostname if not given", "id"),
@@ -344,20 +334,13 @@ def _validate_ranges(options: Options) -> None:
 
 
 def _validate_addresses(options: Options) -> None:
-    _listen_address(options.tcp_address)
+    parse_listen_address(options.tcp_address)
     if options.http_address:
-        _listen_address(options.http_address)
+        parse_listen_address(options.http_address)
     if options.tls_cert and options.https_address:
-        address = _listen_address(options.https_address)
+        address = parse_listen_address(options.https_address)
         if isinstance(address, UnixAddress):
             raise ConfigError(f"listen ({options.https_address}) failed - HTTPS needs host:port")
-
-
-def _listen_address(text: str) -> Address:
-    try:
-        return parse_address(text)
-    except ConfigError as error:
-        raise ConfigError(f"listen ({text}) failed - {error}") from None
 
 
 def expand_statsd_prefix(options: Options, http_port: int) -> str:

@@ -11,8 +11,8 @@ from typing import TextIO
 
 from nsqx import log
 from nsqx.errors import ConfigError
-from nsqx.flags import BOOL, DURATION, LOG_LEVEL, STRING, Flag, Kind, read_options
-from nsqx.net.address import TCPAddress, parse_address
+from nsqx.flags import DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, Flag, OptionTable, read_options
+from nsqx.net.address import parse_tcp_listen_address
 
 _S = 1_000_000_000
 
@@ -34,21 +34,11 @@ class Options:
     http_admin_token_file: str = ""
 
 
-_DEFAULTS = Options()
-
-
-def _option(name: str, kind: Kind, help: str) -> Flag:  # noqa: A002
-    return Flag(name, kind, getattr(_DEFAULTS, name.replace("-", "_")), help)
-
-
-def _command_line_only(name: str, kind: Kind, default: object, help: str) -> Flag:  # noqa: A002
-    return Flag(name, kind, default, help, in_config=False)
+_option = OptionTable(Options()).option
 
 
 FLAGS: tuple[Flag, ...] = (
-    _command_line_only("version", BOOL, False, "print the version and exit"),
-    _command_line_only("config", STRING, "", "path of a TOML configuration file"),
-    _command_line_only("verbose", BOOL, False, "[deprecated] no effect; see -log-level"),
+    *DAEMON_FLAGS,
     _option("log-level", LOG_LEVEL, "least severe level that is logged: debug, info, warn, error or fatal"),
     _option("log-prefix", STRING, "text at the start of every log line"),
     _option("tcp-address", STRING, "where nsqd connects to register: host:port"),
@@ -73,19 +63,8 @@ def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
 
 def validate(options: Options) -> None:
     """Raise ConfigError if nsqlookupd cannot run as asked."""
-    listen_address(options.tcp_address)
-    listen_address(options.http_address)
+    parse_tcp_listen_address(options.tcp_address)
+    parse_tcp_listen_address(options.http_address)
     for name in ("inactive-producer-timeout", "tombstone-lifetime"):
         if getattr(options, name.replace("-", "_")) < 0:
             raise ConfigError(f"--{name} must not be negative")
-
-
-def listen_address(text: str) -> TCPAddress:
-    """The address to listen on; nsqlookupd has no unix sockets."""
-    try:
-        address = parse_address(text)
-    except ConfigError as error:
-        raise ConfigError(f"listen ({text}) failed - {error}") from None
-    if not isinstance(address, TCPAddress):
-        raise ConfigError(f"listen ({text}) failed - listen tcp: address {text}: missing port in address")
-    return address

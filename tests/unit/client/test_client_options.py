@@ -130,6 +130,7 @@ def test_flags_of_the_utilities():
         ("max_in_flight", "option max_in_flight: 'true' is no number"),
         ("lookupd_poll_jitter,x", "option lookupd_poll_jitter: 'x' is no number"),
         ("tls_v1,perhaps", "option tls_v1: 'perhaps' is neither true nor false"),
+        ("deflate_level,10", "option deflate_level: 10 is out of range, 1 to 9 expected"),
         ("msg_timeout,1x", "option msg_timeout: '1x' is no duration such as 250ms or 1m30s"),
     ],
 )
