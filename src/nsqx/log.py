@@ -31,6 +31,13 @@ def parse_level(text: str) -> int:
     return level
 
 
+def _one_line(text: str) -> str:
+    """What others sent cannot start a line of its own, nor talk to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class Log:
     """Writes lines of at least ``level``, which may be set at any time.
 
@@ -76,7 +83,7 @@ class Log:
 
     def _write(self, level: int, text: str, arguments: tuple[object, ...]) -> None:
         if arguments:
-            text = text % arguments
+            text = _one_line(text % arguments)
         # One write for the whole line, so that lines of several threads do not mix.
         line = f"{self.prefix}{datetime.now():%Y/%m/%d %H:%M:%S.%f} {LEVEL_NAMES[level]}: {text}"
         if not line.endswith("\n"):

@@ -81,6 +81,12 @@ def test_a_final_newline_is_not_doubled():
     assert written(stream) == "INFO: x"
 
 
+def test_what_a_peer_sent_stays_on_its_line():
+    stream = io.StringIO()
+    Log("[nsqd] ", log.INFO, stream).error("lookupd returned %s", "E_BAD\n[nsqd] FATAL: \x1b[2Jhello é")
+    assert written(stream) == "ERROR: lookupd returned E_BAD\\n[nsqd] FATAL: \\x1b[2Jhello é"
+
+
 def test_stderr_is_the_default_even_if_replaced_later(monkeypatch):
     logger = Log("[nsqd] ", log.INFO)
     stream = io.StringIO()

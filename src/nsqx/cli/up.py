@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ _NSQADMIN_PORT = 4171
 # From one nsqd to the next: 4150, 4250, 4350.
 _NODE_STRIDE = 100
 _MAX_NODES = 50
+_REGISTERED_S = 5.0
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ async def _run(options: UpOptions, out: TextIO) -> int:
         for part in _parts(options):
             await part.daemon.start()
             started.append(part)
+        await _registered(started)
     except (NSQError, OSError) as error:
         print(f"nsqx up: {_explain(error)}", file=sys.stderr)
         await _stop(started)
@@ -97,6 +100,16 @@ async def _run(options: UpOptions, out: TextIO) -> int:
     print("stopping", file=out, flush=True)
     await _stop(started)
     return 0
+
+
+async def _registered(started: list[Part]) -> None:
+    """Wait until nsqlookupd knows every nsqd, so that consumers find them at once; all are in this process, so soon."""
+    lookups = [part.daemon.broker.lookup for part in started if isinstance(part.daemon, nsqd.Daemon)]
+    try:
+        async with asyncio.timeout(_REGISTERED_S):
+            await asyncio.gather(*(lookup.settled() for lookup in lookups if lookup is not None))
+    except TimeoutError:
+        pass
 
 
 async def _stop(started: list[Part]) -> None:

@@ -51,6 +51,7 @@ class LookupPeer:
         self._commands: deque[bytes] = deque()
         self._is_told = False  # what there is has been or is being told, so changes are to be sent
         self._wanted = asyncio.Event()
+        self.was_told = asyncio.Event()  # once, everything that was here
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._task = asyncio.create_task(self._run())
@@ -103,6 +104,7 @@ class LookupPeer:
         # From here on changes are queued; what was queued before is in what is told now.
         self._is_told = True
         await self._tell(_registrations(self._broker))
+        self.was_told.set()
 
     def _announcement(self) -> wire.Announcement:
         options = self._broker.options
@@ -227,6 +229,10 @@ class Lookup:
         """A topic or a channel is gone."""
         for peer in self._peers.values():
             peer.send(wire.encode_unregister(topic_name, channel_name))
+
+    async def settled(self) -> None:
+        """Wait until every nsqlookupd has heard of this nsqd."""
+        await asyncio.gather(*(peer.was_told.wait() for peer in self._peers.values()))
 
     def can_be_asked(self) -> bool:
         """True if some nsqlookupd is connected."""
