@@ -140,8 +140,11 @@ def _read_terms(answer: bytes) -> Terms:
         found = orjson.loads(answer)
     except orjson.JSONDecodeError:
         raise ConnectFailed("nsqd's answer to IDENTIFY is not JSON") from None
-    for name in ("msg_timeout", "max_msg_timeout"):
-        found[f"{name}_s"] = found.pop(name, 0) / 1000
+    try:
+        for name in ("msg_timeout", "max_msg_timeout"):
+            found[f"{name}_s"] = found.pop(name, 0) / 1000
+    except TypeError:
+        raise ConnectFailed(f"nsqd's answer to IDENTIFY has a {name} that is no number") from None
     return Terms(**{name: found[name] for name in Terms.__slots__ if name in found})
 
 
