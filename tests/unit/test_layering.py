@@ -22,8 +22,14 @@ ALLOWED = {
     "nsqlookupd": {"wire", "queues", "net", "client"},
     "nsqadmin": {"wire", "queues", "net", "client"},
     "tools": {"wire", "queues", "net", "client"},
+    "bench": {"wire", "queues", "net", "client"},
     "spark": {"wire", "queues", "net", "client"},
-    "cli": {"wire", "queues", "net", "client", "nsqd", "nsqlookupd", "nsqadmin", "tools", "spark"},
+    "pipeline": {"wire", "queues", "net", "client", "spark"},
+    "doctor": {"wire", "queues", "nsqd"},
+    "cli": {
+        *("wire", "queues", "net", "client", "nsqd", "nsqlookupd", "nsqadmin"),
+        *("tools", "spark", "pipeline", "bench", "doctor"),
+    },
 }
 
 # They know no event loop, no socket and no clock: bytes and the time come in as arguments.

@@ -1,0 +1,284 @@
+"""The whole of nsqx in a minute or two: a cluster, a stream of clicks, a Spark pipeline, and the reckoning at the end.
+
+    python examples/demo/run.py [--seconds 60] [--rate 2000] [--dir build/demo] [--hold]
+
+Exit code 0 means that every click which nsqd acknowledged is in the archive exactly once and was counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, STDOUT, Process
+from pathlib import Path
+
+from clickstream import Stream
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from nsqx import Consumer, Message, NSQError
+from nsqx.net.http_client import request
+
+HERE = Path(__file__).resolve().parent
+NSQX = [sys.executable, "-m", "nsqx.cli.umbrella"]
+NSQD_TCP, NSQD_HTTP, ADMIN = "127.0.0.1:4150", "127.0.0.1:4151", "127.0.0.1:4171"
+TOPIC, COUNTS_TOPIC = "clicks", "clicks.per_minute"
+START_S, DRAIN_S, STOP_S = 120, 180, 60
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; the text says why."""
+
+
+class Child:
+    """A process of the demo, and the last line that it printed."""
+
+    def __init__(self, name: str, log_path: Path) -> None:
+        self.name = name
+        self.last_line = ""
+        self._log_path = log_path
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self, *arguments: str) -> None:
+        # A group of its own, so that Ctrl-C comes to the demo alone, which ends its children in order.
+        self._process = await asyncio.create_subprocess_exec(
+            *NSQX, *arguments, stdout=PIPE, stderr=STDOUT, process_group=0
+        )
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._log_path.open("w") as log:
+            async for line in self._process.stdout:
+                text = line.decode(errors="replace")
+                log.write(text)
+                log.flush()
+                self.last_line = text.strip() or self.last_line
+
+    def check(self) -> None:
+        """Raise DemoFailed if it has ended."""
+        if self._process is not None and self._process.returncode is not None:
+            raise DemoFailed(f"{self.name} ended: {self.last_line} (all it said is in {self._log_path})")
+
+    async def stop(self) -> None:
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        if self._reading is not None:
+            await self._reading
+
+
+class Archive:
+    """The Parquet files of the pipeline; a file is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._rows: dict[Path, int] = {}
+
+    def count(self) -> int:
+        from pyarrow import parquet
+
+        for file in self.path.rglob("*.parquet"):
+            if file not in self._rows and not any(part.startswith(("_", ".")) for part in file.parts):
+                with contextlib.suppress(OSError, ValueError):  # being written
+                    self._rows[file] = parquet.read_metadata(file).num_rows
+        return sum(self._rows.values())
+
+
+class Counts:
+    """What the pipeline publishes per minute and page: the highest count of each is the last."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[str, str], int] = {}
+
+    def take(self, message: Message) -> None:
+        row = json.loads(message.body)
+        key = row["minute"], row["page"]
+        self.by_key[key] = max(self.by_key.get(key, 0), row["clicks"])
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_key.values())
+
+
+class Demo:
+    """All the parts, and what is shown of them."""
+
+    def __init__(self, options: argparse.Namespace, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._directory = Path(options.dir).resolve()
+        self._cluster = Child("nsqx up", self._directory / "cluster.log")
+        self._pipeline = Child("nsqx pipeline run", self._directory / "pipeline.log")
+        self._stream = Stream(NSQD_TCP, TOPIC)
+        self._archive = Archive(self._directory / "archive")
+        self._counts = Counts()
+        self._stage = ""
+        self._started_s = time.monotonic()
+
+    async def run(self) -> bool:
+        """True if what went in came out."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.mkdir(parents=True)
+        try:
+            with Live(get_renderable=self._table, console=self._console, refresh_per_second=4) as live:
+                await self._start()
+                await self._publish_and_drain()
+                live.update(self._table(), refresh=True)
+            is_right = self._reckon()
+            if self._options.hold:
+                await self._hold()
+        finally:
+            await self._pipeline.stop()
+            await self._cluster.stop()
+        return is_right
+
+    async def _start(self) -> None:
+        self._stage = "starting nsqd, nsqlookupd and nsqadmin"
+        await self._cluster.start("up", f"--data-path={self._directory / 'nsq'}")
+        await self._until("the cluster did not start", START_S, self._is_up)
+        for topic in (TOPIC, COUNTS_TOPIC):
+            await request("POST", f"http://{NSQD_HTTP}/topic/create?topic={topic}")
+        self._stage = "starting Spark"
+        await self._pipeline.start(
+            *("pipeline", "run", str(HERE / "clicks.toml")),
+            *(
+                "--set",
+                f"pipeline.state={self._directory / 'state'}",
+                "--set",
+                f"sink.archive.path={self._archive.path}",
+            ),
+        )
+        # A channel gets what is published from its creation on, so nothing is before both are there.
+        await self._until("the pipeline did not start", START_S, self._has_channels)
+
+    async def _publish_and_drain(self) -> None:
+        consumer = Consumer(
+            COUNTS_TOPIC, "demo#ephemeral", self._counts.take, nsqd_tcp_addresses=NSQD_TCP, max_in_flight=200
+        )
+        async with consumer:
+            self._stage = f"publishing {self._options.rate:,} clicks a second"
+            publishing = asyncio.create_task(self._stream.run(self._options.rate, self._options.seconds))
+            await self._until("publishing did not end", self._options.seconds + DRAIN_S, lambda: _done(publishing))
+            publishing.result()
+            self._stage = "waiting for the last rows"
+            await self._until("some clicks did not arrive", DRAIN_S, self._has_all)
+        self._stage = "done"
+
+    async def _until(self, otherwise: str, seconds: float, is_so: object) -> None:
+        until_s = time.monotonic() + seconds
+        while not await is_so():  # type: ignore[operator]
+            self._cluster.check()
+            self._pipeline.check()
+            if time.monotonic() > until_s:
+                raise DemoFailed(f"{otherwise} within {seconds:.0f} s; what was said is in {self._directory}/*.log")
+            await asyncio.sleep(0.2)
+
+    async def _is_up(self) -> bool:
+        return "Ctrl-C" in self._cluster.last_line
+
+    async def _has_channels(self) -> bool:
+        return len(await self._channels()) >= 2
+
+    async def _has_all(self) -> bool:
+        published = self._stream.published
+        # Beyond what was published would be a fault, which the reckoning shows.
+        return self._archive.count() >= published and self._counts.total >= published
+
+    async def _channels(self) -> list[dict[str, int]]:
+        answer = await request("GET", f"http://{NSQD_HTTP}/stats?format=json&topic={TOPIC}&include_clients=false")
+        return [channel for topic in json.loads(answer.body)["topics"] for channel in topic["channels"]]
+
+    def _table(self) -> Table:
+        table = Table(show_header=False, box=None, pad_edge=False)
+        table.add_column(style="dim", min_width=22)
+        table.add_column()
+        table.add_row("now", f"{self._stage} ({time.monotonic() - self._started_s:.0f} s)")
+        table.add_row("published and acknowledged", f"{self._stream.published:,}")
+        table.add_row("rows in the archive", f"{self._archive.count():,}")
+        table.add_row("clicks counted by minute", f"{self._counts.total:,}")
+        table.add_row("pipeline", self._pipeline.last_line[: max(20, self._console.width - 30)])
+        return table
+
+    async def _hold(self) -> None:
+        self._console.print(f"\nEverything runs on; the page is at http://{ADMIN}/ and Ctrl-C ends it.")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, (stopped := asyncio.Event()).set)
+        rest = asyncio.create_task(self._stream.run(self._options.rate, float("inf")))
+        await stopped.wait()
+        rest.cancel()
+
+    def _reckon(self) -> bool:
+        """Compare what went in with what came out, and print both."""
+        from pyarrow import dataset
+
+        clicks = dataset.dataset(self._archive.path, format="parquet").to_table()
+        found = clicks.column("id").to_pylist()
+        lost = len(set(range(self._stream.published)) - set(found))
+        doubled = len(found) - len(set(found))
+        counted = self._counts.total
+        self._console.print("\nA few rows of the archive:")
+        self._console.print(_shown(clicks.select(["id", "visitor", "page", "at"]).slice(0, 5).to_pylist()))
+        self._console.print("\nClicks per minute and page, from the topic:")
+        minutes = sorted(self._counts.by_key.items())
+        rows = [{"minute": minute, "page": page, "clicks": count} for (minute, page), count in minutes]
+        self._console.print(_shown(rows[:8]))
+        is_right = (lost, doubled, counted) == (0, 0, self._stream.published)
+        self._console.print(
+            f"\npublished {self._stream.published:,}; archived {len(found):,}: {lost} lost, {doubled} doubled;"
+            f" counted {counted:,}"
+        )
+        self._console.print("[green]All accounted for." if is_right else "[red]Not all is accounted for.")
+        return is_right
+
+
+async def _done(task: asyncio.Task[None]) -> bool:
+    return task.done()
+
+
+def _shown(rows: list[dict[str, object]]) -> Table:
+    table = Table(box=None)
+    for name in rows[0] if rows else ():
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60, help="how long to publish")
+    parser.add_argument("--rate", type=int, default=2000, help="clicks a second")
+    parser.add_argument("--dir", default="build/demo", help="where everything is kept; emptied first")
+    parser.add_argument("--hold", action="store_true", help="go on afterwards, until Ctrl-C")
+    options = parser.parse_args()
+    console = Console()
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        console.print("The demo needs Java 17 or newer for Spark. Without it the cluster works: make up")
+        return 1
+    try:
+        return 0 if asyncio.run(Demo(options, console).run()) else 1
+    except (DemoFailed, NSQError) as error:
+        console.print(f"\ndemo: {error}", style="red")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
