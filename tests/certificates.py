@@ -27,15 +27,25 @@ class Authority:
             "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.cert
         )
 
-    def sign(self, name: str, alternatives: str = "DNS:localhost,IP:127.0.0.1") -> Certificate:
-        """A certificate for ``name``."""
+    def sign(self, name: str, alternatives: str = "DNS:localhost,IP:127.0.0.1", *, days: int = 2) -> Certificate:
+        """A certificate for ``name``; with ``days=-1`` it has expired."""
         made = Certificate(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
         extensions.write_text(f"subjectAltName={alternatives}\n")
         _openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", str(request))
-        signing = ["-CA", self.cert, "-CAkey", self._key, "-CAcreateserial", "-days", "2"]
+        signing = ["-CA", self.cert, "-CAkey", self._key, "-CAcreateserial", "-days", str(days)]
         _openssl("x509", "-req", "-in", str(request), *signing, "-extfile", str(extensions), "-out", made.cert)
         return made
+
+
+def self_signed(directory: Path, name: str) -> Certificate:
+    """A certificate that nobody vouches for but itself."""
+    made = Certificate(str(directory / f"{name}.pem"), str(directory / f"{name}.key"))
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    _openssl(
+        "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", *names, "-keyout", made.key, "-out", made.cert
+    )
+    return made
 
 
 def _openssl(*arguments: str) -> None:

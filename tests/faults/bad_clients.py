@@ -1,15 +1,18 @@
 """Scenarios of clients that never finish, never read, never speak, or speak nonsense (rows 17 to 22)."""
 
 import contextlib
+import itertools
 import resource
 import socket
 import struct
 import time
 
+from elsewhere import Elsewhere
 from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel
 
+from certificates import self_signed
 from daemons import Daemon, wait_until
-from rawclient import OK, RawClient, identify, mpub_body, pub, sized, sub
+from rawclient import OK, ConnectionEnded, RawClient, identify, mpub_body, pub, sized, sub
 
 KIB = 1024
 BIG = 64 * KIB
@@ -60,27 +63,85 @@ def idle_connections(stage: Stage, count: int) -> Outcome:
     return Outcome(seen={"KiB each": round(each_kib, 1)})
 
 
-def silent_clients(daemon: Daemon, patience_s: float) -> Outcome:
-    """Row 20: connections that send nothing or a part; which of them nsqd has closed within ``patience_s``."""
+def silent_clients(stage: Stage, patience_s: float) -> Outcome:
+    """Row 20: connections that send nothing, a part, or a byte now and then; which of them are open after all."""
+    certificate = self_signed(stage.directory, "server")
+    daemon = stage.nsqd(f"--tls-cert={certificate.cert}", f"--tls-key={certificate.key}")
+    tcp, http, https = daemon.tcp_address, daemon.http_address, daemon.addresses["HTTPS"]
+    post = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"
+    # Where to connect, what to say at once, and what to say byte by byte.
     starts = {
-        "TCP, nothing": (daemon.tcp_address, b""),
-        "TCP, half a magic": (daemon.tcp_address, b"  "),
-        "HTTP, nothing": (daemon.http_address, b""),
-        "HTTP, half a header": (daemon.http_address, b"GET /ping HTTP/1.1\r\nHost:"),
-        "HTTP, half a body": (
-            daemon.http_address,
-            b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx",
-        ),
+        "TCP, nothing": (tcp, b"", b""),
+        "TCP, half a magic": (tcp, b"  ", b""),
+        "TCP, no TLS after IDENTIFY": (tcp, b"  V2" + identify(feature_negotiation=True, tls_v1=True), b""),
+        "HTTP, nothing": (http, b"", b""),
+        "HTTP, half a header": (http, b"GET /ping HTTP/1.1\r\nHost:", b""),
+        "HTTP, half a body": (http, post + b"x", b""),
+        "HTTP, a header byte by byte": (http, b"GET /ping HTTP/1.1\r\n", b"X-Slow: yes\r\n" * 1000),
+        "HTTP, a body byte by byte": (http, post, b"x" * 9999),
+        "HTTPS, nothing": (https, b"", b""),
+        "HTTPS, half a handshake": (https, b"\x16\x03\x01\x02\x00\x01\x00", b""),
     }
     with contextlib.ExitStack() as stack:
-        connections = {}
-        for name, (address, data) in starts.items():
+        open_ones = {}
+        for name, (address, data, _) in starts.items():
             host, _, port = address.rpartition(":")
-            connections[name] = stack.enter_context(socket.create_connection((host, int(port)), 10))
-            connections[name].sendall(data)
+            open_ones[name] = stack.enter_context(socket.create_connection((host, int(port)), 10))
+            open_ones[name].sendall(data)
         deadline_s = time.monotonic() + patience_s
-        closed = {name: _is_closed_by(connection, deadline_s) for name, connection in connections.items()}
-    return Outcome(seen={"kept open": sorted(name for name, is_closed in closed.items() if not is_closed)})
+        for number in itertools.count():
+            for name in [name for name, connection in open_ones.items() if _is_closed(connection)]:
+                del open_ones[name]
+            if not open_ones or time.monotonic() > deadline_s:
+                break
+            for name, connection in open_ones.items():
+                with contextlib.suppress(OSError):
+                    connection.send(starts[name][2][number : number + 1])
+            time.sleep(0.1)
+    return Outcome(seen={"kept open": sorted(open_ones)})
+
+
+def crowd(stage: Stage, count: int = 100, cap: int = 20) -> Outcome:
+    """Row 20: more connections than a cap allows, where there can be one."""
+    daemon = stage.nsqd(*([f"--max-connections={cap}"] if stage.implementation == "nsqx" else []))
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(daemon.tcp_address, magic=b"")) for _ in range(count)]
+        wait_until(lambda: daemon.log.count("TCP: new client") >= count, "every client has been seen")
+        with RawClient(daemon.tcp_address) as late:
+            late.send(b"NOP\n")
+            refused = late.read_until_quiet(0.5)[1]
+        is_open = sum(not client.read_until_quiet(0.01)[1] for client in clients)
+        clients[0].close()
+        served = wait_until(lambda: _publishes(daemon), "a place has become free")
+    return Outcome(seen={"open": is_open, "one more is refused": refused, "served when one has left": served})
+
+
+def vanished(stage: Stage, heartbeat_ms: int = 1000, patience_s: float = 20.0) -> Outcome:
+    """Row 21: the machine of a client is gone, without a word; was it noticed, and did another get its message?"""
+    with Elsewhere() as elsewhere:
+        daemon = stage.nsqd(f"--tcp-address={elsewhere.address}:0", "--msg-timeout=1s")
+        daemon.post("/pub", b"x", topic=TOPIC)
+        gone = elsewhere.connect(daemon.tcp_address)
+        stage.cleanup.callback(gone.close)
+        has_heartbeats = heartbeat_ms > 0
+        gone.sendall(b"  V2" + identify(heartbeat_interval=heartbeat_ms))
+        gone.sendall(sub(TOPIC, CHANNEL) + b"RDY 1\n" if has_heartbeats else pub("other", b"x"))
+        received = b""
+        while b"x" not in received if has_heartbeats else received.count(b"OK") < 2:
+            received += gone.recv(4096)
+        elsewhere.vanish()
+        began_s = time.monotonic()
+        closed = False
+        while not closed and time.monotonic() < began_s + patience_s:
+            closed = "exiting ioloop" in daemon.log
+            time.sleep(0.05)
+        seen: dict[str, object] = {"closed": closed, "after s": round(time.monotonic() - began_s)}
+        if has_heartbeats:
+            with RawClient(daemon.tcp_address) as other:
+                other.sub(TOPIC, CHANNEL)
+                other.rdy(1)
+                seen["delivered to another"] = other.read_message().body == b"x"
+    return Outcome(seen=seen)
 
 
 def silent_after_identify(stage: Stage) -> Outcome:
@@ -190,16 +251,24 @@ def _grow_limit(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
-def _is_closed_by(connection: socket.socket, deadline_s: float) -> bool:
-    connection.settimeout(max(0.01, deadline_s - time.monotonic()))
+def _is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
     try:
         while connection.recv(4096):
             pass
-    except TimeoutError:
+    except BlockingIOError:
         return False
-    except ConnectionResetError:
+    except OSError:
         pass
     return True
+
+
+def _publishes(daemon: Daemon) -> bool:
+    with RawClient(daemon.tcp_address) as client:
+        try:
+            return client.pub("t", b"x") == OK
+        except ConnectionEnded:
+            return False
 
 
 def _tcp_timer(client: RawClient, daemon: Daemon) -> int | None:

@@ -1,17 +1,19 @@
 """Scenarios of access and bounds for the table (rows 24 and 26 to 33).
 
-What they show is tested in full elsewhere: rows 24 in test_partition.py; 27, 28, 30 and 33 in
-tests/integration/test_access.py; 29 in tests/integration/test_http_server.py (test_framing).
+What they show is tested in full elsewhere: row 24 in test_partition.py; 26 in tests/integration/test_secure_tls.py;
+27, 28, 30 and 33 in tests/integration/test_access.py and test_secure_grants.py, and in
+tests/interop/test_secure_auth.py; 29 in tests/integration/test_http_server.py (test_framing).
 """
 
-import shutil
+import http.client
 import socket
-import subprocess
+import ssl
 from pathlib import Path
 
 import pytest
 from stage import CHANNEL, TOPIC, Outcome, Stage
 
+from certificates import Authority, Certificate, self_signed
 from daemons import Daemon, DaemonFailed, free_port, program_command
 from rawclient import OK, ConnectionEnded, RawClient, auth, pub, sub
 
@@ -33,6 +35,10 @@ FRAMINGS = {
     "bare LF": b"GET /ping HTTP/1.1\nHost: x\nConnection: close\n\n",
     "obs-fold": b"GET /ping HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\nConnection: close\r\n\r\n",
     "two lengths": _REQUEST + b"Content-Length: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab",
+    "space before the colon": b"GET /ping HTTP/1.1\r\nHost : x\r\nConnection: close\r\n\r\n",
+    "two hosts": b"GET /ping HTTP/1.1\r\nHost: x\r\nHost: y\r\nConnection: close\r\n\r\n",
+    "length of +1": _REQUEST + b"Content-Length: +1\r\nConnection: close\r\n\r\na",
+    "chunked twice": _REQUEST + b"Transfer-Encoding: chunked, chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\n\r\n",
     "length and chunks": _REQUEST
     + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\n\r\n",
 }
@@ -49,25 +55,30 @@ def without_lookupd(stage: Stage) -> Outcome:
 
 
 def revoked(stage: Stage) -> Outcome:
-    """Row 27: a subscriber loses its right; its grant is good for one second."""
+    """Row 27: a subscriber loses its right, another's secret is withdrawn; their grants are good for one second."""
     rights, server = _auth_server(stage)
     daemon = stage.nsqd(f"--auth-http-address={server.http_address}", "--log-level=debug")
+    changes = {"right": ('topic = "pay"', 'topic = "elsewhere"'), "secret": (SECRET, "something else")}
+    return Outcome(seen={f"{name} gone": _loses(daemon, rights, change) for name, change in changes.items()})
+
+
+def _loses(daemon: Daemon, rights: Path, change: tuple[str, str]) -> str:
+    rights.write_text(RIGHTS)
     with RawClient(daemon.tcp_address) as client:
         client.send(auth(SECRET.encode()) + sub("pay", CHANNEL) + b"RDY 1\n")
         client.read_answer(), client.read_answer()
-        rights.write_text(RIGHTS.replace('topic = "pay"', 'topic = "elsewhere"'))
+        rights.write_text(RIGHTS.replace(*change))
         try:
-            answer = client.read_answer(4.0).data.decode()
+            return client.read_answer(4.0).data.decode()
         except TimeoutError:
-            answer = "keeps its subscription"
+            return "keeps its subscription"
         except ConnectionEnded:
-            answer = "closed"
-    return Outcome(seen={"revoked": answer})
+            return "closed"
 
 
 def secrets_and_patterns(stage: Stage) -> Outcome:
-    """Row 33: whether the secret is in the log, and whether the right to `pay` is one to `payroll`, as NSQ has it."""
-    _, server = _auth_server(stage)
+    """Row 33: is a secret in the log; is the right to `pay` one to `payroll`, as in NSQ; does a pattern hang?"""
+    rights, server = _auth_server(stage)
     daemon = stage.nsqd(f"--auth-http-address={server.http_address}", "--log-level=debug")
     with RawClient(daemon.tcp_address) as client:
         client.send(auth(SECRET.encode()) + pub("payroll", b"x"))
@@ -76,16 +87,22 @@ def secrets_and_patterns(stage: Stage) -> Outcome:
     with RawClient(daemon.tcp_address) as client:
         client.send(auth(b"wrong secret"))
         client.read_answer()
+    rights.write_text(RIGHTS.replace('topic = "pay"', 'topic = "^(a+)+$"'))
+    with RawClient(daemon.tcp_address) as client:
+        client.send(auth(SECRET.encode()) + pub("a" * 63 + "b", b"x"))
+        client.read_answer()
+        slow_pattern = client.read_answer().data.startswith(b"E_UNAUTHORIZED")
     server.stop()
     with RawClient(daemon.tcp_address) as client:
         client.send(auth(SECRET.encode()))
         client.read_answer()
     leaked = any(secret in daemon.log for secret in (SECRET, SECRET.replace(" ", "+"), "wrong secret", "wrong+secret"))
-    return Outcome(seen={"secret in log": leaked, "payroll": answer.data.decode()})
+    seen = {"secret in log": leaked, "payroll": answer.data.decode(), "slow pattern refused": slow_pattern}
+    return Outcome(seen=seen)
 
 
 def http_with_auth(stage: Stage) -> Outcome:
-    """Row 28: HTTP without a token, where nsqd was told to want one."""
+    """Row 28: HTTP without and with a token, where nsqd was told to want one."""
     _, server = _auth_server(stage)
     flags = [f"--auth-http-address={server.http_address}"]
     if stage.implementation == "nsqx":
@@ -94,7 +111,13 @@ def http_with_auth(stage: Stage) -> Outcome:
             flags.append(f"--http-{group}-token-file={stage.directory / group}")
     daemon = stage.nsqd(*flags)
     targets = (("POST", "/pub?topic=t"), ("GET", "/stats"), ("POST", "/topic/create?topic=t"))
-    return Outcome(seen={target: daemon.request(method, target, b"x").status for method, target in targets})
+    right = {"Authorization": "Bearer token"}
+    seen = {
+        f"{target}{', token' if headers else ''}": daemon.request(method, target, b"x", headers).status
+        for method, target in targets
+        for headers in ({}, right)
+    }
+    return Outcome(seen=seen)
 
 
 def ambiguous_framing(stage: Stage) -> Outcome:
@@ -113,19 +136,40 @@ def large_backlog(stage: Stage) -> Outcome:
     return Outcome(seen={"MB in memory": (entry["depth"] - entry["backend_depth"]) / 10})
 
 
-def any_client_certificate(stage: Stage) -> Outcome:
-    """Row 26: does nsqd start with --tls-client-auth-policy=require, and does it warn?"""
-    cert, key = stage.directory / "cert.pem", stage.directory / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)]
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl missing: install it to make test certificates")
-    subprocess.run(command, check=True, capture_output=True)
+def any_client_certificate(stage: Stage, policy: str = "require") -> Outcome:
+    """Row 26: who is served, over TCP and HTTPS, under a policy; and whether nsqd warns of it at start."""
+    authority = Authority(stage.directory)
+    server, good = authority.sign("server"), authority.sign("good")
+    flags = [f"--tls-cert={server.cert}", f"--tls-key={server.key}", f"--tls-root-ca-file={authority.cert}"]
     try:
-        daemon = stage.nsqd(f"--tls-cert={cert}", f"--tls-key={key}", "--tls-client-auth-policy=require")
+        daemon = stage.nsqd(*flags, f"--tls-client-auth-policy={policy}", "--tls-required=tcp-https")
     except DaemonFailed as failure:
-        return Outcome(seen={"refuses": str(failure).strip().splitlines()[-1]})
-    return Outcome(seen={"starts": True, "warns": "WARNING" in daemon.log})
+        last_line = str(failure).strip().splitlines()[-1]
+        if "needs pyOpenSSL" in last_line:
+            pytest.skip("pyOpenSSL missing: pip install pyopenssl")
+        return Outcome(seen={"refuses to start": last_line})
+    clients = {"signed": good, "self-signed": self_signed(stage.directory, "self"), "none": None}
+    served = [name for name, certificate in clients.items() if _is_served(daemon, authority, certificate)]
+    return Outcome(seen={"served": served, "warns": "WARNING: TLS: " in daemon.log})
+
+
+def _is_served(daemon: Daemon, authority: Authority, certificate: Certificate | None) -> bool:
+    context = ssl.create_default_context(cafile=authority.cert)
+    if certificate is not None:
+        context.load_cert_chain(certificate.cert, certificate.key)
+    host, _, port = daemon.addresses["HTTPS"].rpartition(":")
+    connection = http.client.HTTPSConnection(host, int(port), timeout=20, context=context)
+    try:
+        with RawClient(daemon.tcp_address) as client:
+            client.identify(feature_negotiation=True, tls_v1=True)
+            client.start_tls(context)
+            over_tcp = client.read_answer() == OK and client.pub(TOPIC, b"x") == OK
+        connection.request("GET", "/ping")
+        return over_tcp and connection.getresponse().status == 200
+    except (ssl.SSLError, ConnectionEnded, ConnectionError):
+        return False
+    finally:
+        connection.close()
 
 
 def _auth_server(stage: Stage) -> tuple[Path, Daemon]:

@@ -11,6 +11,8 @@ from stage import Stage
 
 # nsqd of this package gives a client a minute for its magic, and HTTP at most a minute for a body; plus some.
 PATIENCE_S = 90.0
+# Nine probes after 15 s of silence, 15 s apart; plus some.
+KEEPALIVE_S = 200.0
 
 
 def test_never_finishes(stage: Stage) -> None:
@@ -43,7 +45,13 @@ def test_very_many_idle_connections(stage: Stage) -> None:
 @pytest.mark.timeout(200)
 def test_never_speaks(stage: Stage) -> None:
     """Row 20: every connection that says nothing, or stops in the middle, is closed in the end."""
-    assert bad_clients.silent_clients(stage.nsqd(), PATIENCE_S).seen["kept open"] == []
+    assert bad_clients.silent_clients(stage, PATIENCE_S).seen["kept open"] == []
+
+
+def test_too_many(stage: Stage) -> None:
+    """Row 20: with a cap, those beyond it are closed at once, and a place that is left can be taken."""
+    seen = bad_clients.crowd(stage, 60, 20).seen
+    assert seen == {"open": 20, "one more is refused": True, "served when one has left": True}
 
 
 def test_falls_silent(stage: Stage) -> None:
@@ -51,6 +59,19 @@ def test_falls_silent(stage: Stage) -> None:
     heartbeats = bad_clients.silent_after_identify(stage).seen["heartbeats before the end"]
     assert set(heartbeats) == {"half a command", "no answer to heartbeats"}
     assert all(1 <= count <= 2 for count in heartbeats.values())
+
+
+def test_vanishes(stage: Stage) -> None:
+    """Row 21: a machine that is gone is found out by its heartbeats, and its message goes to another consumer."""
+    seen = bad_clients.vanished(stage).seen
+    assert (seen["closed"], seen["delivered to another"]) == (True, True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_vanishes_without_heartbeats(stage: Stage) -> None:
+    """Row 21: the same by TCP's keepalive, for a client that wants no heartbeats."""
+    assert bad_clients.vanished(stage, -1, KEEPALIVE_S).seen["closed"]
 
 
 def test_wants_no_heartbeats(stage: Stage) -> None:

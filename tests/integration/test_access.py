@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import signal
 import ssl
 import subprocess
 from pathlib import Path
@@ -68,6 +69,17 @@ def test_a_subscriber_that_loses_its_right_is_closed(fleet: Fleet, auth_server: 
         assert frames(client, auth(b"letmein"), sub("invoices", "billing"))[1] == "OK"
         rights.write_text(RIGHTS.format(ttl=1).replace("^billing$", "^elsewhere$"))
         assert client.read_frame().data == b'E_UNAUTHORIZED AUTH failed for SUB on "invoices" "billing"'
+
+
+def test_a_subscriber_whose_secret_is_withdrawn_is_closed(fleet: Fleet, auth_server: Daemon, rights: Path) -> None:
+    rights.write_text(RIGHTS.format(ttl=1))
+    nsqd = fleet.nsqd("nsqx", f"--auth-http-address={auth_server.http_address}")
+    with RawClient(nsqd.tcp_address) as client:
+        assert frames(client, auth(b"letmein"), sub("invoices", "billing"))[1] == "OK"
+        rights.write_text(RIGHTS.format(ttl=1).replace("letmein", "another"))
+        assert client.read_frame().data == b"E_AUTH_FAILED AUTH failed"
+        assert client.read_until_closed() == []
+    assert "letmein" not in nsqd.log + auth_server.log
 
 
 def test_an_auth_server_that_is_gone(fleet: Fleet, auth_server: Daemon) -> None:
@@ -257,3 +269,29 @@ def test_nsqlookupd_has_tokens_too(fleet: Fleet, tmp_path: Path) -> None:
     assert status(lookupd, "POST", "/topic/create?topic=t") == 401
     assert status(lookupd, "POST", "/topic/create?topic=t", "admin-token") == 200
     assert status(lookupd, "GET", "/topics") == 200
+
+
+def test_nsqlookupd_wants_client_certificates_too(fleet: Fleet, authority: Path) -> None:
+    pair = [f"--tls-cert={authority / 'server.pem'}", f"--tls-key={authority / 'server.key'}"]
+    trust = f"--tls-root-ca-file={authority / 'ca.pem'}"
+    lookupd = fleet.nsqlookupd("nsqx", *pair, trust, "--https-address=127.0.0.1:0", "--http-client-cert-group=admin")
+    create = "/topic/create?topic=t"
+    assert https_status(lookupd, authority, create, with_certificate=False) == 401
+    assert https_status(lookupd, authority, create, with_certificate=True) == 200
+    assert https_status(lookupd, authority, "/nodes", with_certificate=False) == 200
+    assert status(lookupd, "POST", create) == 401  # plain HTTP brings no certificate
+    lookupd.process.send_signal(signal.SIGHUP)
+    assert https_status(lookupd, authority, "/nodes", with_certificate=False) == 200
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"),
+    [
+        ("--https-address=127.0.0.1:0", "--https-address needs --tls-cert"),
+        ("--http-client-cert-group=admin", "--http-client-cert-group needs --https-address"),
+        ("--tls-cert=cert.pem", "must be given together"),
+    ],
+)
+def test_nsqlookupd_flags_that_make_no_sense_alone(fleet: Fleet, flag: str, reason: str) -> None:
+    with pytest.raises(DaemonFailed, match=reason):
+        fleet.nsqlookupd("nsqx", flag)

@@ -78,9 +78,9 @@ async def _serve(make_daemon: Callable[[], Daemon], log: Log) -> int:
     stopped = stop_event()
     log_exceptions(log)
     daemon = make_daemon()
-    await daemon.start()
     if isinstance(daemon, Reloadable):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload_certificate)
+    await daemon.start()
     await stopped.wait()
     await daemon.stop()
     return 0

@@ -147,6 +147,9 @@ class Snappy:
                 raise BadCompression("snappy: a wrong stream identifier")
         elif kind < _FIRST_SKIPPABLE:
             raise BadCompression(f"snappy: a chunk of unknown type 0x{kind:02x}")
+        elif length > _MAX_CHUNK_LENGTH:
+            # As in Go: what is to be skipped is waited for in full, and must not be a way to fill the memory.
+            raise BadCompression(f"snappy: a chunk of {length} bytes to be skipped")
 
     @staticmethod
     def _check_length(start: bytes) -> None:

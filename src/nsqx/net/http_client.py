@@ -54,7 +54,11 @@ class _AnswerReader:
                 raise error.__context__ from None
             raise
         except httptools.HttpParserUpgrade:
-            raise HTTPRequestFailed("the server wants to speak another protocol") from None
+            if not self.is_complete or self.answer.status == 101:
+                raise HTTPRequestFailed("the server wants to speak another protocol") from None
+        except httptools.HttpParserError:
+            if not self.is_complete:
+                raise
         if not self.has_head:
             self._head_room -= len(data)
             if self._head_room < 0:

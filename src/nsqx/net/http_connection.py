@@ -8,6 +8,7 @@ after the deadlines.
 from __future__ import annotations
 
 import inspect
+import os
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ _FLUSH_SIZE = 64 * 1024
 _LINGER_BYTES = 8 * 1024 * 1024
 _LINGER_S = 2.0
 
+# A body under way gets more time whenever so much of it has come: it may be slow, but must not trickle.
+_MIN_BODY_BYTES = 64 * 1024
+
 # Stands for a head that could not be read, in the queue of answers.
 _BROKEN_HEAD = Head("GET", b"/", {})
 
@@ -47,7 +51,9 @@ class HTTPConnection:
 
     __slots__ = (
         "__weakref__",
+        "_body_bytes",
         "_deadline",
+        "_descriptor",
         "_drop_left",
         "_eof",
         "_first",
@@ -76,10 +82,12 @@ class HTTPConnection:
         self._server = server
         self._reader = RequestReader(server)
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1  # of the socket, if what is written to it goes out as it is
         self.remote = ""
         self.tls = None
         self._stage = SERVING
         self._deadline = NEVER
+        self._body_bytes = _MIN_BODY_BYTES  # received since a body last got more time; enough for one to begin
         self._reading_paused = False
         self._write_paused = False
         self._unsent = 0  # size of the write buffer when last looked at, while writing is paused
@@ -99,6 +107,10 @@ class HTTPConnection:
         self._transport = transport
         self.remote = peer_address(transport)[0]
         self.tls = transport.get_extra_info("ssl_object")
+        if self.tls is None:
+            fileno = getattr(transport.get_extra_info("socket"), "fileno", None)  # not every transport has a socket
+            if fileno is not None:
+                self._descriptor = fileno()
         server = self._server
         if server.admit(self):
             self._deadline = server.now + server.header_timeout_s
@@ -130,6 +142,7 @@ class HTTPConnection:
             return
         reader = self._reader
         was_head = reader.phase == HEAD
+        self._body_bytes += len(data)
         reader.add(data)
         self._pump(was_head)
         self._settle()
@@ -167,6 +180,7 @@ class HTTPConnection:
             request = reader.next(self)
             if request is not None:
                 head_begun = False
+                self._body_bytes = _MIN_BODY_BYTES
                 self._dispatch(request)
                 continue
             if reader.wants_continue and self._first is None:
@@ -184,7 +198,9 @@ class HTTPConnection:
         """Part of a request has come: the rest has its time."""
         server = self._server
         if phase != HEAD:
-            self._deadline = server.now + server.body_timeout_s
+            if self._body_bytes >= _MIN_BODY_BYTES:
+                self._body_bytes = 0
+                self._deadline = server.now + server.body_timeout_s
         elif not head_begun:
             self._deadline = server.now + server.header_timeout_s
 
@@ -282,7 +298,18 @@ class HTTPConnection:
             self._out_size = 0
             transport = self._transport
             if transport is not None and not transport.is_closing():
-                transport.write(data)
+                if self._descriptor >= 0 and transport.get_write_buffer_size() == 0:
+                    data = self._send(data)
+                if data:
+                    transport.write(data)
+
+    def _send(self, data: bytes) -> bytes:
+        """Hands answers to the socket past the transport, which is for what the socket does not take; the rest."""
+        try:
+            sent = os.write(self._descriptor, data)
+        except OSError:
+            return data  # the transport meets the same error, if it is one
+        return data[sent:]
 
     def _settle(self) -> None:
         """Sends what is ready, goes on with what waited, and sees what comes next."""

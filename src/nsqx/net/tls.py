@@ -10,6 +10,7 @@ import ssl
 from typing import Any, Protocol
 
 from nsqx.errors import ConfigError, NSQError
+from nsqx.net.tls_any_certificate import AnyCertificateObject
 
 VERSIONS = {
     "ssl3.0": ssl.TLSVersion.SSLv3,
@@ -90,13 +91,14 @@ class TLSLayer:
 
     @property
     def peer_common_name(self) -> str:
-        """The common name in the peer's certificate, if it gave one that was verified."""
-        certificate: dict[str, Any] = dict(self._object.getpeercert() or {})
-        for attributes in certificate.get("subject", ()):
-            for name, value in attributes:
-                if name == "commonName":
-                    return str(value)
-        return ""
+        """The common name in the peer's certificate, the last if it has several: one that was verified, unless the
+        context takes any."""
+        if isinstance(self._object, AnyCertificateObject):
+            subject: Any = self._object.peer_subject
+        else:
+            subject = dict(self._object.getpeercert() or {}).get("subject", ())
+        names = [value for attributes in subject for name, value in attributes if name == "commonName"]
+        return names[-1] if names else ""
 
     def wrap(self, data: bytes) -> bytes:
         """``data`` encrypted; nothing yet while the handshake lasts."""

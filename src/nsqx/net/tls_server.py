@@ -6,6 +6,7 @@ import re
 import ssl
 
 from nsqx.errors import ConfigError
+from nsqx.net.tls_any_certificate import AnyCertificateContext
 
 _GO_VERSIONS = {
     0x0301: ssl.TLSVersion.TLSv1,
@@ -30,6 +31,10 @@ def server_context(
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _GO_VERSIONS[min_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a way to make a server work for nothing
+    if context.minimum_version < ssl.TLSVersion.TLSv1_2:
+        # Older versions sign with what OpenSSL has come to distrust.
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
     load_certificate(context, certificate_file, key_file)
     if client_policy != ssl.CERT_NONE:
         context.verify_mode = client_policy
@@ -40,6 +45,18 @@ def server_context(
                 context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         except (OSError, ValueError) as error:
             raise ConfigError(f"failed to build TLS config - {client_ca_file}: {_reason(error)}") from None
+    return context
+
+
+def any_certificate_context(
+    certificate_file: str, key_file: str, min_version: int, *, client_ca_file: str = ""
+) -> ssl.SSLContext:
+    """A context that demands a certificate of every client and takes any; raises ConfigError.
+
+    ``client_ca_file``, or the system's authorities, only decide which of them ``getpeercert`` shows as verified.
+    """
+    context = AnyCertificateContext(_GO_VERSIONS[min_version], client_ca_file)
+    load_certificate(context, certificate_file, key_file)
     return context
 
 

@@ -1,8 +1,8 @@
 """AUTH by auth servers: asks them over HTTP and keeps what they grant until it is out of date.
 
-Secrets are never logged. A subscriber's right is asked for again whenever its grants run out: if it is gone, so is the
-subscriber. If no server can be reached then, the subscriber stays and the question is put again soon; commands of
-clients whose grants have run out are refused meanwhile, as in Go nsqd.
+Secrets are never logged. A subscriber's right is asked for again whenever its grants run out: if it is gone, or the
+secret is not known any more, so is the subscriber. If no server has an answer then, the subscriber stays and the
+question is put again soon; commands of clients whose grants have run out are refused meanwhile, as in Go nsqd.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import ssl
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import quote as percent_encoded
+from urllib.parse import quote_plus, urlencode
 
 import orjson
 
 from nsqx.errors import NSQError, ProtocolError
 from nsqx.gotext import quote
 from nsqx.net import http_client
-from nsqx.nsqd.client import SUBSCRIBED
 from nsqx.nsqd.grants import Grants, InvalidGrants, decode_grants
 
 if TYPE_CHECKING:
@@ -32,11 +32,16 @@ if TYPE_CHECKING:
 _NS_PER_S = 1_000_000_000
 _MAX_ANSWER_SIZE = 4 * 1024 * 1024
 _ASK_AGAIN_S = 5.0
+_REFUSALS = (401, 403)
 _FAILED = ("E_AUTH_FAILED", "AUTH failed")
 
 
 class NoAnswer(NSQError):
     """No auth server gave a usable answer; the text, which names no secret, is for the log."""
+
+
+class SecretRefused(NoAnswer):
+    """A server answered that it grants nothing for this secret."""
 
 
 @dataclass(slots=True)
@@ -58,13 +63,17 @@ class HTTPAuthorizer:
         self._log = log
         self._ssl_context = ssl_context
         self._loop = asyncio.get_running_loop()
+        # By client id: who has said a secret and is still there, what is known of them, who watches over them.
+        self._present: set[int] = set()
         self._standings: dict[int, Standing] = {}
+        self._watches: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # What sessions ask
 
     def authenticate(self, client: Client, secret: bytes, done: Authenticated) -> None:
         """Ask what the bearer of ``secret`` may do."""
+        self._present.add(client.id)
         self._start(self._authenticate(client, secret.decode("utf-8", "replace"), done))
 
     async def _authenticate(self, client: Client, secret: str, done: Authenticated) -> None:
@@ -73,6 +82,8 @@ class HTTPAuthorizer:
         except NoAnswer as error:
             self._log.warn("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
             done(ProtocolError(*_FAILED))
+            return
+        if client.id not in self._present:
             return
         grants = standing.grants
         if not grants.entries:
@@ -99,11 +110,13 @@ class HTTPAuthorizer:
 
     async def _refresh(self, client: Client, done: Refused) -> None:
         try:
-            self._standings[client.id] = await self._ask_any(client, self._standings[client.id].secret)
+            standing = await self._ask_any(client, self._standings[client.id].secret)
         except NoAnswer as error:
             self._log.warn("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
             done(ProtocolError(*_FAILED))
-        else:
+            return
+        if client.id in self._present:
+            self._standings[client.id] = standing
             done(None)
 
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
@@ -116,17 +129,19 @@ class HTTPAuthorizer:
 
     def watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
         """Ask again whenever the grants run out, for as long as the client is there."""
-        self._start(self._watch(client, topic_name, channel_name, revoked))
+        self._watches[client.id] = self._start(self._watch(client, topic_name, channel_name, revoked))
 
     async def _watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
         while True:
             standing = self._standings[client.id]
             await asyncio.sleep(max(0.0, standing.expires_at_s - self._loop.time()))
-            if client.state < SUBSCRIBED or client.id not in self._standings:
-                return
             if not self.is_current(client):
                 try:
                     self._standings[client.id] = await self._ask_any(client, standing.secret)
+                except SecretRefused as error:
+                    self._log.warn("[%s] its right to SUB is gone - %s", client.remote_address, error)
+                    revoked(ProtocolError(*_FAILED))
+                    return
                 except NoAnswer as error:
                     self._log.warn("[%s] its right to SUB cannot be confirmed - %s", client.remote_address, error)
                     await asyncio.sleep(_ASK_AGAIN_S)
@@ -137,18 +152,27 @@ class HTTPAuthorizer:
 
     def forget(self, client: Client) -> None:
         """The client is gone."""
+        self._present.discard(client.id)
         self._standings.pop(client.id, None)
+        watch = self._watches.pop(client.id, None)
+        if watch is not None:
+            watch.cancel()
 
     async def close(self) -> None:
         """Drop every question that is still open."""
         for task in self._tasks:
             task.cancel()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until no question is open and nobody is watched over."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # What auth servers are asked
 
@@ -156,15 +180,17 @@ class HTTPAuthorizer:
         servers = self._options.auth_http_addresses
         start = random.randrange(len(servers))
         failures = []
+        failure: type[NoAnswer] = NoAnswer
         for server in servers[start:] + servers[:start]:
             try:
                 grants = await self._ask(server, client, secret)
             except (http_client.HTTPRequestFailed, InvalidGrants, NoAnswer) as error:
-                # The text of the error may hold the address that was asked, and with it the secret.
-                failures.append(f"failed to auth against {server} - {str(error).replace(secret, '***')}")
+                if isinstance(error, SecretRefused):
+                    failure = SecretRefused
+                failures.append(f"failed to auth against {server} - {_without(secret, str(error))}")
                 continue
             return Standing(secret, grants, self._loop.time() + grants.ttl_s)
-        raise NoAnswer("; ".join(failures))
+        raise failure("; ".join(failures))
 
     async def _ask(self, server: str, client: Client, secret: str) -> Grants:
         question = {
@@ -194,9 +220,18 @@ class HTTPAuthorizer:
             )
         except http_client.HTTPRequestFailed as error:
             raise NoAnswer(str(error).replace(url, server)) from None
+        if answer.status in _REFUSALS:
+            raise SecretRefused(f"got response {answer.status}")
         if answer.status != 200:
             raise NoAnswer(f"got response {answer.status}")
         return decode_grants(answer.body)
+
+
+def _without(secret: str, text: str) -> str:
+    """``text`` for the log: it may hold what was asked, or what the server made of it."""
+    for spelling in (secret, quote_plus(secret), percent_encoded(secret)):
+        text = text.replace(spelling, "***")
+    return text
 
 
 def _unauthorized(command: str, topic_name: str, channel_name: str) -> ProtocolError:

@@ -18,7 +18,7 @@ from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.access import ADMIN, PUBLISH, READ, access_gate
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
-from nsqx.net.tls_server import load_certificate, server_context, trusting_context
+from nsqx.net.tls_server import any_certificate_context, load_certificate, server_context, trusting_context
 from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
@@ -44,11 +44,12 @@ class Daemon:
     def __init__(self, options: Options, log: Log) -> None:
         """Raises ConfigError if it cannot run as asked."""
         validate(options)
-        _refuse_what_is_missing(options)
         self._options = options
         self._tls_context = _tls_context(options)
         self._tls_contexts = [self._tls_context] if self._tls_context is not None else []
         self._log = log
+        if options.tls_client_auth_policy == "require":
+            log.warn("TLS: --tls-client-auth-policy=require takes any client certificate, use require-verify to check")
         loop = asyncio.get_running_loop()
         self.broker = Broker(options, log, LoopClock(loop), loop.call_soon)
         if options.auth_http_addresses:
@@ -153,7 +154,7 @@ class Daemon:
         """As for TCP, but where some routes need a client certificate, clients are asked for one."""
         context = self._tls_context
         wants_certificates = bool(self._options.http_client_cert_groups)
-        if wants_certificates and self._options.tls_client_auth_policy != "require-verify":
+        if wants_certificates and not self._options.tls_client_auth_policy:
             context = _tls_context(self._options, asks_client=True)
             assert context is not None
             self._tls_contexts.append(context)
@@ -235,15 +236,13 @@ def lock_data_path(path: str) -> int:
 def _tls_context(options: Options, *, asks_client: bool = False) -> ssl.SSLContext | None:
     if not options.tls_cert:
         return None
+    if options.tls_client_auth_policy == "require":
+        return any_certificate_context(
+            options.tls_cert, options.tls_key, options.tls_min_version, client_ca_file=options.tls_root_ca_file
+        )
     policy = ssl.CERT_OPTIONAL if asks_client else ssl.CERT_NONE
     if options.tls_client_auth_policy == "require-verify":
         policy = ssl.CERT_REQUIRED
     return server_context(
         options.tls_cert, options.tls_key, options.tls_min_version, policy, client_ca_file=options.tls_root_ca_file
     )
-
-
-def _refuse_what_is_missing(options: Options) -> None:
-    """Security that is asked for and not there must stop the start, not be left out in silence."""
-    if options.tls_client_auth_policy == "require":
-        raise ConfigError("--tls-client-auth-policy=require is not part of this version: use require-verify")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
+from nsqx.errors import ConfigError
 from nsqx.net.access import ADMIN, READ, access_gate
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
-from nsqx.net.tls_server import server_context
+from nsqx.net.tls_server import load_certificate, server_context
 from nsqx.nsqlookupd.connection import Connection
 from nsqx.nsqlookupd.http import build_router, route_group
 from nsqx.nsqlookupd.lookupd import Lookupd
@@ -38,8 +40,11 @@ class Daemon:
         self._tcp_server: asyncio.Server | None = None
         self._tls_context = server_context(options.tls_cert, options.tls_key, _TLS_1_2) if options.tls_cert else None
         token_files = {READ: options.http_read_token_file, ADMIN: options.http_admin_token_file}
-        gate = access_gate(token_files, [], route_group)
-        self._http_server = HTTPServer(build_router(self.lookupd), log, gate=gate)
+        gate = access_gate(token_files, options.http_client_cert_groups, route_group)
+        router = build_router(self.lookupd)
+        self._http_server = HTTPServer(router, log, gate=gate)
+        self._https_server = HTTPServer(router, log, name="HTTPS", gate=gate)
+        self._https_context = _https_context(options) if options.https_address else None
 
     @property
     def tcp_port(self) -> int:
@@ -65,6 +70,8 @@ class Daemon:
         self._log.info(version_line("nsqlookupd"))
         listening = self._tcp_listening = await listen_on(options.tcp_address)
         await self._http_server.serve(await listen_on(options.http_address))
+        if self._https_context is not None:
+            await self._https_server.serve(await listen_on(options.https_address), self._https_context)
         self.lookupd.introduction = encode_introduction(
             Introduction(
                 broadcast_address=options.broadcast_address,
@@ -90,6 +97,16 @@ class Daemon:
             if self._tcp_server is not None:
                 self._log.info("TCP: closing %s", self._tcp_listening.address)
         await self._http_server.close(_STOP_S)
+        await self._https_server.close(_STOP_S)
+
+    def reload_certificate(self) -> None:
+        """Read the certificate anew, for connections to come; what cannot be read leaves the old one in place."""
+        try:
+            for context in (self._tls_context, self._https_context):
+                if context is not None:
+                    load_certificate(context, self._options.tls_cert, self._options.tls_key)
+        except ConfigError as error:
+            self._log.error("keeping the old certificate - %s", error)
 
     async def _close_connections(self) -> None:
         connections = list(self.lookupd.connections)
@@ -103,3 +120,9 @@ class Daemon:
                 connection.abort()
         if left:
             await asyncio.wait(left, timeout=_STOP_S)
+
+
+def _https_context(options: Options) -> ssl.SSLContext:
+    """Clients are asked for a certificate where some routes need one."""
+    policy = ssl.CERT_OPTIONAL if options.http_client_cert_groups else ssl.CERT_NONE
+    return server_context(options.tls_cert, options.tls_key, _TLS_1_2, policy, client_ca_file=options.tls_root_ca_file)

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from nsqx import log
 from nsqx.errors import ConfigError
-from nsqx.flags import DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, Flag, OptionTable, read_options
+from nsqx.flags import DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import parse_tcp_listen_address
 
 _S = 1_000_000_000
@@ -25,13 +25,16 @@ class Options:
     log_prefix: str = "[nsqlookupd] "
     tcp_address: str = "0.0.0.0:4160"
     http_address: str = "0.0.0.0:4161"
+    https_address: str = ""
     broadcast_address: str = field(default_factory=lambda: socket.gethostname())
     inactive_producer_timeout: int = 300 * _S
     tombstone_lifetime: int = 45 * _S
     tls_cert: str = ""
     tls_key: str = ""
+    tls_root_ca_file: str = ""
     http_read_token_file: str = ""
     http_admin_token_file: str = ""
+    http_client_cert_groups: list[str] = field(default_factory=list)
 
 
 _option = OptionTable(Options()).option
@@ -43,13 +46,21 @@ FLAGS: tuple[Flag, ...] = (
     _option("log-prefix", STRING, "text at the start of every log line"),
     _option("tcp-address", STRING, "where nsqd connects to register: host:port"),
     _option("http-address", STRING, "where HTTP clients connect: host:port"),
+    _option("https-address", STRING, "where HTTPS clients connect: host:port; needs -tls-cert (nsqx only)"),
     _option("broadcast-address", STRING, "host that nsqd is told to reach this nsqlookupd by"),
     _option("inactive-producer-timeout", DURATION, "time since its last ping after which an nsqd is no longer shown"),
     _option("tombstone-lifetime", DURATION, "time that a tombstoned producer is left out of a topic's lookup"),
     _option("tls-cert", STRING, "path of a certificate, with which nsqd must speak TLS (nsqx only)"),
     _option("tls-key", STRING, "path of the certificate's private key (nsqx only)"),
+    _option("tls-root-ca-file", STRING, "path of the authorities of HTTPS clients' certificates (nsqx only)"),
     _option("http-read-token-file", STRING, "tokens, one a line, one of which look-ups need (nsqx only)"),
     _option("http-admin-token-file", STRING, "tokens, one of which every change needs (nsqx only)"),
+    _option(
+        "http-client-cert-group",
+        STRINGS,
+        "group of routes that needs a client certificate, so HTTPS: read or admin (nsqx only, may be repeated)",
+        "http_client_cert_groups",
+    ),
 )
 
 
@@ -65,6 +76,14 @@ def validate(options: Options) -> None:
     """Raise ConfigError if nsqlookupd cannot run as asked."""
     parse_tcp_listen_address(options.tcp_address)
     parse_tcp_listen_address(options.http_address)
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise ConfigError("--tls-cert and --tls-key must be given together")
+    if options.https_address:
+        parse_tcp_listen_address(options.https_address)
+        if not options.tls_cert:
+            raise ConfigError("--https-address needs --tls-cert and --tls-key")
+    if options.http_client_cert_groups and not options.https_address:
+        raise ConfigError("--http-client-cert-group needs --https-address: only there clients can show a certificate")
     for name in ("inactive-producer-timeout", "tombstone-lifetime"):
         if getattr(options, name.replace("-", "_")) < 0:
             raise ConfigError(f"--{name} must not be negative")

@@ -6,6 +6,8 @@ import nsq
 from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally, wait_for_leave
 
 arguments = Arguments()
+TLS_OPTIONS = {"ca": "ca_certs", "cert": "certfile", "key": "keyfile"}
+arguments.options["tls_options"] = {TLS_OPTIONS[name]: path for name, path in arguments.tls_files.items()}
 
 
 class ReadyWriter(nsq.Writer):

@@ -1,6 +1,7 @@
 """What every client program does: publish, then consume all of it, one message requeued, one touched.
 
-A program is run with the address of nsqd, a topic, a channel and the options to connect with (``deflate``, ``snappy``).
+A program is run with the address of nsqd, a topic, a channel and the options to connect with: ``deflate``, ``snappy``,
+``tls``, ``ca=FILE``, ``cert=FILE``, ``key=FILE``, ``auth_secret=TEXT``.
 Once every message is finished it prints one line of JSON about them. It stays connected until its input ends, so that
 the last answers have left before it goes.
 """
@@ -21,8 +22,16 @@ class Arguments:
     """The command line of a client program."""
 
     def __init__(self) -> None:
-        self.address, self.topic, self.channel, *options = sys.argv[1:]
-        self.options = dict.fromkeys(options, True)
+        self.address, self.topic, self.channel, *words = sys.argv[1:]
+        # Those that clients written in Python know by these names.
+        self.options: dict[str, bool | str] = {}
+        self.tls_files: dict[str, str] = {}
+        for word in words:
+            name, _, value = word.partition("=")
+            if name in ("ca", "cert", "key"):
+                self.tls_files[name] = value
+            else:
+                self.options["tls_v1" if name == "tls" else name] = value or True
         self.host, port = self.address.rsplit(":", 1)
         self.port = int(port)
 

@@ -1,9 +1,10 @@
 // The workload of ../clients/workload.py with nsqjs: address, topic, channel and options on the command line.
+const fs = require('fs')
 const nsq = require('nsqjs')
 
-const [address, topic, channel, ...names] = process.argv.slice(2)
+const [address, topic, channel, ...words] = process.argv.slice(2)
 const [host, port] = address.split(':')
-const options = Object.fromEntries(names.map((name) => [name, true]))
+const options = Object.fromEntries(words.map(option))
 const singles = Array.from({length: 10}, (_, number) => `single ${number}`)
 const batch = Array.from({length: 30}, (_, number) => `batch ${number}`)
 const later = 'later'
@@ -14,6 +15,14 @@ const total = singles.length + batch.length + 1
 // Stay until the answers to the last messages have surely left: whoever started this program ends its input then.
 process.stdin.on('end', () => process.exit(0))
 process.stdin.resume()
+
+function option(word) {
+  const [name, value] = word.split('=')
+  if (value === undefined) {
+    return [name, true]
+  }
+  return name === 'auth_secret' ? ['authSecret', value] : [name, fs.readFileSync(value)]
+}
 
 function fail(error) {
   console.error(error)

@@ -675,14 +675,26 @@ class TestDeadlines:
 
     @pytest.mark.parametrize("data", [post("/echo", b"x" * 500)[:-400], post_chunked("/echo", b"x" * 500)[:-400]])
     def test_body(self, data: bytes) -> None:
+        """A trickle gets no more time."""
         self.connection.data_received(data)
-        for _ in range(5):
-            self.pass_time(50)
+        for _ in range(6):
+            self.pass_time(10)
             self.connection.data_received(b"x")
-        self.pass_time(60)
         assert not self.transport.written
         self.pass_time(2)
         assert self.statuses() == [408]
+
+    def test_a_slow_body_gets_more_time(self) -> None:
+        size = 6 * 64 * 1024
+        head = b"POST /asked?max=%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (size, size)
+        self.connection.data_received(head)
+        for _ in range(5):
+            self.pass_time(50)
+            self.connection.data_received(b"x" * 64 * 1024)
+        self.pass_time(60)
+        assert not self.transport.closed
+        self.connection.data_received(b"x" * 64 * 1024)
+        assert self.statuses() == [200]
 
     def test_idle(self) -> None:
         self.connection.data_received(get())

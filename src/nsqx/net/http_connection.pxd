@@ -1,0 +1,49 @@
+cimport cython
+
+from nsqx.net.request_reader cimport RequestReader
+
+
+cdef class HTTPConnection:
+    cdef object __weakref__
+    cdef public str remote
+    cdef public object tls
+    cdef object _server
+    cdef readonly RequestReader _reader
+    cdef object _transport
+    cdef int _descriptor
+    cdef int _stage
+    cdef double _deadline
+    cdef bint _reading_paused
+    cdef bint _write_paused
+    cdef Py_ssize_t _unsent
+    cdef bint _running
+    cdef bint _pumping
+    cdef object _first
+    cdef object _last
+    cdef Py_ssize_t _owed
+    cdef list _out
+    cdef Py_ssize_t _out_size
+    cdef readonly bint _eof
+    cdef bint _lingers
+    cdef Py_ssize_t _drop_left
+
+    @cython.locals(reader=RequestReader, was_head=bint)
+    cpdef data_received(self, bytes data)
+    @cython.locals(reader=RequestReader, phase=int)
+    cdef _pump(self, bint head_begun)
+    cdef _expect_more(self, int phase, bint head_begun)
+    cdef _dispatch(self, object request)
+    cdef _link(self, object request)
+    cpdef answered(self, object request)
+    @cython.locals(wire=bytes)
+    cdef _emit(self, object request, object response)
+    @cython.locals(out=list)
+    cdef _flush(self)
+    @cython.locals(sent=Py_ssize_t)
+    cdef bytes _send(self, bytes data)
+    @cython.locals(reader=RequestReader, stage=int)
+    cdef _settle(self)
+    cdef _settle_idle(self)
+    cdef bint _must_wait(self)
+    cdef _pause_reading(self)
+    cdef _resume_reading(self)

@@ -1,0 +1,176 @@
+"""Peers that take their time: bytes that trickle in, handshakes that never end, answers that nobody reads.
+
+Each is cut off by a deadline of nsqd's own, or held within bounds, while another client goes on working. What takes
+minutes (the magic, HTTP bodies, peers that vanish) is in tests/faults.
+"""
+
+import contextlib
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from certificates import self_signed
+from compression import DeflateLayer
+from daemons import Daemon, Fleet
+from rawclient import HEARTBEAT, MAGIC, OK, RawClient, identify, mpub_body, pub, sub
+
+KIB = 1024
+MIB = 1024 * KIB
+# What a peer gets that is to be closed within some seconds, on a busy machine.
+PATIENCE_S = 30.0
+TRICKLE_S = 0.05
+HELLO = MAGIC + identify(heartbeat_interval=1000)
+OK_FRAME = struct.pack(">ii", 6, 0) + b"OK"
+MUCH = 40 * MIB
+BATCH = mpub_body([b"x" * 100] * 10)
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory):
+    certificate = self_signed(tmp_path_factory.mktemp("tls"), "server")
+    fleet = Fleet()
+    yield fleet.nsqd("nsqx", f"--tls-cert={certificate.cert}", f"--tls-key={certificate.key}")
+    fleet.close()
+
+
+def connect(address: str, window_size: int = 0) -> socket.socket:
+    connection = socket.socket()
+    if window_size:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_size)
+    connection.settimeout(10)
+    host, _, port = address.rpartition(":")
+    connection.connect((host, int(port)))
+    return connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """True once the other end has closed; whatever it said is read and forgotten."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(64 * KIB):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def compressed_trickle() -> bytes:
+    """A batch inside deflate, whose compression leaves enough bytes to trickle."""
+    return DeflateLayer(1).encode(b"MPUB t\n" + struct.pack(">i", 100_000) + bytes(range(256)) * 20)
+
+
+# What comes at once, and what follows byte by byte without ever being all of a command.
+TRICKLES = {
+    "a command's name": (HELLO, b"A" * 10_000),
+    "a command's size": (HELLO + b"MPUB t\n", b"\0"),
+    "a batch": (HELLO + b"MPUB t\n" + struct.pack(">i", 1_000_000), BATCH * 10),
+    "a message": (HELLO + b"PUB t\n" + struct.pack(">i", 1_000_000), b"x" * 10_000),
+    "an IDENTIFY": (HELLO + b"IDENTIFY\n" + struct.pack(">i", 100_000), b"{" * 10_000),
+    "a secret": (HELLO + b"AUTH\n" + struct.pack(">i", 100_000), b"x" * 10_000),
+    "a TLS handshake": (
+        MAGIC + identify(feature_negotiation=True, tls_v1=True, heartbeat_interval=60_000),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 500,
+    ),
+    "a TLS handshake without heartbeats": (
+        MAGIC + identify(feature_negotiation=True, tls_v1=True, heartbeat_interval=-1),
+        b"",
+    ),
+    "a deflated batch": (
+        MAGIC + identify(feature_negotiation=True, deflate=True, heartbeat_interval=1000),
+        compressed_trickle(),
+    ),
+}
+
+
+def test_bytes_that_trickle_in(nsqd: Daemon) -> None:
+    """None of them lasts, and a client beside them is served."""
+    with contextlib.ExitStack() as stack:
+        good = stack.enter_context(RawClient(nsqd.tcp_address))
+        peers = {}
+        for name, (start, _) in TRICKLES.items():
+            peers[name] = stack.enter_context(connect(nsqd.tcp_address))
+            peers[name].sendall(start)
+        sent = dict.fromkeys(peers, 0)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while peers and time.monotonic() < deadline_s:
+            time.sleep(TRICKLE_S)
+            assert good.pub("good", b"x") == OK
+            for name in [name for name, peer in peers.items() if is_closed(peer)]:
+                del peers[name]
+            for name, peer in peers.items():
+                with contextlib.suppress(OSError):
+                    peer.send(TRICKLES[name][1][sent[name] : sent[name] + 1])
+                sent[name] += 1
+    assert peers == {}
+    assert nsqd.topic_stats("t")["message_count"] == 0
+    assert "Traceback" not in nsqd.log
+
+
+def test_a_trickle_that_is_a_command_in_time(nsqd: Daemon) -> None:
+    """Slowness alone is no crime."""
+    command = pub("slow", b"x" * 5)
+    with RawClient(nsqd.tcp_address) as client:
+        assert client.identify(heartbeat_interval=10_000) == OK
+        for number in range(len(command)):
+            client.send(command[number : number + 1])
+            time.sleep(TRICKLE_S)
+        assert client.read_answer() == OK
+
+
+def test_answers_that_nobody_reads(nsqd: Daemon) -> None:
+    """Commands are taken only as long as the answers before them are read; then all of them are.
+
+    Without heartbeats there is no deadline that would end it, as in NSQ: it must stay small by itself.
+    """
+    commands = pub("answers#ephemeral", b"x") * 10_000
+    with connect(nsqd.tcp_address, window_size=64 * KIB) as client, RawClient(nsqd.tcp_address) as good:
+        client.sendall(MAGIC + identify(heartbeat_interval=-1))
+        client.settimeout(2.0)
+        sent = send_until_stuck(client, commands)
+        assert sent < MUCH
+        assert good.pub("good", b"x") == OK
+
+        client.settimeout(20.0)
+        expected = sent // len(pub("answers#ephemeral", b"x")) * len(OK_FRAME) + len(OK_FRAME)
+        received = 0
+        while received < expected:
+            piece = client.recv(MIB)
+            assert piece
+            received += len(piece)
+        assert good.pub("good", b"x") == OK
+
+
+def send_until_stuck(client: socket.socket, commands: bytes) -> int:
+    """How much is sent before the other end takes no more for a while, or very much if it takes everything."""
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < MUCH:
+            sent += client.send(commands[sent % len(commands) :])
+    return sent
+
+
+def test_a_subscriber_that_does_not_read(fleet: Fleet, tmp_path: Path) -> None:
+    """It is closed, and what it was sent goes to the one beside it."""
+    nsqd = fleet.nsqd("nsqx", "--msg-timeout=2s", data_path=tmp_path)
+    bodies = [b"%04d" % number + b"x" * 32 * KIB for number in range(200)]
+    with RawClient(nsqd.tcp_address) as publisher:
+        for start in range(0, len(bodies), 50):
+            assert publisher.mpub("t", bodies[start : start + 50]) == OK
+    with connect(nsqd.tcp_address, window_size=4 * KIB) as slow, RawClient(nsqd.tcp_address) as good:
+        slow.sendall(HELLO + sub("t", "c") + b"RDY 200\n")
+        nsqd.wait_for_log(r"failed to (send|read command) - i/o timeout", PATIENCE_S)
+        good.identify(heartbeat_interval=60_000)
+        assert good.sub("t", "c") == OK
+        good.rdy(200)
+        found = set()
+        while len(found) < len(bodies):
+            message = good.read_message()
+            good.fin(message.id)
+            found.add(message.body)
+    assert found == set(bodies)
+    assert HEARTBEAT not in found

@@ -1,0 +1,247 @@
+"""Auth with other people's clients: a right that is granted, refused, run out, and a server that is down.
+
+The auth server is the package's own; the broker is ours and, where it has the same rules, Go's.
+"""
+
+import os
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from authserver import AuthServer
+from clients.workload import EVERYTHING
+from test_clients import client_report, node_client, python_client
+
+from certificates import Authority, self_signed
+from daemons import Daemon, Fleet, program_command, wait_until, write_metadata
+from rawclient import OK, RawClient, auth, identify, pub, sub
+
+SECRET = "open sesame & more"
+WRONG = "wrong secret & more"
+RIGHTS = f"""
+ttl = {{ttl}}
+
+[[token]]
+secret = "{SECRET}"
+identity = "worker"
+
+[[token.authorization]]
+topic = "^{{topic}}$"
+channels = ["^ch$", "^$"]
+permissions = ["subscribe", "publish"]
+"""
+TOOL_TIMEOUT_S = 40
+CLIENTS = ("pynsq", "nsqjs")
+
+
+class Rights:
+    """The auth server and its file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "rights.toml"
+        self.write()
+        command = [*program_command("nsqx", "auth_server"), f"--config={self._path}", "--http-address=127.0.0.1:0"]
+        self.server = Daemon(command, listeners=("HTTP",))
+
+    def write(self, topic: str = "work", ttl: int = 60) -> None:
+        # Replaced, not rewritten: the server must never read half of it.
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(RIGHTS.format(topic=topic, ttl=ttl))
+        os.replace(fresh, self._path)
+
+
+@pytest.fixture
+def rights(tmp_path: Path) -> Iterator[Rights]:
+    made = Rights(tmp_path)
+    yield made
+    if made.server.running:
+        made.server.close()
+    assert not has_secret(made.server.log)
+
+
+@pytest.fixture
+def nsqd(fleet: Fleet, rights: Rights, tmp_path: Path) -> Iterator[Daemon]:
+    daemon = start(fleet, "nsqx", rights, tmp_path)
+    yield daemon
+    assert not has_secret(daemon.log)
+
+
+def start(fleet: Fleet, implementation: str, rights: Rights, tmp_path: Path, *flags: str) -> Daemon:
+    data_path = tmp_path / "data"
+    data_path.mkdir()
+    write_metadata(data_path, {"work": ["ch"]})
+    address = f"--auth-http-address={rights.server.http_address}"
+    return fleet.nsqd(implementation, address, "--log-level=debug", *flags, data_path=data_path)
+
+
+def has_secret(log: str) -> bool:
+    """True if a secret was written down, in any spelling."""
+    starts = [" ".join(secret.split()[:2]) for secret in (SECRET, WRONG)]
+    return any(spelling in log for start in starts for spelling in (start, start.replace(" ", "+"), quote(start)))
+
+
+def program(client: str) -> list[str]:
+    return node_client() if client == "nsqjs" else python_client(client)
+
+
+@contextmanager
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A client that is not expected to come to an end by itself; everything it writes goes to ``log``."""
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+# Granted
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_granted(client: str, nsqd: Daemon, tmp_path: Path) -> None:
+    command = [*program(client), nsqd.tcp_address, "work", "ch", f"auth_secret={SECRET}"]
+    with client_report(command, tmp_path / "client.log") as report:
+        assert report["finished"] == sorted(body.decode() for body in EVERYTHING)
+        (consumer,) = nsqd.channel_stats("work", "ch")["clients"]
+        assert (consumer["authed"], consumer["auth_identity"]) == (True, "worker")
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_granted_to_go_clients(method: str, fleet: Fleet, rights: Rights, tmp_path: Path) -> None:
+    nsqd = start(fleet, "nsqx", rights, tmp_path, f"--auth-http-request-method={method}")
+    assert to_nsq(nsqd, SECRET).returncode == 0
+    tail = [*program_command("go", "nsq_tail"), "--topic=work", "--channel=ch", "--n=1"]
+    tail += [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--consumer-opt=auth_secret,{SECRET}"]
+    done = subprocess.run(tail, capture_output=True, timeout=TOOL_TIMEOUT_S)
+    assert (done.returncode, done.stdout) == (0, b"hello\n")
+    assert not has_secret(nsqd.log)
+
+
+def to_nsq(nsqd: Daemon, secret: str) -> subprocess.CompletedProcess[bytes]:
+    command = [*program_command("go", "to_nsq"), "--topic=work", f"--nsqd-tcp-address={nsqd.tcp_address}"]
+    command.append(f"--producer-opt=auth_secret,{secret}")
+    return subprocess.run(command, input=b"hello\n", capture_output=True, timeout=TOOL_TIMEOUT_S)
+
+
+# Refused
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_refused(client: str, nsqd: Daemon, tmp_path: Path) -> None:
+    command = [*program(client), nsqd.tcp_address, "work", "ch", f"auth_secret={WRONG}"]
+    with running(command, tmp_path / "client.log"):
+        nsqd.wait_for_log(r"AUTH failed .*403")
+        wait_until(lambda: "E_AUTH_FAILED" in (tmp_path / "client.log").read_text(), "the client has been told")
+    assert nsqd.topic_stats("work")["message_count"] == 0
+
+
+def test_refused_to_go_clients(nsqd: Daemon, rights: Rights) -> None:
+    done = to_nsq(nsqd, WRONG)
+    assert done.returncode != 0
+    assert b"E_AUTH_FAILED" in done.stderr
+    rights.write(topic="elsewhere")
+    done = to_nsq(nsqd, SECRET)
+    assert done.returncode != 0
+    assert b"E_UNAUTHORIZED" in done.stderr
+    assert nsqd.topic_stats("work")["message_count"] == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_server_is_down(client: str, nsqd: Daemon, rights: Rights, tmp_path: Path) -> None:
+    rights.server.stop()
+    command = [*program(client), nsqd.tcp_address, "work", "ch", f"auth_secret={SECRET}"]
+    with running(command, tmp_path / "client.log"):
+        wait_until(lambda: "E_AUTH_FAILED" in (tmp_path / "client.log").read_text(), "the client has been told")
+    assert b"E_AUTH_FAILED" in to_nsq(nsqd, SECRET).stderr
+    assert nsqd.topic_stats("work")["message_count"] == 0
+
+
+# Run out
+
+
+def test_a_go_subscriber_whose_right_runs_out(nsqd: Daemon, rights: Rights, tmp_path: Path) -> None:
+    rights.write(ttl=1)
+    tail = [*program_command("go", "nsq_tail"), "--topic=work", "--channel=ch"]
+    tail += [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--consumer-opt=auth_secret,{SECRET}"]
+    with running(tail, tmp_path / "tail.log"):
+        wait_until(lambda: nsqd.channel_stats("work", "ch")["client_count"] == 1, "it has subscribed")
+        rights.write(topic="elsewhere", ttl=1)
+        wait_until(lambda: "E_UNAUTHORIZED" in (tmp_path / "tail.log").read_text(), "it has been told")
+        wait_until(lambda: nsqd.channel_stats("work", "ch")["client_count"] == 0, "it is gone")
+
+
+def test_a_subscriber_stays_while_the_server_is_down(nsqd: Daemon, rights: Rights) -> None:
+    """Its right cannot be confirmed, which is not the same as refused; commands that need a right wait for nobody."""
+    rights.write(ttl=1)
+    with RawClient(nsqd.tcp_address) as client:
+        client.send(auth(SECRET.encode()) + sub("work", "ch"))
+        client.read_frame()
+        assert client.read_frame() == OK
+        rights.server.stop()
+        nsqd.wait_for_log("its right to SUB cannot be confirmed")
+        client.send(b"NOP\nRDY 1\n" + pub("work", b"x"))
+        assert client.read_answer().data == b"E_AUTH_FAILED AUTH failed"
+
+
+@pytest.mark.parametrize("implementation", ["go", "nsqx"])
+def test_a_publisher_whose_right_runs_out(implementation: str, fleet: Fleet, rights: Rights, tmp_path: Path) -> None:
+    rights.write(ttl=1)
+    nsqd = start(fleet, implementation, rights, tmp_path)
+    with RawClient(nsqd.tcp_address) as client:
+        client.auth(SECRET.encode())
+        assert client.pub("work", b"x") == OK
+        rights.write(topic="elsewhere", ttl=1)
+
+        def refusal() -> bytes | None:
+            answer = client.pub("work", b"x")
+            return None if answer == OK else answer.data
+
+        assert wait_until(refusal, "the grant has run out") == b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""'
+
+
+# What the auth server is told
+
+
+@pytest.mark.parametrize("implementation", ["go", "nsqx"])
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+def test_the_name_in_the_certificate(
+    implementation: str, policy: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It is passed on, with ``require`` even that of a certificate which signs itself."""
+    if policy == "require" and implementation == "nsqx":
+        pytest.importorskip("OpenSSL", reason="pyOpenSSL missing: pip install pyopenssl")
+    authority = Authority(tmp_path)
+    server = authority.sign("server")
+    mine = self_signed(tmp_path, "somebody") if policy == "require" else authority.sign("somebody")
+    asked = AuthServer()
+    request.addfinalizer(asked.close)
+    nsqd = fleet.nsqd(
+        implementation,
+        f"--tls-cert={server.cert}",
+        f"--tls-key={server.key}",
+        f"--tls-root-ca-file={authority.cert}",
+        f"--tls-client-auth-policy={policy}",
+        f"--auth-http-address={asked.address}",
+    )
+    context = ssl.create_default_context(cafile=authority.cert)
+    context.load_cert_chain(mine.cert, mine.key)
+    with RawClient(nsqd.tcp_address) as client:
+        client.send(identify(feature_negotiation=True, tls_v1=True))
+        client.read_frame()
+        client.start_tls(context)
+        assert client.read_frame() == OK
+        assert b'"permission_count":1' in client.auth(b"all").data
+    ((_, _, question),) = asked.requests
+    assert dict(question) == {
+        "common_name": ["somebody"],
+        "remote_ip": ["127.0.0.1"],
+        "secret": ["all"],
+        "tls": ["true"],
+    }
