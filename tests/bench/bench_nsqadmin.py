@@ -26,7 +26,7 @@ from nsqx.net.http_client import request
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import bind
 from nsqx.net.requests import Request
-from nsqx.net.responses import JSON, Response
+from nsqx.net.responses import JSON, Response, json_response
 from nsqx.net.router import Router
 from nsqx.nsqadmin.daemon import Daemon
 from nsqx.nsqadmin.options import Options
@@ -72,26 +72,39 @@ def stats(topic_count: int, channel_count: int, step: int) -> bytes:
 
 
 class StandIn:
-    """One nsqd, as far as /stats goes."""
+    """One nsqd, as far as /stats and /info go."""
 
-    def __init__(self, answers: list[Response]) -> None:
+    def __init__(self, answers: list[Response], one_topic: Response) -> None:
+        self.port = 0
         self._answers = answers
+        self._one_topic = one_topic
         self._asked = 0
 
-    def stats(self, _request: Request) -> Response:
+    def stats(self, request: Request) -> Response:
+        if b"topic=" in request.raw_query:
+            return self._one_topic
         self._asked += 1
-        return self._answers[min(self._asked, VARIANTS) - 1]
+        # After the last the counters start again, as those of an nsqd that was restarted do.
+        return self._answers[self._asked % VARIANTS]
+
+    def info(self, _request: Request) -> Response:
+        fields = {"version": "1.3.0", "broadcast_address": "127.0.0.1", "hostname": "stand-in", "tcp_port": 1}
+        return json_response({**fields, "http_port": self.port})
 
 
 def serve(pipe: Connection, node_count: int, topic_count: int, channel_count: int) -> None:
     async def run() -> None:
         answers = [Response(200, stats(topic_count, channel_count, step), JSON) for step in range(VARIANTS)]
+        one_topic = Response(200, stats(1, channel_count, 1), JSON)
         ports = []
         for _ in range(node_count):
             router = Router()
-            router.add("GET", "/stats", StandIn(answers).stats)
+            stand_in = StandIn(answers, one_topic)
+            router.add("GET", "/stats", stand_in.stats)
+            router.add("GET", "/info", stand_in.info)
             server = HTTPServer(router, Log("", ERROR, io.StringIO()))
             await server.serve(await bind(TCPAddress("127.0.0.1", 0)))
+            stand_in.port = server.port
             ports.append(server.port)
         pipe.send((ports, len(answers[-1].body)))
         await asyncio.get_running_loop().run_in_executor(None, pipe.recv)

@@ -205,9 +205,28 @@ class TestLive:
             assert told["message"].startswith("WARNING: Get ")
             assert told["totals"]["topics"] == 1, "what was known is still shown"
 
+    def test_a_node_that_left_is_missed(self, cluster: Cluster, topic: str) -> None:
+        cluster.make_topic(topic)
+        admin = cluster.admin()
+        leaving = cluster.nsqds[1]
+        with Stream(admin, "/api/stream") as stream:
+            assert stream.wait_for(lambda _, data: data["nodes"] == 2)["missing"] == []
+            leaving.kill()
+            told = stream.wait_for(lambda _, data: data["nodes"] == 1)
+            assert [each["address"] for each in told["missing"]] == [leaving.http_address]
+            assert told["missing"][0]["last_seen_s"] > 0
+        health = admin.request("GET", "/api/health").json()
+        assert (health["nodes"], [each["address"] for each in health["missing"]]) == (1, [leaving.http_address])
+
     def test_without_history(self, cluster: Cluster) -> None:
         admin = cluster.admin("--poll-interval=0")
-        for target in ("/api/overview", "/api/stream", "/api/history/topics/t", "/api/history/topics/t/c"):
+        for target in (
+            "/api/overview",
+            "/api/health",
+            "/api/stream",
+            "/api/history/topics/t",
+            "/api/history/topics/t/c",
+        ):
             answer = admin.request("GET", target)
             assert (answer.status, answer.json()) == (404, {"message": "HISTORY_DISABLED"})
         assert admin.request("GET", "/api/topics").status == 200
@@ -223,6 +242,97 @@ class TestLive:
                 pass
             while tail.read() is not None:
                 pass
+
+
+class TestOperations:
+    @staticmethod
+    def operate(admin: Daemon, operation: str, topic: str, channel: str = "", node: str = "") -> Any:
+        fields = {"operation": operation, "topic": topic, "channel": channel, "node": node}
+        return post(admin, "/api/operations", fields)
+
+    def test_on_the_whole_cluster(self, cluster: Cluster, topic: str) -> None:
+        cluster.make_topic(topic, "c")
+        admin = cluster.admin()
+        everywhere = [{"kind": "nsqd", "address": each.http_address, "error": ""} for each in cluster.nsqds]
+        for operation, is_paused in (("pause", True), ("unpause", False)):
+            answer = self.operate(admin, operation, topic, "c")
+            assert (answer.status, answer.json()["message"]) == (200, "")
+            assert sorted(answer.json()["outcomes"], key=str) == sorted(everywhere, key=str)
+            assert {nsqd.channel_stats(topic, "c")["paused"] for nsqd in cluster.nsqds} == {is_paused}
+        for nsqd in cluster.nsqds:
+            nsqd.post("/pub", b"x", topic=topic)
+            wait_until(lambda nsqd=nsqd: nsqd.channel_stats(topic, "c")["depth"] == 1, "the message is in the channel")
+        assert len(self.operate(admin, "empty", topic, "c").json()["outcomes"]) == 2
+        assert [nsqd.channel_stats(topic, "c")["depth"] for nsqd in cluster.nsqds] == [0, 0]
+        kinds = [each["kind"] for each in self.operate(admin, "delete", topic, "c").json()["outcomes"]]
+        assert kinds == ["nsqlookupd", "nsqd", "nsqd"]
+        assert not any(nsqd.topic_stats(topic)["channels"] for nsqd in cluster.nsqds)
+        assert self.operate(admin, "create", topic, "made").status == 200
+        assert all(nsqd.channel_stats(topic, "made") for nsqd in cluster.nsqds)
+        assert self.operate(admin, "delete", topic).status == 200
+        assert not any(nsqd.topic_stats(topic) for nsqd in cluster.nsqds)
+        done = admin.request("GET", "/api/activity").json()["activity"]
+        assert [each["action"] for each in done] == [
+            *("delete_topic", "create_channel", "delete_channel", "empty_channel", "unpause_channel", "pause_channel")
+        ]
+
+    def test_on_one_node(self, cluster: Cluster, topic: str) -> None:
+        cluster.make_topic(topic, "c")
+        admin = cluster.admin()
+        first, second = (nsqd.http_address for nsqd in cluster.nsqds)
+        outcome = [{"kind": "nsqd", "address": second, "error": ""}]
+        assert self.operate(admin, "pause", topic, node=second).json()["outcomes"] == outcome
+        assert [nsqd.topic_stats(topic)["paused"] for nsqd in cluster.nsqds] == [False, True]
+        assert self.operate(admin, "delete", topic, "c", second).json()["outcomes"] == outcome
+        assert [nsqd.channel_stats(topic, "c") is None for nsqd in cluster.nsqds] == [False, True]
+        kinds = [each["kind"] for each in self.operate(admin, "tombstone", topic, node=first).json()["outcomes"]]
+        assert kinds == ["nsqlookupd", "nsqd"]
+        assert [nsqd.topic_stats(topic) is None for nsqd in cluster.nsqds] == [True, False]
+        assert self.operate(admin, "create", "only.here", "d", first).status == 200
+        assert [nsqd.topic_stats("only.here") is None for nsqd in cluster.nsqds] == [False, True]
+        assert cluster.nsqds[0].channel_stats("only.here", "d") is not None
+
+    def test_where_it_fails(self, cluster: Cluster, topic: str) -> None:
+        cluster.make_topic(topic)
+        admin = cluster.admin()
+        cluster.nsqds[0].post("/channel/create", topic=topic, channel="c")
+        answer = self.operate(admin, "pause", topic, "c")
+        errors = {each["address"]: each["error"] for each in answer.json()["outcomes"]}
+        assert answer.status == 200
+        assert errors[cluster.nsqds[0].http_address] == ""
+        assert "CHANNEL_NOT_FOUND" in errors[cluster.nsqds[1].http_address]
+        assert answer.json()["message"].startswith("WARNING: ")
+        answer = self.operate(admin, "pause", topic, "nowhere")
+        assert answer.status == 502
+        assert all("CHANNEL_NOT_FOUND" in each["error"] for each in answer.json()["outcomes"])
+        outcomes = [each["outcome"] for each in admin.request("GET", "/api/activity").json()["activity"]]
+        assert outcomes == ["failed", "partly"]
+
+    def test_what_is_refused(self, cluster: Cluster, topic: str) -> None:
+        cluster.make_topic(topic)
+        admin = cluster.admin()
+        for (operation, *rest), status, code in (
+            (("explode", topic), 400, "INVALID_OPERATION"),
+            (("pause", "a b"), 400, "INVALID_TOPIC"),
+            (("pause", topic, "a b"), 400, "INVALID_CHANNEL"),
+            (("tombstone", topic, "c"), 400, "INVALID_CHANNEL"),
+            (("tombstone", topic), 400, "INVALID_NODE"),
+            (("pause", topic, "", "127.0.0.1:1"), 404, "NODE_NOT_FOUND"),
+        ):
+            answer = self.operate(admin, operation, *rest)
+            assert (answer.status, answer.json()) == (status, {"message": code})
+        answer = self.operate(admin, "pause", "nowhere")
+        assert (answer.status, "TOPIC_NOT_FOUND" in answer.json()["message"]) == (502, True)
+
+    def test_nsqds_are_named(self, cluster: Cluster, topic: str) -> None:
+        addresses = [f"--nsqd-http-address={nsqd.http_address}" for nsqd in cluster.nsqds]
+        admin = cluster._fleet.nsqadmin("nsqx", *addresses)
+        assert len(self.operate(admin, "create", topic, "c").json()["outcomes"]) == 2
+        assert all(nsqd.channel_stats(topic, "c") for nsqd in cluster.nsqds)
+        cluster.nsqds[0].kill()
+        answer = self.operate(admin, "pause", topic)
+        assert [each["address"] for each in answer.json()["outcomes"]] == [cluster.nsqds[1].http_address]
+        assert answer.json()["message"].startswith("WARNING: Get ")
 
 
 class TestMessages:
@@ -495,7 +605,8 @@ class TestPage:
         admin = cluster.admin(f"--dev-static-dir={tmp_path}")
         page = admin.request("GET", "/topics/t")
         assert page.status == 200
-        assert b"not part of this version" in page.body
+        assert b"<code>make ui</code> builds it" in page.body
+        admin.wait_for_log(r"WARNING: the page is not built \(make ui, needs npm\): only the API is served")
 
 
 class Upstream:

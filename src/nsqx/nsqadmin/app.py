@@ -36,12 +36,23 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.graphite import GraphiteAPI
     from nsqx.nsqadmin.live import LiveAPI
     from nsqx.nsqadmin.messages import MessageAPI
+    from nsqx.nsqadmin.operations import OperationAPI
     from nsqx.nsqadmin.options import Options
     from nsqx.nsqadmin.page import Page
 
 _GZIP_LEVEL = 5
 _GZIP_MIN_SIZE = 500
-_PAGES = ("/", "/topics", "/topics/:topic", "/topics/:topic/:channel", "/nodes", "/nodes/:node", "/counter", "/lookup")
+_PAGES = (
+    "/",
+    "/topics",
+    "/topics/:topic",
+    "/topics/:topic/:channel",
+    "/nodes",
+    "/nodes/:node",
+    "/counter",
+    "/lookup",
+    "/activity",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class Handlers:
 
     queries: QueryAPI
     actions: ActionAPI
+    operations: OperationAPI
     live: LiveAPI
     messages: MessageAPI
     graphite: GraphiteAPI
@@ -116,10 +128,13 @@ def _routes(options: Options, handlers: Handlers) -> Router:
     change("POST", "/api/login", config.login, Role.NOBODY)
     change("POST", "/api/logout", config.logout, Role.NOBODY)
     add("GET", "/api/overview", handlers.live.overview, Role.VIEW)
+    add("GET", "/api/health", handlers.live.health, Role.VIEW)
     add("GET", "/api/history/topics/:topic", handlers.live.topic_history, Role.VIEW)
     add("GET", "/api/history/topics/:topic/:channel", handlers.live.channel_history, Role.VIEW)
     add("GET", "/api/stream", handlers.live.stream, Role.VIEW)
     change("GET", "/api/tail/:topic", handlers.messages.tail)
+    add("GET", "/api/activity", config.activity, Role.VIEW)
+    change("POST", "/api/operations", handlers.operations.operate)
     change("POST", "/api/publish/:topic", handlers.messages.publish)
     router.freeze()
     return router

@@ -9,6 +9,7 @@ import asyncio
 import os
 import socket
 import time
+from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ FAILED = "failed"
 REFUSED = "refused"
 
 _MAX_WAITING = 1000
+_MAX_RECENT = 200
 _STOP_S = 1.0
 
 
@@ -51,6 +53,8 @@ class Audit:
         self._log = log
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_WAITING)
         self._task: asyncio.Task[None] | None = None
+        self.recent: deque[dict[str, str]] = deque(maxlen=_MAX_RECENT)
+        """The last records, the oldest first, in the form of the audit log."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._send_notifications())
@@ -76,25 +80,12 @@ class Audit:
             outcome,
             f": {_on_one_line(detail)}" if detail else "",
         )
+        line = _line(action, caller, outcome, detail)
+        self.recent.append(line)
         if self._options.audit_log:
-            self._append(action, caller, outcome, detail)
+            self._append(line)
 
-    def _append(self, action: Action, caller: Caller, outcome: str, detail: str) -> None:
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "action": action.name,
-            "topic": action.topic,
-            "channel": action.channel,
-            "node": action.node,
-            "outcome": outcome,
-            "detail": detail,
-            "user": caller.user,
-            "basic_user": caller.basic_user,
-            "role": caller.role.name.lower(),
-            "remote": caller.remote,
-            "user_agent": caller.user_agent,
-            "url": caller.url,
-        }
+    def _append(self, line: dict[str, str]) -> None:
         path = self._options.audit_log
         try:
             # Opened anew each time, so that it may be moved away at any time.
@@ -142,3 +133,21 @@ class Audit:
 
 def _on_one_line(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _line(action: Action, caller: Caller, outcome: str, detail: str) -> dict[str, str]:
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "action": action.name,
+        "topic": action.topic,
+        "channel": action.channel,
+        "node": action.node,
+        "outcome": outcome,
+        "detail": detail,
+        "user": caller.user,
+        "basic_user": caller.basic_user,
+        "role": caller.role.name.lower(),
+        "remote": caller.remote,
+        "user_agent": caller.user_agent,
+        "url": caller.url,
+    }

@@ -39,7 +39,8 @@ class Cluster:
         self._log = log
 
     @property
-    def _lookupds(self) -> list[str]:
+    def lookupds(self) -> list[str]:
+        """Where every nsqlookupd is; empty if the nsqds are asked directly."""
         return self._options.nsqlookupd_http_addresses
 
     @property
@@ -50,7 +51,7 @@ class Cluster:
 
     async def topics(self, problems: list[str]) -> list[str]:
         """The names of all topics, sorted."""
-        if self._lookupds:
+        if self.lookupds:
             found = await self._ask_lookupds("topics", problems, lambda document: strings(document, "topics"))
         else:
             found = await self._ask_nsqds("stats?format=json", problems, _topic_names)
@@ -64,7 +65,7 @@ class Cluster:
 
     async def nodes(self, problems: list[str]) -> list[Node]:
         """Every nsqd."""
-        if self._lookupds:
+        if self.lookupds:
             return merge(await self._ask_lookupds("nodes", problems, _producers))
         return await self.nodes_at(self._nsqds, problems)
 
@@ -75,7 +76,7 @@ class Cluster:
 
     async def topic_nodes(self, topic: str, problems: list[str]) -> list[Node]:
         """The nsqds that have a topic."""
-        if not self._lookupds:
+        if not self.lookupds:
             described = await self._gather(
                 "nsqd", self._nsqds, lambda address: self._describe_if_it_has(address, topic), problems
             )
@@ -93,7 +94,7 @@ class Cluster:
 
     async def inactive_topics(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Those that no nsqd has, each with its channels; whom nobody can tell about counts as one."""
-        if not self._lookupds:
+        if not self.lookupds:
             return {}
         inactive = await asyncio.gather(*map(self._channels_if_inactive, names))
         return {name: channels for name, channels in zip(names, inactive, strict=True) if channels is not None}
@@ -164,10 +165,10 @@ class Cluster:
     async def create_topic(self, topic: str, channel: str, problems: list[str]) -> None:
         """Make a topic known to nsqlookupd, and with a channel also that, on the nsqds that have the topic too."""
         query = f"topic={quote_plus(topic)}"
-        await self._tell("nsqlookupd", self._lookupds, f"topic/create?{query}", problems)
+        await self._tell("nsqlookupd", self.lookupds, f"topic/create?{query}", problems)
         if channel:
             path = f"channel/create?{query}&channel={quote_plus(channel)}"
-            await self._tell("nsqlookupd", self._lookupds, path, problems)
+            await self._tell("nsqlookupd", self.lookupds, path, problems)
             nodes = await self.topic_nodes_by_lookup(topic, problems)
             await self._tell_nodes(nodes, path, problems)
 
@@ -183,7 +184,7 @@ class Cluster:
     async def _delete(self, topic: str, path: str, problems: list[str]) -> None:
         # Once nsqlookupd has forgotten the topic it cannot say who has it.
         nodes = await self.topic_nodes(topic, problems)
-        await self._tell("nsqlookupd", self._lookupds, path, problems)
+        await self._tell("nsqlookupd", self.lookupds, path, problems)
         await self._tell_nodes(nodes, path, problems)
 
     async def act(self, action: str, topic: str, channel: str, problems: list[str]) -> None:
@@ -197,7 +198,7 @@ class Cluster:
         """Keep consumers away from one nsqd's topic, then delete it there."""
         query = f"topic={quote_plus(topic)}"
         path = f"topic/tombstone?{query}&node={quote_plus(node_address)}"
-        await self._tell("nsqlookupd", self._lookupds, path, problems)
+        await self._tell("nsqlookupd", self.lookupds, path, problems)
         nodes = await self.nodes_at([node_address], problems)
         await self._tell_nodes(nodes, f"topic/delete?{query}", problems)
 
@@ -206,6 +207,12 @@ class Cluster:
         path = f"pub?topic={quote_plus(topic)}" + (f"&defer={defer_ms}" if defer_ms else "")
         self._log.info("CI: querying nsqd http://%s/%s", node.http_address, path)
         await self._upstream.post(f"http://{node.http_address}/{path}", body)
+
+    async def tell(self, kind: str, address: str, path: str) -> None:
+        """Ask one daemon to do something; raises UpstreamFailed."""
+        url = f"http://{address}/{path}"
+        self._log.info("CI: querying %s %s", kind, url)
+        await self._upstream.post(url)
 
     # How
 
@@ -218,7 +225,7 @@ class Cluster:
         async def ask(address: str) -> _T:
             return read(await self._get("nsqlookupd", address, path))
 
-        return await self._gather("nsqlookupd", self._lookupds, ask, problems)
+        return await self._gather("nsqlookupd", self.lookupds, ask, problems)
 
     async def _ask_nsqds(self, path: str, problems: list[str], read: Callable[[Any], _T]) -> list[tuple[str, _T]]:
         async def ask(address: str) -> _T:
@@ -266,12 +273,8 @@ class Cluster:
         await self._tell("nsqd", [node.http_address for node in nodes], path, problems)
 
     async def _tell(self, kind: str, addresses: Sequence[str], path: str, problems: list[str]) -> None:
-        async def tell(address: str) -> None:
-            url = f"http://{address}/{path}"
-            self._log.info("CI: querying %s %s", kind, url)
-            await self._upstream.post(url)
-
-        for outcome in await asyncio.gather(*map(tell, addresses), return_exceptions=True):
+        told = (self.tell(kind, address, path) for address in addresses)
+        for outcome in await asyncio.gather(*told, return_exceptions=True):
             if isinstance(outcome, UpstreamFailed):
                 problems.append(str(outcome))
             elif outcome is not None:

@@ -124,6 +124,10 @@ class ConfigAPI:
         }
         return json_response(document)
 
+    async def activity(self, _call: Call) -> Response:
+        """The last records of the audit, the newest first."""
+        return json_response({"activity": list(reversed(self._audit.recent)), "message": ""})
+
     async def login(self, call: Call) -> Response:
         """A token for a cookie, so that event streams and links work too."""
         token = (await call.fields({"token": str})).get("token", "")

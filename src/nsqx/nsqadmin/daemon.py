@@ -19,6 +19,7 @@ from nsqx.nsqadmin.flights import Flights
 from nsqx.nsqadmin.graphite import GraphiteAPI
 from nsqx.nsqadmin.live import LiveAPI
 from nsqx.nsqadmin.messages import MessageAPI
+from nsqx.nsqadmin.operations import OperationAPI
 from nsqx.nsqadmin.options import history_points, validate
 from nsqx.nsqadmin.page import Page
 from nsqx.nsqadmin.poller import Poller
@@ -57,15 +58,17 @@ class Daemon:
             self.poller = Poller(options, Upstream(options, context, _POLLING), log, history_points(options))
         self._viewers = Viewers(_MAX_VIEWERS)
         self._tails = Viewers(_MAX_TAILS)
+        self._page = Page(options)
         queries = QueryAPI(cluster, flights, log)
         handlers = Handlers(
             queries,
             ActionAPI(cluster, flights, self._audit, log),
+            OperationAPI(cluster, flights, self._audit),
             LiveAPI(self.poller, queries, self._viewers),
             MessageAPI(options, cluster, flights, self._tails, self._audit),
             GraphiteAPI(options, upstream, log),
             ConfigAPI(options, access, flights, self._audit, log),
-            Page(options),
+            self._page,
         )
         self._server = Server(build_app(options, handlers, access, self._audit, log), log)
 
@@ -86,6 +89,8 @@ class Daemon:
             if self.poller is not None:
                 self.poller.start()
             await self._server.start(listening)
+            if not self._page.is_built:
+                self._log.warn("the page is not built (make ui, needs npm): only the API is served")
         except BaseException:
             listening.close()
             await self.stop()

@@ -46,6 +46,10 @@ class LiveAPI:
         poller = self._polling()
         return json_bytes_response(self._once(("overview",), lambda: self._overview(poller)))
 
+    async def health(self, _call: Call) -> Response:
+        """The head alone."""
+        return json_response(_head(self._polling()))
+
     async def topic_history(self, call: Call) -> Response:
         poller = self._polling()
         topic = self._topic(poller, call)
@@ -184,6 +188,7 @@ def _head(poller: Poller) -> dict[str, Any]:
         "interval_s": poller.interval_s,
         "nodes": poller.node_count,
         "totals": poller.ledger.totals,
+        "missing": poller.roll_call.missing,
         "message": _message(poller.problems),
     }
 

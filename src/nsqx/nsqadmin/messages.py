@@ -15,6 +15,7 @@ from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
 from nsqx.nsqadmin.call import Call, json_response
+from nsqx.nsqadmin.options import tail_options
 from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, Tail, Wish
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
@@ -40,6 +41,7 @@ class MessageAPI:
         self._flights = flights
         self._tails = tails
         self._audit = records
+        self._client_options = tail_options(options)
 
     async def tail(self, call: Call) -> Response:
         """Server-sent events with a topic's messages, as long as somebody listens."""
@@ -50,7 +52,7 @@ class MessageAPI:
             body_limit=_number(call, "limit", DEFAULT_BODY_LIMIT, 1, MAX_BODY_LIMIT),
             sample_percent=_number(call, "sample", 100, _MIN_SAMPLE_PERCENT, 100),
         )
-        response = self._tails.response(Tail(self._cluster, wish).events())
+        response = self._tails.response(Tail(self._cluster, wish, client_options=self._client_options).events())
         self._audit.record(Action("tail_topic", topic), call.caller, audit.DONE)
         return response
 

@@ -12,6 +12,8 @@ from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 from nsqx import log
+from nsqx.client.options import Options as ClientOptions
+from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
@@ -24,7 +26,8 @@ _MAX_HISTORY_POINTS = 20_000
 # Shorter ones could be found by trying.
 MIN_TOKEN_LENGTH = 16
 
-_SECRETS = frozenset(("auth_token", "view_token", "operate_token"))
+# The options of a tail's connections may hold an auth secret.
+_SECRETS = frozenset(("auth_token", "view_token", "operate_token", "consumer_opts"))
 
 
 @dataclass(slots=True)
@@ -67,6 +70,7 @@ class Options:
     operate_token_file: str = ""
     audit_log: str = ""
     messages: bool = True
+    consumer_opts: list[str] = field(default_factory=list)
 
 
 _option = OptionTable(Options()).option
@@ -123,6 +127,12 @@ FLAGS: tuple[Flag, ...] = (
     _option("operate-token-file", STRING, "file with that token"),
     _option("audit-log", STRING, "file to which every administrative action is appended, a JSON object a line"),
     _option("messages", BOOL, "let the page follow a topic's messages and publish test messages"),
+    _option(
+        "consumer-opt",
+        STRINGS,
+        "option,value of the client that follows messages, such as tls_v1,true or auth_secret,SECRET; may be repeated",
+        "consumer_opts",
+    ),
 )
 
 
@@ -169,6 +179,7 @@ def validate(options: Options) -> None:
         _check_origin(origin)
     for name in ("auth_token", "view_token", "operate_token"):
         _settle_token(options, name)
+    tail_options(options)
 
 
 def _check_upstream_address(name: str, text: str) -> None:
@@ -238,6 +249,13 @@ def trusted_networks(options: Options) -> list[Network]:
         except ValueError:
             raise ConfigError(f"failed to parse --trusted-proxy ({text}) - an address or a network expected") from None
     return networks
+
+
+def tail_options(options: Options) -> dict[str, Any]:
+    """How tails connect to nsqd; raises ConfigError."""
+    given = read_option_flags(options.consumer_opts)
+    ClientOptions.of(given)
+    return given
 
 
 def _check_origin(text: str) -> None:

@@ -47,8 +47,9 @@ _NOT_BUILT = """<!doctype html>
 <head><meta charset="utf-8"><title>nsqadmin</title></head>
 <body>
 <h1>nsqadmin</h1>
-<p>The page is not part of this version. <code>--dev-static-dir</code> serves one from a directory.</p>
-<p>The API is served: <a href="api/topics">api/topics</a>, <a href="api/nodes">api/nodes</a>,
+<p>The page is not built. In the source tree <code>make ui</code> builds it (npm is needed); then start nsqadmin
+again.</p>
+<p>The API is served all the same: <a href="api/topics">api/topics</a>, <a href="api/nodes">api/nodes</a>,
 <a href="api/overview">api/overview</a>.</p>
 </body>
 </html>
@@ -70,6 +71,11 @@ class Page:
         self._files: dict[str, _File | None] = {}
         base = quote(posixpath.join(options.base_path, ""))
         self._base_element = f'<base href="{escape(base)}">'
+
+    @property
+    def is_built(self) -> bool:
+        """False if there is nothing to show but how to build it."""
+        return self._file("index.html") is not None
 
     async def index(self, _call: Call) -> Response:
         """The document, the same for every page route."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nsqx.nsqadmin.ledger import Ledger
 from nsqx.nsqadmin.nodes import Node
 from nsqx.nsqadmin.reports import objects
+from nsqx.nsqadmin.roll_call import RollCall
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Poller:
         self.interval_s = options.poll_interval / _NS_PER_S
         self.problems: list[str] = []
         """Whom the last poll could not ask, and why."""
+        self.roll_call = RollCall()
         self.node_count = 0
         self.duration_s = 0.0
         """How long the last poll took."""
@@ -81,9 +83,10 @@ class Poller:
             return
         self.ledger.open()
         outcomes = await asyncio.gather(*map(self._poll_node, addresses))
-        failures = [outcome for outcome in outcomes if outcome is not None]
+        failures = {address: reason for address, reason in zip(addresses, outcomes, strict=True) if reason is not None}
         self.node_count = len(addresses)
-        self._note([*problems, *failures])
+        self._note([*problems, *failures.values()])
+        self.roll_call.note(failures, set(addresses) - failures.keys(), time.time())
         if addresses and len(failures) == len(addresses):
             self.ledger.skip(time.time())
         else:

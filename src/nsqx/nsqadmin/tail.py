@@ -14,8 +14,9 @@ import secrets
 import time
 from base64 import b64encode
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.connection import Connection, Receiver
@@ -80,12 +81,20 @@ class _Source(Receiver):
 class Tail:
     """One viewer's view of a topic."""
 
-    def __init__(self, cluster: Cluster, wish: Wish, clock_s: Any = time.monotonic) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        wish: Wish,
+        clock_s: Any = time.monotonic,
+        client_options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """``client_options`` are those of the client library: TLS, authentication."""
         self.channel = f"nsqadmin-tail-{secrets.token_hex(6)}#ephemeral"
         self.problems: dict[str, str] = {}
         """Why a node is not followed."""
         self._cluster = cluster
         self._wish = wish
+        self._client_options = client_options
         self._clock_s = clock_s
         self._sources: dict[str, _Source] = {}
         self._waiting: deque[dict[str, Any]] = deque()
@@ -209,6 +218,7 @@ class Tail:
             options = ClientOptions.of(
                 {
                     "user_agent": f"nsqadmin/{VERSION}",
+                    **self._client_options,
                     "sample_rate": self._wish.sample_percent - 1 if self._wish.sample_percent < 100 else 0,
                 }
             )

@@ -151,7 +151,7 @@ def _json_reason(body: bytes, error: orjson.JSONDecodeError) -> str:
 def _reason(url: str, failure: HTTPRequestFailed) -> str:
     """Why there was no answer, as Go says it."""
     cause = failure.__context__
-    address = urlsplit(url).netloc.rpartition("@")[2]
+    address = url.partition("//")[2].partition("/")[0].rpartition("@")[2]  # even if the address is none
     if isinstance(cause, TimeoutError) and cause.errno is None:
         return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     if isinstance(cause, socket.gaierror):

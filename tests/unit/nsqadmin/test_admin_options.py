@@ -16,6 +16,7 @@ from nsqx.nsqadmin.options import (
     history_points,
     normalized_base_path,
     options_from_argv,
+    tail_options,
     trusted_networks,
     validate,
 )
@@ -142,9 +143,28 @@ def test_the_header_is_believed_from_loopback_unless_told_otherwise() -> None:
     assert [str(network) for network in trusted_networks(usable(trusted_proxies=["10.1.2.3"]))] == ["10.1.2.3/32"]
 
 
+def test_options_of_the_client_that_follows_messages() -> None:
+    options = usable(consumer_opts=["tls_v1", "auth_secret,s3cret"])
+    validate(options)
+    assert tail_options(options) == {"tls_v1": True, "auth_secret": "s3cret"}
+    with pytest.raises(ConfigError, match="invalid option tls_v2: did you mean tls_v1"):
+        validate(usable(consumer_opts=["tls_v2,true"]))
+    with pytest.raises(ConfigError, match="tls_cert and tls_key: one is of no use without the other"):
+        validate(usable(consumer_opts=["tls_cert,x"]))
+
+
 def test_secrets_are_not_shown() -> None:
     options = usable(auth_token="x" * 16)
-    for key in ("auth_token", "view_token", "operate_token", "version", "config", "verbose", "nothing"):
+    for key in (
+        "auth_token",
+        "view_token",
+        "operate_token",
+        "consumer_opts",
+        "version",
+        "config",
+        "verbose",
+        "nothing",
+    ):
         with pytest.raises(KeyError):
             config_value(options, key)
     assert config_value(options, "nsqlookupd_http_addresses") == ["127.0.0.1:4161"]

@@ -1,0 +1,208 @@
+"""``/api/operations``: what the page's buttons do, on the whole cluster or on one nsqd, and what became of it on each.
+
+NSQ's own routes for the same do it everywhere and tell only what failed. Owns which daemons an operation goes to, and
+in which order; how they are reached is the cluster's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from nsqx.errors import HTTPError
+from nsqx.names import is_valid_name
+from nsqx.nsqadmin import audit
+from nsqx.nsqadmin.api import warning
+from nsqx.nsqadmin.audit import Action, Audit
+from nsqx.nsqadmin.call import Call, json_response
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.flights import Flights
+    from nsqx.nsqadmin.nodes import Node
+
+_LOOKUPD = "nsqlookupd"
+_NSQD = "nsqd"
+_NAMES = ("pause", "unpause", "empty", "delete", "create", "tombstone")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is to be done with a topic, or with one of its channels."""
+
+    name: str
+    topic: str
+    channel: str = ""
+    node: str = ""
+    """The one nsqd that is meant; empty for all."""
+
+    @property
+    def action(self) -> Action:
+        """As it is recorded: by NSQ's names."""
+        if self.name == "tombstone":
+            return Action("tombstone_topic_producer", self.topic, node=self.node)
+        subject = "channel" if self.channel else "topic"
+        return Action(f"{self.name}_{subject}", self.topic, self.channel, self.node)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What an nsqd, and for names that it keeps an nsqlookupd, is asked for; a channel is made after its topic."""
+        topic = f"topic={quote_plus(self.topic)}"
+        of_topic = f"topic/{self.name}?{topic}"
+        if not self.channel:
+            return (of_topic,)
+        of_channel = f"channel/{self.name}?{topic}&channel={quote_plus(self.channel)}"
+        return (of_topic, of_channel) if self.name == "create" else (of_channel,)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What one daemon is asked for."""
+
+    kind: str
+    address: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of it; the error is empty if it was done."""
+
+    kind: str
+    address: str
+    error: str
+
+
+async def plan(cluster: Cluster, operation: Operation, problems: list[str]) -> list[list[Errand]]:
+    """Who is asked for what, in rounds; raises UpstreamFailed if nobody can tell, HTTPError 404 if there is nobody."""
+    if operation.node:
+        node = await _node_called(cluster, operation.node, problems)
+        if operation.name == "tombstone":
+            return _tombstone(cluster, operation, node)
+        return [_at_nodes([node], operation.paths)]
+    lookupds = [Errand(_LOOKUPD, address, operation.paths) for address in cluster.lookupds]
+    if operation.name == "create":
+        return await _create(cluster, operation, lookupds, problems)
+    nodes = await cluster.topic_nodes(operation.topic, problems)
+    if operation.name == "delete":
+        # nsqlookupd first: consumers must not be sent to an nsqd that no longer has it.
+        return [lookupds, _at_nodes(nodes, operation.paths)]
+    return [_at_nodes(nodes, operation.paths)]
+
+
+async def _create(
+    cluster: Cluster, operation: Operation, lookupds: list[Errand], problems: list[str]
+) -> list[list[Errand]]:
+    """Without nsqlookupd, who keep names, every nsqd gets the topic; else those that have it get the channel."""
+    if not lookupds:
+        return [_at_nodes(await cluster.nodes(problems), operation.paths)]
+    if not operation.channel:
+        return [lookupds]
+    try:
+        nodes = await cluster.topic_nodes(operation.topic, [])
+    except UpstreamFailed:  # nobody has heard of the topic yet
+        nodes = []
+    return [lookupds, _at_nodes(nodes, operation.paths[-1:])]
+
+
+def _tombstone(cluster: Cluster, operation: Operation, node: Node) -> list[list[Errand]]:
+    topic = f"topic={quote_plus(operation.topic)}"
+    mark = f"topic/tombstone?{topic}&node={quote_plus(operation.node)}"
+    return [
+        [Errand(_LOOKUPD, address, (mark,)) for address in cluster.lookupds],
+        _at_nodes([node], (f"topic/delete?{topic}",)),
+    ]
+
+
+def _at_nodes(nodes: Sequence[Node], paths: tuple[str, ...]) -> list[Errand]:
+    return [Errand(_NSQD, node.http_address, paths) for node in nodes]
+
+
+async def _node_called(cluster: Cluster, address: str, problems: list[str]) -> Node:
+    for node in await cluster.nodes(problems):
+        if node.http_address == address:
+            return node
+    raise HTTPError(404, "NODE_NOT_FOUND")
+
+
+class OperationAPI:
+    """Does what is asked for, everywhere it is to be done."""
+
+    def __init__(self, cluster: Cluster, flights: Flights, records: Audit) -> None:
+        self._cluster = cluster
+        self._flights = flights
+        self._audit = records
+
+    async def operate(self, call: Call) -> Response:
+        """Answers with an outcome for every daemon; 502 if it was done nowhere."""
+        operation = _wanted(await call.fields({"operation": str, "topic": str, "channel": str, "node": str}))
+        problems: list[str] = []
+        outcomes: list[Outcome] = []
+        code, result = "interrupted", audit.FAILED
+        try:
+            outcomes = await self._do(operation, problems)
+            code, result = _verdict(outcomes, problems)
+        except UpstreamFailed as error:
+            code = f"UPSTREAM_ERROR: {error}"
+            raise HTTPError(502, code) from None
+        except HTTPError as error:
+            code = error.code
+            raise
+        finally:
+            self._flights.forget()
+            self._audit.record(operation.action, call.caller, result, code)
+            if result != audit.FAILED:
+                self._audit.notify(operation.action, call.caller)
+        return json_response(_document(outcomes, code), 502 if result == audit.FAILED else 200)
+
+    async def _do(self, operation: Operation, problems: list[str]) -> list[Outcome]:
+        rounds = await plan(self._cluster, operation, problems)
+        outcomes: list[Outcome] = []
+        for errands in rounds:
+            outcomes += await asyncio.gather(*map(self._run, errands))
+        if not outcomes:
+            raise HTTPError(404, "TOPIC_NOT_FOUND")
+        return outcomes
+
+    async def _run(self, errand: Errand) -> Outcome:
+        try:
+            for path in errand.paths:
+                await self._cluster.tell(errand.kind, errand.address, path)
+        except UpstreamFailed as error:
+            return Outcome(errand.kind, errand.address, str(error))
+        return Outcome(errand.kind, errand.address, "")
+
+
+def _wanted(fields: dict[str, Any]) -> Operation:
+    operation = Operation(
+        fields.get("operation", ""), fields.get("topic", ""), fields.get("channel", ""), fields.get("node", "")
+    )
+    if operation.name not in _NAMES:
+        raise HTTPError(400, "INVALID_OPERATION")
+    if not is_valid_name(operation.topic):
+        raise HTTPError(400, "INVALID_TOPIC")
+    if operation.channel and (operation.name == "tombstone" or not is_valid_name(operation.channel)):
+        raise HTTPError(400, "INVALID_CHANNEL")
+    if operation.name == "tombstone" and not operation.node:
+        raise HTTPError(400, "INVALID_NODE")
+    return operation
+
+
+def _verdict(outcomes: Sequence[Outcome], problems: list[str]) -> tuple[str, str]:
+    """The message of the answer, and the word for the audit."""
+    failures = [outcome.error for outcome in outcomes if outcome.error]
+    if len(failures) == len(outcomes):
+        return "UPSTREAM_ERROR: " + "; ".join([*problems, *failures]), audit.FAILED
+    told = warning([*problems, *failures])
+    return told, audit.PARTLY if told else audit.DONE
+
+
+def _document(outcomes: Sequence[Outcome], message: str) -> dict[str, Any]:
+    shown = [{"kind": each.kind, "address": each.address, "error": each.error} for each in outcomes]
+    return {"outcomes": shown, "message": message}

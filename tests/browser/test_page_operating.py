@@ -1,0 +1,237 @@
+"""What somebody does who runs a cluster on nsqadmin's page, and what becomes of it on the nsqds."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scene import Cluster, Traffic
+
+from daemons import Daemon, Fleet, wait_until
+
+if TYPE_CHECKING:
+    from browsers import Opener
+    from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def expect(locator: Any) -> Any:
+    from playwright.sync_api import expect
+
+    return expect(locator)
+
+
+def button(page: "Page | Locator", name: str) -> "Locator":
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def finish(page: "Page", nsqd_count: int, *others: Daemon) -> None:
+    """The outcome is shown for every node; close it."""
+    outcomes = page.get_by_role("list", name="Outcome per node").get_by_role("listitem")
+    expect(outcomes).to_have_count(nsqd_count + len(others))
+    expect(outcomes.filter(has_text="done")).to_have_count(nsqd_count + len(others))
+    button(page.get_by_role("dialog"), "Close").last.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def paused(cluster: Cluster, topic: str, channel: str) -> list[bool]:
+    return [nsqd.channel_stats(topic, channel)["paused"] for nsqd in cluster.nsqds]
+
+
+def depths(cluster: Cluster, topic: str, channel: str) -> list[int]:
+    return [nsqd.channel_stats(topic, channel)["depth"] for nsqd in cluster.nsqds]
+
+
+class TestChannel:
+    def test_paused_and_resumed(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+        cluster.make_topic(topic, "c")
+        page = open_page(admin, f"/topics/{topic}/c")
+        button(page, "Pause").click()
+        dialog = page.get_by_role("dialog", name="Pause channel c")
+        expect(button(dialog, "Pause")).to_be_focused()
+        button(dialog, "Pause").click()
+        finish(page, 2)
+        assert paused(cluster, topic, "c") == [True, True]
+        expect(page.get_by_text("Paused").first).to_be_visible()
+        button(page, "Resume").click()
+        page.keyboard.press("Enter")
+        finish(page, 2)
+        assert paused(cluster, topic, "c") == [False, False]
+        expect(button(page, "Pause")).to_be_visible()
+
+    def test_paused_on_one_node(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+        cluster.make_topic(topic, "c")
+        page = open_page(admin, f"/topics/{topic}/c")
+        button(page, f"Pause on {cluster.nsqds[1].http_address}").click()
+        expect(page.get_by_label("Where")).to_have_value(cluster.nsqds[1].http_address)
+        button(page.get_by_role("dialog"), "Pause").click()
+        finish(page, 1)
+        assert paused(cluster, topic, "c") == [False, True]
+
+    def test_emptied_once_its_name_is_typed(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
+    ) -> None:
+        cluster.make_topic(topic, "c", "kept", messages=5)
+        wait_until(lambda: depths(cluster, topic, "c") == [5, 5], "the messages are in the channel")
+        page = open_page(admin, f"/topics/{topic}/c")
+        expect(page.get_by_label("The channel in numbers")).to_contain_text("10")
+        button(page, "Empty…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("(now 10 messages)")
+        expect(dialog.get_by_label("Type c to confirm")).to_be_focused()
+        expect(button(dialog, "Empty")).to_be_disabled()
+        page.keyboard.type("C")
+        page.keyboard.press("Enter")
+        expect(button(dialog, "Empty")).to_be_disabled()
+        page.keyboard.press("Backspace")
+        page.keyboard.type("c")
+        assert depths(cluster, topic, "c") == [5, 5]
+        page.keyboard.press("Enter")
+        finish(page, 2)
+        assert depths(cluster, topic, "c") == [0, 0]
+        assert depths(cluster, topic, "kept") == [5, 5]
+        expect(page.get_by_label("The channel in numbers").get_by_text("0").first).to_be_visible()
+
+    def test_made_and_deleted(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+        cluster.make_topic(topic)
+        page = open_page(admin, f"/topics/{topic}")
+        button(page, "New channel").click()
+        page.get_by_label("Channel", exact=True).fill("made#ephemeral")
+        button(page, "Create").click()
+        outcomes = page.get_by_role("list", name="Outcome per node").get_by_role("listitem")
+        expect(outcomes.filter(has_text="done")).to_have_count(3)
+        button(page, "Open it").click()
+        expect(page.get_by_role("heading", level=1, name="made#ephemeral")).to_be_visible()
+        assert all(nsqd.channel_stats(topic, "made#ephemeral") for nsqd in cluster.nsqds)
+        button(page, "Delete…").click()
+        page.get_by_label("Type made#ephemeral to confirm").fill("made#ephemeral")
+        button(page.get_by_role("dialog"), "Delete").click()
+        finish(page, 2, cluster.lookupd)
+        expect(page.get_by_text("The channel is deleted")).to_be_visible()
+        assert not any(nsqd.channel_stats(topic, "made#ephemeral") for nsqd in cluster.nsqds)
+
+
+class TestTopic:
+    def test_taken_away_from_one_node_then_deleted(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
+    ) -> None:
+        cluster.make_topic(topic, "c", messages=2)
+        page = open_page(admin, f"/topics/{topic}")
+        gone, kept = cluster.nsqds
+        button(page, f"Tombstone on {gone.http_address}").click()
+        page.get_by_label(f"Type {topic} to confirm").fill(topic)
+        button(page, "Tombstone and delete").click()
+        finish(page, 1, cluster.lookupd)
+        assert gone.topic_stats(topic) is None
+        assert kept.topic_stats(topic) is not None
+        expect(page.get_by_role("link", name=gone.http_address)).to_have_count(0)
+        button(page, "Delete…").click()
+        page.get_by_label(f"Type {topic} to confirm").fill(topic)
+        button(page.get_by_role("dialog"), "Delete").click()
+        finish(page, 1, cluster.lookupd)
+        expect(page.get_by_text("The topic is deleted")).to_be_visible()
+        assert kept.topic_stats(topic) is None
+        page.get_by_role("link", name="All topics").click()
+        expect(page.get_by_role("heading", level=1, name="Topics")).to_be_visible()
+        expect(page.get_by_role("link", name=topic)).to_have_count(0)
+
+    def test_made_for_nsqlookupd_and_forgotten(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
+    ) -> None:
+        page = open_page(admin, "/lookup")
+        button(page, "New topic").click()
+        page.get_by_label("Topic", exact=True).fill(topic)
+        page.get_by_label("Channel (optional)").fill("c")
+        button(page, "Create").click()
+        finish(page, 0, cluster.lookupd)
+        expect(page.get_by_role("cell", name=topic, exact=True)).to_be_visible()
+        button(page, f"Delete topic {topic}").click()
+        page.get_by_label(f"Type {topic} to confirm").fill(topic)
+        button(page.get_by_role("dialog"), "Delete").click()
+        finish(page, 0, cluster.lookupd)
+        expect(page.get_by_role("cell", name=topic, exact=True)).to_have_count(0)
+
+    def test_a_bad_name_is_not_sent(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/topics")
+        button(page, "New topic").click()
+        page.get_by_label("Topic", exact=True).fill("no spaces")
+        button(page, "Create").click()
+        assert page.get_by_label("Topic", exact=True).evaluate("(input) => input.validity.patternMismatch")
+
+    def test_what_was_done_is_listed(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+        cluster.make_topic(topic)
+        page = open_page(admin, f"/topics/{topic}")
+        button(page, "Pause").click()
+        page.keyboard.press("Enter")
+        finish(page, 2)
+        page.get_by_role("link", name="Activity").click()
+        row = page.get_by_role("row", name=re.compile(rf"pause topic {topic}"))
+        expect(row).to_contain_text("done")
+
+
+class TestLoss:
+    @pytest.fixture
+    def frail(self, fleet: Fleet, tmp_path: Path) -> Cluster:
+        """A cluster of which one nsqd keeps its data."""
+        cluster = Cluster(fleet, nsqd_count=1)
+        cluster.nsqds.append(cluster.start_nsqd(data_path=tmp_path))
+        return cluster
+
+    def test_an_nsqd_goes_away_and_comes_back(
+        self, chromium: object, frail: Cluster, open_page: "Opener", topic: str, tmp_path: Path
+    ) -> None:
+        frail.make_topic(topic, "c")
+        admin = frail.admin()
+        leaving = frail.nsqds[1]
+        with Traffic(frail) as traffic:
+            traffic.publish(topic, 20)
+            page = open_page(admin, f"/topics/{topic}")
+            health = page.get_by_role("region", name="Health of the cluster")
+            expect(health).to_contain_text("Healthy")
+            expect(page.get_by_role("link", name=leaving.http_address)).to_be_visible()
+            leaving.kill()
+            expect(health).to_contain_text("Degraded")
+            expect(health).to_contain_text(leaving.http_address)
+            button(page, "Details").click()
+            expect(page.get_by_role("dialog", name="What is wrong")).to_contain_text(leaving.http_address)
+            page.keyboard.press("Escape")
+            expect(page.get_by_role("link", name=leaving.http_address)).to_have_count(0)
+            # The numbers of the other go on.
+            chart = page.locator("figure", has_text="Messages")
+            points = int(chart.get_attribute("data-points") or 0)
+            wait_until(lambda: int(chart.get_attribute("data-points") or 0) > points, "the chart goes on")
+            page.get_by_role("link", name="Nodes", exact=True).click()
+            expect(page.get_by_role("row", name=re.compile(leaving.http_address))).to_contain_text("Gone")
+            page.go_back()
+            addresses = (f"--tcp-address={leaving.tcp_address}", f"--http-address={leaving.http_address}")
+            frail.nsqds[1] = frail.start_nsqd(*addresses, data_path=tmp_path)
+            expect(health).to_contain_text("Healthy")
+            expect(page.get_by_role("link", name=leaving.http_address)).to_be_visible()
+
+    def test_nsqadmin_goes_away_and_comes_back(
+        self, cluster: Cluster, fleet: Fleet, open_page: "Opener", topic: str
+    ) -> None:
+        cluster.make_topic(topic)
+        flags = (f"--lookupd-http-address={cluster.lookupd.http_address}", "--poll-interval=250ms")
+        admin = fleet.nsqadmin("nsqx", *flags)
+        page = open_page(admin, "/topics", complains_of=("net::ERR_",))
+        health = page.get_by_role("region", name="Health of the cluster")
+        expect(page.get_by_role("link", name=topic)).to_be_visible()
+        address = admin.http_address
+        admin.kill()
+        expect(health).to_contain_text("nsqadmin does not answer")
+        expect(page.get_by_role("link", name=topic)).to_be_visible()
+        fleet.nsqadmin("nsqx", f"--http-address={address}", *flags)
+        expect(health).to_contain_text("Healthy")
+
+    def test_a_cluster_that_does_not_answer(self, fleet: Fleet, chromium: object, open_page: "Opener") -> None:
+        lookupd = fleet.nsqlookupd("nsqx")
+        admin = fleet.nsqadmin("nsqx", f"--lookupd-http-address={lookupd.http_address}", "--poll-interval=250ms")
+        page = open_page(admin, "/topics", complains_of=("502 (Bad Gateway)",))
+        expect(page.get_by_text("No topics yet")).to_be_visible()
+        lookupd.kill()
+        health = page.get_by_role("region", name="Health of the cluster")
+        expect(health).to_contain_text("connection refused")
+        page.get_by_role("link", name="Nodes", exact=True).click()
+        expect(page.get_by_text("The cluster does not answer", exact=True)).to_be_visible()

@@ -1,0 +1,306 @@
+"""What somebody sees who watches a cluster on nsqadmin's page."""
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browsers import AXE
+from scene import Cluster, Traffic, order, reading
+
+from daemons import Daemon, wait_until, write_metadata
+from rawlookup import RawLookupClient, identify
+
+if TYPE_CHECKING:
+    from browsers import Opener
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.timeout(120)
+
+BUSY = "orders"
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def at_work(cluster: Cluster, traffic: Traffic) -> None:
+    cluster.make_topic(BUSY, "billing", "archive")
+    cluster.make_topic("sensor.readings")
+    for number in range(12):
+        cluster.make_topic(f"quiet.topic-{number:02d}", "worker", messages=number)
+    traffic.publish(BUSY, 60, order)
+    traffic.publish("sensor.readings", 10, reading)
+    traffic.consume(BUSY, "billing", client_id="billing-0", user_agent="shop/1.0")
+
+
+def expect(locator: Any) -> Any:
+    from playwright.sync_api import expect
+
+    return expect(locator)
+
+
+def rows(page: "Page") -> Any:
+    return page.get_by_role("table", name="Topics").get_by_role("row")
+
+
+class TestTopics:
+    def test_a_busy_topic_is_found_and_opened(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin)
+        page.get_by_role("button", name="Busy").click()
+        expect(page.get_by_role("status").get_by_text("2 of 14 topics")).to_be_visible()
+        page.get_by_role("columnheader", name="Rate/s").get_by_role("button").click()
+        expect(rows(page).nth(1)).to_contain_text(BUSY)
+        expect(page.get_by_role("columnheader", name="Rate/s")).to_have_attribute("aria-sort", "descending")
+        page.get_by_role("link", name=BUSY).click()
+        expect(page.get_by_role("heading", level=1, name=BUSY)).to_be_visible()
+        assert page.url.endswith(f"/topics/{BUSY}")
+        page.go_back()
+        expect(page.get_by_role("button", name="Busy")).to_have_attribute("aria-pressed", "true")
+
+    def test_search_and_its_end(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/topics?sort=-channels_depth")
+        expect(rows(page)).to_have_count(15)
+        page.get_by_label("Search topics").fill("QUIET 11")
+        expect(rows(page)).to_have_count(2)
+        expect(rows(page).nth(1)).to_contain_text("22")
+        page.get_by_label("Search topics").fill("nothing like it")
+        expect(page.get_by_text("No topic matches")).to_be_visible()
+        page.get_by_role("button", name="Show all topics").click()
+        expect(rows(page).nth(14)).to_be_visible()
+
+    def test_rows_change_as_messages_come(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, f"/topics?q={BUSY}")
+        waiting = rows(page).nth(1).get_by_role("cell").nth(4)
+        before = waiting.inner_text()
+        expect(waiting).not_to_have_text(before)
+        assert page.evaluate("(canvas) => canvas.width > 0", page.locator("canvas").first.element_handle())
+
+    def test_thousands_are_a_screenful_at_a_time(
+        self, cluster: Cluster, open_page: "Opener", tmp_path: Path, module_fleet: Any
+    ) -> None:
+        write_metadata(tmp_path, {f"many.{number:04d}": ["c"] for number in range(2500)})
+        nsqd = module_fleet.nsqd("nsqx", data_path=tmp_path)
+        admin = module_fleet.nsqadmin("nsqx", f"--nsqd-http-address={nsqd.http_address}", "--poll-interval=1s")
+        page = open_page(admin)
+        expect(page.get_by_text("2,500 topics")).to_be_visible()
+        assert rows(page).count() < 80
+        assert page.get_by_role("table").get_attribute("aria-rowcount") == "2501"
+        page.keyboard.press("End")
+        expect(page.get_by_role("link", name="many.2499")).to_be_visible()
+        expect(page.get_by_role("link", name="many.0000")).to_have_count(0)
+        page.get_by_role("columnheader", name="Topic").get_by_role("button").click()
+        expect(rows(page).nth(1)).to_be_attached()
+        page.keyboard.press("Home")
+        expect(page.get_by_role("link", name="many.2499")).to_be_in_viewport()
+        page.keyboard.press("End")
+        page.get_by_role("link", name="many.0003").click()
+        expect(page.get_by_role("heading", level=1, name="many.0003")).to_be_in_viewport()
+        page.go_back()
+        expect(page.get_by_role("link", name="many.0003")).to_be_in_viewport()
+
+
+class TestTopic:
+    def test_its_chart_moves(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, f"/topics/{BUSY}")
+        chart = page.locator("figure", has_text="Messages")
+        expect(chart.get_by_role("img")).to_have_attribute("aria-label", re.compile(r"Messages: published [1-9]\d*"))
+        points = int(chart.get_attribute("data-points") or 0)
+        picture = chart.screenshot()
+        expect(chart).to_have_attribute("data-points", re.compile(rf"^(?!{points}$)\d+$"))
+        assert int(chart.get_attribute("data-points") or 0) > points
+        wait_until(lambda: chart.screenshot() != picture, "the line goes on")
+
+    def test_everything_about_it_is_there(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+        page = open_page(admin, f"/topics/{BUSY}")
+        for nsqd in cluster.nsqds:
+            expect(page.get_by_role("link", name=nsqd.http_address)).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile("^archive")).get_by_text("No consumer")).to_be_visible()
+        expect(page.get_by_role("cell", name="99 %")).to_be_visible()
+        page.get_by_role("link", name="billing").click()
+        expect(page.get_by_role("heading", level=1, name="billing")).to_be_visible()
+        expect(page.get_by_role("cell", name="shop/1.0").first).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile("billing-0")).first).to_contain_text("127.0.0.1:")
+
+    def test_one_that_nobody_has(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/topics/no.such.topic")
+        expect(page.get_by_text("No nsqd has this topic")).to_be_visible()
+        page.goto(f"http://{admin.http_address}/topics/{BUSY}/no-such-channel")
+        expect(page.get_by_text("No nsqd has this channel")).to_be_visible()
+
+
+class TestNodes:
+    def test_a_node_and_what_it_has(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+        page = open_page(admin, "/nodes")
+        node = cluster.nsqds[0].http_address
+        expect(page.get_by_role("row", name=re.compile(node))).to_contain_text("1 of 1")
+        page.get_by_role("link", name=node).click()
+        page.get_by_label("Search topics of this node").fill("ORDERS")
+        channel = page.get_by_role("link", name="billing")
+        expect(page.get_by_role("link", name=BUSY)).to_be_visible()
+        expect(channel).to_have_count(0)
+        page.get_by_role("button", name=f"Channels of {BUSY}").click()
+        channel.click()
+        expect(page.get_by_role("heading", level=1, name="billing")).to_be_visible()
+
+    def test_old_versions_and_missing_registrations_are_warned_of(
+        self, cluster: Cluster, module_fleet: Any, open_page: "Opener"
+    ) -> None:
+        lonely = module_fleet.nsqlookupd("nsqx")
+        lookupds = (cluster.lookupd, lonely)
+        admin = module_fleet.nsqadmin("nsqx", *[f"--lookupd-http-address={each.http_address}" for each in lookupds])
+        with RawLookupClient(lonely.tcp_address) as old:
+            fields = {"broadcast_address": "127.0.0.9", "tcp_port": 1, "http_port": 1, "hostname": "museum"}
+            old.ask(identify(version="0.3.8", **fields))
+            page = open_page(admin, "/nodes")
+            expect(page.get_by_role("row", name=re.compile("127.0.0.9:1"))).to_contain_text("0.3.8, older")
+            expect(page.get_by_role("row", name=re.compile("127.0.0.9:1"))).to_contain_text("1 of 2")
+            expect(page.get_by_text("1 nsqd runs an older version than 1.3.0")).to_be_visible()
+            expect(page.get_by_text("3 nsqds are not registered with every nsqlookupd")).to_be_visible()
+
+    def test_the_counter_counts(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/counter")
+        counter = page.get_by_label(re.compile(r"^[\d,]+ messages$"))
+        before = counter.inner_text()
+        expect(counter).not_to_have_text(before)
+        assert int(counter.inner_text().replace(",", "")) > int(before.replace(",", ""))
+
+
+class TestMessages:
+    def test_messages_are_followed_and_kept(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+        page = open_page(admin, f"/topics/{BUSY}")
+        page.get_by_role("button", name="Messages").click()
+        page.get_by_role("button", name="Follow").click()
+        message = page.get_by_role("article").first
+        # Too large for a JavaScript number, and as it was published all the same.
+        expect(message).to_contain_text(re.compile(r'"order": 90071992547\d{5}'))
+        expect(page.get_by_text(re.compile(r"Following on 2 of 2 nodes: \d+ received"))).to_be_visible()
+        page.get_by_role("button", name="Stop").click()
+        shown = message.get_attribute("aria-label")
+        with page.expect_download() as saved:
+            message.get_by_role("button", name=re.compile("^Download")).click()
+        kept = json.loads(Path(saved.value.path()).read_text())
+        assert kept["items"][0]["sku"].startswith("SKU-")
+        assert saved.value.suggested_filename.endswith(".json")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Download", exact=True).click()
+        lines = Path(saved.value.path()).read_text().splitlines()
+        assert shown is not None
+        assert shown.endswith(json.loads(lines[-1])["id"])
+
+        def is_gone() -> bool:
+            topics = [nsqd.topic_stats(BUSY) for nsqd in cluster.nsqds]
+            return all("tail" not in each["channel_name"] for topic in topics for each in topic["channels"])
+
+        wait_until(is_gone, "the tail's channel goes with its viewer")
+
+    def test_what_is_no_text_is_shown_in_hexadecimal(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/topics/sensor.readings?view=messages")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_role("article").first).to_contain_text(re.compile(r"000020 {2}([0-9a-f]{2} ){8}ff 00"))
+
+    def test_a_test_message_arrives(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/topics/quiet.topic-00?view=messages")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_text("Following on 2 of 2 nodes")).to_be_visible()
+        form = page.get_by_role("form", name="Publish a test message")
+        form.get_by_label("Body", exact=True).fill('{"hello": [1, 2}')
+        expect(form.get_by_text("not valid JSON")).to_be_visible()
+        form.get_by_label("Body", exact=True).fill('{"hello":[1,2]}')
+        expect(form.get_by_text("valid JSON", exact=True)).to_be_visible()
+        form.get_by_role("button", name="Publish").click()
+        expect(form.get_by_role("status")).to_contain_text("Published 15 B on 127.0.0.1:")
+        expect(page.get_by_role("article").first).to_contain_text('"hello": [1, 2]')
+        form.get_by_label("Body", exact=True).fill("[" * 60 + "]" * 60)
+        form.get_by_role("button", name="Publish").click()
+        expect(page.get_by_role("article").first).to_contain_text("[" * 60)
+        form.get_by_label("Body is").select_option("base64")
+        form.get_by_label("Body", exact=True).fill(base64.b64encode(b"\xff\xfe").decode())
+        form.get_by_role("button", name="Publish").click()
+        expect(page.get_by_role("article").first).to_contain_text("000000  ff fe")
+
+
+class TestEverywhere:
+    def test_by_keyboard_alone(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin)
+        expect(rows(page).nth(14)).to_be_visible()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("/")
+        expect(page.get_by_label("Search topics")).to_be_focused()
+        page.keyboard.type("quiet")
+        expect(rows(page)).to_have_count(13)
+        for _ in range(3):
+            page.keyboard.press("ArrowDown")
+        expect(page.get_by_role("link", name="quiet.topic-02")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1, name="quiet.topic-02")).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(page.get_by_role("heading", level=1, name="quiet.topic-02")).to_be_focused()
+        for key, name in (("n", "Nodes"), ("l", "Lookup"), ("c", "Counter"), ("a", "Activity"), ("t", "Topics")):
+            page.keyboard.press("g")
+            page.keyboard.press(key)
+            expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
+
+    def test_a_phone_needs_no_scrolling_sideways(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+        page = open_page(admin, "/", **PHONE)
+        node = cluster.nsqds[0].http_address
+        for path in (*VIEWS, f"/nodes/{node}", f"/topics/{BUSY}?view=messages"):
+            page.goto(f"http://{admin.http_address}{path}")
+            settled(page)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        page.get_by_role("navigation", name="Views").get_by_role("link", name="Nodes").click()
+        expect(page.get_by_role("heading", level=1, name="Nodes")).to_be_visible()
+
+    def test_dark_as_the_system_or_as_chosen(self, admin: Daemon, open_page: "Opener") -> None:
+        def ground() -> int:
+            return sum(map(int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))))
+
+        page = open_page(admin, color_scheme="dark")
+        assert ground() < 150
+        page.get_by_role("button", name="Colours: system. Switch to light").click()
+        assert ground() > 600
+        page.reload()
+        expect(page.get_by_role("button", name="Colours: light. Switch to dark")).to_be_visible()
+        assert ground() > 600
+
+    def test_nothing_jumps_while_numbers_change(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, f"/topics/{BUSY}")
+        settled(page)
+        expect(page.get_by_role("cell", name="99 %")).to_be_visible()
+        page.evaluate(
+            "window.jumps = 0; new PerformanceObserver((list) => { for (const entry of list.getEntries())"
+            " window.jumps += entry.value; }).observe({type: 'layout-shift'})"
+        )
+        chart = page.locator("figure", has_text="Messages")
+        points = int(chart.get_attribute("data-points") or 0)
+        wait_until(lambda: int(chart.get_attribute("data-points") or 0) > points + 8, "eight more polls")
+        assert page.evaluate("window.jumps") < 0.01
+
+    @pytest.mark.parametrize(("scheme", "rules"), [("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")])
+    def test_every_control_has_a_name_and_every_text_can_be_read(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", scheme: str, rules: str
+    ) -> None:
+        if not AXE.exists():
+            pytest.skip("axe-core is not installed: run make ui (needs npm)")
+        page = open_page(admin, color_scheme=scheme)
+        node = cluster.nsqds[0].http_address
+        for path in (*VIEWS, f"/nodes/{node}", f"/topics/{BUSY}?view=messages"):
+            page.goto(f"http://{admin.http_address}{path}")
+            settled(page)
+            page.evaluate(AXE.read_text())
+            found = page.evaluate(f"async () => (await axe.run({rules})).violations")
+            told = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
+            assert not told, path
+
+
+VIEWS = ("/topics", f"/topics/{BUSY}", f"/topics/{BUSY}/billing", "/nodes", "/lookup", "/counter", "/activity")
+
+
+def settled(page: "Page") -> None:
+    """Everything that was to come has come."""
+    page.get_by_role("heading", level=1).wait_for()
+    expect(page.locator("[aria-label^=Loading]")).to_have_count(0)

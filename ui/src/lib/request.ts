@@ -1,0 +1,62 @@
+/** Asking the API for JSON. A refusal is a RequestFailed whose text can be shown to people. */
+
+import { session } from "../state/session.svelte";
+
+const TIMEOUT_MS = 20_000;
+
+const WORDS: Record<string, string> = {
+  CROSS_ORIGIN: "The browser says that another site asks. Name this page's origin with --allowed-origin.",
+  FORBIDDEN: "You may look, but not change anything.",
+  INVALID_CHANNEL: "This is no valid channel name: 1 to 64 letters, digits, dots, dashes and underscores.",
+  INVALID_TOPIC: "This is no valid topic name: 1 to 64 letters, digits, dots, dashes and underscores.",
+  MESSAGES_DISABLED: "Messages cannot be looked at here (--messages=false).",
+  MSG_EMPTY: "A message needs a body.",
+  NODE_NOT_FOUND: "No such nsqd is in the cluster.",
+  TOO_MANY_VIEWERS: "Too many people are looking at once. Try again later.",
+  TOPIC_NOT_FOUND: "There is no such topic.",
+  CHANNEL_NOT_FOUND: "There is no such channel.",
+  UNAUTHORIZED: "This token is not valid.",
+};
+
+export class RequestFailed extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    readonly document: unknown = null,
+  ) {
+    super(wordsFor(status, code));
+  }
+}
+
+function wordsFor(status: number, code: string): string {
+  if (status === 0) return "nsqadmin does not answer.";
+  return WORDS[code] ?? code.replace(/^UPSTREAM_ERROR: /, "The cluster does not answer: ");
+}
+
+export async function ask<T>(method: string, address: string, body?: unknown): Promise<T> {
+  let answer: Response;
+  const options: RequestInit = { method, signal: AbortSignal.timeout(TIMEOUT_MS) };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers = { "Content-Type": "application/json" };
+  }
+  try {
+    answer = await fetch(address, options);
+  } catch {
+    throw new RequestFailed(0, "");
+  }
+  const document: unknown = await answer.json().catch(() => null);
+  if (answer.ok) return document as T;
+  if (answer.status === 401) session.expired();
+  const code = (document as { message?: string } | null)?.message ?? `HTTP ${answer.status}`;
+  throw new RequestFailed(answer.status, code, document);
+}
+
+export function get<T>(address: string): Promise<T> {
+  return ask<T>("GET", address);
+}
+
+/** The text of anything that was thrown. */
+export function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

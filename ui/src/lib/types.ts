@@ -1,0 +1,249 @@
+/** What nsqadmin's API answers; docs/nsqadmin-api.md describes it. */
+
+export type Role = "nobody" | "view" | "operate";
+
+export interface Settings {
+  version: string;
+  nsqx_version: string;
+  base_path: string;
+  login: boolean;
+  role: Role;
+  may_operate: boolean;
+  user: string;
+  poll_interval_s: number;
+  history_window_s: number;
+  messages: boolean;
+  tail_max_per_s: number;
+  nsqlookupd: string[];
+}
+
+export interface Totals {
+  topics: number;
+  channels: number;
+  depth: number;
+  channels_depth: number;
+  in_flight: number;
+  deferred: number;
+  clients: number;
+  message_count: number;
+  channel_message_count: number;
+  rate: number;
+  requeued: number;
+  timed_out: number;
+}
+
+export interface MissingNode {
+  address: string;
+  last_seen_s: number | null;
+  reason: string;
+}
+
+export interface Head {
+  number: number;
+  time_s: number | null;
+  interval_s: number;
+  nodes: number;
+  totals: Partial<Totals>;
+  missing: MissingNode[];
+  message: string;
+}
+
+interface Row {
+  name: string;
+  nodes: number;
+  paused: boolean;
+  depth: number;
+  backend_depth: number;
+  message_count: number;
+  rate: number;
+  in_flight: number;
+  deferred: number;
+  clients: number;
+  requeue_count: number;
+  requeued: number;
+  timeout_count: number;
+  timed_out: number;
+}
+
+export interface TopicRow extends Row {
+  channels: number;
+  channels_depth: number;
+  channel_message_count: number;
+  sparkline?: (number | null)[];
+}
+
+export interface ChannelRow extends Row {
+  topic: string;
+}
+
+export interface Overview extends Head {
+  sparkline_s: number;
+  topics: TopicRow[];
+}
+
+export interface OverviewDelta extends Head {
+  topics: TopicRow[];
+  removed: string[];
+}
+
+export interface SubjectEvent extends Head {
+  topic: TopicRow | null;
+  channels?: ChannelRow[];
+  channel?: ChannelRow | null;
+}
+
+export interface History {
+  interval_s: number;
+  times_s: number[];
+  series: Record<string, (number | null)[]>;
+}
+
+export interface Percentile {
+  quantile: number;
+  average?: number;
+  min?: number;
+  max?: number;
+}
+
+export interface Latency {
+  count: number;
+  percentiles: Percentile[] | null;
+}
+
+export interface Client {
+  node: string;
+  client_id: string;
+  hostname: string;
+  remote_address: string;
+  version: string;
+  user_agent: string;
+  state: number;
+  ready_count: number;
+  in_flight_count: number;
+  message_count: number;
+  finish_count: number;
+  requeue_count: number;
+  connect_ts: number;
+  connected: number;
+  sample_rate: number;
+  deflate: boolean;
+  snappy: boolean;
+  tls: boolean;
+  authed?: boolean;
+  auth_identity?: string;
+  tls_version?: string;
+  tls_cipher_suite?: string;
+  topology_zone?: string;
+  topology_region?: string;
+}
+
+/** How many messages went to consumers nearby; only nsqds with a topology tell. */
+interface Delivery {
+  zone_local_msg_count?: number;
+  region_local_msg_count?: number;
+  global_msg_count?: number;
+}
+
+export interface ChannelStats extends Delivery {
+  node: string;
+  hostname: string;
+  topic_name: string;
+  channel_name: string;
+  depth: number;
+  memory_depth: number;
+  backend_depth: number;
+  in_flight_count: number;
+  deferred_count: number;
+  requeue_count: number;
+  timeout_count: number;
+  message_count: number;
+  client_count: number;
+  paused: boolean;
+  nodes: ChannelStats[] | null;
+  clients: Client[] | null;
+  e2e_processing_latency: Latency | null;
+}
+
+export interface TopicStats extends Delivery {
+  node: string;
+  hostname: string;
+  topic_name: string;
+  depth: number;
+  memory_depth: number;
+  backend_depth: number;
+  message_count: number;
+  paused: boolean;
+  nodes: TopicStats[] | null;
+  channels: ChannelStats[] | null;
+  e2e_processing_latency: Latency | null;
+}
+
+export interface NodeInfo {
+  remote_addresses: string[] | null;
+  hostname: string;
+  broadcast_address: string;
+  tcp_port: number;
+  http_port: number;
+  version: string;
+  topology_zone?: string;
+  topology_region?: string;
+  topics: { topic: string; tombstoned: boolean }[] | null;
+  out_of_date: boolean;
+}
+
+export interface NodeDetail {
+  node: string;
+  topics: TopicStats[] | null;
+  total_messages: number;
+  total_clients: number;
+  message: string;
+}
+
+export interface Outcome {
+  kind: "nsqd" | "nsqlookupd";
+  address: string;
+  error: string;
+}
+
+export type OperationName = "pause" | "unpause" | "empty" | "delete" | "create" | "tombstone";
+
+export interface Operation {
+  operation: OperationName;
+  topic: string;
+  channel?: string;
+  node?: string;
+}
+
+export interface TailStatus {
+  topic: string;
+  channel: string;
+  nodes: string[];
+  problems: Record<string, string>;
+  received: number;
+  dropped: number;
+}
+
+export interface TailMessage {
+  node: string;
+  id: string;
+  timestamp_ns: string;
+  attempts: number;
+  encoding: "text" | "base64";
+  body: string;
+  size: number;
+  truncated: boolean;
+}
+
+export interface AuditRecord {
+  time: string;
+  action: string;
+  topic: string;
+  channel: string;
+  node: string;
+  outcome: "done" | "partly" | "failed" | "refused";
+  detail: string;
+  user: string;
+  basic_user: string;
+  role: Role;
+  remote: string;
+}

@@ -1,0 +1,49 @@
+/** The operation that somebody is about to do, or is shown the outcome of. */
+
+import { api } from "../lib/address";
+import { ask, reason, RequestFailed } from "../lib/request";
+import type { Operation, OperationName, Outcome } from "../lib/types";
+
+export interface Wish {
+  name: Exclude<OperationName, "create">;
+  topic: string;
+  channel?: string;
+  /** Where it can be done; `node` is where it is to be done, empty for everywhere. */
+  nodes: string[];
+  node?: string;
+  /** Messages that would be lost. */
+  waiting?: number;
+  done?: () => void;
+}
+
+export interface Result {
+  outcomes: Outcome[];
+  message: string;
+  failed: boolean;
+}
+
+class Operations {
+  wish = $state.raw<Wish | null>(null);
+
+  ask(wish: Wish): void {
+    this.wish = wish;
+  }
+
+  dismiss(): void {
+    this.wish = null;
+  }
+}
+
+export const operations = new Operations();
+
+/** Do it; whatever becomes of it is the result. */
+export async function operate(operation: Operation): Promise<Result> {
+  try {
+    const answer = await ask<{ outcomes: Outcome[]; message: string }>("POST", api("operations"), operation);
+    return { ...answer, failed: false };
+  } catch (error) {
+    const outcomes =
+      error instanceof RequestFailed ? (error.document as { outcomes?: Outcome[] } | null)?.outcomes : undefined;
+    return { outcomes: outcomes ?? [], message: reason(error), failed: true };
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * Every topic's row, kept by the stream of changes while some view needs it.
+ *
+ * A cluster may have thousands of topics, so rows are plain objects in a plain map; `version` is what views depend on.
+ */
+
+import { api } from "../lib/address";
+import { EventStream } from "../lib/events";
+import { get, reason } from "../lib/request";
+import type { Head, Overview, OverviewDelta, TopicRow } from "../lib/types";
+import { pulse } from "./pulse.svelte";
+import { session } from "./session.svelte";
+
+const SPARKLINE_POINTS = 30;
+const NAMES_REFRESH_MS = 15_000;
+
+class OverviewState {
+  version = $state(0);
+  isLoaded = $state(false);
+  problem = $state("");
+  rows = new Map<string, TopicRow>();
+  #viewers = 0;
+  #stream: EventStream | null = null;
+  #timer: ReturnType<typeof setInterval> | undefined;
+
+  /** Keep the rows up to date until the function returned is called. */
+  watch(): () => void {
+    this.#viewers += 1;
+    if (this.#viewers === 1) this.#start();
+    return () => {
+      this.#viewers -= 1;
+      if (this.#viewers === 0) this.#stop();
+    };
+  }
+
+  /** Forget a topic that was deleted just now; the next poll may be seconds away. */
+  forget(topic: string): void {
+    if (this.rows.delete(topic)) this.version += 1;
+  }
+
+  #start(): void {
+    if (!session.hasHistory) {
+      void this.#loadNames();
+      this.#timer = setInterval(() => void this.#loadNames(), NAMES_REFRESH_MS);
+      return;
+    }
+    pulse.link = "connecting";
+    this.#stream = new EventStream(api("stream"), {
+      events: {
+        snapshot: (data) => this.#snapshot(JSON.parse(data) as Overview),
+        delta: (data) => this.#delta(JSON.parse(data) as OverviewDelta),
+      },
+      lost: () => {
+        pulse.link = "lost";
+        session.expired();
+      },
+    });
+  }
+
+  #stop(): void {
+    clearInterval(this.#timer);
+    this.#stream?.close();
+    this.#stream = null;
+    pulse.link = "idle";
+  }
+
+  /** Without history nsqadmin knows no numbers of all topics, only their names. */
+  async #loadNames(): Promise<void> {
+    try {
+      const answer = await get<{ topics: string[] | null; message: string }>(api("topics"));
+      this.rows = new Map((answer.topics ?? []).map((name) => [name, { name } as TopicRow]));
+      pulse.warning = answer.message;
+      this.problem = "";
+    } catch (error) {
+      this.problem = reason(error);
+    }
+    this.isLoaded = true;
+    this.version += 1;
+  }
+
+  #snapshot(overview: Overview): void {
+    this.rows = new Map(overview.topics.map((row) => [row.name, row]));
+    this.#noted(overview);
+  }
+
+  #delta(delta: OverviewDelta): void {
+    for (const name of delta.removed) this.rows.delete(name);
+    for (const row of delta.topics) {
+      const before = this.rows.get(row.name);
+      row.sparkline = before?.sparkline ?? [];
+      this.rows.set(row.name, row);
+    }
+    // A point of a sparkline stands for two polls.
+    if (delta.number % 2 === 0) {
+      for (const row of this.rows.values()) {
+        row.sparkline = [...(row.sparkline ?? []), row.rate].slice(-SPARKLINE_POINTS);
+      }
+    }
+    this.#noted(delta);
+  }
+
+  #noted(head: Head): void {
+    pulse.beat(head);
+    // Before the first poll there is nothing to show yet, which is not the same as no topics.
+    if (head.number >= 0) this.isLoaded = true;
+    this.version += 1;
+  }
+}
+
+export const overview = new OverviewState();

@@ -1,0 +1,71 @@
+/** Which view is shown, and the address bar. Views are paths below the base; what a view remembers is in the query. */
+
+import { tick } from "svelte";
+
+import { partsOf } from "../lib/address";
+
+/** What a view that was left remembers. */
+interface Left {
+  scrollY: number;
+}
+
+export interface Place {
+  parts: string[] | null;
+  query: Record<string, string>;
+}
+
+function here(): Place {
+  return { parts: partsOf(location.pathname), query: Object.fromEntries(new URLSearchParams(location.search)) };
+}
+
+class Router {
+  place = $state.raw<Place>(here());
+
+  constructor() {
+    history.scrollRestoration = "manual";
+    addEventListener("popstate", (event) => void this.#return((event.state as Left | null)?.scrollY ?? 0));
+    document.addEventListener("click", (event) => this.#follow(event));
+  }
+
+  go(href: string): void {
+    history.replaceState({ scrollY } satisfies Left, "");
+    history.pushState(null, "", href);
+    this.place = here();
+    scrollTo(0, 0);
+    // Whoever uses a screen reader hears where they are.
+    requestAnimationFrame(() => document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true }));
+  }
+
+  /** Remember a choice of the view in the address; an empty value is left out. */
+  remember(changes: Record<string, string>): void {
+    const query = new URLSearchParams(location.search);
+    for (const [name, value] of Object.entries(changes)) {
+      if (value) query.set(name, value);
+      else query.delete(name);
+    }
+    const text = query.toString();
+    history.replaceState(history.state, "", location.pathname + (text ? `?${text}` : ""));
+    this.place = here();
+  }
+
+  /** Back to a view, to where in it one was; the browser would scroll before there is anything to scroll. */
+  async #return(scrollY: number): Promise<void> {
+    this.place = here();
+    await tick();
+    requestAnimationFrame(() => scrollTo(0, scrollY));
+  }
+
+  /** Links within the page need no new document. */
+  #follow(event: MouseEvent): void {
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
+      return;
+    const link = (event.target as Element).closest?.("a");
+    if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+    const parts = partsOf(link.pathname);
+    if (parts === null || parts[0] === "static" || parts[0] === "api") return;
+    event.preventDefault();
+    this.go(link.href);
+  }
+}
+
+export const router = new Router();

@@ -1,0 +1,48 @@
+/** Light, dark, or as the system has it; remembered in this browser. */
+
+export type Choice = "system" | "light" | "dark";
+
+const KEY = "nsqadmin-theme";
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+function remembered(): Choice {
+  try {
+    const kept = localStorage.getItem(KEY);
+    return kept === "light" || kept === "dark" ? kept : "system";
+  } catch {
+    return "system";
+  }
+}
+
+class Theme {
+  choice = $state<Choice>(remembered());
+  #systemIsDark = $state(system.matches);
+
+  constructor() {
+    system.addEventListener("change", () => {
+      this.#systemIsDark = system.matches;
+      this.#apply();
+    });
+    this.#apply();
+  }
+
+  get isDark(): boolean {
+    return this.choice === "system" ? this.#systemIsDark : this.choice === "dark";
+  }
+
+  set(choice: Choice): void {
+    this.choice = choice;
+    try {
+      localStorage.setItem(KEY, choice);
+    } catch {
+      // A browser that keeps nothing forgets it with the tab.
+    }
+    this.#apply();
+  }
+
+  #apply(): void {
+    document.documentElement.dataset["theme"] = this.isDark ? "dark" : "light";
+  }
+}
+
+export const theme = new Theme();
