@@ -6,16 +6,27 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PURE   := build/pure
 PEERS  := interop/bin/nsqd
+STATIC := src/nsqx/nsqadmin/static
+# Built again once npm is there.
+PAGE   := build/.page-$(if $(shell command -v npm),with,without)-npm
 SOURCE := $(shell find src -name '*.py' -o -name '*.pxd') setup.py pyproject.toml
+UI     := $(shell find ui -path ui/node_modules -prune -o -type f -print)
+# What setuptools copied before: a module that is gone from src must not live on there.
+STALE  := find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# SPARK=1 adds pyspark, and so the tests of the Spark side, which is still being built and needs Java 17 or newer.
-EXTRAS := test,check,peers$(if $(SPARK),$(comma)spark)
+# Spark needs Java 17 or newer; without it everything else works.
+EXTRAS = test,check,docs,peers$(if $(shell command -v java),$(comma)spark)
 
-.PHONY: setup check test pure interop faults bench up clean
+.NOTPARALLEL:
+.PHONY: setup system ui check test pure interop faults fuzz soak bench wheel docs up demo clean
 
-test: setup check interop
+test: system setup check interop
 	$(BIN)/python -m pytest $(ARGS)
+
+## Programs that tests run and pip cannot bring.
+system:
+	@tests/system-packages
 
 ## The environment, with the package in it compiled as a user gets it.
 setup: $(VENV)/.installed
@@ -26,9 +37,19 @@ $(VENV)/.tools: constraints.txt pyproject.toml
 	$(PIP) install --constraint constraints.txt setuptools wheel Cython
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.tools $(SOURCE) constraints.txt
+$(VENV)/.installed: $(VENV)/.tools $(SOURCE) $(PAGE) constraints.txt
+	$(STALE)
 	$(PIP) install --constraint constraints.txt --no-build-isolation '.[$(EXTRAS)]'
 	@touch $@
+
+## nsqadmin's page, built into the package.
+ui: $(PAGE)
+
+$(PAGE): $(UI)
+	@if command -v npm >/dev/null; then echo "building nsqadmin's page"; \
+	  cd ui && npm install --silent --no-package-lock --no-audit --no-fund && npm run --silent build; \
+	else echo "npm is not installed: nsqadmin will serve its API and no page"; fi
+	@mkdir -p $(dir $@) && touch $@
 
 check: setup
 	$(BIN)/ruff check .
@@ -61,8 +82,28 @@ faults: setup interop
 bench: setup interop
 	$(BIN)/python tests/bench/compare_brokers.py $(ARGS)
 
+## Both wheels, the page in them.
+wheel: setup
+	rm -rf dist
+	$(STALE)
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	NSQX_PURE=1 $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist
+
+## The manual as a site in build/site.
+docs: setup
+	$(BIN)/mkdocs build --strict
+
 up: setup
 	$(BIN)/nsqx up $(ARGS)
 
+## A cluster, a stream of clicks, a Spark pipeline and the reckoning; HOLD=1 keeps it running.
+demo: java setup
+	$(BIN)/python examples/demo/run.py $(if $(HOLD),--hold) $(ARGS)
+
+.PHONY: java
+java:
+	@tests/system-packages java
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis ui/node_modules $(STATIC)

@@ -4,8 +4,13 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from daemons import Fleet
+
+# How long an example takes is a matter of the machine, and no property of the code.
+settings.register_profile("nsqx", deadline=None)
+settings.load_profile("nsqx")
 
 _topic_numbers = itertools.count(1)
 

@@ -1,0 +1,164 @@
+"""docs/monitoring.md names every metric there is; the dashboard and the alerts use no other and can be read."""
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_metrics import Measured, measured_cluster, metric_names
+from markdown_pages import ROOT
+
+from daemons import free_port, wait_until
+
+DEPLOY = ROOT / "deploy"
+PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+DASHBOARD = json.loads((DEPLOY / "grafana" / "nsq.json").read_text(encoding="utf-8"))
+ALERTS = DEPLOY / "prometheus" / "alerts.yml"
+
+_VARIABLES = {"$__rate_interval": "20s", "$instance": ".*", "$topic": ".*", "$channel": ".*"}
+# What is no metric in an expression: strings, matchers, ranges, lists of labels.
+_NO_METRICS = re.compile(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring)\s*\([^)]*\)')
+_IDENTIFIER = re.compile(r"\b[a-z_:][a-z0-9_:]*\b(?!\s*\()", re.IGNORECASE)
+_OPERATORS = {"and", "or", "unless"}
+# Prometheus makes this one itself.
+_OF_PROMETHEUS = {"up"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Measured]:
+    with measured_cluster() as measured:
+        yield measured
+
+
+@pytest.fixture(scope="module")
+def existing(cluster: Measured) -> set[str]:
+    return metric_names(cluster.nsqd) | metric_names(cluster.nsqlookupd)
+
+
+def metrics_of(expression: str) -> set[str]:
+    """The metrics that a PromQL expression asks for."""
+    return set(_IDENTIFIER.findall(_NO_METRICS.sub(" ", expression))) - _OPERATORS - _OF_PROMETHEUS
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def dashboard_expressions() -> list[str]:
+    return [target["expr"] for panel in panels() for target in panel["targets"]]
+
+
+def alert_rules() -> list[dict[str, Any]]:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install 'nsqx[docs]'")
+    rules: list[dict[str, Any]] = []
+    for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
+        rules.extend(group["rules"])
+    return rules
+
+
+def test_the_page_has_every_metric_and_no_other(existing: set[str]) -> None:
+    told = set(re.findall(r"^\| `(nsq\w+)` \|", PAGE, re.MULTILINE))
+    assert told == {name for name in existing if name.startswith("nsq")}
+
+
+def test_the_process_metrics_that_are_named(existing: set[str]) -> None:
+    assert set(re.findall(r"`(process_\w+)`", PAGE)) <= existing
+
+
+def test_metrics_of_an_expression() -> None:
+    text = 'sum by (topic) (rate(nsq_a_total{x="y"}[5m])) > 2 and on (z) max(nsq_b) or up == 0'
+    assert metrics_of(text) == {"nsq_a_total", "nsq_b"}
+
+
+def test_dashboard_uses_what_exists(existing: set[str]) -> None:
+    variables = [each["definition"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
+    variable_metrics = {re.sub(r"label_values\(([a-z_]+).*", r"\1", text) for text in variables}
+    used = set().union(*map(metrics_of, dashboard_expressions())) | variable_metrics
+    assert used - existing == set()
+
+
+def test_dashboard_is_laid_out() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        assert not cells & taken, f"{panel['title']} lies over another panel"
+        taken |= cells
+
+
+def test_alerts_use_what_exists(existing: set[str]) -> None:
+    rules = alert_rules()
+    assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) - existing == set()
+    assert all(rule["annotations"]["summary"] and rule["labels"]["severity"] for rule in rules)
+
+
+def test_the_page_has_every_alert_and_no_other() -> None:
+    told = re.findall(r"^\| `(Nsq\w+)` \|", PAGE, re.MULTILINE)
+    assert sorted(told) == sorted(rule["alert"] for rule in alert_rules())
+
+
+def test_alerts_fire_when_they_should() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    for arguments in (["check", "config", "prometheus.yml"], ["test", "rules", "alerts_test.yml"]):
+        done = subprocess.run(
+            ["promtool", *arguments], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_scrape_configuration_is_the_one_on_the_page() -> None:
+    on_page = re.search(r'```yaml title="prometheus.yml"\n(.*?)```', PAGE, re.DOTALL)
+    file = (DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
+    assert on_page is not None
+    assert file.partition("\n")[2] == on_page.group(1)
+
+
+def test_prometheus_answers_every_panel(cluster: Measured, tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed (Debian: prometheus)")
+    jobs = {"nsqd": cluster.nsqd.http_address, "nsqlookupd": cluster.nsqlookupd.http_address}
+    config = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in jobs.items()
+        ],
+    }
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+    port = free_port()
+    command = ["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+    with subprocess.Popen(
+        [*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as prometheus:
+        try:
+            for expression in dashboard_expressions():
+                for name, value in _VARIABLES.items():
+                    expression = expression.replace(name, value)
+                wait_until(lambda text=expression: ask(port, text), f"an answer to {expression}", 40)
+        finally:
+            prometheus.terminate()
+
+
+def ask(port: int, expression: str) -> list[Any]:
+    """What Prometheus has for an expression, once it serves; an error in the expression is an HTTP error."""
+    query = urllib.parse.urlencode({"query": expression})
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=10) as answer:
+            result: list[Any] = json.load(answer)["data"]["result"]
+            return result
+    except urllib.error.HTTPError as error:
+        if error.code == 503:  # still starting
+            return []
+        raise
+    except (urllib.error.URLError, ConnectionError):
+        return []

@@ -1,0 +1,47 @@
+"""The manual builds as a site: every page is in its navigation, every link good, nothing loaded from elsewhere."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_pages import ROOT
+
+_LOADED = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"(?:https?:)?//|<link[^>]*\shref=\"(?:https?:)?//")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        pytest.skip("MkDocs is not installed: pip install 'nsqx[docs]'")
+    directory = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(directory)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    return directory
+
+
+def test_every_page_is_there(site: Path) -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file(), page
+    assert (site / "architecture.html").is_file()
+    assert (site / "deploy" / "grafana" / "nsq.json").is_file()
+
+
+def test_nothing_comes_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert pages
+    assert [str(page) for page in pages if _LOADED.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_no_link_points_out_of_the_site(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for target in re.findall(r'<a\s[^>]*\bhref="([^"#:?]+)["#]', page.read_text(encoding="utf-8")):
+            if page.name != "404.html":
+                assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,74 @@
+"""A virtual environment that has a wheel, the packages it declares, and nothing else: what an installation gives.
+
+The declared packages are copied from the environment that runs the tests, so no network is needed, and one that is
+used but not declared is missed here as it would be there.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+
+class BareEnvironment:
+    """An environment with one wheel of this package."""
+
+    def __init__(self, directory: Path, wheel: Path) -> None:
+        self._directory = directory
+        venv.create(directory, with_pip=False)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        self.site_packages = directory / "lib" / version / "site-packages"
+        self.python = str(directory / "bin" / "python")
+        command = [sys.executable, "-m", "pip", "--python", self.python, "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*command, "install", "--no-index", "--no-deps", str(wheel)], check=True)
+        (installed,) = self.site_packages.glob("nsqx-*.dist-info")
+        for needed in _needed_by(Distribution.at(installed)).values():
+            self._copy(needed)
+
+    def program(self, name: str) -> str:
+        """The path of a command that the wheel brought."""
+        return str(self._directory / "bin" / name)
+
+    @property
+    def programs(self) -> list[str]:
+        """Every command that the wheel brought."""
+        (installed,) = self.site_packages.glob("nsqx-*.dist-info")
+        return [point.name for point in Distribution.at(installed).entry_points.select(group="console_scripts")]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a process in it sees: nothing of the sources and of the environment that runs the tests."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def _copy(self, package: Distribution) -> None:
+        for file in package.files or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                target = self.site_packages / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(str(file.locate()), target)
+
+
+def _needed_by(package: Distribution) -> dict[str, Distribution]:
+    """What a package requires, and what that requires; optional extras are not."""
+    found: dict[str, Distribution] = {}
+    wanted = _requirements(package, set())
+    while wanted:
+        requirement = wanted.pop()
+        if requirement.name not in found:
+            found[requirement.name] = distribution(requirement.name)
+            wanted += _requirements(found[requirement.name], requirement.extras)
+    return found
+
+
+def _requirements(package: Distribution, extras: set[str]) -> list[Requirement]:
+    requirements = map(Requirement, package.requires or ())
+    return [
+        each
+        for each in requirements
+        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+    ]

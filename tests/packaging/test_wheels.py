@@ -1,0 +1,175 @@
+"""The wheels hold what they should and nothing else, and run a cluster in an environment that has nothing else."""
+
+import importlib.util
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bare_environment import BareEnvironment
+from built_packages import ROOT, build_sdist, build_wheel, copy_tree, hot_modules
+
+pytestmark = pytest.mark.timeout(900)
+
+KINDS = ("compiled", "pure")
+# Loopback addresses of their own, on which the standard ports are free.
+_hosts = (f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250 + 1}.{number}" for number in itertools.count(10))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for needed in ("setuptools", "Cython", "pip"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed in this environment")
+    if shutil.which("gcc") is None and shutil.which("cc") is None:
+        pytest.skip("no C compiler: install gcc")
+    return copy_tree(tmp_path_factory.mktemp("packages") / "tree")
+
+
+@pytest.fixture(scope="module")
+def wheels(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {kind: build_wheel(tree, tmp_path_factory.mktemp(kind), pure=kind == "pure") for kind in KINDS}
+
+
+def names_in(wheel: Path) -> set[str]:
+    """The files of a wheel, without its own description."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def sources() -> set[str]:
+    """What of src/ belongs into every wheel: all that is not made by building or running."""
+    made = ("__pycache__", ".egg-info/", ".so", ".c")
+    names = (path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*") if path.is_file())
+    return {name for name in names if not name.endswith(made) and not any(each in name for each in made[:2])}
+
+
+def test_tags(wheels: dict[str, Path]) -> None:
+    assert wheels["pure"].name.endswith("-py3-none-any.whl")
+    this_python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert f"-{this_python}-{this_python}-" in wheels["compiled"].name
+    for kind in KINDS:
+        with zipfile.ZipFile(wheels[kind]) as archive:
+            (description,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
+            is_pure = b"Root-Is-Purelib: true" in archive.read(description)
+        assert is_pure == (kind == "pure")
+
+
+def test_the_pure_wheel_holds_the_sources(wheels: dict[str, Path]) -> None:
+    assert names_in(wheels["pure"]) == sources()
+
+
+def test_the_compiled_wheel_holds_the_hot_modules_too(wheels: dict[str, Path]) -> None:
+    extra = names_in(wheels["compiled"]) - sources()
+    assert sources() <= names_in(wheels["compiled"])
+    assert sorted(name.partition(".")[0] for name in extra) == sorted(each.replace(".", "/") for each in hot_modules())
+    assert all(name.endswith(".so") for name in extra)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_tells_where_it_was_built(wheels: dict[str, Path], tree: Path, kind: str) -> None:
+    with zipfile.ZipFile(wheels[kind]) as archive:
+        for name in archive.namelist():
+            content = archive.read(name)
+            assert str(tree).encode() not in content, name
+            assert str(ROOT).encode() not in content, name
+
+
+def test_the_source_package_makes_the_same_wheel(tree: Path, wheels: dict[str, Path], tmp_path: Path) -> None:
+    with tarfile.open(build_sdist(tree, tmp_path)) as archive:
+        members = archive.getnames()
+        archive.extractall(tmp_path, filter="data")
+    top = members[0].partition("/")[0]
+    assert {f"{top}/{name}" for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE")} <= set(members)
+    assert not [name for name in members if name.endswith((".so", ".c", ".pyc"))]
+    (tmp_path / "wheel").mkdir()
+    again = build_wheel(tmp_path / top, tmp_path / "wheel", pure=True)
+    assert names_in(again) == names_in(wheels["pure"])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def environment(
+    request: pytest.FixtureRequest, wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, BareEnvironment]:
+    kind: str = request.param
+    return kind, BareEnvironment(tmp_path_factory.mktemp(kind) / "environment", wheels[kind])
+
+
+@pytest.fixture
+def cluster(environment: tuple[str, BareEnvironment], tmp_path: Path) -> Iterator[str]:
+    """The address of an `nsqx up` that has started; it must end well."""
+    bare = environment[1]
+    host = next(_hosts)
+    with subprocess.Popen(
+        [bare.program("nsqx"), "up", f"--host={host}", "--data-path=data"],
+        cwd=tmp_path,
+        env=bare.variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            printed = []
+            for line in process.stdout:
+                printed.append(line)
+                if "Ctrl-C stops everything" in line:
+                    break
+            assert "Ctrl-C stops everything" in "".join(printed), printed
+            yield host
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+def run(bare: BareEnvironment, directory: Path, *command: str) -> str:
+    done = subprocess.run(
+        command, cwd=directory, env=bare.variables, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_installed_wheel(environment: tuple[str, BareEnvironment], cluster: str, tmp_path: Path) -> None:
+    kind, bare = environment
+    nsqd = f"--nsqd-tcp-address={cluster}:4150"
+    run(bare, tmp_path, bare.program("nsqx"), "pub", nsqd, "greetings", "hello", "world")
+    shown = run(bare, tmp_path, bare.program("nsqx"), "sub", nsqd, "--n=2", "greetings", "print")
+    assert shown == "hello\nworld\n"
+    where = run(bare, tmp_path, bare.python, "-c", "import nsqx.nsqd.channel as module; print(module.__file__)").strip()
+    assert Path(where).is_relative_to(bare.site_packages)
+    assert where.endswith(".so") == (kind == "compiled")
+    with urllib.request.urlopen(f"http://{cluster}:4171/", timeout=20) as answer:
+        page = answer.read()
+    if (ROOT / "src" / "nsqx" / "nsqadmin" / "static" / "index.html").exists():
+        assert b"<script" in page
+
+
+def test_what_is_not_installed_is_told_in_a_line(environment: tuple[str, BareEnvironment], tmp_path: Path) -> None:
+    _, bare = environment
+    done = subprocess.run(
+        [bare.program("nsqx"), "pipeline", "run", "none.toml"],
+        cwd=tmp_path,
+        env=bare.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_every_command_starts(environment: tuple[str, BareEnvironment], tmp_path: Path) -> None:
+    _, bare = environment
+    assert {"nsqd", "nsqlookupd", "nsqadmin", "nsqx", "to_nsq", "nsq_to_file"} <= set(bare.programs)
+    for program in bare.programs:
+        run(bare, tmp_path, bare.program(program), "--help")
