@@ -46,15 +46,18 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCE) $(PAGE) constraints.txt
 ui: $(PAGE)
 
 $(PAGE): $(UI)
-	@if command -v npm >/dev/null; then echo "building nsqadmin's page"; \
-	  cd ui && npm install --silent --no-package-lock --no-audit --no-fund && npm run --silent build; \
-	else echo "npm is not installed: nsqadmin will serve its API and no page"; fi
+	@if ! command -v npm >/dev/null; then echo "npm is not installed: nsqadmin will serve its API and no page"; \
+	elif ! node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'; then \
+	  echo "Node is older than 20.19: nsqadmin will serve its API and no page"; \
+	else echo "building nsqadmin's page"; \
+	  cd ui && npm install --silent --no-package-lock --no-audit --no-fund && npm run --silent build; fi
 	@mkdir -p $(dir $@) && touch $@
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@if [ -d ui/node_modules ]; then cd ui && npm run --silent check; fi
 
 ## The same tests on the same code, uncompiled.
 pure: setup
