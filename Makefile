@@ -82,8 +82,17 @@ tests/interop/nsqjs/node_modules: tests/interop/nsqjs/package.json
 faults: setup interop
 	$(BIN)/python tests/faults/report.py $(ARGS)
 
+## Readers and daemons under mutated input, for ten minutes: ARGS='--minutes 1'.
+fuzz: setup interop
+	-$(PIP) install --constraint constraints.txt atheris
+	$(BIN)/python tests/fuzz/run.py $(ARGS)
+
+## 5,000 connections and every message accounted for, for ten minutes.
+soak: setup
+	$(BIN)/python tests/soak/run.py $(ARGS)
+
 bench: setup interop
-	$(BIN)/python tests/bench/compare_brokers.py $(ARGS)
+	$(BIN)/nsqx bench compare --peer $(PEERS) $(ARGS)
 
 ## Both wheels, the page in them.
 wheel: setup

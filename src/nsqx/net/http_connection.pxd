@@ -13,6 +13,7 @@ cdef class HTTPConnection:
     cdef int _descriptor
     cdef int _stage
     cdef double _deadline
+    cdef Py_ssize_t _body_bytes
     cdef bint _reading_paused
     cdef bint _write_paused
     cdef Py_ssize_t _unsent

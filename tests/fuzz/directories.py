@@ -1,0 +1,76 @@
+"""A data directory as one string of bytes, so that it can be kept, changed and shrunk like any other input.
+
+      NAME \n  length, int32  content          for every file, one after the other
+
+Reading is lenient: what is no entry ends the directory, what is too long is cut, a name that could leave the directory
+is made harmless. Also the directories to begin with: those that the broker itself leaves.
+"""
+
+import re
+import struct
+import tempfile
+from pathlib import Path
+
+from broker_bench import SECOND, Bench
+from nsqx.nsqd.metadata import encode_metadata
+
+TOPIC, CHANNEL = "t", "c"
+OPTIONS = {"max_msg_size": 2000, "max_bytes_per_file": 1500, "mem_queue_size": 0}
+# A stray file far beyond the others would have the broker look for all between them.
+_FAR = re.compile(r".*\.diskqueue\.0*[1-9]\d{2,}\.dat.*")
+_HARMLESS = re.compile(rb"[^A-Za-z0-9_.:#-]")
+_MAX_FILES = 40
+
+
+def pack(files: dict[str, bytes]) -> bytes:
+    """``files`` as one string."""
+    return b"".join(name.encode() + b"\n" + struct.pack(">i", len(files[name])) + files[name] for name in sorted(files))
+
+
+def unpack(data: bytes) -> dict[str, bytes]:
+    """The files in ``data``."""
+    files: dict[str, bytes] = {}
+    while data and len(files) < _MAX_FILES:
+        name, newline, data = data.partition(b"\n")
+        if not newline or len(data) < 4:
+            break
+        (size,) = struct.unpack_from(">i", data)
+        end = 4 + max(0, min(size, len(data)))
+        name = _HARMLESS.sub(b"_", name)[:100]
+        if name.strip(b".") and not _FAR.fullmatch(name.decode()):
+            files[name.decode()] = data[4:end]
+        data = data[end:]
+    return files
+
+
+def read_directory(directory: Path) -> dict[str, bytes]:
+    """What is in a directory."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def write_directory(directory: Path, files: dict[str, bytes]) -> None:
+    """Put ``files`` into a directory."""
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+
+
+def seeds() -> list[bytes]:
+    """Directories of a broker that has stopped: much on disk, something deferred, something half read; and a crash."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        directory = Path(name)
+        bench = Bench(directory, **OPTIONS)
+        bench.broker.topic(TOPIC).channel(CHANNEL)
+        bench.publish(TOPIC, *(b"message %d" % number * (number + 1) for number in range(25)))
+        bench.defer(TOPIC, b"deferred", 3600 * SECOND)
+        bench.broker.topic("alone")
+        bench.publish("alone", b"nobody listens", b"to this")
+        consumer = bench.consume(TOPIC, CHANNEL, 5)
+        taken = consumer.link.take_messages()
+        for message in taken[:3]:
+            assert consumer.channel.finish(consumer, message.id) is None
+        bench.settle()
+        metadata = encode_metadata(bench.broker.topics.values())
+        crashed = {**read_directory(directory), "nsqd.dat": metadata}
+        bench.broker.close_topics()
+        stopped = {**read_directory(directory), "nsqd.dat": metadata}
+    return [pack(crashed), pack(stopped)]

@@ -1,0 +1,111 @@
+"""Slow and obvious readers of the same bytes that the package reads fast: whole input in, list of events out.
+
+Written from NSQ's protocol, not from the package, so that the two check each other. Nothing here is fed in pieces.
+"""
+
+import re
+import struct
+
+MAX_LINE_LENGTH = 16384
+COMMANDS_WITH_BODY = (b"IDENTIFY", b"AUTH", b"PUB", b"DPUB")
+_FINISH = re.compile(rb"FIN ([0-9a-f]{16})")
+
+Event = tuple[object, ...]
+
+
+def read_commands(data: bytes, max_body_size: int, max_count: int, max_item_size: int) -> list[Event]:
+    """What a session would make of a client's bytes after the magic, up to the first fatal mistake."""
+    events: list[Event] = []
+    place = 0
+    while True:
+        line, newline, _ = data[place:].partition(b"\n")
+        if len(line) >= MAX_LINE_LENGTH:
+            return [*events, ("line too long",)]
+        if not newline:
+            return events
+        place += len(line) + 1
+        finish = _FINISH.fullmatch(line)
+        if finish:
+            events.append(("finish", finish[1]))
+            continue
+        words = (line[:-1] if line.endswith(b"\r") else line).split(b" ")
+        events.append(("line", *words))
+        if words[0] not in (*COMMANDS_WITH_BODY, b"MPUB"):
+            continue
+        if len(data) - place < 4:
+            return events
+        (size,) = struct.unpack_from(">i", data, place)
+        events.append(("size", size))
+        if not 0 < size <= max_body_size:
+            return [*events, ("refused size",)]
+        place += 4
+        if words[0] == b"MPUB":
+            outcome, place = _read_batch(data, place, max_count, max_item_size)
+            events += outcome
+            if place < 0:
+                return events
+        elif len(data) - place < size:
+            return events
+        else:
+            events.append(("body", data[place : place + size]))
+            place += size
+
+
+def _read_batch(data: bytes, place: int, max_count: int, max_item_size: int) -> tuple[list[Event], int]:
+    """The events of a batch, and where it ends; -1 if it does not, or must not go on."""
+    if len(data) - place < 4:
+        return [], -1
+    (count,) = struct.unpack_from(">i", data, place)
+    if not 0 < count <= max_count:
+        return [("refused batch", "E_BAD_BODY")], -1
+    place += 4
+    bodies = []
+    for _ in range(count):
+        if len(data) - place < 4:
+            return [], -1
+        (size,) = struct.unpack_from(">i", data, place)
+        if not 0 < size <= max_item_size:
+            return [("refused batch", "E_BAD_MESSAGE")], -1
+        if len(data) - place < 4 + size:
+            return [], -1
+        bodies.append(data[place + 4 : place + 4 + size])
+        place += 4 + size
+    return [("batch", *bodies)], place
+
+
+def read_frames(data: bytes, max_size: int) -> list[Event]:
+    """The frames that nsqd sent, up to the first that is none."""
+    events: list[Event] = []
+    while len(data) >= 8:
+        size, kind = struct.unpack_from(">ii", data)
+        if size < 4 or size > max_size:
+            return [*events, ("invalid",)]
+        if len(data) < 4 + size:
+            return events
+        body, data = data[8 : 4 + size], data[4 + size :]
+        if kind == 2:
+            if len(body) < 26:
+                return [*events, ("invalid",)]
+            timestamp, attempts = struct.unpack_from(">qH", body)
+            events.append(("message", timestamp, attempts, body[10:26], body[26:]))
+        elif kind == 1:
+            events.append(("error", body))
+        elif kind == 0:
+            events.append(("heartbeat",) if body == b"_heartbeat_" else ("response", body))
+        else:
+            return [*events, ("invalid",)]
+    return events
+
+
+def read_lookup_answers(data: bytes, max_size: int) -> list[Event]:
+    """The answers of nsqlookupd, up to the first that is none."""
+    events: list[Event] = []
+    while len(data) >= 4:
+        (size,) = struct.unpack_from(">i", data)
+        if not 0 <= size <= max_size:
+            return [*events, ("invalid",)]
+        if len(data) < 4 + size:
+            return events
+        events.append(("answer", data[4 : 4 + size]))
+        data = data[4 + size :]
+    return events

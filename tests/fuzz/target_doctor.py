@@ -1,0 +1,39 @@
+"""``nsqx doctor`` on any data directory: it ends, in words and with a code, and a repair throws nothing away."""
+
+import contextlib
+import io
+import json
+import tempfile
+from pathlib import Path
+
+import directories
+
+from nsqx.cli.doctor import FOUND, NOT_EXAMINED, SOUND, main
+
+
+def check_doctor(data: bytes) -> None:
+    """Examine, repair, and examine again."""
+    files = directories.unpack(data)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        directory = Path(name)
+        directories.write_directory(directory, files)
+        first = _doctor(name)
+        assert directories.read_directory(directory) == files, "looking has changed something"
+        if first == NOT_EXAMINED:
+            return
+        _doctor(name, "--repair")
+        kept = {path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+        assert set(files.values()) <= kept, "a repair has thrown something away"
+        _doctor(name)
+
+
+def _doctor(directory: str, *flags: str) -> int:
+    said, complained = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+        code = main([*flags, "--json", directory])
+    assert code in (SOUND, FOUND, NOT_EXAMINED)
+    if code == NOT_EXAMINED:
+        assert complained.getvalue().count("\n") == 1, complained.getvalue()
+    else:
+        assert json.loads(said.getvalue())["is_sound"] == (code == SOUND)
+    return code

@@ -1,0 +1,99 @@
+"""What lies in a data directory: a broker is to make the best of it, whatever it is.
+
+It starts or refuses in words, delivers no more than is there, takes new messages and delivers them, and closes.
+"""
+
+import tempfile
+from pathlib import Path
+
+import directories
+from mutation import speaks
+
+from broker_bench import Bench
+from nsqx.errors import MetadataError
+from nsqx.nsqd.metadata import FILE_NAME, SavedTopic, load_metadata
+from nsqx.queues.due_times import due_times_path, load_due_times
+
+NEW_MESSAGE = b"published after the damage"
+# More than any directory here can hold.
+MAX_ROUNDS = 2000
+INT64 = range(-(1 << 63), 1 << 63)
+
+
+def check_directory(data: bytes) -> None:
+    """A whole data directory, see ``directories``."""
+    files = directories.unpack(data)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        directory = Path(name)
+        directories.write_directory(directory, files)
+        try:
+            saved = load_metadata(name)
+        except MetadataError as refusal:
+            speaks(refusal)
+            saved = []
+        _live_on(directory, saved)
+        # What one life has delivered and finished, a clean stop must not bring again.
+        assert _live_on(directory, saved) == []
+
+
+def _live_on(directory: Path, saved: list[SavedTopic]) -> list[bytes]:
+    """One life of a broker: take everything, publish, take that too, stop; what it found at first."""
+    there = sum(path.stat().st_size for path in directory.iterdir())
+    bench = Bench(directory, **directories.OPTIONS)
+    bench.broker.restore(saved[:20])
+    bench.broker.topic(directories.TOPIC).channel(directories.CHANNEL)
+    for topic in bench.broker.topics.values():
+        topic.unpause()
+        for channel in topic.channels.values():
+            channel.unpause()
+    bench.settle()
+    found = _drain(bench, there)
+    bench.publish(directories.TOPIC, NEW_MESSAGE)
+    assert _drain(bench, there) == [NEW_MESSAGE], "a new message was not delivered, or not alone"
+    bench.broker.close_topics()
+    return found
+
+
+def _drain(bench: Bench, most_bytes: int) -> list[bytes]:
+    consumer = bench.consume(directories.TOPIC, directories.CHANNEL, 100)
+    bodies: list[bytes] = []
+    for _ in range(MAX_ROUNDS):
+        messages = consumer.link.take_messages()
+        if not messages:
+            break
+        for message in messages:
+            bodies.append(message.body)
+            assert consumer.channel.finish(consumer, message.id) is None
+        bench.settle()
+    else:
+        raise AssertionError("messages without end")
+    assert sum(map(len, bodies)) <= most_bytes + len(NEW_MESSAGE), "more was delivered than is there"
+    bench.leave(consumer)
+    return bodies
+
+
+def check_metadata(data: bytes) -> None:
+    """nsqd.dat."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        Path(name, FILE_NAME).write_bytes(data)
+        try:
+            saved = load_metadata(name)
+        except MetadataError as refusal:
+            speaks(refusal)
+            return
+        bench = Bench(Path(name))
+        bench.broker.restore(saved[:50])
+        bench.broker.close_topics()
+        for path in Path(name).iterdir():
+            assert path.parent == Path(name)
+
+
+def check_due_times(data: bytes) -> None:
+    """The due times of deferred messages."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        Path(due_times_path(name, "t:c")).write_bytes(data)
+        try:
+            due_ns = load_due_times(name, "t:c")
+        except ValueError:
+            return
+        assert all(isinstance(message_id, bytes) and each in INT64 for message_id, each in due_ns.items())

@@ -1,0 +1,160 @@
+"""Whole conversations: a real connection, session and broker without a socket, and a session of nsqlookupd.
+
+Whatever a client sends, in whatever pieces: no exception, only well-formed answers, and the same answers.
+"""
+
+import contextlib
+import io
+import json
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mutation import in_pieces
+
+from broker_bench import SECOND, Bench, BenchTimer
+from compression import DeflateLayer, SnappyLayer
+from nsqx.log import INFO, Log
+from nsqx.nsqd.connection import Connection
+from nsqx.nsqlookupd.lookupd import Lookupd
+from nsqx.nsqlookupd.options import Options
+from nsqx.nsqlookupd.session import Session
+from rawclient import Frame
+
+MESSAGE_FRAME = 2
+OPTIONS = {"max_msg_size": 3000, "max_body_size": 9000}
+
+
+class Wire:
+    """The transport of one connection: keeps what was written, and ends as asyncio would."""
+
+    def __init__(self) -> None:
+        self.protocol: Any = None
+        self.sent = bytearray()
+        self.is_over = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 1234) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_over, "written after the close"
+        self.sent += data
+
+    def close(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.protocol.connection_lost(None)
+
+    abort = close
+
+
+class Loop:
+    """The event loop's clock and callbacks, on a bench."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def time(self) -> float:
+        return self._bench.clock.now_ns() / SECOND
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> BenchTimer:
+        clock = self._bench.clock
+        return clock.call_at(clock.now_ns() + round(delay_s * SECOND), callback, *arguments)
+
+    def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        self._bench.soon.append(lambda: callback(*arguments))
+
+
+def check_session(data: bytes) -> None:
+    """nsqd's side of a conversation, from the magic on."""
+    whole, pieces = _answers([data]), _answers(in_pieces(data))
+    if any(_granted_layer(frame) for frame in whole):
+        # Of a broken compressed stream more or less is understood, by where its pieces end.
+        assert whole[: len(pieces)] == pieces[: len(whole)]
+    else:
+        assert whole == pieces
+
+
+def _answers(pieces: list[bytes]) -> list[Frame]:
+    """Every frame but messages, whose moment depends on when the bytes came."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
+        bench = Bench(Path(directory), **OPTIONS)
+        wire = Wire()
+        connection = Connection(bench.broker, Loop(bench))  # type: ignore[arg-type]
+        wire.protocol = connection
+        connection.connection_made(wire)
+        for piece in pieces:
+            if not wire.is_over:
+                connection.data_received(piece)
+                bench.come_round()
+        if not wire.is_over:
+            connection.eof_received()
+            bench.come_round()
+        bench.broker.close_topics()
+    return [frame for frame in frames_in(bytes(wire.sent)) if frame.type != MESSAGE_FRAME]
+
+
+def frames_in(sent: bytes) -> list[Frame]:
+    """The frames that a daemon sent, those under a layer of compression included."""
+    frames = []
+    while sent:
+        size, kind = struct.unpack_from(">ii", sent)
+        assert 4 <= size <= len(sent) - 4, "a frame is cut off"
+        frames.append(Frame(kind, sent[8 : 4 + size]))
+        sent = sent[4 + size :]
+        granted = _granted_layer(frames[-1])
+        if granted is not None:
+            return frames + frames_in(granted.decode(sent))
+    return frames
+
+
+def _granted_layer(frame: Frame) -> SnappyLayer | DeflateLayer | None:
+    if frame.type == 0 and frame.data.startswith(b"{"):
+        with contextlib.suppress(ValueError):
+            answer = json.loads(frame.data)
+            if answer.get("snappy"):
+                return SnappyLayer()
+            if answer.get("deflate"):
+                return DeflateLayer()
+    return None
+
+
+def check_lookup_session(data: bytes) -> None:
+    """nsqlookupd's side of a conversation, from the magic on."""
+    assert _lookup_outcome([data]) == _lookup_outcome(in_pieces(data))
+
+
+def _lookup_outcome(pieces: list[bytes]) -> tuple[bytes, bool, list[str]]:
+    lines = io.StringIO()
+    lookupd = Lookupd(Options(), Log("", INFO, lines))
+    lookupd.introduction = b'{"version":"1.3.0"}'
+    session = Session(lookupd, "1.2.3.4:5")
+    answers = b"".join([session.receive(piece) for piece in pieces]) + session.receive_end()
+    ended = session.ended
+    session.close("EOF")
+    left = answers
+    while left:
+        (size,) = struct.unpack_from(">i", left)
+        assert 0 <= size <= len(left) - 4, "an answer is cut off"
+        left = left[4 + size :]
+    assert not lookupd.registry.active_peers(), "a peer stayed in the registry"
+    for line in lines.getvalue().split("\n")[:-1]:
+        assert line[:4].isdigit(), f"what was sent began a line of the log: {line!r}"
+    return answers, ended, [str(registration) for registration in lookupd.registry.registrations()]

@@ -1,0 +1,154 @@
+"""Bytes of the TCP protocols: commands, frames, answers of nsqlookupd, IDENTIFY.
+
+Each check takes any bytes. It holds if the fast reader says what the slow one says, in whatever pieces the bytes come,
+and if nothing but the errors it promises ever leaves it.
+"""
+
+import json
+from typing import Any
+
+import orjson
+import reference_parsers as reference
+from mutation import in_pieces, speaks
+
+from nsqx.errors import InvalidFrame, ProtocolError
+from nsqx.wire import commands, lookup, responses
+from nsqx.wire.gojson import InvalidJSON
+from nsqx.wire.identify import IdentifyRequest, decode_identify
+
+MAX_BODY_SIZE, MAX_COUNT, MAX_ITEM_SIZE = 3000, 40, 500
+MAX_FRAME_SIZE = 4000
+INT64 = range(-(1 << 63), 1 << 63)
+
+
+def check_commands(data: bytes) -> None:
+    """nsqd's reader of commands, driven as a session drives it."""
+    expected = reference.read_commands(data, MAX_BODY_SIZE, MAX_COUNT, MAX_ITEM_SIZE)
+    assert _commands([data]) == expected
+    assert _commands(in_pieces(data)) == expected
+
+
+def _commands(pieces: list[bytes]) -> list[reference.Event]:
+    reader = commands.CommandReader()
+    events: list[reference.Event] = []
+    words = [b""]
+    repeated = [b""]
+    try:
+        for piece in pieces:
+            reader.feed(piece)
+            while (event := reader.next()) != commands.NEED_DATA:
+                if event == commands.PUBLISH:
+                    size = int.from_bytes(reader.item[:4], "big")
+                    events += [("line", *repeated), ("size", size), ("body", reader.item[4:])]
+                    continue
+                if event == commands.LINE:
+                    words = reader.words
+                    if words[0] in (*reference.COMMANDS_WITH_BODY, b"MPUB"):
+                        reader.expect_body()
+                events.append(_command_event(reader, event, words[0]))
+                if event == commands.SIZE and not _accept(reader, words[0]):
+                    return [*events, ("refused size",)]
+                if event == commands.BODY and words[0] == b"PUB":
+                    repeated = words
+                    reader.remember(b" ".join(words) + b"\n", MAX_BODY_SIZE)
+    except commands.LineTooLong:
+        events.append(("line too long",))
+    except ProtocolError as error:
+        events.append(("refused batch", error.code))
+    assert isinstance(reader.missing(), str)
+    return events
+
+
+def _accept(reader: commands.CommandReader, name: bytes) -> bool:
+    if not 0 < reader.size <= MAX_BODY_SIZE:
+        return False
+    if name == b"MPUB":
+        reader.accept_batch(MAX_COUNT, MAX_ITEM_SIZE)
+    else:
+        reader.accept_body()
+    return True
+
+
+def _command_event(reader: commands.CommandReader, event: int, name: bytes) -> reference.Event:
+    if event == commands.FINISH:
+        return "finish", reader.message_id
+    if event == commands.LINE:
+        return "line", *reader.words
+    if event == commands.SIZE:
+        return "size", reader.size
+    if event == commands.BODY:
+        return "body", reader.take_item()[4:] if name == b"PUB" else reader.take_body()
+    count, items = reader.count, reader.take_batch()
+    bodies = []
+    while items:
+        size = int.from_bytes(items[:4], "big")
+        bodies.append(items[4 : 4 + size])
+        items = items[4 + size :]
+    assert len(bodies) == count
+    return "batch", *bodies
+
+
+def check_frames(data: bytes) -> None:
+    """The client's reader of frames."""
+    expected = reference.read_frames(data, MAX_FRAME_SIZE)
+    assert _frames([data]) == expected
+    assert _frames(in_pieces(data)) == expected
+
+
+def _frames(pieces: list[bytes]) -> list[reference.Event]:
+    reader = responses.FrameReader(MAX_FRAME_SIZE)
+    events: list[reference.Event] = []
+    try:
+        for piece in pieces:
+            reader.feed(piece)
+            while (event := reader.next()) != responses.NEED_DATA:
+                events += _frame_events(reader, event)
+    except InvalidFrame as error:
+        speaks(error)
+        events.append(("invalid",))
+    return events
+
+
+def _frame_events(reader: responses.FrameReader, event: int) -> list[reference.Event]:
+    if event == responses.OK_RUN:
+        return [("response", b"OK")] * reader.count
+    if event == responses.MESSAGE:
+        parts = reader.message_timestamp(), reader.message_attempts(), reader.message_id(), reader.message_body()
+        return [("message", *parts)]
+    if event == responses.HEARTBEAT:
+        return [("heartbeat",)]
+    return [("error" if event == responses.ERROR else "response", reader.data)]
+
+
+def check_lookup_answers(data: bytes) -> None:
+    """nsqd's reader of what nsqlookupd answers, and of the introduction in an answer."""
+    expected = reference.read_lookup_answers(data, MAX_FRAME_SIZE)
+    for pieces in ([data], in_pieces(data)):
+        reader = lookup.AnswerReader(MAX_FRAME_SIZE)
+        events: list[reference.Event] = []
+        try:
+            for piece in pieces:
+                reader.feed(piece)
+                while (answer := reader.next()) is not None:
+                    events.append(("answer", answer))
+        except lookup.InvalidAnswer:
+            events.append(("invalid",))
+        assert events == expected
+    try:
+        orjson.dumps(lookup.decode_introduction(data))
+    except InvalidJSON:
+        pass
+
+
+def check_identify(data: bytes) -> None:
+    """The JSON of IDENTIFY: accepted only if it is JSON to others too, and then fit for answers and reports."""
+    try:
+        request = decode_identify(data)
+    except InvalidJSON as refusal:
+        speaks(refusal)
+        return
+    json.loads(data.decode("utf-8", "replace"))
+    fields: dict[str, Any] = {name: getattr(request, name) for name in IdentifyRequest.__dataclass_fields__}
+    for value in fields.values():
+        assert not isinstance(value, int) or value in INT64
+    assert decode_identify(orjson.dumps(fields)) == request
