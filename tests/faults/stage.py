@@ -196,7 +196,7 @@ class Stage:
         delivered = sum(self.drain(daemon).values())
         if depth != delivered:
             seen["depth after restart"] = f"{depth} instead of {delivered}"
-        aside = sorted(path.name for path in directory.glob("*.bad"))
+        aside = sorted(path.name for path in directory.glob("*.dat.bad"))
         if aside:
             seen["set aside"] = len(aside)
         daemon.stop()

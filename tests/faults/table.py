@@ -142,6 +142,13 @@ ROWS = (
     Row("12", "disk full: topic to channel", "0 lost", disk_full.move_when_full, none_lost),
     Row("12", "disk full: SIGTERM", "0 lost", disk_full.stop_when_full, none_lost),
     Row(
+        "12",
+        "disk full: a channel is created",
+        "nsqd.dat is saved when there is room",
+        disk_full.save_metadata_when_full,
+        has(**{"nsqd.dat saved when there is room": True}),
+    ),
+    Row(
         "13",
         "fsync fails with EIO",
         "NOK, publishes refused",
@@ -186,9 +193,16 @@ ROWS = (
         "20",
         "connections that say nothing, for 90 s",
         "closed",
-        lambda stage: bad_clients.silent_clients(stage.nsqd(), 90.0),
+        lambda stage: bad_clients.silent_clients(stage, 90.0),
         has(kept_open=[]),
         is_slow=True,
+    ),
+    Row(
+        "20",
+        "100 connections, a cap of 20",
+        "those beyond it are closed",
+        bad_clients.crowd,
+        has(open=20, one_more_is_refused=True, served_when_one_has_left=True),
     ),
     Row(
         "21",
@@ -197,7 +211,22 @@ ROWS = (
         bad_clients.silent_after_identify,
         lambda outcome: len(outcome.seen["heartbeats before the end"]) == 2,
     ),
+    Row(
+        "21",
+        "client's machine gone, a message in flight",
+        "closed, delivered to another",
+        bad_clients.vanished,
+        has(closed=True, delivered_to_another=True),
+    ),
     Row("21", "client without heartbeats", "TCP keepalive", bad_clients.kept_alive, has(keepalive=True)),
+    Row(
+        "21",
+        "the machine of a client without heartbeats gone",
+        "closed",
+        lambda stage: bad_clients.vanished(stage, -1, 200.0),
+        has(closed=True),
+        is_slow=True,
+    ),
     Row(
         "22",
         "100 clients announce 5 MiB each",
@@ -225,24 +254,33 @@ ROWS = (
     ),
     Row(
         "26",
-        "tls-client-auth-policy=require",
-        "starts, with a warning",
+        "tls-client-auth-policy=require, and who has which certificate",
+        "any is accepted, with a warning at start",
         security.any_client_certificate,
-        has(starts=True, warns=True),
+        has(served=["signed", "self-signed"], warns=True),
+    ),
+    Row(
+        "26",
+        "tls-client-auth-policy=require-verify",
+        "what nobody vouches for is refused",
+        lambda stage: security.any_client_certificate(stage, "require-verify"),
+        has(served=["signed"], warns=False),
     ),
     Row(
         "27",
         "auth TTL over and access revoked",
         "checked again at TTL",
         security.revoked,
-        lambda outcome: "E_UNAUTHORIZED" in outcome.seen["revoked"],
+        lambda outcome: (
+            "E_UNAUTHORIZED" in outcome.seen["right gone"] and "E_AUTH_FAILED" in outcome.seen["secret gone"]
+        ),
     ),
     Row(
         "28",
-        "HTTP with auth configured, no token",
-        "refused",
+        "HTTP with auth configured, without and with a token",
+        "refused without",
         security.http_with_auth,
-        lambda outcome: set(outcome.seen.values()) == {401},
+        lambda outcome: all(status == (200 if "token" in name else 401) for name, status in outcome.seen.items()),
     ),
     Row(
         "29",
@@ -268,9 +306,9 @@ ROWS = (
     ),
     Row(
         "33",
-        "secret in logs; the right to `pay` is one to `payroll`",
-        "never logged; as in NSQ",
+        "secret in logs; the right to `pay` is one to `payroll`; (a+)+$",
+        "never logged; as in NSQ; does not hang",
         security.secrets_and_patterns,
-        has(secret_in_log=False),
+        has(secret_in_log=False, payroll="OK", slow_pattern_refused=True),
     ),
 )

@@ -58,7 +58,6 @@ def test_record_that_was_never_acknowledged(stage: Stage, crashed: bool) -> None
     assert "depth after restart" not in outcome.seen
 
 
-@pytest.mark.xfail(strict=True, reason="row 8: damaged messages are delivered as if they were good")
 @AFTER
 @pytest.mark.parametrize("flip", FLIPPED, ids=named(FLIPPED))
 def test_damaged_message(stage: Stage, flip: Damage, crashed: bool) -> None:
@@ -69,7 +68,6 @@ def test_damaged_message(stage: Stage, flip: Damage, crashed: bool) -> None:
     _assert_reported(stage)
 
 
-@pytest.mark.xfail(strict=True, reason="row 8: damaged messages are delivered as if they were good")
 def test_damage_at_both_ends(stage: Stage) -> None:
     """Row 8: in the first record of the first file and in the last of the last."""
     outcome = damage.damaged(stage, damage.flip_first_and_last)
@@ -79,7 +77,6 @@ def test_damage_at_both_ends(stage: Stage) -> None:
     _assert_reported(stage)
 
 
-@pytest.mark.xfail(strict=True, reason="row 9: the rest of the file is lost, or garbage is delivered")
 @AFTER
 @pytest.mark.parametrize("flip", LENGTHS, ids=named(LENGTHS))
 def test_damaged_length(stage: Stage, flip: Damage, crashed: bool) -> None:
@@ -90,7 +87,6 @@ def test_damaged_length(stage: Stage, flip: Damage, crashed: bool) -> None:
     _assert_reported(stage)
 
 
-@pytest.mark.xfail(strict=True, reason="rows 8, 9: there are no checksums yet")
 @pytest.mark.parametrize("spoil", some_slow(SIDECARS, 3), ids=named(SIDECARS))
 def test_checksums_that_are_gone_or_damaged(stage: Stage, spoil: Damage) -> None:
     """Rows 8, 9, 31: no good message is lost because something is wrong with its checksum."""

@@ -27,7 +27,7 @@ from nsqx.nsqd.turn import Pump, Turn
 from nsqx.queues.backlog import Backlog
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_times import load_due_times
-from nsqx.queues.recovery import data_file_numbers, remove_temporary_files
+from nsqx.queues.recovery import data_file_numbers, remove_leftovers
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -333,7 +333,9 @@ class Broker:
         """A sync, or a save of nsqd.dat, has ended."""
         if error is not None:
             self._failure = error.strerror or str(error)
-        elif queue is not None and queue in self._failing and queue.failure is None:
+        elif queue is None:
+            self._failure = self._failure if self._failing else ""
+        elif queue in self._failing and queue.failure is None:
             self._failure = ""
         if queue is not None:
             self._note_failing(queue)
@@ -348,7 +350,7 @@ class Broker:
     def restore(self, saved: list[SavedTopic]) -> None:
         """Make the topics and channels of nsqd.dat again, then let their messages flow."""
         self._is_loading = True
-        remove_temporary_files(self.data_path)
+        remove_leftovers(self.data_path)
         self._left_files = data_file_numbers(self.data_path)
         for entry in saved:
             if not is_valid_name(entry.name):

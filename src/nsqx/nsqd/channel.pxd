@@ -36,6 +36,7 @@ cdef class Channel:
     cdef int64_t _max_consumers
     cdef list _ready
     cdef list _ready_near
+    cdef bint _has_near
     cdef Py_ssize_t _next
     cdef bint _is_awake
     cdef object _timer

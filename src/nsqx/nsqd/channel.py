@@ -48,6 +48,7 @@ class Channel:
         "_broker",
         "_clock",
         "_due_ns",
+        "_has_near",
         "_is_awake",
         "_max_consumers",
         "_next",
@@ -97,6 +98,7 @@ class Channel:
         # Clients that may be ready, in the order of their turns; nearer ones apart, where topology matters.
         self._ready: list[Client] = []
         self._ready_near: list[list[Client]] = [[], []]
+        self._has_near = False
         self._next = 0
         self._is_awake = False
         self._timer: Timer | None = None
@@ -139,7 +141,8 @@ class Channel:
             self._deliver_batch(batch)
         if batch.count:
             self.backlog.put_batch(batch)
-            self._wake()
+            if self._ready or self._has_near:
+                self._wake()  # otherwise the client that becomes ready does it
 
     def put_message(self, message: Message) -> None:
         """Take one message from the topic, held back first if it is to be deferred."""
@@ -220,7 +223,7 @@ class Channel:
 
     def _next_ready(self) -> Client | None:
         """Whose turn it is; None if nobody is ready."""
-        if self._ready_near[0] or self._ready_near[1]:
+        if self._has_near:
             for near in self._ready_near:
                 while near:
                     client = near[0]
@@ -229,6 +232,7 @@ class Channel:
                         return client
                     del near[0]
                     client.is_listed = False
+            self._has_near = False
         ready = self._ready
         while ready:
             if self._next >= len(ready):
@@ -286,6 +290,7 @@ class Channel:
                 self._ready.append(client)
             else:
                 self._ready_near[client.locality].append(client)
+                self._has_near = True
             if not self._is_awake and not self.paused and self.backlog.has_messages():
                 self._is_awake = True
                 self._turn.wake(self)

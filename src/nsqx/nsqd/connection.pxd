@@ -10,6 +10,7 @@ cdef class Connection:
     cdef Turn _turn
     cdef object _loop
     cdef object _transport
+    cdef int _descriptor
     cdef Session _session
     cdef str _host
     cdef bytes _prelude
@@ -22,7 +23,11 @@ cdef class Connection:
     cdef object _agreed
     cdef object _layers
     cdef object _handshake
+    cdef bint _listens
+    cdef object _pieces_left
 
     @cython.locals(session=Session)
     cpdef data_received(self, bytes data)
     cpdef write(self, bytearray data)
+    @cython.locals(sent=Py_ssize_t)
+    cdef _send(self, bytearray data)

@@ -7,6 +7,7 @@ one. Before the magic there is no session, and little patience.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ _NS_PER_S = 1_000_000_000
 # How long a closing connection may take to send what it has left, once it has no heartbeats to go by.
 _LINGER_S = 5.0
 _HANDSHAKE_S = 5.0
+# A client that has left so much unread is not listened to until it reads on.
+_MAX_UNREAD = 4 * OUTPUT_LIMIT
 # Pieces of at most 256 KiB that one connection may make others wait for.
 _PIECES_PER_TURN = 8
 
@@ -41,12 +44,15 @@ class Connection:
         "_alive_at_s",
         "_blocked_at_s",
         "_broker",
+        "_descriptor",
         "_handshake",
         "_heartbeat_at_s",
         "_host",
         "_interval_ns",
         "_layers",
+        "_listens",
         "_loop",
+        "_pieces_left",
         "_prelude",
         "_seen_commands",
         "_session",
@@ -60,6 +66,7 @@ class Connection:
         self._turn = broker.turn
         self._loop = loop
         self._transport: Any = None
+        self._descriptor = -1
         self._session: Session | None = None
         self._host = ""
         self._prelude = b""
@@ -73,12 +80,18 @@ class Connection:
         self._agreed: Outcome | None = None
         self._layers: Layers | None = None
         self._handshake: Handshake | None = None
+        # False until the client reads on; pieces of what was received that are still to be handled.
+        self._listens = True
+        self._pieces_left: Iterator[bytes] | None = None
 
     # From the transport
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected."""
         self._transport = transport
+        fileno = getattr(transport.get_extra_info("socket"), "fileno", None)  # not every transport has a socket
+        if fileno is not None:
+            self._descriptor = fileno()
         transport.set_write_buffer_limits(high=OUTPUT_LIMIT // 2)
         keep_alive(transport)
         address, self._host = peer_address(transport)
@@ -111,8 +124,11 @@ class Connection:
         if session.command_count != self._seen_commands:
             self._seen_commands = session.command_count
             self._alive_at_s = self._loop.time()
-            if session.client.heartbeat_interval_ns != self._interval_ns:
+            # A handshake has its own deadline, and heartbeats begin after it.
+            if session.client.heartbeat_interval_ns != self._interval_ns and self._handshake is None:
                 self._start_heartbeat(session.client)
+        if self._blocked_at_s:
+            self._listen_less()
 
     def eof_received(self) -> bool:
         """The client sends no more; the session answers what is left and then closes."""
@@ -135,6 +151,8 @@ class Connection:
         if self._session is not None:
             client = self._session.client
             client.writable = True
+            if not self._listens:
+                self._listen_again(self._session)
             if client.channel is not None:
                 client.channel.offer(client)
                 self._turn.end()
@@ -157,6 +175,7 @@ class Connection:
         self._broker.authorizer.forget(session.client)
         session.closed()
         self._turn.end()
+        self._session = None  # they refer to each other, and the buffers of both must not wait for a collection
 
     # To the transport, as the client's link
 
@@ -164,9 +183,23 @@ class Connection:
         """Send."""
         if self._transport.is_closing():
             return
-        self._transport.write(data if self._layers is None else self._layers.send(bytes(data)))
+        if self._layers is not None:
+            self._transport.write(self._layers.send(bytes(data)))
+        elif self._descriptor >= 0 and self._transport.get_write_buffer_size() == 0:
+            self._send(data)
+        else:
+            self._transport.write(data)
         if self._agreed is not None:
             self._begin_upgrade(self._agreed)
+
+    def _send(self, data: bytearray) -> None:
+        """Hand data to the socket past the transport, which costs more and is for what the socket does not take."""
+        try:
+            sent = os.write(self._descriptor, data)
+        except OSError:
+            sent = 0  # the transport meets the same error, if it is one
+        if sent < len(data):
+            self._transport.write(data[sent:])
 
     def upgrade(self, outcome: Outcome) -> None:
         """Put layers around the socket once the answer that grants them is out."""
@@ -246,19 +279,37 @@ class Connection:
                 if piece is None or self._transport.is_closing():
                     return
                 session.receive(piece)
+            self._pieces_left = pieces
             self._transport.pause_reading()
-            self._loop.call_soon(self._continue_reading, session, pieces)
+            self._loop.call_soon(self._continue_reading, session)
         except (BadCompression, TLSFailed) as error:
             self._drop(session.client, str(error))
         finally:
             self._send_own(self._layers)
 
-    def _continue_reading(self, session: Session, pieces: Iterator[bytes]) -> None:
-        if self._transport.is_closing():
+    def _continue_reading(self, session: Session) -> None:
+        pieces = self._pieces_left
+        if pieces is None or not self._listens or self._transport.is_closing():
             return
+        self._pieces_left = None
         self._transport.resume_reading()
         self._receive_pieces(session, pieces)
         self._turn.end()
+        if self._blocked_at_s:
+            self._listen_less()
+
+    def _listen_less(self) -> None:
+        """Answers are not read: take no more commands if there are too many of them, as their number has no bound."""
+        if self._listens and self._transport.get_write_buffer_size() > _MAX_UNREAD:
+            self._listens = False
+            self._transport.pause_reading()
+
+    def _listen_again(self, session: Session) -> None:
+        self._listens = True
+        if self._pieces_left is None:
+            self._transport.resume_reading()
+        else:
+            self._loop.call_soon(self._continue_reading, session)
 
     def _receive_in_handshake(self, session: Session, handshake: Handshake, pieces: Iterator[bytes]) -> None:
         assert self._layers is not None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _THREADS = 4
 # Between two saves of metadata, this many times what making its content took.
 _SAVE_DISTANCE = 20
+# After a failed save it is tried again, whether something changes or not.
+_RETRY_SAVE_S = 1.0
 
 
 class Keeper:
@@ -33,7 +35,7 @@ class Keeper:
         sync_timeout_s: float,
         on_end: Callable[[DiskQueue | None, OSError | None], object],
     ) -> None:
-        """``on_end`` is told how each sync ended, and with None for the queue when saving a file has failed."""
+        """``on_end`` is told how each sync ended, and of saves, with no queue, when one fails or works again."""
         self._log = log
         self._sync_every = sync_every
         self._sync_timeout_s = sync_timeout_s
@@ -46,8 +48,10 @@ class Keeper:
         self._saving: asyncio.Future[None] | None = None
         self._save_task: asyncio.Task[None] | None = None
         self._is_stale = False
+        self._retry: asyncio.TimerHandle | None = None
         self._next_save_at_s = 0.0
         self._hurry = asyncio.Event()
+        self._is_closing = False
 
     # Disk queues
 
@@ -185,15 +189,32 @@ class Keeper:
         except OSError as error:
             self._log.error("failed to persist metadata - %s", error)
             self._on_end(None, error)
+            self._save_later(path, content)
+        else:
+            if self._retry is not None:
+                self._retry.cancel()
+                self._retry = None
+                self._on_end(None, None)
         finally:
             if self._saving is done:
                 self._saving = None
             done.set_result(None)
 
+    def _save_later(self, path: str, content: Callable[[], bytes]) -> None:
+        """What has changed is to be in the file as soon as it can be saved, without another change to wait for."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if not self._is_closing:
+            self._retry = asyncio.get_running_loop().call_later(_RETRY_SAVE_S, self.save, path, content)
+
     # The end
 
     async def close(self) -> None:
         """Let what is under way finish."""
+        self._is_closing = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

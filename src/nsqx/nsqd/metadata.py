@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from nsqx.errors import MetadataError
+from nsqx.queues.files import NSQD, read_file
 from nsqx.version import NSQ_VERSION
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def load_metadata(data_path: str) -> list[SavedTopic]:
     """What was saved, nothing if there is no file; raises MetadataError if the file cannot be understood."""
     path = metadata_path(data_path)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_file(NSQD, path)
     except FileNotFoundError:
         return []
     except OSError as error:

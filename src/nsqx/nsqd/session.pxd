@@ -13,6 +13,7 @@ cdef int _LINE
 cdef int _SIZE
 cdef int _BODY
 cdef int _BATCH
+cdef int _PUBLISH
 cdef bytes _OK
 
 
@@ -32,6 +33,8 @@ cdef class Session:
     cdef str _topic_name
     cdef Topic _topic
     cdef int64_t _defer_ns
+    cdef str _repeated_name
+    cdef Topic _repeated_topic
 
     cpdef receive(self, bytes data)
     cdef _run(self)
@@ -43,6 +46,9 @@ cdef class Session:
     cdef _act_on_body(self)
     @cython.locals(item=bytes, topic=Topic)
     cdef _publish_one(self, str command, int64_t defer_ns)
+    cdef _remember(self, Topic topic)
+    @cython.locals(topic=Topic)
+    cdef _publish_again(self, bytes item)
     @cython.locals(items=bytes, count=Py_ssize_t)
     cdef _publish_batch(self)
     @cython.locals(client=Client)

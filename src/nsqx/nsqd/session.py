@@ -20,6 +20,7 @@ from nsqx.wire.commands import (
     FINISH,
     LINE,
     NEED_DATA,
+    PUBLISH,
     SIZE,
     CommandReader,
     LineTooLong,
@@ -44,6 +45,7 @@ _LINE = LINE
 _SIZE = SIZE
 _BODY = BODY
 _BATCH = BATCH
+_PUBLISH = PUBLISH
 _OK = frames.OK
 
 
@@ -63,6 +65,8 @@ class Session:
         "_max_body_size",
         "_max_msg_size",
         "_reader",
+        "_repeated_name",
+        "_repeated_topic",
         "_stalled",
         "_topic",
         "_topic_name",
@@ -88,6 +92,9 @@ class Session:
         self._topic_name = ""
         self._topic: Topic | None = None
         self._defer_ns = 0
+        # The topic of the PUB line that the reader remembers.
+        self._repeated_name = ""
+        self._repeated_topic: Topic | None = None
         client.heartbeat_interval_ns = broker.default_heartbeat_ns
         client.output_buffer_timeout_ns = broker.options.output_buffer_timeout
         client.msg_timeout_ns = broker.options.msg_timeout
@@ -134,6 +141,9 @@ class Session:
             if event == _FINISH:
                 self.command_count += 1
                 self._finish(reader.message_id)
+            elif event == _PUBLISH:
+                self.command_count += 1
+                self._publish_again(reader.item)
             elif event == _NEED_DATA:
                 return False
             elif event == _LINE:
@@ -320,9 +330,32 @@ class Session:
                 topic.publish_deferred(item[4:], defer_ns)
             else:
                 topic.publish(item, 1)
+                self._remember(topic)
         except (BrokerExiting, DiskQueueError) as error:
             raise self._publish_failed(command, error) from None
         self._acknowledge(command, 1)
+
+    def _remember(self, topic: Topic) -> None:
+        """Spare the next PUB to this topic the way of this one; where rights are asked about, each takes it anew."""
+        if topic is self._repeated_topic or self._broker.authorizer.is_enabled:
+            return
+        self._repeated_name = self._topic_name
+        self._repeated_topic = topic
+        self._reader.remember(b"PUB %b\n" % self._topic_name.encode(), self._max_msg_size)
+
+    def _publish_again(self, item: bytes) -> None:
+        """A PUB to the same topic as before."""
+        topic = self._repeated_topic
+        assert topic is not None
+        self._command = b"PUB"
+        self._topic_name = self._repeated_name
+        try:
+            if topic.exiting:  # deleted since, or the broker is
+                topic = self._repeated_topic = self._broker.topic(self._repeated_name)
+            topic.publish(item, 1)
+        except (BrokerExiting, DiskQueueError) as error:
+            raise self._publish_failed("PUB", error) from None
+        self._acknowledge("PUB", 1)
 
     def _publish_batch(self) -> None:
         items = self._reader.take_batch()

@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from nsqx.queues cimport checksums
 from nsqx.wire cimport octets
 from nsqx.wire.message cimport Batch, Message, message_at
 
@@ -24,11 +25,20 @@ cdef class DiskQueue:
     cdef dict _unfinished
     cdef int64_t _oldest_file
     cdef bint _has_finished
+    cdef bint _finishes_all
     cdef bint _is_announced
     cdef int _read_descriptor
     cdef int _write_descriptor
-    cdef bytes _read_buffer
+    cdef object _read_buffer
     cdef Py_ssize_t _read_offset
+    cdef Py_ssize_t _read_limit
+    cdef object _sidecar
+    cdef int64_t _prepared_file
+    cdef bytearray _sums
+    cdef int64_t _sums_start
+    cdef list _unsaved_sums
+    cdef set _bad_paths
+    cdef list _left_paths
     cdef int64_t _operations
     cdef bint _sync_wanted
     cdef object _job
@@ -43,6 +53,8 @@ cdef class DiskQueue:
     @cython.locals(position=int64_t)
     cdef _make_room(self, int64_t body_size)
     cdef bint _write_gathered(self) except -1
+    @cython.locals(is_next=bint)
+    cdef _written(self)
     cpdef bint finish(self, int64_t record) except -1
     cpdef bint has_unsynced(self)
     cpdef bint has_readable(self)
@@ -51,3 +63,5 @@ cdef class DiskQueue:
     cpdef int64_t peek_timestamp(self) except? -1
     @cython.locals(available=Py_ssize_t, size=Py_ssize_t)
     cdef Py_ssize_t _next_size(self) except -1
+    @cython.locals(usable=Py_ssize_t, position=int64_t, index=Py_ssize_t, good=Py_ssize_t, count=Py_ssize_t, sums=bytes)
+    cdef Py_ssize_t _count_usable(self, bytes data) except -1

@@ -3,8 +3,9 @@
 Files, in the data directory:
 
       <name>.diskqueue.000000.dat    records: int32 length, message (see ``wire.message``); no other framing
-      <name>.diskqueue.meta.dat      text: depth \\n readFile,readPosition \\n writeFile,writePosition \\n
-      <name>.diskqueue.000000.dat.bad    set aside because it could not be read to its end
+      <name>.diskqueue.meta.dat      where it is read and written on (see ``positions``)
+      <name>.diskqueue.000000.crc    checksums of the records (see ``sidecar``); Go nsqd does not look at them
+      <name>.diskqueue.000000.dat.bad    set aside because not all of it could be read
 
 A file is full when the next record would take it past max-bytes-per-file.
 
@@ -15,48 +16,55 @@ What differs from Go's:
 - ``fsync`` is not done here: ``begin_sync`` gives a SyncJob that a thread may run while the queue goes on.
 - The read position that is saved is that of the oldest message read and not ``finish``ed. So a crash loses no message
   that was in flight; it may bring some again that were finished. A file goes when all its messages are finished.
+- A record that is not what was written is passed over, and so is what cannot be read up to the next record that is
+  known. Only where nothing more is known is the rest of a file given up. Such files are kept as .bad when finished.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Callable
-from typing import Protocol
 
 from nsqx.errors import DiskQueueError
-from nsqx.queues.files import remove_if_there, replace_file, write_all
-from nsqx.queues.recovery import count_records, data_file_numbers
-from nsqx.queues.sync import SyncJob
+from nsqx.queues import checksums
+from nsqx.queues.files import (
+    DATA,
+    META,
+    cut_file,
+    open_file,
+    read_at,
+    remove_if_there,
+    replace_file,
+    write_all,
+)
+from nsqx.queues.positions import Finder, Log, data_path, meta_path
+from nsqx.queues.recovery import data_file_numbers
+from nsqx.queues.sidecar import MAX_COUNT, Sidecar, add_sums, prepare_sidecar, remove_data_file
+from nsqx.queues.sync import Sums, SyncJob
 from nsqx.wire import octets
 from nsqx.wire.message import HEADER_LENGTH, Batch, Message, message_at
 
 _READ_SIZE = 64 * 1024
-_META = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n")
+_MAX_SUMS_SIZE = checksums.ENTRY_SIZE * MAX_COUNT // 2
 # Conditions of the moment, not of the file: the read is tried again later.
 _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
-
-
-class Log(Protocol):
-    """Where a disk queue reports what it found."""
-
-    def info(self, text: str, *args: object) -> None: ...
-    def warn(self, text: str, *args: object) -> None: ...
-    def error(self, text: str, *args: object) -> None: ...
 
 
 class DiskQueue:
     """First in, first out, on disk. Not thread-safe; only the SyncJobs it gives may run elsewhere."""
 
     __slots__ = (
+        "_bad_paths",
         "_directory",
         "_finished_paths",
+        "_finishes_all",
         "_full_descriptors",
         "_has_finished",
         "_is_announced",
         "_job",
         "_job_operations",
+        "_left_paths",
         "_log",
         "_max_file_size",
         "_max_record_size",
@@ -65,14 +73,20 @@ class DiskQueue:
         "_operations",
         "_pending",
         "_pending_count",
+        "_prepared_file",
         "_read_buffer",
         "_read_descriptor",
         "_read_file",
+        "_read_limit",
         "_read_offset",
         "_read_position",
         "_read_serial",
+        "_sidecar",
+        "_sums",
+        "_sums_start",
         "_sync_wanted",
         "_unfinished",
+        "_unsaved_sums",
         "_write_descriptor",
         "_write_file",
         "_write_position",
@@ -115,12 +129,22 @@ class DiskQueue:
         self._unfinished: dict[int, tuple[int, int]] = {}
         self._oldest_file = 0
         self._has_finished = False  # since the last sync
+        self._finishes_all = False  # when what is gathered is written
         # Why records, or a sync, could not be written last time; None if they could.
         self.failure: DiskQueueError | None = None
         self._read_descriptor = -1
         self._write_descriptor = -1
-        self._read_buffer = b""
+        self._read_buffer: bytes | bytearray = b""
         self._read_offset = 0
+        self._read_limit = 0  # how much of the buffer may be used
+        self._sidecar: Sidecar | None = None  # of the file that is read
+        self._prepared_file = -1  # whose sidecar is ready for what is written
+        # Checksums of the records written since the last sync: in the current file, and in those before it.
+        self._sums = bytearray()
+        self._sums_start = 0
+        self._unsaved_sums: list[Sums] = []
+        self._bad_paths: set[str] = set()
+        self._left_paths: list[str] = []  # of an earlier process, which may have been killed before it synced them
         self._operations = 0
         self._sync_wanted = False
         self._job: SyncJob | None = None
@@ -132,84 +156,24 @@ class DiskQueue:
     # Paths
 
     def _meta_path(self) -> str:
-        return os.path.join(self._directory, f"{self.name}.diskqueue.meta.dat")
+        return meta_path(self._directory, self.name)
 
     def _data_path(self, number: int) -> str:
-        return os.path.join(self._directory, f"{self.name}.diskqueue.{number:06d}.dat")
+        return data_path(self._directory, self.name, number)
 
     # Opening
 
     def _load(self, file_numbers: list[int]) -> None:
-        try:
-            with open(self._meta_path(), "rb") as file:
-                meta = _META.match(file.read(200))
-        except FileNotFoundError:
-            meta = None
-        if meta is None:
-            self._rebuild(file_numbers)
-            return
-        self.depth = int(meta[1])
-        self._read_file, self._read_position = int(meta[2]), int(meta[3])
-        self._write_file, self._write_position = int(meta[4]), int(meta[5])
-        self._take_up_unrecorded_tail(file_numbers)
+        positions = Finder(self._directory, self.name, file_numbers, self._max_record_size, self._log).find()
+        self.depth = positions.depth
+        self._read_file, self._read_position = positions.read_file, positions.read_position
+        self._write_file, self._write_position = positions.write_file, positions.write_position
+        self._oldest_file = self._read_file
+        self._left_paths = [self._data_path(number) for number in file_numbers if number >= self._read_file]
         # Read before a crash that kept them from being removed.
         self._finished_paths = [self._data_path(number) for number in file_numbers if number < self._read_file]
-        self._sync_wanted = self._sync_wanted or len(self._finished_paths) > 0
-        self._oldest_file = self._read_file
+        self._sync_wanted = positions.is_corrected or len(self._finished_paths) > 0
         self._check_tail()
-
-    def _take_up_unrecorded_tail(self, file_numbers: list[int]) -> None:
-        """Keep what was written after the last save of the meta file: read it, and write on in a new file."""
-        position, last = self._write_position, self._write_file
-        for number in file_numbers:
-            if number < self._write_file:
-                continue
-            path = self._data_path(number)
-            size = os.stat(path).st_size
-            if size > position:
-                self._log.warn(
-                    "DISKQUEUE(%s) %s metadata writePos %d < file size of %d, skipping to new file",
-                    self.name,
-                    path,
-                    position,
-                    size,
-                )
-                self.depth += count_records(path, position, self._max_record_size)[0]
-                last = number + 1
-            elif number == self._write_file and size < position:
-                self._log.error(
-                    "DISKQUEUE(%s) %s metadata writePos %d > file size of %d, data loss, skipping to new file",
-                    self.name,
-                    path,
-                    position,
-                    size,
-                )
-                self.depth = self._count_from_read_position(file_numbers)
-                last = number + 1
-            position = 0
-        if last != self._write_file:
-            self._write_file = last
-            self._write_position = 0
-            self._sync_wanted = True
-
-    def _count_from_read_position(self, file_numbers: list[int]) -> int:
-        count = 0
-        for number in file_numbers:
-            if self._read_file <= number <= self._write_file:
-                start = self._read_position if number == self._read_file else 0
-                count += count_records(self._data_path(number), start, self._max_record_size)[0]
-        return count
-
-    def _rebuild(self, file_numbers: list[int]) -> None:
-        """Without a meta file, everything in the data files is unread."""
-        if not file_numbers:
-            return
-        self._log.warn("DISKQUEUE(%s) no usable metadata, reading all %d data files", self.name, len(file_numbers))
-        self._read_file = self._oldest_file = min(file_numbers)
-        self._write_file = max(file_numbers) + 1
-        for number in file_numbers:
-            self.depth += count_records(self._data_path(number), 0, self._max_record_size)[0]
-        self._sync_wanted = True
 
     # Writing
 
@@ -261,29 +225,56 @@ class DiskQueue:
         try:
             if self._write_descriptor < 0:
                 self._open_write_file()
-            write_all(self._write_descriptor, self._pending, self._write_position)
+            write_all(DATA, self._write_descriptor, self._pending, self._write_position)
         except OSError as error:
             self._cut_torn_write()
             self.failure = DiskQueueError(f"{error.strerror or error}")
             return False
-        self._write_position += len(self._pending)
-        self._pending, self._pending_count = bytearray(), 0
+        self._written()
         self.failure = None
         return True
 
+    def _written(self) -> None:
+        """Take note that the records gathered are in the file."""
+        if len(self._sums) >= _MAX_SUMS_SIZE:
+            self._sums = bytearray()  # a sync is long in coming: what it would cover stays unknown
+        if not self._sums:
+            self._sums_start = self._write_position
+        checksums.append_sums(self._sums, self._pending, self._pending_count)
+        is_next = self._read_file == self._write_file and self._read_position == self._write_position
+        if is_next and len(self._pending) <= _READ_SIZE:
+            # Whoever reads waits for just this, and need not ask the file for it.
+            self._read_buffer, self._read_offset, self._read_limit = self._pending, 0, len(self._pending)
+        self._write_position += len(self._pending)
+        self._pending, self._pending_count = bytearray(), 0
+        if self._finishes_all:
+            self._forget_unfinished()
+
     def _open_write_file(self) -> None:
+        if self._prepared_file != self._write_file:
+            self._prepare_sidecar()
         path = self._data_path(self._write_file)
-        self._write_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._write_descriptor = open_file(DATA, path, os.O_RDWR | os.O_CREAT)
         self._log.info("DISKQUEUE(%s): writeOne() opened %s", self.name, path)
         if self._write_position == 0:
             self._sync_wanted = True  # the new directory entry
+
+    def _prepare_sidecar(self) -> None:
+        """Have no old checksums for what is written from here on; if they cannot be removed, write elsewhere."""
+        try:
+            prepare_sidecar(self._data_path(self._write_file), self._write_position)
+        except OSError as error:
+            self._log.warn("DISKQUEUE(%s) cannot prepare checksums - %s", self.name, error)
+            if self._write_position > 0:
+                self._roll()
+        self._prepared_file = self._write_file
 
     def _cut_torn_write(self) -> None:
         """After a failed write: leave the file as long as the records that count."""
         if self._write_descriptor < 0:
             return
         try:
-            os.ftruncate(self._write_descriptor, self._write_position)
+            cut_file(DATA, self._write_descriptor, self._write_position)
         except OSError as error:
             self._log.error("DISKQUEUE(%s) cannot cut back a torn write - %s", self.name, error)
 
@@ -297,15 +288,20 @@ class DiskQueue:
         if self._write_descriptor >= 0:
             self._full_descriptors.append(self._write_descriptor)
             self._write_descriptor = -1
+        self._unsaved_sums += self._take_sums()
         self._write_file += 1
         self._write_position = 0
         if self._job is not None:
             self._job.abandon()
         self._sync_wanted = True
-        try:
-            replace_file(self._meta_path(), self._meta_text(), is_durable=False)
-        except OSError as error:
-            self._log.error("DISKQUEUE(%s) failed to save metadata - %s", self.name, error)
+        self._save_meta()
+
+    def _take_sums(self) -> list[Sums]:
+        """The checksums of what was written to the current file since they were last taken; none or one."""
+        if not self._sums:
+            return []
+        taken, self._sums = bytes(self._sums), bytearray()
+        return [(self._write_file, self._sums_start, self._write_position, taken)]
 
     # Reading
 
@@ -339,7 +335,13 @@ class DiskQueue:
         return is_news
 
     def finish_all(self) -> None:
-        """No message that was read need be kept any longer."""
+        """No message that was read need be kept any longer, once what was put is written."""
+        self._finishes_all = True
+        if not self._pending_count:
+            self._forget_unfinished()
+
+    def _forget_unfinished(self) -> None:
+        self._finishes_all = False
         if self._unfinished:
             self._unfinished.clear()
             self._has_finished = True
@@ -351,12 +353,12 @@ class DiskQueue:
     def _next_size(self) -> int:
         """The size of the next message, which then is in the buffer as a whole; 0 if there is none."""
         while self.has_readable():
-            available = len(self._read_buffer) - self._read_offset
+            available = self._read_limit - self._read_offset
             size = 0
             if available >= 4:
                 size = octets.int32_at(self._read_buffer, self._read_offset)
                 if size < HEADER_LENGTH or size > self._max_record_size:
-                    self._set_file_aside(f"invalid message read size ({size})")
+                    self._pass_over(f"invalid message read size ({size})")
                     continue
                 if available >= 4 + size:
                     return size
@@ -366,43 +368,114 @@ class DiskQueue:
         return 0
 
     def _fill(self, needed: int) -> bool:
-        """Bring at least ``needed`` bytes from the read position into the buffer, or move on to the next file.
+        """Bring at least ``needed`` usable bytes from the read position into the buffer, or move the position on.
 
         False if that cannot be done now but may later.
         """
         try:
-            if self._read_descriptor < 0:
-                self._read_descriptor = os.open(self._data_path(self._read_file), os.O_RDONLY | os.O_CLOEXEC)
-            want = max(needed, _READ_SIZE)
-            if self._read_file == self._write_file:
-                want = min(want, self._write_position - self._read_position)
-            data = os.pread(self._read_descriptor, want, self._read_position)
+            data = self._read_ahead(needed)
+            usable = self._count_usable(data)
+            following = self._next_known() if usable < needed else -1
+            if following > self._read_position + len(data):
+                data = self._read_ahead(following - self._read_position)
+                usable = self._count_usable(data)
         except OSError as error:
             if error.errno in _TRANSIENT:
                 self._log.warn("DISKQUEUE(%s) cannot read now, will try again - %s", self.name, error)
                 return False
             self._set_file_aside(str(error))
             return True
-        if len(data) >= needed:
-            self._read_buffer = data
-            self._read_offset = 0
+        if usable >= needed:
+            self._read_buffer, self._read_offset, self._read_limit = data, 0, usable
         elif self._read_file < self._write_file and not data:
             self._next_read_file()
+        elif self._read_position < following <= self._read_position + len(data):
+            self._pass_over("checksum mismatch")
         else:
             self._set_file_aside("unexpected EOF")
         return True
 
+    def _read_ahead(self, needed: int) -> bytes:
+        if self._read_descriptor < 0:
+            path = self._data_path(self._read_file)
+            self._read_descriptor = open_file(DATA, path, os.O_RDONLY)
+            self._sidecar = Sidecar(path)
+        want = max(needed, _READ_SIZE)
+        if self._read_file == self._write_file:
+            want = min(want, self._write_position - self._read_position)
+        return read_at(DATA, self._read_descriptor, want, self._read_position)
+
+    def _count_usable(self, data: bytes) -> int:
+        """How many bytes from the read position on are whole records as their checksums say, or not known to be bad."""
+        sidecar = self._sidecar
+        assert sidecar is not None
+        usable = 0
+        while usable < len(data):
+            position = self._read_position + usable
+            if not self._seek_sidecar(position):
+                return len(data)
+            if sidecar.start > position:
+                return min(len(data), sidecar.start - self._read_position)
+            index = sidecar.entry_at(position)
+            if index < 0:
+                return min(len(data), sidecar.end - self._read_position)
+            sums, count = sidecar.sums, sidecar.count
+            good = checksums.count_good(data, usable, sums, index, count)
+            usable += checksums.span(sums, index, index + good)
+            sidecar.pass_over(good, self._read_position + usable)
+            if index + good < count:
+                break
+        return usable
+
+    def _seek_sidecar(self, position: int) -> bool:
+        """Find what is known from ``position`` on; a sidecar that cannot be read knows nothing."""
+        assert self._sidecar is not None
+        try:
+            return self._sidecar.seek(position)
+        except OSError as error:
+            if error.errno in _TRANSIENT:
+                raise
+            self._log.error("DISKQUEUE(%s) cannot read checksums - %s", self.name, error)
+            self._sidecar.give_up()
+            return False
+
+    def _next_known(self) -> int:
+        """Where the next record that is known begins, behind the one at the read position; -1 if none is known."""
+        if self._sidecar is None or not self._seek_sidecar(self._read_position):
+            return -1
+        return self._sidecar.next_after(self._read_position)
+
+    def _pass_over(self, reason: str) -> None:
+        """Go on at the next record that is known, or give the rest of the file up."""
+        following = self._next_known()
+        if following < 0:
+            self._set_file_aside(reason)
+            return
+        path = self._data_path(self._read_file)
+        self._log.error(
+            "DISKQUEUE(%s) corrupt record at %d of %s - %s, not delivered, reading on at %d",
+            self.name,
+            self._read_position,
+            path,
+            reason,
+            following,
+        )
+        self._bad_paths.add(path)
+        self._read_buffer = b""
+        self._read_offset = self._read_limit = 0
+        self._read_position = following
+        self.depth -= 1
+        self._operations += 1
+        self._sync_wanted = True
+
     def _set_file_aside(self, reason: str) -> None:
-        """Rename a file that cannot be read on, and continue with the next."""
+        """Read no more of a file, and continue with the next; it is renamed when its messages are finished."""
         path = self._data_path(self._read_file)
         self._log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self._read_position, path, reason)
         if self._read_file == self._write_file:
             self._roll()
         self._log.warn("DISKQUEUE(%s) jump to next file and saving bad file as %s.bad", self.name, path)
-        try:
-            os.rename(path, path + ".bad")
-        except OSError as error:
-            self._log.error("DISKQUEUE(%s) failed to rename bad diskqueue file %s - %s", self.name, path, error)
+        self._bad_paths.add(path)
         self._next_read_file()
 
     def _next_read_file(self) -> None:
@@ -414,7 +487,8 @@ class DiskQueue:
 
     def _close_read_file(self) -> None:
         self._read_buffer = b""
-        self._read_offset = 0
+        self._read_offset = self._read_limit = 0
+        self._sidecar = None
         if self._read_descriptor >= 0:
             os.close(self._read_descriptor)
             self._read_descriptor = -1
@@ -470,7 +544,9 @@ class DiskQueue:
         file, _, _ = self._oldest_needed()
         finished = self._finished_paths + [self._data_path(number) for number in range(self._oldest_file, file)]
         self._finished_paths, self._oldest_file = [], file
-        self._job = SyncJob(self, self._meta_path(), self._meta_text(), descriptors, finished)
+        self._job = SyncJob(self, self._meta_path(), self._meta_text(), descriptors, finished, self._bad_paths)
+        self._job.sums, self._unsaved_sums = self._unsaved_sums + self._take_sums(), []
+        self._job.left_paths, self._left_paths = self._left_paths, []
         self._job_operations, self._operations = self._operations, 0
         self._sync_wanted = self._has_finished = False
         return self._job
@@ -480,6 +556,9 @@ class DiskQueue:
         if self._job is not job:
             return
         self._job = None
+        self._save_sums(job)
+        if job.error is not None:
+            self._left_paths = job.left_paths
         if job.error is not None or job.is_abandoned:
             self._sync_wanted = True
             self._finished_paths = job.finished_paths + self._finished_paths
@@ -490,8 +569,24 @@ class DiskQueue:
         elif not self._pending_count:
             self.failure = None
 
+    def _save_sums(self, job: SyncJob) -> None:
+        """Save the checksums of what a job has made durable, except of files that are finished."""
+        if not job.has_run or job.has_lost_data:
+            return
+        for number, start, end, sums in job.sums:
+            if number < self._oldest_file:
+                continue
+            try:
+                add_sums(self._data_path(number), start, end, sums)
+            except OSError as error:
+                self._log.warn("DISKQUEUE(%s) cannot save checksums - %s", self.name, error)
+            if number == self._read_file and self._sidecar is not None:
+                self._sidecar.note_growth()
+
     def _distrust_write_file(self) -> None:
         """What a failed fsync was to make durable may be gone, and another would say all is well: use a new file."""
+        self._sums = bytearray()
+        self._unsaved_sums.clear()
         if self._write_descriptor >= 0:
             os.close(self._write_descriptor)
             self._write_descriptor = -1
@@ -546,6 +641,7 @@ class DiskQueue:
         if self._job is not None:
             self._job.abandon()
             self._finished_paths = self._job.finished_paths + self._finished_paths
+            self._save_sums(self._job)
             self._job = None
             self._sync_wanted = True
 
@@ -559,13 +655,10 @@ class DiskQueue:
     def empty(self) -> None:
         """Forget every message and remove the files."""
         self._pending, self._pending_count = bytearray(), 0
-        self._unfinished.clear()
         self._abandon_job()
-        for path in self._finished_paths:
-            remove_if_there(path)
-        self._finished_paths.clear()
+        self._bad_paths.clear()
         self._skip_to_fresh_file()
-        remove_if_there(self._meta_path())
+        remove_if_there(META, self._meta_path())
         self._operations = 0
         self._sync_wanted = self._has_finished = False
 
@@ -575,13 +668,29 @@ class DiskQueue:
         self._close_files()
 
     def _skip_to_fresh_file(self) -> None:
+        """Go on behind all files, which then go. The meta file says so first, in case not all of them get to go."""
         self._close_files()
-        for number in range(min(self._oldest_file, self._read_file), self._write_file + 1):
-            remove_if_there(self._data_path(number))
+        oldest = min(self._oldest_file, self._read_file)
+        paths = self._finished_paths + [self._data_path(number) for number in range(oldest, self._write_file + 1)]
+        has_files = self._write_position > 0 or len(paths) > 1
+        self._finished_paths = []
         self._unfinished.clear()
+        self._sums = bytearray()
+        self._unsaved_sums.clear()
         self._write_file = max(self._write_file, self._read_file) + 1
         self._write_position = 0
         self._read_file = self._oldest_file = self._write_file
         self._read_position = 0
         self.depth = self._pending_count
         self._sync_wanted = True
+        if has_files:
+            self._save_meta()
+        for path in paths:
+            remove_data_file(path)
+
+    def _save_meta(self) -> None:
+        """Save the positions without waiting for the disk; if that fails, the next sync does."""
+        try:
+            replace_file(self._meta_path(), self._meta_text(), META, is_durable=False)
+        except OSError as error:
+            self._log.error("DISKQUEUE(%s) failed to save metadata - %s", self.name, error)

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from nsqx.queues.files import remove_if_there
+from nsqx.queues.checksums import count_good, span
+from nsqx.queues.files import DATA, META, SUMS, open_file, read_at, remove_if_there
+from nsqx.queues.sidecar import Sidecar
 from nsqx.wire import octets
 from nsqx.wire.message import HEADER_LENGTH
 
 # What ``files.write_temporary`` names its files.
-_TEMPORARY = re.compile(r".+\.dat\.\d+\.tmp")
+_TEMPORARY = re.compile(r".+\.(?:dat|crc)\.\d+\.tmp")
+_DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
+_SIDECAR = re.compile(r"(.+\.diskqueue\.\d{6,})\.crc")
 _CHUNK_SIZE = 4 * 1024 * 1024
 
+# What a stretch of a data file is: records that are as their checksums say; records of which nothing is known but that
+# they follow each other; records that are not as their checksums say; bytes in which no record can be made out.
+GOOD, UNCHECKED, DAMAGED, UNREADABLE = "good", "unchecked", "damaged", "unreadable"
 
-_DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a data file; ``count`` is that of its records, 0 if unreadable."""
+
+    kind: str
+    start: int
+    end: int
+    count: int
 
 
 def data_file_numbers(directory: str) -> dict[str, list[int]]:
@@ -29,27 +46,93 @@ def data_file_numbers(directory: str) -> dict[str, list[int]]:
     return numbers
 
 
-def remove_temporary_files(directory: str) -> None:
-    """Remove what a crash kept from being renamed; nobody else may use the directory meanwhile."""
-    for entry in os.listdir(directory):
-        if _TEMPORARY.fullmatch(entry):
-            remove_if_there(os.path.join(directory, entry))
+def remove_leftovers(directory: str) -> None:
+    """Remove what a crash kept from being renamed, and checksums of data files that Go nsqd has removed.
+
+    Nobody else may use the directory meanwhile.
+    """
+    entries = set(os.listdir(directory))
+    for entry in entries:
+        sidecar = _SIDECAR.fullmatch(entry)
+        if sidecar and f"{sidecar[1]}.dat" not in entries:
+            remove_if_there(SUMS, os.path.join(directory, entry))
+        elif _TEMPORARY.fullmatch(entry):
+            remove_if_there(META, os.path.join(directory, entry))
 
 
-def count_records(path: str, position: int, max_record_size: int) -> tuple[int, int]:
-    """How many whole records follow ``position``, and where the last of them ends."""
-    count = 0
-    with open(path, "rb") as file:
-        while True:
-            file.seek(position)
-            data = file.read(max(_CHUNK_SIZE, 4 + max_record_size))
-            offset = 0
-            while len(data) - offset >= 4:
-                size = octets.int32_at(data, offset)
-                if size < HEADER_LENGTH or size > max_record_size or len(data) - offset < 4 + size:
-                    break
-                offset += 4 + size
-                count += 1
-            if offset == 0:
-                return count, position
-            position += offset
+def count_records(path: str, position: int, max_record_size: int) -> int:
+    """How many records that can be delivered follow ``position``."""
+    return sum(stretch.count for stretch in scan(path, position, max_record_size) if stretch.kind in (GOOD, UNCHECKED))
+
+
+def scan(path: str, position: int, max_record_size: int) -> Iterator[Stretch]:
+    """What follows ``position``, which must be where a record begins, in stretches as long as possible."""
+    last: Stretch | None = None
+    for stretch in _scan(path, position, max_record_size):
+        if last is not None and last.kind == stretch.kind:
+            last = Stretch(last.kind, last.start, stretch.end, last.count + stretch.count)
+            continue
+        if last is not None:
+            yield last
+        last = stretch
+    if last is not None:
+        yield last
+
+
+def _scan(path: str, position: int, max_record_size: int) -> Iterator[Stretch]:
+    sidecar = Sidecar(path)
+    descriptor = open_file(DATA, path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        while position < size:
+            limit = size
+            if sidecar.seek(position):
+                if sidecar.start <= position and sidecar.entry_at(position) >= 0:
+                    for stretch in _scan_block(descriptor, sidecar, position, size):
+                        yield stretch
+                        position = stretch.end
+                    continue
+                limit = min(size, sidecar.start if sidecar.start > position else sidecar.end)
+            yield from _scan_unchecked(descriptor, position, limit, max_record_size)
+            position = limit
+    finally:
+        os.close(descriptor)
+
+
+def _scan_block(descriptor: int, sidecar: Sidecar, position: int, size: int) -> Iterator[Stretch]:
+    """The records of the sidecar's current block from ``position`` on."""
+    index = sidecar.entry_at(position)
+    while index < sidecar.count:
+        data = read_at(DATA, descriptor, _CHUNK_SIZE, position)
+        good = count_good(data, 0, sidecar.sums, index, sidecar.count)
+        if good:
+            end = position + span(sidecar.sums, index, index + good)
+            yield Stretch(GOOD, position, end, good)
+            index, position = index + good, end
+            continue
+        end = position + span(sidecar.sums, index, index + 1)
+        if end > size:
+            yield Stretch(UNREADABLE, position, size, 0)
+            return
+        whole = read_at(DATA, descriptor, end - position, position)
+        is_good = count_good(whole, 0, sidecar.sums, index, index + 1) == 1
+        yield Stretch(GOOD if is_good else DAMAGED, position, end, 1)
+        index, position = index + 1, end
+
+
+def _scan_unchecked(descriptor: int, position: int, limit: int, max_record_size: int) -> Iterator[Stretch]:
+    """Records by nothing but their own lengths."""
+    while position < limit:
+        data = read_at(DATA, descriptor, min(limit - position, max(_CHUNK_SIZE, 4 + max_record_size)), position)
+        offset = count = 0
+        while len(data) - offset >= 4:
+            size = octets.int32_at(data, offset)
+            if size < HEADER_LENGTH or size > max_record_size or len(data) - offset < 4 + size:
+                break
+            offset += 4 + size
+            count += 1
+        if count == 0:
+            yield Stretch(UNREADABLE, position, limit, 0)
+            return
+        yield Stretch(UNCHECKED, position, position + offset, count)
+        position += offset

@@ -2,6 +2,22 @@ cimport cython
 
 from nsqx.wire cimport octets
 
+cdef int _NEED_DATA
+cdef int _FINISH
+cdef int _LINE
+cdef int _SIZE
+cdef int _BODY
+cdef int _BATCH
+cdef int _PUBLISH
+cdef int _AT_LINE
+cdef int _AT_SIZE
+cdef int _AT_DECISION
+cdef int _AT_BODY
+cdef int _AT_COUNT
+cdef int _AT_ITEMS
+cdef Py_ssize_t _FINISH_LENGTH
+cdef Py_ssize_t _MAX_LINE_LENGTH
+
 
 @cython.final
 cdef class CommandReader:
@@ -13,6 +29,9 @@ cdef class CommandReader:
     cdef Py_ssize_t _item_index
     cdef Py_ssize_t _max_count
     cdef Py_ssize_t _max_item_size
+    cdef bytes _repeated
+    cdef Py_ssize_t _repeated_limit
+    cdef readonly bytes item
     cdef readonly bytes message_id
     cdef readonly list words
     cdef readonly Py_ssize_t size
@@ -23,6 +42,9 @@ cdef class CommandReader:
     cpdef int next(self) except -1
     @cython.locals(position=Py_ssize_t, newline=Py_ssize_t)
     cdef int _next_line(self) except -1
+    @cython.locals(start=Py_ssize_t, size=Py_ssize_t)
+    cdef bint _take_repeated(self, Py_ssize_t position) except -1
+    cpdef remember(self, bytes line, Py_ssize_t max_size)
     cpdef expect_body(self)
     cpdef accept_body(self)
     @cython.locals(start=Py_ssize_t)

@@ -6,7 +6,9 @@ nothing of their meaning; whoever drives it checks a line before it asks for the
       LINE  --expect_body-->  SIZE  --accept_body-->  BODY   (IDENTIFY, AUTH, PUB, DPUB)
       LINE  --expect_body-->  SIZE  --accept_batch->  BATCH  (MPUB)
 
-``FIN`` is most of what consumers send, so a well-formed one is recognised in place and reported as FINISH.
+``FIN`` is most of what consumers send, so a well-formed one is recognised in place and reported as FINISH. A producer
+mostly repeats its ``PUB`` line: one that the driver asked to be remembered is, if its body is there in full and within
+its limit, reported as PUBLISH without passing the stages.
 
 The outer size of an MPUB is only looked at, as in Go nsqd: where the body ends is decided by its own count and sizes.
 """
@@ -27,16 +29,27 @@ LINE: Final = 2
 SIZE: Final = 3
 BODY: Final = 4
 BATCH: Final = 5
+PUBLISH: Final = 6
+
+# The same, typed in the .pxd, as is what follows: the reader's own loop must not touch Python's integers.
+_NEED_DATA = NEED_DATA
+_FINISH = FINISH
+_LINE = LINE
+_SIZE = SIZE
+_BODY = BODY
+_BATCH = BATCH
+_PUBLISH = PUBLISH
 
 # What the reader waits for.
-_AT_LINE: Final = 0
-_AT_SIZE: Final = 1
-_AT_DECISION: Final = 2
-_AT_BODY: Final = 3
-_AT_COUNT: Final = 4
-_AT_ITEMS: Final = 5
+_AT_LINE = 0
+_AT_SIZE = 1
+_AT_DECISION = 2
+_AT_BODY = 3
+_AT_COUNT = 4
+_AT_ITEMS = 5
 
-_FINISH_LENGTH: Final = 21
+_FINISH_LENGTH = 21
+_MAX_LINE_LENGTH = MAX_LINE_LENGTH
 
 
 class LineTooLong(Exception):
@@ -53,9 +66,12 @@ class CommandReader:
         "_max_count",
         "_max_item_size",
         "_position",
+        "_repeated",
+        "_repeated_limit",
         "_scan",
         "_stage",
         "count",
+        "item",
         "message_id",
         "size",
         "words",
@@ -65,6 +81,7 @@ class CommandReader:
     words: list[bytes]  # after LINE
     size: int  # after SIZE, BODY
     count: int  # after BATCH
+    item: bytes  # after PUBLISH: the body with the size before it
 
     def __init__(self) -> None:
         self._buffer: bytes | bytearray = b""
@@ -75,6 +92,9 @@ class CommandReader:
         self._item_index = 0
         self._max_count = 0
         self._max_item_size = 0
+        self._repeated = b""
+        self._repeated_limit = 0
+        self.item = b""
         self.message_id = b""
         self.words = []
         self.size = 0
@@ -97,18 +117,18 @@ class CommandReader:
         self._end = len(self._buffer)
 
     def next(self) -> int:
-        """What comes next: FINISH, LINE, SIZE, BODY or BATCH, or NEED_DATA if it is not there in full."""
+        """What comes next: FINISH, PUBLISH, LINE, SIZE, BODY, BATCH, or NEED_DATA if it is not there in full."""
         if self._stage == _AT_LINE:
             return self._next_line()
         available = self._end - self._position
         if self._stage == _AT_SIZE:
             if available < 4:
-                return NEED_DATA
+                return _NEED_DATA
             self.size = octets.int32_at(self._buffer, self._position)
             self._stage = _AT_DECISION
-            return SIZE
+            return _SIZE
         if self._stage == _AT_BODY:
-            return NEED_DATA if available < 4 + self.size else BODY
+            return _NEED_DATA if available < 4 + self.size else _BODY
         if self._stage == _AT_COUNT or self._stage == _AT_ITEMS:
             return self._next_batch()
         raise AssertionError("a size was reported and neither accepted nor refused")
@@ -118,17 +138,38 @@ class CommandReader:
         if self._end - position >= _FINISH_LENGTH and octets.is_finish(self._buffer, position):
             self.message_id = octets.cut(self._buffer, position + 4, position + 20)
             self._position = position + _FINISH_LENGTH
-            return FINISH
+            return _FINISH
+        if self._repeated_limit and self._take_repeated(position):
+            return _PUBLISH
         newline = octets.newline_at(self._buffer, position, self._end)
         if newline < 0:
-            if self._end - position >= MAX_LINE_LENGTH:
+            if self._end - position >= _MAX_LINE_LENGTH:
                 raise LineTooLong
-            return NEED_DATA
-        if newline - position >= MAX_LINE_LENGTH:
+            return _NEED_DATA
+        if newline - position >= _MAX_LINE_LENGTH:
             raise LineTooLong
         self._position = newline + 1
         self.words = octets.cut(self._buffer, position, newline).removesuffix(b"\r").split(b" ")
-        return LINE
+        return _LINE
+
+    def _take_repeated(self, position: int) -> bool:
+        """Take the remembered line and its body if they are at ``position``; anything unusual goes by the stages."""
+        if not octets.begins_with(self._buffer, self._repeated, position, self._end):
+            return False
+        start = position + len(self._repeated)
+        if self._end - start < 4:
+            return False
+        size = octets.int32_at(self._buffer, start)
+        if size <= 0 or size > self._repeated_limit or self._end - start - 4 < size:
+            return False
+        self._position = start + 4 + size
+        self.item = octets.cut(self._buffer, start, self._position)
+        return True
+
+    def remember(self, line: bytes, max_size: int) -> None:
+        """Report ``line``, its newline included, as PUBLISH when it comes with a body of 1 to ``max_size`` bytes."""
+        self._repeated = line
+        self._repeated_limit = max_size
 
     def expect_body(self) -> None:
         """After LINE: a size and a body follow this command."""
@@ -163,7 +204,7 @@ class CommandReader:
     def _next_batch(self) -> int:
         if self._stage == _AT_COUNT:
             if self._end - self._position < 4:
-                return NEED_DATA
+                return _NEED_DATA
             self.count = octets.int32_at(self._buffer, self._position)
             if self.count <= 0 or self.count > self._max_count:
                 raise ProtocolError("E_BAD_BODY", f"MPUB invalid message count {self.count}")
@@ -188,7 +229,7 @@ class CommandReader:
             index += 1
         self._scan = start - self._position
         self._item_index = index
-        return BATCH if index == count else NEED_DATA
+        return _BATCH if index == count else _NEED_DATA
 
     def take_batch(self) -> bytes:
         """After BATCH: the ``count`` messages, an int32 size before each."""

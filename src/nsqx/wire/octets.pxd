@@ -36,6 +36,12 @@ cdef extern from *:
         nsqx_store64(p, nsqx_hex8((uint32_t)(number >> 32)));
         nsqx_store64(p + 8, nsqx_hex8((uint32_t)number));
     }
+    /* Python grows a bytearray by an eighth at a time, which copies an output of many messages nine times over. A size
+       below half of what is allocated would give the room back, hence less than a doubling. */
+    static inline int nsqx_make_room(PyObject *out, Py_ssize_t size) {
+        if (size < ((PyByteArrayObject *)out)->ob_alloc) return 0;
+        return PyByteArray_Resize(out, size + size / 4 * 3);
+    }
     static inline int nsqx_is_finish(const uint8_t *p) {
         if (memcmp(p, "FIN ", 4) != 0 || p[20] != 10) return 0;
         for (int i = 4; i < 20; i++) {
@@ -53,6 +59,7 @@ cdef extern from *:
     void nsqx_store16(uint8_t *p, uint16_t v)
     void nsqx_store_id(uint8_t *p, uint64_t number)
     bint nsqx_is_finish(const uint8_t *p)
+    int nsqx_make_room(object out, Py_ssize_t size) except -1
 
 
 cdef inline int32_t int32_at(object data, Py_ssize_t position):
@@ -80,6 +87,11 @@ cdef inline Py_ssize_t newline_at(object data, Py_ssize_t start, Py_ssize_t end)
     return -1 if found == NULL else found - p
 
 
+cdef inline bint begins_with(object data, bytes text, Py_ssize_t start, Py_ssize_t end):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(text)
+    return end - start >= size and memcmp(nsqx_octets(data) + start, PyBytes_AS_STRING(text), size) == 0
+
+
 cdef inline bint is_finish(object data, Py_ssize_t position):
     return nsqx_is_finish(nsqx_octets(data) + position)
 
@@ -92,6 +104,7 @@ cdef inline bytes id_text(int64_t number):
 
 cdef inline uint8_t *_grow(bytearray out, Py_ssize_t size) except NULL:
     cdef Py_ssize_t used = PyByteArray_GET_SIZE(out)
+    nsqx_make_room(out, used + size)
     PyByteArray_Resize(out, used + size)
     return <uint8_t *>PyByteArray_AS_STRING(out) + used
 

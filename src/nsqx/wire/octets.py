@@ -35,6 +35,11 @@ def newline_at(data: bytes | bytearray, start: int, end: int) -> int:
     return data.find(b"\n", start, end)
 
 
+def begins_with(data: bytes | bytearray, text: bytes, start: int, end: int) -> bool:
+    """True if ``data[start:end]`` begins with ``text``."""
+    return data.startswith(text, start, end)
+
+
 def is_finish(data: bytes | bytearray, position: int) -> bool:
     """True if the 21 bytes at ``position`` are ``FIN <id>`` and a newline, with no space or newline inside the id."""
     if data[position : position + 4] != b"FIN " or data[position + 20] != 0x0A:

@@ -524,7 +524,8 @@ def test_with_a_memory_queue_of_0_every_message_is_on_disk_before_it_is_delivere
 def test_a_disk_that_cannot_be_read_just_now_is_tried_again(tmp_path, monkeypatch):
     bench = make_bench(tmp_path, mem_queue_size=0)
     the_channel(bench)
-    bench.publish("t", b"1")
+    body = b"more than is kept for whoever reads next" * 2000
+    bench.publish("t", body)
     client = bench.consume("t", "c")
 
     def fail(*arguments):
@@ -536,7 +537,7 @@ def test_a_disk_that_cannot_be_read_just_now_is_tried_again(tmp_path, monkeypatc
         bench.advance(RETRY_NS)
     assert (client.link.take_frames(), client.channel.depth) == ([], 1)
     bench.advance(RETRY_NS)
-    assert client.link.take_bodies() == [b"1"]
+    assert client.link.take_bodies() == [body]
 
 
 def test_reading_the_disk_is_noted_for_the_next_sync(tmp_path):

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from broker_bench import BenchLog
+from nsqx.nsqd import keeper
 from nsqx.nsqd.keeper import Keeper
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.wire.message import new_message
@@ -33,11 +34,14 @@ class Kept:
     def __init__(self, directory, sync_every, sync_timeout_s):
         self.log = BenchLog()
         self.failures = []
+        self.works_again = asyncio.Event()
         self.keeper = Keeper(self.log, sync_every, sync_timeout_s, self.ended)
         self.queue = CountingQueue("q", str(directory), 1 << 20, 1000, self.log, lambda: None)
         self.meta = directory / "q.diskqueue.meta.dat"
 
     def ended(self, queue, error):
+        if queue is None and error is None:
+            self.works_again.set()
         if error is not None:
             self.failures.append(error)
 
@@ -213,6 +217,18 @@ async def test_a_change_during_a_save_is_in_the_next(keep, tmp_path, monkeypatch
     release.set()
     await asyncio.gather(first, second, third)
     assert json.loads((tmp_path / "file").read_bytes()) == {"number": 2}
+
+
+async def test_a_failed_save_is_tried_again_by_itself(keep, tmp_path, monkeypatch):
+    monkeypatch.setattr(keeper, "_RETRY_SAVE_S", SOON_S)
+    kept = keep()
+    path = tmp_path / "not yet" / "file"
+    await kept.keeper.save(str(path), lambda: b"content")
+    assert len(kept.failures) == 1
+    path.parent.mkdir()
+    async with asyncio.timeout(10):
+        await kept.works_again.wait()
+    assert path.read_bytes() == b"content"
 
 
 async def test_a_failed_save_is_reported_and_does_not_block_the_next(keep, tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from diskqueue_bench import META, drain, open_queue
+from diskqueue_bench import FAST_DIRECTORY, META, drain, open_queue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,7 +149,7 @@ SCRIPTS = st.lists(
 
 def reopen(crash):
     """What a queue opened after the crash says it holds, and what it gives."""
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
         for name, content in crash.files.items():
             Path(directory, name).write_bytes(content)
         queue = open_queue(directory, MAX_FILE_SIZE, 100)
@@ -179,7 +179,7 @@ def check(crash):
 
 
 def crashes_of(script):
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory, pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(Path(directory))
         recorder.watch(patch)
         recorder.run(script)
@@ -206,7 +206,7 @@ def test_several_files_filled_since_the_last_sync():
 
 
 def test_a_second_crash_before_anything_was_synced():
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
         for expected in ([b"1"], [b"1", b"2"], [b"1", b"2", b"3"]):
             queue = open_queue(directory, MAX_FILE_SIZE, 100)
             body = b"%d" % len(expected)

@@ -60,7 +60,7 @@ def test_write_all_goes_on_after_a_short_write(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: write(descriptor, data[:3], position))
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     try:
-        files.write_all(descriptor, bytearray(b"0123456789"), 2)
+        files.write_all(files.DATA, descriptor, bytearray(b"0123456789"), 2)
     finally:
         os.close(descriptor)
     assert (tmp_path / "file").read_bytes() == b"\x00\x000123456789"
@@ -69,6 +69,6 @@ def test_write_all_goes_on_after_a_short_write(tmp_path, monkeypatch):
 def test_remove_if_there(tmp_path):
     path = tmp_path / "file"
     path.touch()
-    files.remove_if_there(str(path))
-    files.remove_if_there(str(path))
+    files.remove_if_there(files.DATA, str(path))
+    files.remove_if_there(files.DATA, str(path))
     assert not path.exists()

@@ -1,0 +1,104 @@
+"""nsqx doctor: looks at a data directory of nsqd, this package's or Go's, says what is wrong, and repairs it.
+
+      nsqx doctor [--repair] [--json] DATA_PATH
+
+Exit codes: 0 all is well, or has been put right; 1 something was found; 2 the directory could not be examined.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import orjson
+
+from nsqx.doctor.directory import examine, repair
+from nsqx.doctor.shelf import Shelf
+from nsqx.errors import NSQError
+from nsqx.flags import BOOL, INT, Flag, UsageError
+from nsqx.nsqd.daemon import lock_data_path
+from nsqx.tools.daily import read_words
+
+if TYPE_CHECKING:
+    from nsqx.doctor.findings import Report
+
+PROGRAM = "nsqx doctor"
+SOUND, FOUND, NOT_EXAMINED = 0, 1, 2
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("repair", BOOL, False, "put right what can be; files that are replaced go to a dated folder in DATA_PATH"),
+    Flag("json", BOOL, False, "print the report as JSON", config_key="is_json"),
+    Flag("max-msg-size", INT, 1024 * 1024, "the --max-msg-size that nsqd is started with"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Examine a directory, and repair it if told to; the exit code."""
+    try:
+        values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, f"{PROGRAM} DATA_PATH", most=1)
+    except UsageError as error:
+        print(error, file=sys.stderr, end="")
+        return error.exit_code
+    if not words:
+        return _refuse("which directory? Say it last, as in: nsqx doctor /var/lib/nsqd")
+    try:
+        report = _treat(words[0], values["max_msg_size"], is_repair=values["repair"])
+    except NSQError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename or words[0]}: {error.strerror or error}")
+    print(
+        orjson.dumps({**asdict(report), "is_sound": report.is_sound}).decode() if values["is_json"] else _text(report)
+    )
+    return SOUND if report.is_sound else FOUND
+
+
+def _refuse(reason: str) -> int:
+    print(f"{PROGRAM}: {reason}", file=sys.stderr)
+    return NOT_EXAMINED
+
+
+def _treat(data_path: str, max_msg_size: int, *, is_repair: bool) -> Report:
+    """Examine, and after a repair examine again; raises NSQError or OSError."""
+    lock = lock_data_path(data_path)
+    try:
+        found = examine(data_path, max_msg_size)
+        if found.report.is_sound or not is_repair:
+            return found.report
+        shelf = Shelf(data_path, datetime.now().strftime("%Y%m%d-%H%M%S"))
+        repairs = repair(found, shelf)
+        after = examine(data_path, max_msg_size).report
+        after.repairs, after.set_aside_in = repairs, shelf.path
+        return after
+    finally:
+        os.close(lock)
+
+
+def _text(report: Report) -> str:
+    lines = [
+        f"{report.data_path}: {_count(report.topic_count, 'topic')}, {_count(report.queue_count, 'queue')}, "
+        f"{_count(report.message_count, 'message')} on disk"
+    ]
+    if report.repairs:
+        lines += ["", "Repaired:", *(f"  {line}" for line in report.repairs)]
+        if report.set_aside_in:
+            lines.append(f"  what was replaced is in {report.set_aside_in}")
+    if report.findings:
+        lines += ["", "Found:"]
+        for finding in report.findings:
+            lines += [f"  {finding.name}", f"    {finding.what}", f"    what to do: {finding.advice}"]
+    else:
+        lines += ["", "Nothing is wrong any more." if report.repairs else "Nothing is wrong."]
+    return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""A data directory as a whole: nsqd.dat, the queues it names and those it does not, and what lies around.
+
+Nobody else may use the directory meanwhile: whoever calls this holds its lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import orjson
+
+from nsqx.doctor.findings import Finding, Report
+from nsqx.doctor.queue_files import Queue, examine_queue, repair_queue
+from nsqx.errors import MetadataError
+from nsqx.names import is_ephemeral, is_valid_name
+from nsqx.nsqd.metadata import FILE_NAME, SavedTopic, load_metadata, metadata_path
+from nsqx.queues.files import NSQD, replace_file, sync_directory
+from nsqx.queues.recovery import data_file_numbers
+from nsqx.version import NSQ_VERSION
+
+if TYPE_CHECKING:
+    from nsqx.doctor.shelf import Shelf
+
+_META_FILE = re.compile(r"(.+)\.diskqueue\.meta\.dat")
+_DUE_FILE = re.compile(r"(.+)\.deferred\.dat")
+_SIDECAR = re.compile(r"(.+\.diskqueue\.\d{6,})\.crc")
+_TEMPORARY = re.compile(r".+\.(?:dat|crc)\.\d+\.tmp")
+_BAD = re.compile(r".+\.diskqueue\.\d{6,}\.(?:dat|crc)\.bad")
+_REPAIR = "run nsqx doctor --repair"
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was found, with what a repair needs to know."""
+
+    report: Report
+    topics: list[SavedTopic] = field(default_factory=list)
+    is_metadata_good: bool = True
+    queues: list[Queue] = field(default_factory=list)
+    orphans: list[Queue] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+
+    def add(self, code: str, name: str, what: str, advice: str = _REPAIR, *, is_repairable: bool = True) -> None:
+        """Note a finding."""
+        self.report.findings.append(Finding(code, name, what, advice, is_repairable))
+
+
+def examine(data_path: str, max_msg_size: int) -> Examination:
+    """Look at everything; raises OSError if the directory cannot be read at all."""
+    found = Examination(Report(data_path))
+    entries = {entry.name for entry in os.scandir(data_path) if entry.is_file()}
+    numbers = data_file_numbers(data_path)
+    names = set(numbers)
+    for pattern in (_META_FILE, _DUE_FILE):
+        names |= {match[1] for match in map(pattern.fullmatch, entries) if match}
+    _examine_metadata(found, FILE_NAME in entries, has_queues=bool(names))
+    _examine_queues(found, sorted(names), numbers, max_msg_size)
+    _examine_strays(found, sorted(entries))
+    report = found.report
+    report.topic_count = len(found.topics)
+    report.queue_count = len(found.queues)
+    report.message_count = sum(queue.message_count for queue in found.queues)
+    return found
+
+
+def _examine_metadata(found: Examination, is_there: bool, *, has_queues: bool) -> None:
+    if not is_there:
+        if has_queues:
+            found.is_metadata_good = False
+            found.add(
+                "nsqd-missing",
+                FILE_NAME,
+                "it is missing, so nsqd would start without topics and not look at the messages here",
+                f"restore it from a backup, or {_REPAIR} to make one from the names of the queues; none is paused then",
+            )
+        return
+    try:
+        found.topics = load_metadata(found.report.data_path)
+    except MetadataError:
+        found.is_metadata_good = False
+        found.add(
+            "nsqd-damaged",
+            FILE_NAME,
+            "it cannot be understood, and nsqd does not start with it",
+            f"restore it from a backup, or {_REPAIR} to make one from the names of the queues; none is paused then",
+        )
+        return
+    wrong = [name for topic in found.topics for name in (topic.name, *(c for c, _ in topic.channels))]
+    wrong = [name for name in wrong if not is_valid_name(name)]
+    if wrong:
+        found.is_metadata_good = False
+        found.add("nsqd-names", FILE_NAME, f"{wrong[0]!r} is not a name for a topic or a channel: nsqd passes it over")
+
+
+def _examine_queues(found: Examination, names: list[str], numbers: dict[str, list[int]], max_msg_size: int) -> None:
+    known = {topic.name for topic in found.topics}
+    known |= {f"{topic.name}:{channel}" for topic in found.topics for channel, _ in topic.channels}
+    for name in names:
+        try:
+            queue = examine_queue(found.report.data_path, name, numbers.get(name, []), max_msg_size)
+        except OSError as error:
+            found.add(
+                "unreadable",
+                os.path.basename(error.filename or name),
+                f"it cannot be read: {error.strerror or error}",
+                "see to it that this user may read the file, and that the disk can",
+                is_repairable=False,
+            )
+            continue
+        found.queues.append(queue)
+        found.report.findings += queue.findings
+        if name not in known and found.is_metadata_good:
+            found.orphans.append(queue)
+            _describe_orphan(found, queue)
+
+
+def _describe_orphan(found: Examination, queue: Queue) -> None:
+    topic, _, channel = queue.name.partition(":")
+    what = f"the channel {channel!r} of the topic {topic!r}" if channel else f"the topic {topic!r}"
+    if not _has_valid_name(queue.name):
+        found.add(
+            "orphan", queue.name, "its files do not bear the name of a topic or a channel: nsqd never looks at them"
+        )
+    elif queue.message_count:
+        found.add(
+            "orphan",
+            queue.name,
+            f"{FILE_NAME} does not name {what}, of which {queue.message_count} messages are here: "
+            "nsqd does not deliver them before somebody creates it again",
+            f"{_REPAIR} to have it named again",
+        )
+    else:
+        found.add("orphan", queue.name, f"{FILE_NAME} does not name {what}, of which files without messages are here")
+
+
+def _examine_strays(found: Examination, entries: list[str]) -> None:
+    present = set(entries)
+    for name in entries:
+        sidecar = _SIDECAR.fullmatch(name)
+        if _TEMPORARY.fullmatch(name):
+            what = "a file that was being written when nsqd was killed; what it was to replace is still there"
+            found.add("temporary", name, what, "nothing: nsqx removes it at its next start, Go nsqd never does")
+        elif _BAD.fullmatch(name):
+            what = "nsqd has set it aside because not all of it could be read; what could was delivered"
+            found.add("set-aside", name, what, "look into it, or keep it elsewhere: nobody reads it any more")
+        elif sidecar and f"{sidecar[1]}.dat" not in present:
+            found.add("checksums-stray", name, "checksums of a data file that is gone", "nothing: nsqx removes it")
+        else:
+            continue
+        found.strays.append(name)
+
+
+def repair(found: Examination, shelf: Shelf) -> list[str]:
+    """Put right what can be; what was done. Raises OSError if something cannot be written."""
+    done: list[str] = []
+    for name in found.strays:
+        shelf.put(name)
+        done.append(f"{name}: set aside")
+    for queue in found.queues:
+        done += repair_queue(queue, shelf)
+    for queue in found.orphans:
+        if not queue.message_count or not _has_valid_name(queue.name):
+            done += _set_queue_aside(queue, shelf)
+    if not found.is_metadata_good or any(queue.message_count for queue in found.orphans):
+        done.append(_write_metadata(found, shelf))
+    sync_directory(found.report.data_path)
+    return done
+
+
+def _has_valid_name(queue_name: str) -> bool:
+    topic, _, channel = queue_name.partition(":")
+    return is_valid_name(topic) and (not channel or is_valid_name(channel))
+
+
+def _set_queue_aside(queue: Queue, shelf: Shelf) -> list[str]:
+    for path in [file.path for file in queue.files] + queue.finished_paths:
+        shelf.put_data_file(path)
+    shelf.put_if_there(os.path.basename(queue.meta_path))
+    shelf.put_if_there(f"{queue.name}.deferred.dat")
+    return [f"{queue.name}: set aside"]
+
+
+def _write_metadata(found: Examination, shelf: Shelf) -> str:
+    """nsqd.dat with what it named and what else is here."""
+    topics: dict[str, SavedTopic] = {topic.name: topic for topic in found.topics if is_valid_name(topic.name)}
+    for queue in found.queues:
+        name, _, channel = queue.name.partition(":")
+        is_wanted = queue.message_count or not found.is_metadata_good
+        if not is_wanted or not _has_valid_name(queue.name) or is_ephemeral(name):
+            continue
+        topic = topics.setdefault(name, SavedTopic(name, paused=False))
+        if channel and channel not in dict(topic.channels):
+            topic.channels.append((channel, False))
+    shelf.copy_if_there(FILE_NAME)
+    saved = [
+        {
+            "name": topic.name,
+            "paused": topic.paused,
+            "channels": [{"name": name, "paused": paused} for name, paused in topic.channels if is_valid_name(name)],
+        }
+        for topic in topics.values()
+    ]
+    path = metadata_path(found.report.data_path)
+    replace_file(path, orjson.dumps({"topics": saved, "version": NSQ_VERSION}), NSQD)
+    return f"{FILE_NAME}: names {len(saved)} topics"

@@ -1,0 +1,312 @@
+"""The files of one disk queue: what they hold, what is wrong with them, and how to put them right.
+
+Putting right never changes a file that holds records: a new one takes its place, and the old one is set aside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from nsqx.doctor.findings import Finding
+from nsqx.doctor.records import Piece, file_size, pieces_of
+from nsqx.queues.checksums import append_sums
+from nsqx.queues.due_times import due_times_path, load_due_times
+from nsqx.queues.files import DATA, META, SUMS, rename, replace_file
+from nsqx.queues.positions import Positions, data_path, meta_path
+from nsqx.queues.sidecar import add_sums, check_sidecar, sidecar_path
+
+if TYPE_CHECKING:
+    from nsqx.doctor.shelf import Shelf
+
+_META = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n")
+_REPAIR = "nsqx doctor --repair"
+
+
+@dataclass(slots=True)
+class DataFile:
+    """One data file from where it is unread."""
+
+    number: int
+    path: str
+    size: int
+    start: int
+    pieces: list[Piece]
+
+    @property
+    def count(self) -> int:
+        """How many messages can be delivered."""
+        return sum(piece.count for piece in self.pieces if piece.is_readable)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all of it can be delivered."""
+        return all(piece.is_readable for piece in self.pieces)
+
+
+@dataclass(slots=True)
+class Queue:
+    """A disk queue: the topic ``t`` or the channel ``t:c``."""
+
+    name: str
+    directory: str
+    findings: list[Finding] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
+    finished_paths: list[str] = field(default_factory=list)
+    bad_sidecars: list[str] = field(default_factory=list)
+    has_bad_due_times: bool = False
+    last_number: int = -1
+
+    @property
+    def message_count(self) -> int:
+        """How many messages wait and can be delivered."""
+        return sum(file.count for file in self.files)
+
+    @property
+    def meta_path(self) -> str:
+        """Where the positions are."""
+        return meta_path(self.directory, self.name)
+
+    def data_path(self, number: int) -> str:
+        """Where a data file is."""
+        return data_path(self.directory, self.name, number)
+
+    def add(
+        self, code: str, path: str, what: str, advice: str = f"run {_REPAIR}", *, is_repairable: bool = True
+    ) -> None:
+        """Note a finding."""
+        self.findings.append(Finding(code, os.path.basename(path), what, advice, is_repairable))
+
+
+def examine_queue(directory: str, name: str, numbers: list[int], max_msg_size: int) -> Queue:
+    """Look at every file of a queue; raises OSError if one cannot be read."""
+    queue = Queue(name, directory, last_number=max(numbers, default=-1))
+    positions = _examine_meta(queue, numbers)
+    first = positions.read_file if positions is not None else 0
+    for number in numbers:
+        if number < first:
+            queue.finished_paths.append(queue.data_path(number))
+            queue.add(
+                "data-finished",
+                queue.data_path(number),
+                "all its messages were delivered and finished; a crash kept it from being removed",
+                "nothing: nsqx removes it at its next start, Go nsqd never does",
+            )
+        else:
+            _examine_data_file(queue, number, positions, max_msg_size)
+        _examine_sidecar(queue, number)
+    if positions is not None:
+        _compare(queue, numbers, positions)
+        queue.last_number = max(queue.last_number, positions.write_file)
+    _examine_due_times(queue)
+    return queue
+
+
+def _examine_meta(queue: Queue, numbers: list[int]) -> Positions | None:
+    try:
+        with open(queue.meta_path, "rb") as file:
+            text = file.read(200)
+    except FileNotFoundError:
+        text = None
+    match = _META.match(text) if text is not None else None
+    positions = Positions(*map(int, match.groups())) if match else None
+    if positions is not None and positions.read_file > max(numbers, default=0) + 1:
+        positions = None
+    if positions is None and numbers:
+        state = "missing" if text is None else "damaged" if text else "empty"
+        queue.add(
+            f"meta-{state}",
+            queue.meta_path,
+            f"the positions of the queue are {state}: which of its messages were delivered is not known",
+            f"run {_REPAIR}: everything in the data files counts as undelivered, so some may come again "
+            "(nsqx does the same at its start; Go nsqd would lose them all)",
+        )
+    return positions
+
+
+def _examine_data_file(queue: Queue, number: int, positions: Positions | None, max_msg_size: int) -> None:
+    path = queue.data_path(number)
+    size = file_size(path)
+    start = positions.read_position if positions is not None and number == positions.read_file else 0
+    if start > size:
+        queue.add(
+            "position-beyond-end",
+            path,
+            f"it is {size} bytes long, but was read up to byte {start}: its end, or the truth about it, is lost",
+            f"run {_REPAIR}: all of the file counts as undelivered",
+        )
+        start = 0
+    file = DataFile(number, path, size, start, pieces_of(path, start))
+    queue.files.append(file)
+    for piece in file.pieces:
+        if not piece.is_readable:
+            _describe_damage(queue, file, piece)
+    largest = max((piece.largest for piece in file.pieces), default=0)
+    if largest > max_msg_size:
+        queue.add(
+            "message-too-large",
+            path,
+            f"it holds a message of {largest} bytes; nsqd with --max-msg-size={max_msg_size} would give the rest of "
+            "the file up",
+            f"start nsqd with --max-msg-size={largest} or more until the queue is drained",
+            is_repairable=False,
+        )
+
+
+def _describe_damage(queue: Queue, file: DataFile, piece: Piece) -> None:
+    length = piece.end - piece.start
+    if piece.count:
+        what = f"{piece.count} message(s) from byte {piece.start} on are not what was written: their checksums differ"
+        code = "data-damaged"
+    elif piece.end == file.size:
+        what = f"the last {length} bytes are no whole message: a write was cut short, or the end of the file is damaged"
+        code = "data-torn"
+    else:
+        what = f"{length} bytes from byte {piece.start} on cannot be read as messages; what follows can"
+        code = "data-unreadable"
+    queue.add(code, file.path, what, f"run {_REPAIR}: the rest is kept, the file as it is now is set aside")
+
+
+def _compare(queue: Queue, numbers: list[int], positions: Positions) -> None:
+    """What the positions say with what is there."""
+    present = set(numbers)
+    expected_last = positions.write_file if positions.write_position else positions.write_file - 1
+    missing = [number for number in range(positions.read_file, expected_last + 1) if number not in present]
+    for number in missing[:5]:
+        queue.add(
+            "data-missing",
+            queue.data_path(number),
+            "the file is gone, with the messages in it",
+            f"restore it from a backup, or run {_REPAIR} to go on without it",
+        )
+    if len(missing) > 5:
+        queue.add("data-missing", queue.meta_path, f"{len(missing) - 5} more data files are gone", f"run {_REPAIR}")
+    sizes = {file.number: file.size for file in queue.files}
+    size = sizes.get(positions.write_file, 0)
+    if positions.write_file in present and size < positions.write_position:
+        queue.add(
+            "data-short",
+            queue.data_path(positions.write_file),
+            f"it is {size} bytes long, but was written up to byte {positions.write_position}: its end is lost",
+        )
+    elif size > positions.write_position or max(numbers, default=0) > positions.write_file:
+        queue.add(
+            "meta-behind",
+            queue.meta_path,
+            "messages were written after the positions were last saved: nsqd was killed, or the machine went down",
+            "nothing: nsqx finds them at its start. Go nsqd finds them too, but shows a wrong depth",
+        )
+    elif positions.depth != queue.message_count and not missing and all(file.is_whole for file in queue.files):
+        queue.add(
+            "depth-wrong",
+            queue.meta_path,
+            f"it counts {positions.depth} messages, but there are {queue.message_count}",
+            f"run {_REPAIR}, or leave it: the messages are delivered all the same",
+        )
+
+
+def _examine_sidecar(queue: Queue, number: int) -> None:
+    path = queue.data_path(number)
+    trouble = check_sidecar(path)
+    if trouble:
+        queue.bad_sidecars.append(path)
+        queue.add(
+            "checksums-damaged",
+            sidecar_path(path),
+            f"the checksums of a data file are of no use: {trouble}",
+            f"run {_REPAIR} to make them anew; without them damage to the data file goes unnoticed, nothing else",
+        )
+
+
+def _examine_due_times(queue: Queue) -> None:
+    path = due_times_path(queue.directory, queue.name)
+    try:
+        load_due_times(queue.directory, queue.name)
+    except ValueError:
+        queue.has_bad_due_times = True
+        queue.add(
+            "due-times-damaged",
+            path,
+            "when deferred messages are due cannot be read",
+            f"run {_REPAIR}: they are delivered at once",
+        )
+
+
+def repair_queue(queue: Queue, shelf: Shelf) -> list[str]:
+    """Put right what can be; what was done. The positions are saved last, so that a second try finds as much."""
+    done: list[str] = []
+    if queue.has_bad_due_times:
+        shelf.put(f"{queue.name}.deferred.dat")
+        done.append(f"{queue.name}: deferred messages are delivered at once")
+    codes = {finding.code for finding in queue.findings if finding.is_repairable}
+    if codes - {"due-times-damaged", "checksums-damaged"}:
+        done += _rebuild(queue, shelf)
+    for path in queue.bad_sidecars:
+        if os.path.exists(path) and check_sidecar(path):
+            shelf.put_if_there(os.path.basename(sidecar_path(path)))
+            _make_sidecar(path)
+            done.append(f"{os.path.basename(path)}: new checksums")
+    return done
+
+
+def _rebuild(queue: Queue, shelf: Shelf) -> list[str]:
+    done: list[str] = []
+    for path in queue.finished_paths:
+        shelf.put_data_file(path)
+    kept: list[DataFile] = []
+    for file in queue.files:
+        if not file.is_whole:
+            _rewrite(file, shelf)
+            done.append(f"{os.path.basename(file.path)}: {file.count} messages kept")
+        elif file.count == 0:
+            shelf.put_data_file(file.path)
+        if file.count:
+            kept.append(file)
+    _close_gaps(queue, kept)
+    end = queue.last_number + 1
+    read_file, read_position = (kept[0].number, kept[0].start) if kept else (end, 0)
+    text = f"{queue.message_count}\n{read_file},{read_position}\n{end},0\n"
+    shelf.copy_if_there(os.path.basename(queue.meta_path))
+    replace_file(queue.meta_path, text.encode(), META)
+    done.append(f"{queue.name}: {queue.message_count} messages wait")
+    return done
+
+
+def _close_gaps(queue: Queue, kept: list[DataFile]) -> None:
+    """Have the files follow each other, each moving up to the one after it: whoever meets a gap takes it for a loss."""
+    for file, follower in reversed(list(pairwise(kept))):
+        path = queue.data_path(follower.number - 1)
+        if file.path != path:
+            for kind, old, new in ((DATA, file.path, path), (SUMS, sidecar_path(file.path), sidecar_path(path))):
+                if os.path.exists(old):
+                    rename(kind, old, new)
+            file.number, file.path = follower.number - 1, path
+
+
+def _rewrite(file: DataFile, shelf: Shelf) -> None:
+    """Put a file of the readable records in the place of a data file, which is set aside."""
+    with open(file.path, "rb") as old:
+        data = old.read()
+    content = b"".join(data[piece.start : piece.end] for piece in file.pieces if piece.is_readable)
+    shelf.copy_if_there(os.path.basename(file.path))
+    shelf.put_if_there(os.path.basename(sidecar_path(file.path)))
+    if content:
+        replace_file(file.path, content, DATA)
+        _make_sidecar(file.path)
+    else:
+        shelf.put_data_file(file.path)
+    file.start = 0
+
+
+def _make_sidecar(path: str) -> None:
+    """Checksums of what is readable in a data file."""
+    with open(path, "rb") as file:
+        data = file.read()
+    for piece in pieces_of(path, 0):
+        if piece.is_readable:
+            sums = bytearray()
+            append_sums(sums, bytearray(data[piece.start : piece.end]), piece.count)
+            add_sums(path, piece.start, piece.end, bytes(sums))

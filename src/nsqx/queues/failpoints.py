@@ -1,0 +1,110 @@
+"""Faults on order: what is to go wrong at which failpoint of ``files``, for tests and for nobody else.
+
+      data.write=tear@3          the third write to a data file: half of it, then the process is gone
+      meta.rename=stop           gone before the first rename of a meta file
+      data.write=short:ENOSPC    half of a write, then an error
+      *.sync=fail:EIO@2+         the second sync of anything, and each after it, fails
+      data.sync=delay:200@1+     every sync of a data file takes 200 ms longer
+
+Several are parted by commas. A daemon takes them from NSQX_FAILPOINTS in its environment; a test in the same process
+gives them to ``files.set_hook``, with an ``on_stop`` that raises Stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nsqx.queues.files import Operation
+
+_FAULT = re.compile(r"([a-z*]+\.[a-z*]+)=(fail|short|tear|delay|stop)(?::(\w+))?(?:@(\d+)(\+?))?")
+
+
+class Stopped(BaseException):
+    """The process is to be thought of as gone: whoever catches this may only look at the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at the operations of the numbers ``first`` to ``last``, of those whose point matches."""
+
+    point: str
+    action: str
+    argument: str = ""
+    first: int = 1
+    last: int = 1
+
+    def error(self, default: int) -> OSError:
+        """The error to fail with."""
+        number = getattr(errno, self.argument) if self.argument else default
+        return OSError(number, os.strerror(number))
+
+
+def kill_process() -> None:
+    """End as a crash does: the files keep what was written to them, synced or not."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Failpoints:
+    """A hook for ``files`` that carries out faults; ``counts`` says how often each point was met."""
+
+    def __init__(self, faults: Sequence[Fault], on_stop: Callable[[], object] = kill_process) -> None:
+        self.counts: Counter[str] = Counter()
+        self._faults = faults
+        self._matches: Counter[Fault] = Counter()
+        self._on_stop = on_stop
+
+    def __call__(self, operation: Operation) -> None:
+        """Carry out what is ordered for this operation."""
+        self.counts[operation.point] += 1
+        for fault in self._faults:
+            if fnmatchcase(operation.point, fault.point):
+                self._matches[fault] += 1
+                if fault.first <= self._matches[fault] <= fault.last:
+                    self._carry_out(fault, operation)
+
+    def _carry_out(self, fault: Fault, operation: Operation) -> None:
+        if fault.action == "delay":
+            threading.Event().wait(int(fault.argument) / 1000)
+        elif fault.action == "fail":
+            raise fault.error(errno.EIO)
+        elif fault.action == "short":
+            _write_half(operation)
+            raise fault.error(errno.ENOSPC)
+        else:
+            if fault.action == "tear":
+                _write_half(operation)
+            self._on_stop()
+
+
+def _write_half(operation: Operation) -> None:
+    if operation.data:
+        half = memoryview(operation.data)[: len(operation.data) // 2]
+        os.pwrite(operation.descriptor, half, operation.position)
+
+
+def failpoints_of(text: str, on_stop: Callable[[], object] = kill_process) -> Failpoints:
+    """The faults that ``text`` orders; raises ValueError if it cannot be understood."""
+    return Failpoints([_fault_of(item.strip()) for item in text.split(",") if item.strip()], on_stop)
+
+
+def _fault_of(text: str) -> Fault:
+    match = _FAULT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"NSQX_FAILPOINTS: {text!r} is not POINT=fail|short|tear|delay|stop[:ARGUMENT][@N[+]]")
+    point, action, argument, number, onwards = match.groups()
+    if action in ("fail", "short") and argument and not hasattr(errno, argument):
+        raise ValueError(f"NSQX_FAILPOINTS: {argument!r} is not the name of an error, such as ENOSPC")
+    if action == "delay" and not (argument or "").isdigit():
+        raise ValueError(f"NSQX_FAILPOINTS: {text!r} lacks the milliseconds of the delay, as in delay:200")
+    first = int(number or 1)
+    return Fault(point, action, argument or "", first, 1 << 62 if onwards else first)

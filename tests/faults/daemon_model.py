@@ -1,0 +1,120 @@
+"""nsqd in random use over several lives, each ended by a failpoint, a kill or a stop, against what may be lost.
+
+Everything goes over disk, so nothing that was acknowledged may be lost, whatever happens to the process. What was
+finished may come again; nothing may come that was never sent.
+"""
+
+import contextlib
+import random
+
+from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, kill
+
+from daemons import Daemon, DaemonFailed
+from rawclient import ERROR, OK, ConnectionEnded, Message, RawClient
+
+LIVES = 3
+STEPS = 25
+POINTS = (
+    *("data.write", "data.sync", "data.open", "data.unlink"),
+    *("sums.write", "sums.open", "sums.unlink"),
+    *("meta.write", "meta.sync", "meta.rename", "meta.open"),
+    *("nsqd.rename", "directory.sync", "*.write", "*.rename", "*.*"),
+)
+
+
+class DaemonRun:
+    """One run on a stage; everything but the timing follows from the seed."""
+
+    def __init__(self, stage: Stage, seed: int) -> None:
+        self._stage = stage
+        self._rng = random.Random(seed)
+        self._serial = 0
+        self.history: list[str] = []
+        self._flags = (
+            DISK_ONLY,
+            f"--max-bytes-per-file={self._rng.choice((300, 1000, 5000))}",
+            f"--sync-every={self._rng.choice((1, 5, 2500))}",
+            "--sync-timeout=20ms",
+            "--msg-timeout=1s",
+        )
+
+    def perform(self) -> Outcome:
+        """Live and die a few times; then what is left, as a last daemon delivers it."""
+        first = self._stage.nsqd_with_channel(*self._flags)
+        first.stop()
+        for _ in range(LIVES):
+            self._live()
+        return self._stage.restart_and_drain(*self._flags[1:])
+
+    def _live(self) -> None:
+        order = ""
+        if self._rng.random() < 0.8:
+            order = f"{self._rng.choice(POINTS)}={self._rng.choice(('stop', 'tear'))}@{self._rng.randint(1, 40)}"
+        self.history.append(order or "no failpoint")
+        try:
+            daemon = self._stage.nsqd(*self._flags, env={"NSQX_FAILPOINTS": order})
+        except DaemonFailed:
+            self.history.append("did not get through its start")
+            return
+        try:
+            self._use(daemon)
+        except (OSError, ConnectionEnded):
+            daemon.process.wait(10.0)  # it must have been the failpoint
+            self.history.append("stopped at its failpoint")
+        if self._rng.random() < 0.5:
+            kill(daemon)
+        else:
+            with contextlib.suppress(DaemonFailed):
+                daemon.stop()  # on the way the failpoint may be met
+
+    def _use(self, daemon: Daemon) -> None:
+        held: list[bytes] = []
+        with RawClient(daemon.tcp_address) as producer, RawClient(daemon.tcp_address) as consumer:
+            assert consumer.sub(TOPIC, CHANNEL) == OK
+            consumer.rdy(20)
+            for _ in range(STEPS):
+                if self._rng.random() < 0.5:
+                    self._publish(producer)
+                else:
+                    self._consume(consumer, held)
+
+    def _publish(self, client: RawClient) -> None:
+        ledger = self._stage.ledger
+        self._serial += 1
+        batch = bodies(f"message {self._serial}", self._rng.choice((1, 1, 7, 40)), self._rng.randint(30, 200))
+        ledger.sent.update(batch)
+        if client.mpub(TOPIC, batch) == OK:
+            ledger.acked.update(batch)
+
+    def _consume(self, client: RawClient, held: list[bytes]) -> None:
+        """Take what comes at once; finish some, requeue some, and hold the rest until it times out."""
+        for _ in range(self._rng.randint(1, 10)):
+            try:
+                frame = client.read_answer(0.02)
+            except TimeoutError:
+                return
+            if frame.type == ERROR:
+                assert frame.data.startswith((b"E_FIN_FAILED", b"E_REQ_FAILED")), frame  # it had timed out
+                continue
+            message = Message.decode(frame.data)
+            draw = self._rng.random()
+            if draw < 0.6:
+                self._stage.ledger.finished.add(message.body)
+                client.fin(message.id)
+            elif draw < 0.8:
+                client.req(message.id, self._rng.choice((0, 0, 50)))
+            else:
+                held.append(message.id)
+
+
+def run_daemon_seed(stage: Stage, seed: int) -> Outcome:
+    """Perform the run of a seed; a failure names it."""
+    run = DaemonRun(stage, seed)
+    try:
+        outcome = run.perform()
+        assert outcome.lost == 0, sorted(stage.ledger.lost)[:5]
+        assert outcome.foreign == 0, [body for body in stage.ledger.delivered if body not in stage.ledger.sent][:5]
+    except AssertionError as failure:
+        history = "\n".join(run.history)
+        raise AssertionError(f"{failure}\n{history}\nNSQX_SEED={seed} repeats this run") from failure
+    return outcome

@@ -1,0 +1,532 @@
+"""A backlog with its disk queue in any order of use, fault, crash and restart, against a model of what may be lost.
+
+Everything that a run does follows from its seed. It publishes, consumes, requeues, syncs and restarts; files are so
+small that they change all the time; operations fail, and the process, or the power, ends at any file operation. The
+model keeps for each message where it is, and so whether it may be lost, may come again, or must come.
+"""
+
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsqx.errors import DiskQueueError
+from nsqx.queues import files
+from nsqx.queues.backlog import Backlog
+from nsqx.queues.diskqueue import DiskQueue
+from nsqx.queues.failpoints import Failpoints, Fault, Stopped
+from nsqx.queues.files import Operation
+from nsqx.queues.recovery import GOOD, scan
+from nsqx.wire.message import Batch, Message, new_batch, new_message
+from rawclient import sized
+
+if TYPE_CHECKING:
+    from nsqx.queues.sync import SyncJob
+
+NAME = "q"
+MAX_MESSAGE_SIZE = 200
+# Where a sync takes no time.
+FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+FAULTS = (
+    ("data.write", "fail", "ENOSPC"),
+    ("data.write", "short", "ENOSPC"),
+    ("data.open", "fail", "EMFILE"),
+    ("data.read", "fail", "EMFILE"),
+    ("data.sync", "fail", "EIO"),
+    ("meta.write", "short", "ENOSPC"),
+    ("meta.*", "fail", "ENOSPC"),
+    ("sums.*", "fail", "ENOSPC"),
+    ("sums.write", "short", "ENOSPC"),
+    ("directory.sync", "fail", "EIO"),
+    ("*.unlink", "fail", "EIO"),
+)
+
+
+class Lost(AssertionError):
+    """The queue has not kept what it must."""
+
+
+class Log:
+    """What the queue reports, kept for whoever looks into a failure."""
+
+    def __init__(self, history: list[str], directory: Path) -> None:
+        self._history = history
+        self._directory = directory
+
+    def info(self, text: str, *args: object) -> None:
+        """Of no interest."""
+
+    def warn(self, text: str, *args: object) -> None:
+        self._history.append("  warning: " + (text % args).replace(f"{self._directory}/", ""))
+
+    error = warn
+
+
+class PowerSupply:
+    """What a power cut leaves: bytes that were synced, under names that were; often more, which nobody may rely on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: dict[str, int] = {}
+        self._contents: dict[int, bytes] = {}
+        self._distrusted: set[int] = set()
+
+    def note(self, operation: Operation) -> None:
+        """An operation is about to succeed."""
+        if operation.name != files.SYNC:
+            return
+        if operation.kind == files.DIRECTORY:
+            self._names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
+            return
+        status = os.fstat(operation.descriptor)
+        if status.st_ino not in self._distrusted:
+            self._contents[status.st_ino] = Path(f"/proc/self/fd/{operation.descriptor}").read_bytes()
+
+    def note_failed_sync(self, operation: Operation) -> None:
+        """What was to be synced is gone for good, and a later sync does not bring it back."""
+        self._distrusted.add(os.fstat(operation.descriptor).st_ino)
+
+    def settle(self) -> None:
+        """Time passes: the system has written out everything."""
+        self._names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
+        self._contents = {inode: (self._directory / name).read_bytes() for name, inode in self._names.items()}
+
+    def cut(self, rng: random.Random) -> None:
+        """Leave in the directory what may be left."""
+        current = {entry.inode(): Path(entry.path).read_bytes() for entry in os.scandir(self._directory)}
+        names = self._names
+        if rng.random() < 0.5:
+            names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
+        for entry in list(os.scandir(self._directory)):
+            os.unlink(entry.path)
+        for name, inode in sorted(names.items()):
+            durable = self._contents.get(inode, b"")
+            content = current.get(inode, durable)
+            kept = rng.choice((len(durable), len(content), rng.randint(0, len(content))))
+            if content[: len(durable)] != durable or inode in self._distrusted:
+                kept = len(durable)
+                content = durable
+            content = durable + content[len(durable) : max(kept, len(durable))]
+            if _ends_with_a_record(content) and rng.random() < 0.2:
+                content += b"\0" * rng.randint(0, 50)
+            (self._directory / name).write_bytes(content)
+        self._distrusted.clear()
+        self.settle()
+
+
+def _ends_with_a_record(content: bytes) -> bool:
+    position = 0
+    while position + 4 <= len(content):
+        position += 4 + int.from_bytes(content[position : position + 4], "big")
+    return position == len(content)
+
+
+class Run:
+    """One run. ``history`` tells what was done, for whoever looks into a failure."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.history: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self._rng = random.Random(seed)
+        self._directory = Path(tempfile.mkdtemp(prefix="model-", dir=FAST_DIRECTORY))
+        self._power = PowerSupply(self._directory)
+        self._failpoints: Failpoints | None = None
+        self._max_file_size = self._rng.choice((1, 100, 300, 1000, 100_000))
+        self._memory_limit = self._rng.choice((0, 0, 0, 3, 10))
+        self._damages = self._rng.choice(("nothing", "checksums", "records"))
+        self._serial = 0
+        self._job: SyncJob | None = None
+        self._job_bodies: set[bytes] = set()
+        self._taken: list[Message] = []
+        # Where messages are that were published and not finished: in memory only; put to the disk queue and perhaps
+        # not written; written, so that they survive the end of the process; synced, so that they survive any.
+        self._volatile: set[bytes] = set()
+        self._pending: set[bytes] = set()
+        self._written: set[bytes] = set()
+        self._durable: set[bytes] = set()
+        self._doomed: set[bytes] = set()  # whose sync failed: the next may say that all is well, and it is not
+        self._finished: set[bytes] = set()
+        self._repeatable: set[bytes] = set()  # which may come more than once, because a crash came between
+        self._known: set[bytes] = set()  # everything ever published
+        self._lost_to_damage: set[bytes] = set()
+
+    def perform(self, steps: int) -> None:
+        """Do it all; raises Lost, or whatever the queue raises and must not."""
+        try:
+            self._open()
+            for _ in range(steps):
+                self._step()
+            self._arm(None)
+            self._restart_cleanly()
+            self._drain()
+        finally:
+            files.set_hook(None)
+            self._close_descriptors()
+            shutil.rmtree(self._directory)
+
+    def _step(self) -> None:
+        action = self._rng.choices(_ACTIONS, _WEIGHTS)[0]
+        self.history.append(action.__name__.lstrip("_"))
+        self.counts[self.history[-1]] += 1
+        try:
+            action(self)
+        except Stopped:
+            self._crashed()
+
+    # The seam
+
+    def _arm(self, fault: Fault | None) -> None:
+        self._failpoints = Failpoints([fault] if fault is not None else [], _stop)
+        files.set_hook(self._hook)
+
+    def _hook(self, operation: Operation) -> None:
+        assert self._failpoints is not None
+        try:
+            self._failpoints(operation)
+        except OSError:
+            if operation.point == "data.sync":
+                self._power.note_failed_sync(operation)
+                self._doomed |= self._written - self._durable
+            self.history.append(f"  {operation.point} fails")
+            raise
+        except Stopped:
+            self.history.append(f"  stopped at {operation.point}")
+            raise
+        self._power.note(operation)
+
+    def _order_fault(self) -> None:
+        point, action, argument = self._rng.choice(FAULTS)
+        if self._damages == "records" and point.startswith("sums"):
+            return  # without its checksum nobody knows of the damage
+        first = self._rng.randint(1, 4)
+        self._arm(Fault(point, action, argument, first, first + self._rng.choice((0, 0, 3))))
+
+    def _order_stop(self) -> None:
+        kind = self._rng.choice(("*", "data", "meta", "sums"))
+        self._arm(Fault(f"{kind}.*", self._rng.choice(("stop", "tear")), "", *[self._rng.randint(1, 12)] * 2))
+
+    def _order_nothing(self) -> None:
+        self._arm(None)
+
+    # Lives
+
+    def _open(self) -> None:
+        self._arm(None)
+        disk = DiskQueue(
+            NAME,
+            str(self._directory),
+            self._max_file_size,
+            MAX_MESSAGE_SIZE,
+            Log(self.history, self._directory),
+            lambda: None,
+        )
+        self._backlog = Backlog(self._memory_limit, disk)
+        self._disk = disk
+
+    def _crash(self) -> None:
+        self._crashed()
+
+    def _crashed(self) -> None:
+        """The process is gone, and perhaps the power was."""
+        is_power_cut = self._rng.random() < 0.4
+        self.history.append("  power cut" if is_power_cut else "  killed")
+        self.counts["power cut" if is_power_cut else "killed"] += 1
+        self._forget_life()
+        if is_power_cut:
+            self._power.cut(self._rng)
+            self._written &= self._durable
+        self._repeatable |= self._known
+        self._volatile.clear()
+        self._pending.clear()
+        self._open()
+        self._check_depth()
+
+    def _forget_life(self) -> None:
+        files.set_hook(None)
+        self._job = None
+        self._taken.clear()
+        self._close_descriptors()
+
+    def _restart_cleanly(self) -> None:
+        """As a channel closes; what cannot be written then is lost, unless it was read from the disk."""
+        self._end_sync()
+        is_damaged = False
+        in_memory = self._backlog.drain_memory()
+        messages = [item for item in in_memory if isinstance(item, Message)] + self._taken
+        read = {message.body for message in messages if message.record}
+        unread = self._pending | self._volatile
+        is_synced = bool(messages or unread) or self._disk.has_unsynced()
+        try:
+            for item in in_memory:
+                if isinstance(item, Batch):
+                    self._disk.put_batch(item)
+                else:
+                    self._disk.put_message(item)
+            for message in self._taken:
+                self._disk.put_message(message)
+            self._disk.finish_all()
+            self._disk.close()
+        except DiskQueueError:
+            self._finished |= unread  # nobody knows how many of them were written before the failure
+            self._repeatable |= self._finished | read
+        else:
+            self._written |= unread
+            is_damaged = self._rng.random() < 0.5
+            if is_synced:
+                self._durable |= self._written - self._doomed
+        self._volatile, self._pending = set(), set()
+        self._forget_life()
+        is_damaged = is_damaged and self._damage()
+        self._open()
+        if not is_damaged:
+            self._check_depth()
+
+    def _close_descriptors(self) -> None:
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{name}").startswith(str(self._directory)):
+                    os.close(int(name))
+            except OSError:
+                pass
+
+    def _damage(self) -> bool:
+        """Change a bit of a record that waits, or anything of the checksums; one or the other in a run."""
+        if self._damages == "checksums":
+            for path in sorted(self._directory.glob("*.crc")):
+                content = bytearray(path.read_bytes())
+                if not content:
+                    continue
+                position = self._rng.randrange(len(content))
+                how = self._rng.choice(("flip", "cut", "remove"))
+                self.history.append(f"  checksums: {how}")
+                if how == "remove":
+                    path.unlink()
+                elif how == "cut":
+                    path.write_bytes(content[:position])
+                else:
+                    content[position] ^= 1 << self._rng.randrange(8)
+                    path.write_bytes(content)
+            return False
+        return self._damages == "records" and self._damage_record()
+
+    def _damage_record(self) -> bool:
+        records = self._described_records()
+        everything = b"".join(path.read_bytes() for path in self._directory.glob("*.dat"))
+        waiting = [entry for entry in records if entry[3] in self._written and everything.count(entry[3]) == 1]
+        if not waiting:
+            return False
+        path, position, size, body = self._rng.choice(waiting)
+        content = bytearray(path.read_bytes())
+        content[position + self._rng.randrange(size)] ^= 1 << self._rng.randrange(8)
+        path.write_bytes(content)
+        self._power.settle()
+        self.history.append(f"  damaged: {body!r}")
+        self._written.discard(body)
+        self._durable.discard(body)
+        self._finished.add(body)
+        self._lost_to_damage.add(body)
+        return True
+
+    def _described_records(self) -> list[tuple[Path, int, int, bytes]]:
+        """Path, position, size and body of each record that has a checksum."""
+        records = []
+        for path in sorted(self._directory.glob("*.diskqueue.0*.dat")):
+            content = path.read_bytes()
+            for stretch in scan(str(path), 0, MAX_MESSAGE_SIZE + 26):
+                position = stretch.start
+                while stretch.kind == GOOD and position < stretch.end:
+                    size = 4 + int.from_bytes(content[position : position + 4], "big")
+                    records.append((path, position, size, content[position + 30 : position + size]))
+                    position += size
+        return records
+
+    # Use
+
+    def _bodies(self, count: int) -> list[bytes]:
+        bodies = []
+        for _ in range(count):
+            self._serial += 1
+            bodies.append(b"%d:" % self._serial + b"x" * self._rng.randint(0, 100))
+        self._known.update(bodies)
+        return bodies
+
+    def _room(self) -> int:
+        return max(0, self._memory_limit - (self._backlog.depth - self._backlog.disk_depth))
+
+    def _note_put(self, bodies: list[bytes], room: int) -> None:
+        self._volatile.update(bodies[:room])
+        self._pending.update(bodies[room:])
+
+    def _publish(self) -> None:
+        (body,) = self._bodies(1)
+        self._note_put([body], self._room())
+        self._backlog.put_message(new_message(b"%016x" % self._serial, body, self._serial, 0))
+
+    def _publish_batch(self) -> None:
+        bodies = self._bodies(self._rng.randint(1, 12))
+        self._note_put(bodies, self._room())
+        self._backlog.put_batch(
+            new_batch(b"".join(map(sized, bodies)), 0, len(bodies), self._serial, self._serial << 22)
+        )
+
+    def _write(self) -> None:
+        try:
+            self._disk.write_pending()
+        except DiskQueueError:
+            return
+        self._written |= self._pending
+        self._pending.clear()
+
+    def _consume(self) -> None:
+        for _ in range(self._rng.randint(1, 8)):
+            message = self._backlog.get()
+            if message is None:
+                return
+            self._check_delivered(message)
+            self._taken.append(message)
+
+    def _take_one(self) -> Message | None:
+        return self._taken.pop(self._rng.randrange(len(self._taken))) if self._taken else None
+
+    def _finish(self) -> None:
+        for _ in range(self._rng.randint(1, 6)):
+            message = self._take_one()
+            if message is not None:
+                self._backlog.finish(message)
+                for place in (self._volatile, self._pending, self._written, self._durable):
+                    place.discard(message.body)
+                self._finished.add(message.body)
+
+    def _requeue(self) -> None:
+        message = self._take_one()
+        if message is not None:
+            if not message.record:
+                self._volatile.discard(message.body)
+                self._note_put([message.body], min(1, self._room()))
+            self._backlog.put_back(message)
+
+    def _begin_sync(self) -> None:
+        if self._job is None:
+            try:
+                self._job = self._disk.begin_sync()
+            except OSError:
+                return
+            self._job_bodies = set(self._written)
+
+    def _end_sync(self) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            return
+        job.run()
+        self._disk.end_sync(job)
+        # One that was abandoned leaves it to the next to point to what it has synced.
+        if job.error is None and not job.is_abandoned:
+            self._durable |= (self._job_bodies & self._written) - self._doomed
+
+    def _release_idle_files(self) -> None:
+        self._disk.release_idle_files()
+
+    def _empty(self) -> None:
+        if self._rng.random() < 0.9:
+            return
+        gone = self._volatile | self._pending | self._written
+        self._finished |= gone
+        self._repeatable |= gone
+        self._taken.clear()
+        for place in (self._volatile, self._pending, self._written, self._durable):
+            place.clear()
+        try:
+            self._backlog.empty()
+        except OSError:
+            pass
+
+    # Checks
+
+    def _check_delivered(self, message: Message) -> None:
+        body = message.body
+        if body not in self._known:
+            raise Lost(f"garbage is delivered: {body!r}")
+        if body in self._lost_to_damage:
+            raise Lost(f"a damaged message is delivered: {body!r}")
+        if any(body == other.body for other in self._taken) and body not in self._repeatable:
+            raise Lost(f"{body!r} is delivered twice")
+        if body in self._finished and body not in self._repeatable:
+            raise Lost(f"{body!r} was finished and comes again")
+        if message.record and body not in self._finished:
+            # Though nobody said so: a file was full, or a write was not as torn as it might have been.
+            self._pending.discard(body)
+            self._written.add(body)
+
+    def _check_depth(self) -> None:
+        """Right after opening: a copy of the directory gives as many messages as the queue says it has."""
+        with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
+            files.set_hook(None)
+            shutil.copytree(self._directory, directory, dirs_exist_ok=True)
+            twin = DiskQueue(
+                NAME, directory, self._max_file_size, MAX_MESSAGE_SIZE, Log([], self._directory), lambda: None
+            )
+            depth = twin.depth
+            bodies = []
+            while (message := twin.get()) is not None:
+                bodies.append(message.body)
+            twin.close()
+        self._arm(None)
+        missing = self._written - set(bodies)
+        if missing:
+            raise Lost(f"lost: {sorted(missing)}")
+        # Files that lost their ends, or damaged records, are found out only when they are read.
+        is_exact = not self._lost_to_damage and not self.counts["power cut"]
+        if depth != len(bodies) and is_exact:
+            raise Lost(f"depth {depth}, but {len(bodies)} messages")
+
+    def _drain(self) -> None:
+        come: set[bytes] = set()
+        while (message := self._backlog.get()) is not None:
+            self._check_delivered(message)
+            come.add(message.body)
+        missing = self._written - come
+        if missing:
+            raise Lost(f"lost: {sorted(missing)}")
+        if self._disk.depth:
+            raise Lost(f"depth {self._disk.depth} of an empty queue")
+        self._disk.close()
+
+
+def _stop() -> None:
+    raise Stopped
+
+
+_CHOICES: dict[Callable[[Run], None], int] = {
+    Run._publish: 8,
+    Run._publish_batch: 8,
+    Run._write: 14,
+    Run._consume: 10,
+    Run._finish: 8,
+    Run._requeue: 5,
+    Run._begin_sync: 5,
+    Run._end_sync: 5,
+    Run._release_idle_files: 1,
+    Run._empty: 1,
+    Run._order_fault: 2,
+    Run._order_stop: 3,
+    Run._order_nothing: 3,
+    Run._crash: 2,
+    Run._restart_cleanly: 2,
+}
+_ACTIONS, _WEIGHTS = list(_CHOICES), list(_CHOICES.values())
+
+
+def run_seed(seed: int, steps: int = 60) -> Run:
+    """Perform the run of a seed; a failure names it."""
+    run = Run(seed)
+    try:
+        run.perform(steps)
+    except Exception as failure:
+        tail = "\n".join(run.history[-60:])
+        raise AssertionError(f"{failure}\n{tail}\nNSQX_SEED={seed} repeats this run") from failure
+    return run

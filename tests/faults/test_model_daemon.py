@@ -1,0 +1,26 @@
+"""nsqd in random use over several lives, most of them ended at a failpoint: nothing acknowledged is lost.
+
+NSQX_SEED repeats the run of one seed.
+"""
+
+import os
+import random
+
+import pytest
+from daemon_model import run_daemon_seed
+from stage import Stage
+
+IS_GIVEN = "NSQX_SEED" in os.environ
+FIRST = int(os.environ["NSQX_SEED"]) if IS_GIVEN else random.SystemRandom().randrange(1 << 40)
+QUICK, MANY = (1, 0) if IS_GIVEN else (2, 40)
+
+
+@pytest.mark.parametrize("number", range(QUICK))
+def test_several_lives(stage: Stage, number: int) -> None:
+    run_daemon_seed(stage, FIRST + number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(QUICK, QUICK + MANY))
+def test_many_lives(stage: Stage, number: int) -> None:
+    run_daemon_seed(stage, FIRST + number)

@@ -1,0 +1,44 @@
+"""The disk queue in random use, with faults, crashes and power cuts, against a model of what may be lost.
+
+NSQX_SEED repeats the run of one seed; NSQX_SLOW or --run-slow does thousands of runs.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+
+import pytest
+from queue_model import run_seed
+
+QUICK, MANY = 300, 3000
+AT_MOST_S = 15.0  # for the quick ones, on a machine that is busy
+FIRST = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
+IS_GIVEN = "NSQX_SEED" in os.environ
+
+
+def run_many(first: int, count: int, at_most_s: float = float("inf")) -> Counter[str]:
+    """How often each thing was done over that many runs, or as many as there is time for."""
+    counts: Counter[str] = Counter()
+    deadline_s = time.monotonic() + at_most_s
+    for seed in range(first, first + (1 if IS_GIVEN else count)):
+        counts += run_seed(seed).counts
+        if time.monotonic() > deadline_s:
+            break
+    return counts
+
+
+def test_any_order() -> None:
+    counts = run_many(FIRST, QUICK, AT_MOST_S)
+    if not IS_GIVEN:
+        assert all(counts[what] > 3 for what in ("killed", "power cut", "restart_cleanly", "order_fault")), counts
+
+
+def test_a_seed_gives_the_same_run() -> None:
+    assert run_seed(5).history == run_seed(5).history
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_any_order_many_times() -> None:
+    run_many(FIRST, MANY)
