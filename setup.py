@@ -26,6 +26,11 @@ HOT_MODULES = [
     "nsqx.client.producer",
     "nsqx.client.subscription",
     "nsqx.client.intake",
+    "nsqx.net.request_reader",
+    "nsqx.net.http_connection",
+    "nsqx.spark.columns",
+    "nsqx.spark.dedup",
+    "nsqx.bench.drain",
 ]
 
 

@@ -1,9 +1,10 @@
-"""Kills Spark drivers, their JVMs and their receivers with SIGKILL, and counts what arrived in Parquet.
+"""Kills Spark drivers, receivers and executors with SIGKILL, and counts what arrived in Parquet.
 
-    python tests/faults/kill_spark.py [--messages 1000000] [--kills 6] [--nsqd go] [--seed N]
+    python tests/faults/kill_spark.py [--messages 1000000] [--kills 6] [--nsqd go] [--master local-cluster] [--seed N]
 
-Messages are published while drivers come and go. At the end every message must be in the Parquet files exactly once;
-the exit code is 0 if it is so. A driver takes some ten seconds to start, so this runs for minutes.
+Messages are published while drivers come and go. At the end every message must be in the Parquet files exactly once,
+read with pyarrow and with Spark; the exit code is 0 if it is so. A driver takes some ten seconds to start, so this runs
+for minutes.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from spark_cluster import KINDS, LOCAL, executor_pids, spark_master
 
 from daemons import Daemon, start_nsqd
 from nsqx.client.blocking import Producer
@@ -33,18 +39,21 @@ TOPIC = "killed"
 CHANNEL = "spark"
 BATCH = 5000
 # Spark is given so long for the messages after the last kill.
-END_TIMEOUT_S = 600.0
+END_TIMEOUT_S = 900.0
+VICTIMS = ("driver", "receiver", "executor")
 
 
 class Driver:
     """A driver process, with everything that it starts in a process group of its own."""
 
-    def __init__(self, directory: Path, options: dict[str, str]) -> None:
+    def __init__(self, directory: Path, master: str, options: dict[str, str]) -> None:
         program = Path(__file__).with_name("spark_driver.py")
         self._segments = Path(options["segmentDir"])
         self.batches = 0
+        self.failures = 0
+        self.verified: dict[str, Any] = {}
         self.process = subprocess.Popen(
-            [sys.executable, str(program), str(directory), json.dumps(options)],
+            [sys.executable, str(program), str(directory), master, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -57,44 +66,92 @@ class Driver:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.startswith("batch"):
+            word, _, rest = line.partition(" ")
+            if word == "batch":
                 self.batches += 1
-            elif line.startswith("failed"):
-                print(line, flush=True)
+            elif word == "failed":
+                self.failures += 1
+            elif word == "verified":
+                self.verified = json.loads(rest)
 
-    def wait_for_batches(self, count: int, timeout_s: float = 120.0) -> None:
+    def wait_for_batches(self, count: int, timeout_s: float = 300.0) -> None:
         until_s = time.monotonic() + timeout_s
         while self.batches < count:
             if self.process.poll() is not None or time.monotonic() > until_s:
                 raise RuntimeError(f"the driver made {self.batches} batches of {count}")
             time.sleep(0.01)
 
-    def kill_receiver(self) -> None:
-        """Kill the process beside the driver that receives."""
-        pid = int((self._segments / "lock").read_text().split()[1])
-        os.kill(pid, signal.SIGKILL)
+    def kill(self, victim: str, rng: random.Random, root: int) -> None:
+        """Kill the driver with all that belongs to it, or its receiver, or one of its executors below ``root``."""
+        if victim == "driver":
+            self.close()
+        elif victim == "receiver":
+            os.kill(int((self._segments / "lock").read_text().split()[1]), signal.SIGKILL)
+        else:
+            os.kill(rng.choice(executor_pids(root)), signal.SIGKILL)
 
-    def kill(self) -> None:
-        """Kill driver, JVM and workers at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+    def close(self) -> None:
+        """Kill all of it that is still there."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
         self._reader.join()
 
     def end(self) -> None:
-        """End as a user would."""
+        """End as a user would, and have Spark count."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(END_TIMEOUT_S)
         self._reader.join()
 
 
-def publish(nsqd: Daemon, count: int) -> None:
-    """Publish numbered messages, slowly enough that drivers are killed in the middle of it."""
-    with Producer(nsqd.tcp_address) as producer:
-        for start in range(0, count, BATCH):
-            end = min(start + BATCH, count)
-            producer.publish_many(TOPIC, [b"%d" % number for number in range(start, end)])
-            time.sleep(0.02)
+class Publisher:
+    """Publishes numbered messages, a part of them at a time."""
+
+    def __init__(self, nsqd: Daemon) -> None:
+        self._nsqd = nsqd
+        self._next = 0
+        self._thread: threading.Thread | None = None
+
+    def publish(self, count: int) -> None:
+        """Begin with the next so many, when those before are done."""
+        self.wait()
+        start, self._next = self._next, self._next + count
+        self._thread = threading.Thread(target=self._run, args=(start, self._next))
+        self._thread.start()
+
+    def _run(self, first: int, last: int) -> None:
+        with Producer(self._nsqd.tcp_address) as producer:
+            for start in range(first, last, BATCH):
+                end = min(start + BATCH, last)
+                producer.publish_many(TOPIC, [b"%d" % number for number in range(start, end)])
+                # Slowly enough that something is killed in the middle of it.
+                time.sleep(0.1)
+
+    def wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is in the files, and who has worked."""
+
+    values: Counter[int]
+    verified: dict[str, Any]
+
+    def problems(self, count: int, *, is_cluster: bool) -> list[str]:
+        """What is not as it must be."""
+        missing = sum(number not in self.values for number in range(count))
+        repeated = sum(times - 1 for times in self.values.values())
+        workers = [name for name, tasks in self.verified["tasks"].items() if tasks and name != "driver"]
+        found = [
+            (f"{missing} missing", missing),
+            (f"{repeated} repeated", repeated),
+            ("Spark reads other rows", (self.verified["rows"], self.verified["distinct"]) != (count, count)),
+            (f"only {workers} did work", is_cluster and len(workers) < 2),
+        ]
+        return [text for text, is_wrong in found if is_wrong]
 
 
 def is_empty(nsqd: Daemon) -> bool:
@@ -103,15 +160,13 @@ def is_empty(nsqd: Daemon) -> bool:
 
 
 def read_values(directory: Path) -> Counter[int]:
-    """How often each number is in the Parquet files."""
-    found: Counter[int] = Counter()
-    for path in sorted((directory / "rows").glob("batch=*")):
-        table = pyarrow.dataset.dataset(path, format="parquet").to_table(columns=["value"])
-        found.update(int(value) for value in table.column("value").to_pylist())
-    return found
+    """How often each number is in the Parquet files, read with pyarrow."""
+    table = pyarrow.dataset.dataset(directory / "rows", format="parquet").to_table(columns=["value"])
+    return Counter(map(int, table.column("value").to_pylist()))
 
 
-def run(nsqd: Daemon, directory: Path, count: int, kills: int, rng: random.Random) -> Counter[int]:
+def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: random.Random) -> Outcome:
+    """Publish, kill, and let a last driver finish."""
     nsqd.post("/topic/create", topic=TOPIC)
     nsqd.post("/channel/create", topic=TOPIC, channel=CHANNEL)
     options = {
@@ -119,36 +174,43 @@ def run(nsqd: Daemon, directory: Path, count: int, kills: int, rng: random.Rando
         "subscribe": TOPIC,
         "channel": CHANNEL,
         "segmentDir": str(directory / "segments"),
+        "segmentDirIsShared": "true",
+        "minPartitions": "2",
         "maxRowsPerTrigger": str(max(1000, count // 50)),
         "nsq.msg_timeout": "5s",
         # Far shorter than the backlog, so that only what is known of lost FINs can help.
         "dedupWindow": "100000",
     }
-    publisher = threading.Thread(target=publish, args=(nsqd, count))
-    publisher.start()
-    for number in range(kills):
-        driver = Driver(directory, options)
-        driver.wait_for_batches(1)
-        time.sleep(rng.uniform(0.0, 1.5))
-        if number % 3 == 2:
-            driver.kill_receiver()
-            time.sleep(rng.uniform(0.0, 0.5))
-        driver.kill()
-        print(f"kill {number + 1} after {driver.batches} batches", flush=True)
-    publisher.join()
-    driver = Driver(directory, options)
+    publisher = Publisher(nsqd)
+    with spark_master(kind, directory) as master, ExitStack() as stack:
+        # The executors of a standalone cluster are children of its workers, hence of this process.
+        driver = stack.enter_context(closing(Driver(directory, master, options)))
+        for number in range(kills):
+            publisher.publish(count // (kills + 1))
+            driver.wait_for_batches(driver.batches + 1)
+            time.sleep(rng.uniform(0.0, 2.0))
+            victim = VICTIMS[number % 3] if number < 3 else rng.choice(VICTIMS)
+            driver.kill(victim, rng, os.getpid())
+            print(f"kill {number + 1}: {victim}, after {driver.batches} batches", flush=True)
+            if victim == "driver":
+                driver = stack.enter_context(closing(Driver(directory, master, options)))
+        publisher.publish(count - kills * (count // (kills + 1)))
+        publisher.wait()
+        wait_for_rows(nsqd, directory / "segments")
+        driver.end()
+    return Outcome(read_values(directory), driver.verified)
+
+
+def wait_for_rows(nsqd: Daemon, segments: Path) -> None:
+    """Until nothing is left in the channel nor in the segments."""
     until_s = time.monotonic() + END_TIMEOUT_S
-    while not is_empty(nsqd) and time.monotonic() < until_s:
-        time.sleep(0.5)
-    committed, rows = -1, 0
-    while committed < rows and time.monotonic() < until_s:
-        time.sleep(2)
-        state = json.loads((directory / "segments" / "state.json").read_text())
-        names = [path.name.split("-") for path in (directory / "segments").glob("segment-*")]
-        committed = state["committed"]
-        rows = max([committed, *(int(name[1]) + int(name[2]) for name in names)])
-    driver.end()
-    return read_values(directory)
+    while time.monotonic() < until_s:
+        if is_empty(nsqd):
+            committed = json.loads((segments / "state.json").read_text())["committed"]
+            ends = [sum(map(int, path.name.split("-")[1:3])) for path in segments.glob("segment-*")]
+            if is_empty(nsqd) and committed >= max(ends, default=0):
+                return
+        time.sleep(1.0)
 
 
 def main() -> int:
@@ -156,20 +218,24 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--nsqd", choices=["go", "nsqx"], default="nsqx")
+    parser.add_argument("--master", choices=KINDS, default=LOCAL)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
-    arguments = parser.parse_args()
-    print(f"{arguments.messages} messages, {arguments.kills} kills, seed {arguments.seed}", flush=True)
+    given = parser.parse_args()
+    what = f"{given.messages} messages, {given.kills} kills, {given.nsqd} nsqd, {given.master}, seed {given.seed}"
+    print(what, flush=True)
     directory = Path(tempfile.mkdtemp(prefix="kill-spark-"))
+    # Whoever ends this program early ends all that it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     began_s = time.monotonic()
     try:
-        with start_nsqd(arguments.nsqd) as nsqd:
-            found = run(nsqd, directory, arguments.messages, arguments.kills, random.Random(arguments.seed))
-        missing = arguments.messages - len(found)
-        repeated = sum(times - 1 for times in found.values())
+        with start_nsqd(given.nsqd) as nsqd:
+            outcome = run(nsqd, directory, given.master, given.messages, given.kills, random.Random(given.seed))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    print(f"missing {missing}, repeated {repeated}, {time.monotonic() - began_s:.0f} s", flush=True)
-    return 0 if not missing and not repeated else 1
+    problems = outcome.problems(given.messages, is_cluster=given.master != LOCAL)
+    print(f"pyarrow reads {sum(outcome.values.values())} rows, Spark {outcome.verified}")
+    print("; ".join(problems) or "0 missing, 0 repeated", f"{time.monotonic() - began_s:.0f} s", flush=True)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

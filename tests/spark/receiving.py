@@ -4,8 +4,8 @@
 
 OPTIONS is the JSON of the source's options. FAULT is where it dies, at the COUNT-th time it comes there: ``append``
 (the segment is durable, no FIN was sent), ``rename`` (the segment is written under its temporary name), ``finish``
-(half of the FINs were sent), ``trim`` (identities are kept, segments not yet removed); or ``none``. It says so on its
-standard output when it receives, and ends when its standard input does.
+(half of the FINs of a segment were sent; COUNT counts messages), ``trim`` (identities are kept, segments not yet
+removed); or ``none``. It says so on its standard output when it receives, and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import os
 import signal
 import sys
 import threading
-import time
 
-from nsqx.client.subscription import Message
+from nsqx.spark import topics
+from nsqx.spark.columns import ColumnReceiver
 from nsqx.spark.options import read_source_options
 from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
@@ -37,7 +37,7 @@ def arm(fault: str, count: int) -> None:
         left -= 1
         return left <= 0
 
-    append, rename, finish, delete = SegmentDirectory.append, os.rename, Message.finish, LocalStorage.delete
+    append, rename, delete = SegmentDirectory.append, os.rename, LocalStorage.delete
 
     def fatal_append(self, parts):
         end = append(self, parts)
@@ -50,12 +50,16 @@ def arm(fault: str, count: int) -> None:
             die()
         rename(source, target)
 
-    def fatal_finish(self):
-        if is_time():
+    class FatalReceiver(ColumnReceiver):
+        def finish(self, ids):
+            nonlocal left
+            left -= len(ids)
+            if left > 0:
+                super().finish(ids)
+                return
+            super().finish(ids[: len(ids) // 2])
             # What was sent before must have left this process.
             threading.Timer(0.02, die).start()
-            time.sleep(1)
-        return finish(self)
 
     def fatal_delete(self, name):
         if name.startswith("segment-") and is_time():
@@ -67,7 +71,7 @@ def arm(fault: str, count: int) -> None:
     elif fault == "rename":
         os.rename = fatal_rename
     elif fault == "finish":
-        Message.finish = fatal_finish
+        topics.ColumnReceiver = FatalReceiver
     elif fault == "trim":
         LocalStorage.delete = fatal_delete
     else:

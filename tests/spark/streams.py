@@ -67,7 +67,7 @@ class Query:
     def run_available(self) -> None:
         """Process what is there, and end."""
         query = self.start(availableNow=True)
-        assert query.awaitTermination(50), "the query did not end"
+        assert query.awaitTermination(150), "the query did not end"
 
     @property
     def rows(self) -> list[Any]:
@@ -85,7 +85,7 @@ class Query:
         return sorted((bytes(row.value) for row in self.rows), key=int)
 
 
-def until(condition: Callable[[], bool], query: Any, timeout_s: float = 40.0) -> None:
+def until(condition: Callable[[], bool], query: Any, timeout_s: float = 120.0) -> None:
     """Wait for something that a query brings about; fails at once if the query does."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -12,7 +12,7 @@ from daemons import free_port
 from nsqx.errors import ConfigError, NSQError
 from nsqx.spark import session, source
 from nsqx.spark.options import read_source_options
-from nsqx.spark.segments import DataLost
+from nsqx.spark.slices import DataLost
 from nsqx.spark.source import StreamReader
 
 
@@ -97,6 +97,13 @@ def test_nobody_answers(topic, tmp_path):
         with pytest.raises(ConfigError, match=expected):
             stream.latestOffset(start, stream.getDefaultReadLimit())
         stream.stop()
+
+
+def test_a_query_that_finds_nobody_ends_with_that_message(spark, topic, tmp_path):
+    options = {"nsq.lookupd": f"127.0.0.1:{free_port()}", "subscribe": topic, "channel": "c"}
+    query = Query(spark, {**options, "segmentDir": str(tmp_path / "segments")}, tmp_path).start()
+    with pytest.raises(Exception, match=r"no nsqlookupd answers .*: check nsq.lookupd, which takes HTTP addresses"):
+        query.awaitTermination(150)
 
 
 def test_a_checkpoint_of_another_directory(our_nsqd, topic, tmp_path):

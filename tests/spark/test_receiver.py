@@ -16,15 +16,19 @@ from streams import bodies, make_channel, publish, source_options
 
 from daemons import wait_until
 from nsqx.errors import ConfigError
-from nsqx.spark import receiver as receiver_module
+from nsqx.spark import recorder
 from nsqx.spark.options import read_source_options
 from nsqx.spark.receiver import Receiver
-from nsqx.spark.segments import SegmentDirectory, read_slices
+from nsqx.spark.recorder import Recorder
+from nsqx.spark.segments import SegmentDirectory
+from nsqx.spark.slices import read_slices
 from nsqx.spark.source import open_directory
 from nsqx.spark.storage import LocalStorage
 from proxy import Proxy
 
 PROGRAM = Path(__file__).with_name("receiving.py")
+# On a machine that has much else to do.
+LONG_S = 90.0
 COUNTS = {"go": 100_000, "nsqx": 50_000}
 
 
@@ -47,16 +51,26 @@ class Outlet:
             directory.close(is_clean=directory.state.is_clean)
 
 
-def start(options, fault="none", count=1):
-    command = [sys.executable, str(PROGRAM), json.dumps(options), fault, str(count)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+@pytest.fixture
+def start():
+    """Starts receivers in processes of their own; none outlives its test."""
+    started = []
+
+    def start(options, fault="none", count=1):
+        command = [sys.executable, str(PROGRAM), json.dumps(options), fault, str(count)]
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()
 
 
 def end(process):
     """End a receiver cleanly."""
     process.stdin.close()
-    assert process.wait(20) == 0
-    process.stdout.close()
+    assert process.wait(LONG_S) == 0
 
 
 def channel_is_empty(nsqd, topic):
@@ -67,11 +81,11 @@ def channel_is_empty(nsqd, topic):
 def hurried_options(nsqd, topic, directory):
     """Few in flight, soon handed out again, and a window far shorter than the backlog."""
     return source_options(
-        nsqd, topic, directory, **{"maxInFlight": "500", "dedupWindow": "1000", "nsq.msg_timeout": "1s"}
+        nsqd, topic, directory, **{"maxInFlight": "500", "dedupWindow": "1000", "nsq.msg_timeout": "2s"}
     )
 
 
-def test_killed_at_random_moments(nsqd, topic, tmp_path):
+def test_killed_at_random_moments(nsqd, topic, tmp_path, start):
     seed = random.randrange(2**32)
     print("seed", seed)
     moments = random.Random(seed)
@@ -80,40 +94,42 @@ def test_killed_at_random_moments(nsqd, topic, tmp_path):
     publish(nsqd, topic, bodies(0, count))
     options = hurried_options(nsqd, topic, tmp_path)
     outlet = Outlet(options)
-    for _ in range(5):
+    for _ in range(3):
         process = start(options)
         assert process.stdout.readline() == b"receiving\n"
         time.sleep(moments.uniform(0.0, 0.25))
         process.kill()
-        process.communicate()
+        process.wait()
         outlet.take()
     process = start(options)
-    wait_until(lambda: channel_is_empty(nsqd, topic), "everything is received", 40)
+    wait_until(lambda: channel_is_empty(nsqd, topic), "everything is received", LONG_S)
     end(process)
     outlet.take()
     assert sorted(outlet.values, key=int) == bodies(0, count)
 
 
 @pytest.mark.parametrize(
-    ("nsqd", "fault", "count"),
-    [("go", "append", 7), ("go", "rename", 5), ("go", "finish", 700), ("nsqx", "append", 3), ("nsqx", "finish", 1200)],
+    ("nsqd", "faults"),
+    [("go", {"append": 7, "rename": 5, "finish": 700}), ("nsqx", {"append": 3, "rename": 6, "finish": 1200})],
     indirect=["nsqd"],
 )
-def test_killed_at_the_worst_moments(nsqd, topic, tmp_path, fault, count):
-    make_channel(nsqd, topic)
-    publish(nsqd, topic, bodies(0, 10_000))
-    options = hurried_options(nsqd, topic, tmp_path)
-    outlet = Outlet(options)
-    process = start(options, fault, count)
-    process.wait(20)
-    process.communicate()
-    assert process.returncode == -9
-    outlet.take()
-    process = start(options)
-    wait_until(lambda: channel_is_empty(nsqd, topic), "everything is received", 40)
-    end(process)
-    outlet.take()
-    assert sorted(outlet.values, key=int) == bodies(0, 10_000)
+def test_killed_at_the_worst_moments(nsqd, topic, tmp_path, start, faults):
+    """Each fault on a topic of its own, all at once."""
+    options = {fault: hurried_options(nsqd, f"{topic}_{fault}", tmp_path / fault) for fault in faults}
+    outlets = {fault: Outlet(each) for fault, each in options.items()}
+    for each in options.values():
+        make_channel(nsqd, each["subscribe"])
+        publish(nsqd, each["subscribe"], bodies(0, 10_000))
+    doomed = {fault: start(options[fault], fault, count) for fault, count in faults.items()}
+    for fault, process in doomed.items():
+        assert process.wait(LONG_S) == -9
+        outlets[fault].take()
+    second = {fault: start(each) for fault, each in options.items()}
+    for fault, process in second.items():
+        wait_until(lambda name=f"{topic}_{fault}": channel_is_empty(nsqd, name), "everything is received", LONG_S)
+        end(process)
+        outlets[fault].take()
+        assert sorted(outlets[fault].values, key=int) == bodies(0, 10_000)
 
 
 class Running:
@@ -141,6 +157,18 @@ class Running:
         return sorted(found, key=int)
 
 
+def test_more_connections_are_made_than_one_may_have_in_flight(fleet, topic, tmp_path):
+    nsqd = fleet.nsqd("nsqx", "--max-rdy-count=100")
+    make_channel(nsqd, topic)
+    publish(nsqd, topic, bodies(0, 3000))
+    with Running({**hurried_options(nsqd, topic, tmp_path), "maxInFlight": "250"}) as running:
+        wait_until(lambda: running.receiver.rows == 3000, "all is received", LONG_S)
+        clients = nsqd.channel_stats(topic, "spark")["clients"]
+        assert sorted(client["ready_count"] for client in clients) == [100, 100]
+    assert running.values() == bodies(0, 3000)
+    assert running.directory.state.is_clean
+
+
 async def test_lost_connections_repeat_nothing(nsqd, topic, tmp_path):
     make_channel(nsqd, topic)
     await asyncio.to_thread(publish, nsqd, topic, bodies(0, 20_000))
@@ -148,9 +176,9 @@ async def test_lost_connections_repeat_nothing(nsqd, topic, tmp_path):
         options = {**hurried_options(nsqd, topic, tmp_path), "nsq.nsqd": proxy.address}
         running = await asyncio.to_thread(Running(options).__enter__)
         for rows in (1, 2000, 6000, 10_000):
-            await asyncio.to_thread(running.receiver.wait_for_rows, rows - 1, 40)
+            await asyncio.to_thread(running.receiver.wait_for_rows, rows - 1, LONG_S)
             proxy.cut()
-        await asyncio.to_thread(wait_until, lambda: channel_is_empty(nsqd, topic), "everything is received", 40)
+        await asyncio.to_thread(wait_until, lambda: channel_is_empty(nsqd, topic), "everything is received", LONG_S)
         await asyncio.to_thread(running.__exit__)
         assert proxy.connection_count >= 5
     assert running.values() == bodies(0, 20_000)
@@ -161,13 +189,13 @@ def test_a_slow_write_does_not_make_nsqd_impatient(our_nsqd, topic, tmp_path, mo
     append = SegmentDirectory.append
 
     def slow_append(self, parts):
-        time.sleep(1.6)
+        time.sleep(3.2)
         return append(self, parts)
 
     monkeypatch.setattr(SegmentDirectory, "append", slow_append)
     with Running(hurried_options(our_nsqd, topic, tmp_path)) as running:
-        wait_until(lambda: running.receiver.rows == 100, "all is received")
-        wait_until(lambda: channel_is_empty(our_nsqd, topic), "all is finished")
+        wait_until(lambda: running.receiver.rows == 100, "all is received", LONG_S)
+        wait_until(lambda: channel_is_empty(our_nsqd, topic), "all is finished", LONG_S)
     channel = our_nsqd.channel_stats(topic, "spark")
     assert (channel["timeout_count"], channel["requeue_count"]) == (0, 0)
 
@@ -183,7 +211,7 @@ def test_a_slow_disk_does_not_end_a_bounded_read_early(our_nsqd, topic, tmp_path
     monkeypatch.setattr(SegmentDirectory, "append", slow_append)
     running = Running({**hurried_options(our_nsqd, topic, tmp_path), "drainIdle": "100ms"})
     running.receiver.start(bound_ns=time.time_ns())
-    wait_until(lambda: running.receiver.is_drained, "the read ends")
+    wait_until(lambda: running.receiver.is_drained, "the read ends", LONG_S)
     assert running.values() == bodies(0, 2000)
     running.__exit__()
 
@@ -197,17 +225,17 @@ def test_messages_that_were_finished_too_late_are_known(nsqd, topic, tmp_path, m
         end = append(self, parts)
         if not hung:
             hung.append(end)
-            wait_until(lambda: nsqd.channel_stats(topic, "spark")["timeout_count"] >= end, "their time is up")
+            wait_until(lambda: nsqd.channel_stats(topic, "spark")["timeout_count"] >= end, "their time is up", LONG_S)
         return end
 
-    async def no_touching(self):
+    async def no_touching(self, _):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(SegmentDirectory, "append", hanging_append)
-    monkeypatch.setattr(Receiver, "_keep_touching", no_touching)
+    monkeypatch.setattr(Recorder, "keep_touching", no_touching)
     with Running(hurried_options(nsqd, topic, tmp_path)) as running:
-        wait_until(lambda: running.receiver.known_count >= hung[0] if hung else False, "they came again", 30)
-        wait_until(lambda: running.receiver.rows >= 12_000 and channel_is_empty(nsqd, topic), "all is finished", 30)
+        wait_until(lambda: running.receiver.known_count >= hung[0] if hung else False, "they came again", LONG_S)
+        wait_until(lambda: running.receiver.rows >= 12_000 and channel_is_empty(nsqd, topic), "all is finished", LONG_S)
         assert running.values() == bodies(0, 12_000)
     assert list((tmp_path / "segments").glob("pins-*"))
 
@@ -222,10 +250,10 @@ def test_a_failing_disk_is_tried_again(our_nsqd, topic, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         write(self, name, fill)
 
-    monkeypatch.setattr(receiver_module, "_WRITE_RETRY_S", 0.01)
+    monkeypatch.setattr(recorder, "_WRITE_RETRY_S", 0.01)
     monkeypatch.setattr(LocalStorage, "write", failing_write)
     with Running(hurried_options(our_nsqd, topic, tmp_path)) as running:
-        wait_until(lambda: running.receiver.rows == 100, "all is received")
+        wait_until(lambda: running.receiver.rows == 100, "all is received", LONG_S)
         assert running.values() == bodies(0, 100)
 
 
@@ -239,16 +267,16 @@ def test_a_disk_that_stays_full_ends_the_query_and_loses_nothing(our_nsqd, topic
             raise OSError(errno.ENOSPC, "No space left on device")
         write(self, name, fill)
 
-    monkeypatch.setattr(receiver_module, "_WRITE_RETRY_S", 0.01)
+    monkeypatch.setattr(recorder, "_WRITE_RETRY_S", 0.01)
     with monkeypatch.context() as patch:
         patch.setattr(LocalStorage, "write", failing_write)
         with (
             Running(hurried_options(our_nsqd, topic, tmp_path)) as running,
             pytest.raises(ConfigError, match="cannot be written: .*No space left.* Nothing is lost"),
         ):
-            running.receiver.wait_for_rows(0, 20)
+            running.receiver.wait_for_rows(0, LONG_S)
     with Running(hurried_options(our_nsqd, topic, tmp_path)) as running:
-        wait_until(lambda: running.receiver.rows == 100, "all is received")
+        wait_until(lambda: running.receiver.rows == 100, "all is received", LONG_S)
         assert running.values() == bodies(0, 100)
 
 

@@ -10,23 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqx.errors import ConfigError
-from nsqx.spark.rows import SPARK_SCHEMA, Identities, Rows
-from nsqx.spark.segments import SegmentDirectory, read_slices
+from nsqx.spark.columns import Columns
+from nsqx.spark.identities import Identities
+from nsqx.spark.rows import SPARK_SCHEMA, Rows
+from nsqx.spark.segments import SegmentDirectory
+from nsqx.spark.slices import read_slices
 from nsqx.spark.storage import LocalStorage, RemoteStorage
 
 NODE = "127.0.0.1:4150"
 
 
-def rows(start, end, topic="t", size=None):
-    numbers = range(start, end)
-    return Rows(
-        topic,
-        [b"%d" % number if size is None else b"x" * size for number in numbers],
-        [b"%016x" % number for number in numbers],
-        [1_700_000_000_000_000_123 + number for number in numbers],
-        [1] * len(numbers),
-        [NODE] * len(numbers),
-    )
+def rows(start, end, topic="t", size=None, known=()):
+    columns = Columns(topic, NODE)
+    for number in range(start, end):
+        value = b"%d" % number if size is None else b"x" * size
+        columns.add(b"%016x" % number, 1_700_000_000_000_000_123 + number, 1, value)
+    return Rows(columns, known)
 
 
 def open_directory(path, window_rows=1000, lock_wait_s=0.0):
@@ -60,13 +59,22 @@ def test_rows_come_back_as_spark_wants_them(tmp_path):
     directory.close(is_clean=True)
 
 
+def test_known_rows_are_left_out(tmp_path):
+    directory = open_directory(tmp_path)
+    assert directory.append([rows(0, 5, known=[0, 3]), rows(5, 7, known=[0, 1]), rows(7, 9)]) == 5
+    assert values(directory, 0, 5) == [b"1", b"2", b"4", b"7", b"8"]
+    assert known(directory) == [b"%016x" % number for number in (1, 2, 4, 7, 8)]
+    assert directory.buffered() == (5, 5)
+    directory.close(is_clean=True)
+
+
 def test_a_directory_is_found_again_as_it_was_left(tmp_path):
     directory = open_directory(tmp_path)
     directory.begin(10)
     for start in range(0, 100, 10):
         directory.append([rows(start, start + 10)])
     directory.commit(35)
-    directory.pin([Identities("t", NODE, [b"%016x" % 7], [7])])
+    directory.identities.pin([Identities("t", NODE, [b"%016x" % 7], [7])])
     identity = directory.state.identity
     directory.close(is_clean=False)
     again = open_directory(tmp_path)
@@ -75,7 +83,7 @@ def test_a_directory_is_found_again_as_it_was_left(tmp_path):
     assert not again.state.is_clean
     assert values(again, 35, 100) == [b"%d" % number for number in range(35, 100)]
     assert known(again) == [b"%016x" % number for number in range(100)]
-    assert [part.ids for part in again.pinned_identities()] == [[b"%016x" % 7]]
+    assert [part.ids for part in again.identities.pinned()] == [[b"%016x" % 7]]
     again.close(is_clean=True)
     assert open_directory(tmp_path).state.is_clean
 
@@ -90,7 +98,7 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=10),
     cut=st.tuples(st.integers(0, 300), st.integers(0, 300)),
@@ -111,7 +119,7 @@ def test_any_cut_gives_its_rows_in_order(tmp_path_factory, sizes, cut, partition
     directory.close(is_clean=True)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     start=st.integers(0, 59),
     max_rows=st.integers(0, 80),
@@ -128,27 +136,27 @@ def test_limits_are_kept_and_something_always_moves(tmp_path_factory, start, max
 
 
 def test_identities_outlive_their_rows_as_long_as_the_window(tmp_path):
-    directory = open_directory(tmp_path, window_rows=25_000)
-    for start in range(0, 60_000, 3000):
-        directory.append([rows(start, start + 3000)])
-        directory.commit(start + 3000)
+    directory = open_directory(tmp_path, window_rows=125_000)
+    for start in range(0, 300_000, 15_000):
+        directory.append([rows(start, start + 15_000)])
+        directory.commit(start + 15_000)
     assert not list(tmp_path.glob("segment-*"))
     found = known(directory)
-    assert found[-25_000:] == [b"%016x" % number for number in range(35_000, 60_000)]
-    assert len(found) < 40_000
-    assert directory.next_row == 60_000
+    assert found[-125_000:] == [b"%016x" % number for number in range(175_000, 300_000)]
+    assert len(found) < 200_000
+    assert directory.next_row == 300_000
     assert len(list(tmp_path.glob("ids-*"))) <= 5
 
 
 def test_many_pins_are_merged(tmp_path):
     directory = open_directory(tmp_path)
     for number in range(50):
-        directory.pin([Identities("t", NODE, [b"%016x" % number], [number])])
+        directory.identities.pin([Identities("t", NODE, [b"%016x" % number], [number])])
     assert len(list(tmp_path.glob("pins-*"))) <= 17
-    assert next(iter(directory.pinned_identities())).ids[0] == b"%016x" % 0
+    assert next(iter(directory.identities.pinned())).ids[0] == b"%016x" % 0
     directory.close(is_clean=True)
     again = open_directory(tmp_path)
-    assert sum(len(part.ids) for part in again.pinned_identities()) == 50
+    assert sum(len(part.ids) for part in again.identities.pinned()) == 50
 
 
 def test_a_locked_directory_is_refused_until_its_holder_lets_go(tmp_path):

@@ -62,7 +62,7 @@ def test_a_stream_is_published_as_it_comes(spark, our_nsqd, topic, tmp_path):
     stream = spark.readStream.format("nsq").options(**options).load().writeStream.format("nsq")
     stream = stream.option("nsq.nsqd", our_nsqd.tcp_address).option("topic", f"{topic}_out")
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(50)
+    assert query.awaitTermination(150)
     assert consume(our_nsqd, f"{topic}_out", 500) == bodies(0, 500)
 
 

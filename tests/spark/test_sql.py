@@ -27,7 +27,7 @@ def test_a_table_is_read_and_streamed_and_inserted_into(spark, our_nsqd, topic, 
     stream = spark.readStream.option("segmentDir", str(tmp_path / "stream")).table(table)
     query = stream.writeStream.foreachBatch(lambda batch, _: seen.extend(batch.collect()))
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(50)
+    assert query.awaitTermination(150)
     assert sorted(bytes(row.value) for row in seen) == bodies(10, 20)
 
 

@@ -14,6 +14,8 @@ from streams import Query, bodies, make_channel, publish, source_options, until
 
 from daemons import wait_until
 from nsqx.spark.listener import ProgressListener
+from nsqx.spark.options import read_source_options
+from nsqx.spark.source import StreamReader
 
 
 def state_of(directory):
@@ -24,6 +26,11 @@ def source_process(directory):
     """The process that holds the lock of a segment directory."""
     text = (directory / "segments" / "lock").read_text()
     return int(text.split()[1])
+
+
+def latest_offset(query):
+    """What the source had received when the last batch was reported."""
+    return json.loads(query.lastProgress["sources"][0]["latestOffset"])
 
 
 def is_empty(nsqd, topic):
@@ -56,7 +63,7 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, our_nsqd, topic, tmp_path)
     assert query.values == bodies(0, 250)
     assert {number: query.batches[number] for number in first} == first
     # The end of a query is clean: nothing has to be kept against redelivery.
-    assert state_of(tmp_path)["is_clean"]
+    wait_until(lambda: state_of(tmp_path)["is_clean"], "the process beside the driver has ended", 60)
     assert not list((tmp_path / "segments").glob("pins-*"))
 
 
@@ -98,21 +105,29 @@ def test_a_stream_follows_and_frees_what_is_processed(spark, our_nsqd, topic, tm
     assert query.values == bodies(0, 800)
 
 
-def test_few_rows_wait_until_the_delay_is_over(spark, our_nsqd, topic, tmp_path):
+def test_few_rows_wait_for_more(spark, our_nsqd, topic, tmp_path):
     make_channel(our_nsqd, topic)
-    options = source_options(our_nsqd, topic, tmp_path, minRowsPerTrigger="1000", maxTriggerDelay="3s")
+    options = source_options(our_nsqd, topic, tmp_path, minRowsPerTrigger="10", maxTriggerDelay="1h")
     query = Query(spark, options, tmp_path)
     running = query.start()
     try:
         publish(our_nsqd, topic, bodies(0, 5))
-        segments = tmp_path / "segments"
-        until(lambda: bool(list(segments.glob("segment-*"))), running)
+        until(lambda: bool(list((tmp_path / "segments").glob("segment-*"))), running)
         publish(our_nsqd, topic, bodies(5, 10))
         until(lambda: len(query.rows) == 10, running)
         # Spark begins with an empty batch when there is nothing yet.
         assert [size for size in query.sizes if size] == [10]
     finally:
         running.stop()
+
+
+def test_few_rows_wait_no_longer_than_the_delay(our_nsqd, topic, tmp_path):
+    publish(our_nsqd, topic, bodies(0, 5))
+    options = source_options(our_nsqd, topic, tmp_path, minRowsPerTrigger="1000", maxTriggerDelay="100ms")
+    reader = StreamReader(read_source_options(options))
+    start = reader.initialOffset()
+    wait_until(lambda: reader.latestOffset(start, reader.getDefaultReadLimit())["rows"] == 5, "the rows are given", 60)
+    reader.stop()
 
 
 def test_available_now_ends_while_messages_keep_coming(spark, our_nsqd, topic, tmp_path):
@@ -141,7 +156,7 @@ with Producer({our_nsqd.tcp_address!r}) as producer:
 def test_trigger_once_takes_all_in_one_batch(spark, our_nsqd, topic, tmp_path):
     publish(our_nsqd, topic, bodies(0, 700))
     query = Query(spark, source_options(our_nsqd, topic, tmp_path, maxRowsPerTrigger="100"), tmp_path)
-    assert query.start(once=True).awaitTermination(50)
+    assert query.start(once=True).awaitTermination(150)
     assert query.sizes == [700]
 
 
@@ -155,7 +170,7 @@ def test_topics_by_pattern_on_several_nsqds_found_while_running(spark, fleet, to
     def known_topics():
         return lookupd.request("GET", "/topics").json()["topics"]
 
-    wait_until(lambda: {f"{topic}_a", f"other_{topic}"} <= set(known_topics()), "the topics are registered")
+    wait_until(lambda: {f"{topic}_a", f"other_{topic}"} <= set(known_topics()), "the topics are registered", 60)
     options = {
         "nsq.lookupd": lookupd.http_address,
         "subscribePattern": f"{topic}_.*",
@@ -169,9 +184,8 @@ def test_topics_by_pattern_on_several_nsqds_found_while_running(spark, fleet, to
         until(lambda: len(query.rows) == 200, running)
         publish(nodes[0], f"{topic}_b", bodies(200, 250))
         until(lambda: len(query.rows) == 250, running)
-        latest = [json.loads(each["sources"][0]["latestOffset"]) for each in running.recentProgress]
-        assert latest[-1]["rows"] == 250
-        assert isinstance(latest[-1]["depth"], int)
+        until(lambda: latest_offset(running)["rows"] == 250, running)
+        assert isinstance(latest_offset(running)["depth"], int)
     finally:
         running.stop()
     assert query.values == bodies(0, 250)
@@ -195,13 +209,13 @@ def test_a_stopped_query_gives_back_its_messages_at_once(spark, our_nsqd, topic,
     publish(our_nsqd, topic, bodies(0, 50))
     until(lambda: len(query.rows) == 50, running)
     running.stop()
-    wait_until(lambda: not our_nsqd.channel_stats(topic, "spark")["client_count"], "the consumer is gone")
-    wait_until(lambda: state_of(tmp_path)["is_clean"], "the directory is left clean")
+    wait_until(lambda: not our_nsqd.channel_stats(topic, "spark")["client_count"], "the consumer is gone", 60)
+    wait_until(lambda: state_of(tmp_path)["is_clean"], "the directory is left clean", 60)
     channel = our_nsqd.channel_stats(topic, "spark")
     assert (channel["timeout_count"], channel["requeue_count"], channel["depth"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("point", [0, 2])
+@pytest.mark.parametrize(("nsqd", "point"), [("go", 2), ("nsqx", 0)], indirect=["nsqd"])
 def test_a_killed_receiver_loses_and_repeats_nothing(spark, nsqd, topic, tmp_path, point):
     """The process that receives is killed while batches are under way; the query is started again."""
     make_channel(nsqd, topic)
@@ -212,7 +226,7 @@ def test_a_killed_receiver_loses_and_repeats_nothing(spark, nsqd, topic, tmp_pat
     running = query.start()
     until(lambda: len(query.rows) >= 4000 * point + 1, running)
     os.kill(source_process(tmp_path), signal.SIGKILL)
-    wait_until(lambda: not running.isActive, "Spark notices")
+    wait_until(lambda: not running.isActive, "Spark notices", 60)
     running = query.start()
     try:
         until(lambda: len(query.rows) >= 20_000 and is_empty(nsqd, topic), running)

@@ -21,7 +21,7 @@ def hot_modules():
 HOT_MODULES = hot_modules()
 
 # Not compiled themselves: their .pxd holds inline C functions for those that are, the .py the same for everyone else.
-WRITTEN_TWICE = ["nsqx.wire.octets", "nsqx.wire.packing"]
+WRITTEN_TWICE = ["nsqx.queues.checksums", "nsqx.wire.octets", "nsqx.wire.packing"]
 
 
 @dataclass
@@ -63,7 +63,7 @@ def argument_names(function):
 FUNCTION = re.compile(
     r"(?:cpdef|cdef)\s+(?:inline\s+)?(?:unsigned\s+)?(?:[\w.]+\s+\**)?(?P<name>\w+)\s*\((?P<arguments>[^)]*)\)"
 )
-ATTRIBUTE = re.compile(r"cdef\s+(?:public\s+|readonly\s+)?(?:unsigned\s+)?[\w.]+\s+(?P<name>\w+)$")
+ATTRIBUTE = re.compile(r"cdef\s+(?:public\s+|readonly\s+)?(?:unsigned\s+)?[\w.]+(?:\[[:\d]+\])?\s+(?P<name>\w+)$")
 CLASS = re.compile(r"cdef\s+class\s+(?P<name>\w+)")
 
 

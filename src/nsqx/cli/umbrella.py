@@ -25,6 +25,11 @@ COMMANDS = {
     "nsq_to_http": ("nsqx.cli.nsq_to_http", "make HTTP requests of a topic's messages"),
     "nsq_to_nsq": ("nsqx.cli.nsq_to_nsq", "publish topics again elsewhere"),
     "to_nsq": ("nsqx.cli.to_nsq", "publish what comes on stdin"),
+    "pipeline": ("nsqx.cli.pipeline", "run a data pipeline on Spark from a TOML file"),
+    "archive": ("nsqx.cli.archive", "keep a topic as Parquet files, exactly once"),
+    "replay": ("nsqx.cli.replay", "publish an archive again"),
+    "bench": ("nsqx.cli.bench", "load a broker and measure it, or compare two"),
+    "doctor": ("nsqx.cli.doctor", "check a data directory, explain and repair"),
     "completion": ("nsqx.cli.completion", "a script for bash or zsh that completes all this"),
 }
 

@@ -34,7 +34,7 @@ class _LoopThread:
     """An event loop in a thread, and the way into it."""
 
     def __init__(self, name: str) -> None:
-        self._loop = _new_event_loop()
+        self._loop = new_event_loop()
         self._pid = os.getpid()
         self._calls: deque[Callable[[], object]] = deque()
         self._is_awake = False
@@ -90,7 +90,8 @@ class _LoopThread:
         self._thread.join()
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """For a thread of its own: uvloop\'s, where that exists."""
     try:
         import uvloop
     except ImportError:

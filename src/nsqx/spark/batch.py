@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from nsqx.spark.receiver import Receiver
-from nsqx.spark.segments import DataLost, SegmentDirectory, read_slices
+from nsqx.spark.segments import SegmentDirectory
+from nsqx.spark.slices import DataLost, read_slices
 from nsqx.spark.source import LOCK_WAIT_S, SlicePartition, open_directory, partition_count
 
 if TYPE_CHECKING:

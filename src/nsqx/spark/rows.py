@@ -3,30 +3,35 @@
     file:   value binary | topic dict | id utf8 | timestamp_ns int64       | attempts int32 | node dict
     Spark:  value binary | topic utf8 | id utf8 | timestamp us, UTC        | attempts int32 | node utf8
 
-Nanoseconds are kept because a message that comes again is told by its id and its exact time of publishing.
+Nanoseconds are kept because a message that comes again is told by its id and its exact time of publishing. Nothing here
+looks at single rows: columns become Arrow's arrays as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_NAME = pa.dictionary(pa.int32(), pa.utf8())
+if TYPE_CHECKING:
+    from nsqx.spark.columns import Columns
+
+NAME_TYPE = pa.dictionary(pa.int32(), pa.utf8())
 FILE_SCHEMA = pa.schema(
     [
         ("value", pa.binary()),
-        ("topic", _NAME),
+        ("topic", NAME_TYPE),
         ("id", pa.utf8()),
         ("timestamp_ns", pa.int64()),
         ("attempts", pa.int32()),
-        ("node", _NAME),
+        ("node", NAME_TYPE),
     ]
 )
-IDENTITY_COLUMNS = ("topic", "id", "timestamp_ns", "node")
 SPARK_SCHEMA = pa.schema(
     [
         ("value", pa.binary()),
@@ -37,62 +42,67 @@ SPARK_SCHEMA = pa.schema(
         ("node", pa.utf8()),
     ]
 )
-
-
-@dataclass(slots=True)
-class Rows:
-    """Messages of one topic, by column."""
-
-    topic: str
-    values: list[bytes]
-    ids: list[bytes]
-    timestamps_ns: list[int]
-    attempts: list[int]
-    nodes: list[str]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def without(self, dropped: Sequence[int]) -> Rows:
-        """The rows but those at these places."""
-        gone = set(dropped)
-        kept = [place for place in range(len(self.ids)) if place not in gone]
-        columns = (self.values, self.ids, self.timestamps_ns, self.attempts, self.nodes)
-        values, ids, timestamps_ns, attempts, nodes = ([column[place] for place in kept] for column in columns)
-        return Rows(self.topic, values, ids, timestamps_ns, attempts, nodes)  # type: ignore[arg-type]
-
-    @property
-    def value_bytes(self) -> int:
-        """How many bytes the bodies have."""
-        return sum(map(len, self.values))
+_ID_BYTES = 16
+_ID_ENDS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Identities:
-    """What tells messages of one topic and nsqd from each other, in the order in which they were received."""
+class Rows:
+    """Messages to be kept: all of some columns but those at the places in ``known``."""
 
-    topic: str
-    node: str
-    ids: list[bytes]
-    timestamps_ns: list[int]
+    columns: Columns
+    known: Sequence[int] = ()
+
+    def __len__(self) -> int:
+        return self.columns.count - len(self.known)
 
 
-def to_file_batch(parts: Iterable[Rows]) -> pa.RecordBatch:
-    """The content of a segment file."""
+def to_file_batches(parts: Iterable[Rows]) -> list[pa.RecordBatch]:
+    """The content of a segment file: a batch for each part that has rows."""
     filled = [part for part in parts if len(part)]
-    topics = list(dict.fromkeys(part.topic for part in filled))
-    topic_numbers = [topics.index(part.topic) for part in filled for _ in range(len(part))]
-    nodes: dict[str, int] = {}
-    node_numbers = [nodes.setdefault(node, len(nodes)) for part in filled for node in part.nodes]
-    columns = [
-        pa.array([value for part in filled for value in part.values], pa.binary()),
-        pa.DictionaryArray.from_arrays(pa.array(topic_numbers, pa.int32()), pa.array(topics, pa.utf8())),
-        pa.array([message_id for part in filled for message_id in part.ids], pa.utf8()),
-        pa.array([time_ns for part in filled for time_ns in part.timestamps_ns], pa.int64()),
-        pa.array([count for part in filled for count in part.attempts], pa.int32()),
-        pa.DictionaryArray.from_arrays(pa.array(node_numbers, pa.int32()), pa.array(list(nodes), pa.utf8())),
+    # Batches of one file must share their dictionaries.
+    topics = list(dict.fromkeys(part.columns.topic for part in filled))
+    nodes = list(dict.fromkeys(part.columns.node for part in filled))
+    batches = []
+    for part in filled:
+        values, ids, times, attempts = _plain_arrays(part)
+        topic = _repeated(topics, part.columns.topic, len(part))
+        node = _repeated(nodes, part.columns.node, len(part))
+        columns = [values, topic, ids, times, attempts, node]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA))
+    return batches
+
+
+def _plain_arrays(part: Rows) -> list[pa.Array]:
+    """Values, ids, times and attempts of the rows."""
+    columns = part.columns
+    count = columns.count
+    arrays = [
+        pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(columns.ends), pa.py_buffer(columns.values)]),
+        pa.Array.from_buffers(pa.utf8(), count, [None, _id_ends(count), pa.py_buffer(columns.id_values)]),
+        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(columns.times)]),
+        pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(columns.attempts)]),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
+    if not part.known:
+        return [each.slice(0, count) for each in arrays]
+    dropped = set(part.known)
+    kept = pa.array([place for place in range(count) if place not in dropped], pa.int32())
+    return [each.take(kept) for each in arrays]
+
+
+@functools.lru_cache(4)
+def _longest_id_ends(count: int) -> pa.Buffer:
+    return pa.py_buffer(array("i", range(0, _ID_BYTES * (count + 1), _ID_BYTES)))
+
+
+def _id_ends(count: int) -> pa.Buffer:
+    """Where each of so many ids ends: always the same, so kept in steps."""
+    return _longest_id_ends(max(1 << count.bit_length(), _ID_ENDS))
+
+
+def _repeated(names: list[str], name: str, count: int) -> pa.DictionaryArray:
+    indices = pa.repeat(pa.scalar(names.index(name), pa.int32()), count)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.utf8()))
 
 
 def to_spark_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -112,55 +122,16 @@ def to_spark_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def to_identity_batch(parts: Iterable[Identities]) -> pa.RecordBatch:
-    """The content of a file that keeps identities only."""
-    listed = list(parts)
-    rows = [
-        Rows(part.topic, [b""] * len(part.ids), part.ids, part.timestamps_ns, [0] * len(part.ids), nodes)
-        for part in listed
-        for nodes in [[part.node] * len(part.ids)]
-    ]
-    return to_file_batch(rows).select(list(IDENTITY_COLUMNS))
+def write_batches(batches: Sequence[pa.RecordBatch], stream: Any) -> None:
+    """Write an Arrow file."""
+    with pa.ipc.new_file(stream, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
 
 
-def join_identities(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The same of several files, which may hold more than identities; row by row nothing is done here."""
-    columns = []
-    for name in IDENTITY_COLUMNS:
-        pieces = [batch.column(name) for batch in batches]
-        if FILE_SCHEMA.field(name).type == _NAME:
-            columns.append(pa.concat_arrays([piece.dictionary_decode() for piece in pieces]).dictionary_encode())
-        else:
-            columns.append(pa.concat_arrays(pieces))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([FILE_SCHEMA.field(name) for name in IDENTITY_COLUMNS]))
-
-
-def identities_of(batch: pa.RecordBatch) -> Iterator[Identities]:
-    """What tells the rows of a file apart, by topic and nsqd."""
-    topics: list[str] = batch.column("topic").dictionary_decode().to_pylist()
-    nodes: list[str] = batch.column("node").dictionary_decode().to_pylist()
-    ids: list[str] = batch.column("id").to_pylist()
-    found: dict[tuple[str, str], Identities] = {}
-    for topic, node, message_id, time_ns in zip(
-        topics, nodes, ids, batch.column("timestamp_ns").to_pylist(), strict=True
-    ):
-        identities = found.get((topic, node))
-        if identities is None:
-            identities = found[topic, node] = Identities(topic, node, [], [])
-        identities.ids.append(message_id.encode())
-        identities.timestamps_ns.append(time_ns)
-    yield from found.values()
-
-
-def write_batch(batch: pa.RecordBatch, stream: Any) -> None:
-    """Write an Arrow file of one batch."""
-    with pa.ipc.new_file(stream, batch.schema) as writer:
-        writer.write_batch(batch)
-
-
-def read_batch(stream: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-    """The one batch of an Arrow file, or some of its columns."""
+def read_table(stream: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """What is in an Arrow file, or some of the columns of a segment; of a file mapped into memory nothing is copied."""
     if columns is None:
-        return pa.ipc.open_file(stream).get_batch(0)
+        return pa.ipc.open_file(stream).read_all()
     options = pa.ipc.IpcReadOptions(included_fields=sorted(FILE_SCHEMA.names.index(name) for name in columns))
-    return pa.ipc.open_file(stream, options=options).get_batch(0)
+    return pa.ipc.open_file(stream, options=options).read_all()

@@ -5,10 +5,9 @@ Owns these files; the directory listing is the manifest, and a rename adds to it
     lock                              held by the process that receives
     state.json                        whose directory it is, and how far Spark has committed
     segment-FIRST-ROWS-BYTES.arrow    messages; FIRST counts the rows ever received before it
-    ids-FIRST-END.arrow               the identities of rows that were trimmed
-    pins-NUMBER.arrow                 the identities of rows that nsqd may hand out again at any time
 
-An offset is a count of rows. Knows nothing of NSQ's connections nor of Spark's interfaces.
+and lets ``identities`` keep what must be known of rows that were removed. An offset is a count of rows. Knows nothing
+of NSQ's connections nor of Spark's interfaces.
 """
 
 from __future__ import annotations
@@ -19,73 +18,23 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsqx.errors import ConfigError, NSQError
-from nsqx.spark.rows import (
-    IDENTITY_COLUMNS,
-    Identities,
-    Rows,
-    identities_of,
-    join_identities,
-    read_batch,
-    to_file_batch,
-    to_identity_batch,
-    to_spark_batch,
-    write_batch,
-)
+from nsqx.errors import ConfigError
+from nsqx.spark.identities import IDENTITY_COLUMNS, Identities, IdentityFiles, identities_of
+from nsqx.spark.rows import Rows, read_table, to_file_batches, write_batches
+from nsqx.spark.slices import STATE_NAME, DataLost, Segment, Slice, cut_slices
 from nsqx.spark.storage import Lock, Storage, open_storage
 
 _log = logging.getLogger("nsqx.spark")
 
-STATE_NAME = "state.json"
 _VERSION = 1
 _SEGMENT = re.compile(r"segment-(\d{20})-(\d+)-(\d+)\.arrow")
-_IDS = re.compile(r"ids-(\d{20})-(\d{20})\.arrow")
-_PINS = re.compile(r"pins-(\d{8})\.arrow")
-# A file of identities smaller than this is merged with the next.
-_FULL_IDS_ROWS = 10_000
-_MAX_PIN_FILES = 16
-_MAX_PINS = 1_000_000
-# Small segments are joined to batches of about this many rows on their way to Spark.
-_BATCH_ROWS = 10_000
-
-
-class DataLost(NSQError):
-    """Rows that a query asks for are no longer in the segment directory."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Segment:
-    """One file of messages."""
-
-    first: int
-    rows: int
-    value_bytes: int
-
-    @property
-    def end(self) -> int:
-        """The offset after its last row."""
-        return self.first + self.rows
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return f"segment-{self.first:020d}-{self.rows}-{self.value_bytes}.arrow"
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Rows of one segment file."""
-
-    name: str
-    start: int
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +59,7 @@ class SegmentDirectory:
         # In order and without gaps.
         self._segments: list[Segment] = []
         self._kept_bytes = 0
-        self._ids: list[tuple[int, int]] = []
-        self._pins: list[int] = []
+        self.identities = IdentityFiles(storage)
         self._held: Lock | None = None
         self.state = State("", "")
 
@@ -153,8 +101,7 @@ class SegmentDirectory:
             Segment(int(match[1]), int(match[2]), int(match[3])) for match in map(_SEGMENT.fullmatch, names) if match
         )
         self._kept_bytes = sum(segment.value_bytes for segment in self._segments)
-        self._ids = sorted((int(match[1]), int(match[2])) for match in map(_IDS.fullmatch, names) if match)
-        self._pins = sorted(int(match[1]) for match in map(_PINS.fullmatch, names) if match)
+        self.identities.load(names)
         if STATE_NAME in names:
             self.state = self._read_state()
             if self.state.channel != channel:
@@ -193,9 +140,9 @@ class SegmentDirectory:
     @property
     def next_row(self) -> int:
         """How many rows were received, ever."""
-        ends = [self.state.committed, *(end for _, end in self._ids[-1:])]
         with self._guard:
-            return max([*ends, *(segment.end for segment in self._segments[-1:])])
+            last = self._segments[-1].end if self._segments else 0
+        return max(last, self.state.committed, self.identities.end)
 
     @property
     def first_row(self) -> int:
@@ -209,10 +156,10 @@ class SegmentDirectory:
 
     def append(self, parts: Iterable[Rows]) -> int:
         """Make rows durable; the offset after them."""
-        listed = list(parts)
-        segment = Segment(self.next_row, sum(map(len, listed)), sum(part.value_bytes for part in listed))
-        batch = to_file_batch(listed)
-        self.storage.write(segment.name, lambda stream: write_batch(batch, stream))
+        batches = to_file_batches(parts)
+        value_bytes = sum(batch.column("value").total_values_length for batch in batches)
+        segment = Segment(self.next_row, sum(batch.num_rows for batch in batches), value_bytes)
+        self.storage.write(segment.name, lambda stream: write_batches(batches, stream))
         with self._guard:
             self._segments.append(segment)
             self._kept_bytes += segment.value_bytes
@@ -255,25 +202,14 @@ class SegmentDirectory:
 
     def _rows_within(self, segment: Segment, first: int, last: int, room: int) -> tuple[int, int]:
         with self.storage.open(segment.name) as stream:
-            values = read_batch(stream, ["value"]).column(0).slice(first - segment.first, last - first)
+            values = read_table(stream, ["value"]).column(0).slice(first - segment.first, last - first)
             ends = pc.cumulative_sum(pc.binary_length(values).cast(pa.int64())).to_pylist()
         fitting = bisect.bisect_right(ends, room)
         return fitting, ends[fitting - 1] if fitting else 0
 
     def slices(self, start: int, end: int, partition_count: int) -> list[list[Slice]]:
         """The rows from ``start`` to ``end`` in about equal parts."""
-        share = max(1, -(-(end - start) // partition_count))
-        parts: list[list[Slice]] = []
-        for segment in self._covering(start, end):
-            row = max(start, segment.first)
-            while row < min(end, segment.end):
-                part_end = start + ((row - start) // share + 1) * share
-                until = min(end, segment.end, part_end)
-                if not parts or (row - start) % share == 0:
-                    parts.append([])
-                parts[-1].append(Slice(segment.name, row - segment.first, until - row))
-                row = until
-        return parts
+        return cut_slices(self._covering(start, end), start, end, partition_count)
 
     def _covering(self, start: int, end: int) -> list[Segment]:
         with self._guard:
@@ -305,72 +241,22 @@ class SegmentDirectory:
             self.storage.delete(segment.name)
 
     def _keep_ids(self, trimmed: list[Segment]) -> None:
-        first, end = trimmed[0].first, trimmed[-1].end
         oldest = max(0, self.next_row - self._window_rows)
-        batches = [self._read(segment.name) for segment in trimmed if segment.end > oldest]
-        merged: tuple[int, int] | None = None
-        if self._ids and self._ids[-1][1] - self._ids[-1][0] < _FULL_IDS_ROWS:
-            merged = self._ids[-1]
-            batches.insert(0, self._read(_ids_name(merged)))
-            first = merged[0]
-        if batches:
-            batch = join_identities(batches)
-            self.storage.write(_ids_name((first, end)), lambda stream: write_batch(batch, stream))
-        superseded = [each for each in self._ids if each == merged or each[1] <= oldest]
-        self._ids = [each for each in self._ids if each not in superseded]
-        if batches:
-            self._ids.append((first, end))
-        for each in superseded:
-            self.storage.delete(_ids_name(each))
+        tables = [self._read_identities(segment) for segment in trimmed if segment.end > oldest]
+        self.identities.keep(tables, trimmed[0].first, trimmed[-1].end, oldest=oldest)
 
-    def _read(self, name: str) -> pa.RecordBatch:
-        with self.storage.open(name) as stream:
-            if name.startswith("segment-"):
-                return read_batch(stream, IDENTITY_COLUMNS)
-            return read_batch(stream)
-
-    # Identities
+    def _read_identities(self, segment: Segment) -> pa.Table:
+        with self.storage.open(segment.name) as stream:
+            return read_table(stream, IDENTITY_COLUMNS)
 
     def known_identities(self) -> Iterator[Identities]:
         """Of the rows in the window, the oldest first."""
         oldest = self.next_row - self._window_rows
-        for each in self._ids:
-            if each[1] > oldest:
-                yield from identities_of(self._read(_ids_name(each)))
+        yield from self.identities.kept(oldest)
         with self._guard:
             segments = [segment for segment in self._segments if segment.end > oldest]
         for segment in segments:
-            yield from identities_of(self._read(segment.name))
-
-    def pinned_identities(self) -> Iterator[Identities]:
-        """Of the rows that were pinned, the oldest first."""
-        for number in self._pins:
-            yield from identities_of(self._read(_pins_name(number)))
-
-    def pin(self, parts: Iterable[Identities]) -> None:
-        """Remember identities for good, durably."""
-        listed = [part for part in parts if part.ids]
-        if not listed:
-            return
-        if len(self._pins) >= _MAX_PIN_FILES:
-            self._merge_pins()
-        self._write_pins(listed)
-
-    def _write_pins(self, parts: list[Identities]) -> None:
-        number = self._pins[-1] + 1 if self._pins else 1
-        batch = to_identity_batch(parts)
-        self.storage.write(_pins_name(number), lambda stream: write_batch(batch, stream))
-        self._pins.append(number)
-
-    def _merge_pins(self) -> None:
-        parts = list(self.pinned_identities())
-        while sum(len(part.ids) for part in parts) > _MAX_PINS:
-            parts.pop(0)
-        merged = list(self._pins)
-        self._write_pins(parts)
-        self._pins = self._pins[-1:]
-        for number in merged:
-            self.storage.delete(_pins_name(number))
+            yield from identities_of(self._read_identities(segment))
 
     # Small files of others
 
@@ -386,51 +272,3 @@ class SegmentDirectory:
         """Keep something small, durably."""
         text = json.dumps(content).encode()
         self.storage.write(name, lambda stream: stream.write(text))
-
-
-def read_slices(
-    location: str, identity: str, slices: list[Slice], opened: Callable[[str], Storage] = open_storage
-) -> Iterator[pa.RecordBatch]:
-    """The rows of slices as Spark wants them, small segments joined."""
-    storage = opened(location)
-    joined: list[pa.RecordBatch] = []
-    count = 0
-    for each in slices:
-        try:
-            with storage.open(each.name) as stream:
-                batch = to_spark_batch(read_batch(stream).slice(each.start, each.rows))
-        except FileNotFoundError:
-            raise _unseen(storage, each, identity) from None
-        if joined and count + batch.num_rows > _BATCH_ROWS:
-            yield _join(joined)
-            joined, count = [], 0
-        joined.append(batch)
-        count += batch.num_rows
-    if joined:
-        yield _join(joined)
-
-
-def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _unseen(storage: Storage, missing: Slice, identity: str) -> NSQError:
-    try:
-        with storage.open(STATE_NAME) as stream:
-            is_same = json.loads(bytes(stream.read()))["identity"] == identity
-    except (OSError, ValueError, KeyError):
-        is_same = False
-    if is_same:
-        return DataLost(f"nsq: {missing.name} is gone from segmentDir {storage.location}: it was removed by hand")
-    return ConfigError(
-        f"nsq: this executor does not see segmentDir {storage.location}: on more than one machine it must be on storage"
-        " that all of them see, such as hdfs://, s3:// or a directory mounted everywhere"
-    )
-
-
-def _ids_name(each: tuple[int, int]) -> str:
-    return f"ids-{each[0]:020d}-{each[1]:020d}.arrow"
-
-
-def _pins_name(number: int) -> str:
-    return f"pins-{number:08d}.arrow"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, ShortType, StringType, StructType
 
+from nsqx.client.blocking import new_event_loop
 from nsqx.client.producer import Producer
 from nsqx.errors import ConfigError, InvalidMessage, NSQError, PublishFailed
 
@@ -159,7 +160,7 @@ class Publisher:
 
     def __init__(self, cluster: Cluster, attempts: int) -> None:
         """Connect; raises ConnectFailed if no nsqd can be reached."""
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nsq publisher", daemon=True)
         self._thread.start()
         self._producer = Producer(

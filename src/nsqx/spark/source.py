@@ -26,8 +26,9 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from nsqx.errors import ConfigError
 from nsqx.spark.options import SourceOptions, check_names, read_sink_options, read_source_options
 from nsqx.spark.receiver import Receiver
-from nsqx.spark.segments import DataLost, SegmentDirectory, Slice, read_slices
+from nsqx.spark.segments import SegmentDirectory
 from nsqx.spark.session import driver_master
+from nsqx.spark.slices import DataLost, Slice, read_slices
 from nsqx.spark.storage import open_storage
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ _log = logging.getLogger("nsqx.spark")
 
 # How long latestOffset waits for something new before it says that there is nothing.
 LONG_POLL_S = 1.0
+# A bounded query is in no hurry: a batch has so many rows, if they come within that time.
+_GATHERED_ROWS = 200_000
+_GATHER_S = 0.3
 # A process that was told to end needs a moment to give its messages back.
 LOCK_WAIT_S = 15.0
 ROWS_PER_PARTITION = 50_000
@@ -273,20 +277,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _wait_for_rows(self, receiver: Receiver, first: int) -> int:
         """How many rows there are, waiting for more than ``first``; ``first`` if it is too early for a batch."""
-        needed = 0 if self._bound_ns else self._options.min_rows
+        if self._bound_ns:
+            return self._wait_for_bounded_rows(receiver, first)
         until_s = time.monotonic() + LONG_POLL_S
         while True:
             left_s = until_s - time.monotonic()
-            available = receiver.wait_for_rows(max(first, first + needed - 1), max(0.0, left_s))
+            available = receiver.wait_for_rows(max(first, first + self._options.min_rows - 1), max(0.0, left_s))
             is_late = time.monotonic() - self._last_batch_s >= self._options.max_trigger_delay_s
-            if available > first and (available - first >= needed or is_late):
+            if available > first and (available - first >= self._options.min_rows or is_late):
                 return available
-            if self._bound_ns:
-                # A bounded query ends as soon as it is told that there is nothing new.
-                if receiver.is_drained:
-                    return receiver.rows
-            elif left_s <= 0:
+            if left_s <= 0:
                 return first
+
+    def _wait_for_bounded_rows(self, receiver: Receiver, first: int) -> int:
+        """The same of a bounded query, which ends as soon as it is told that there is nothing new."""
+        gathered = min(self._options.max_rows or _GATHERED_ROWS, _GATHERED_ROWS)
+        while True:
+            available = receiver.wait_for_rows(first + gathered - 1, _GATHER_S)
+            if available > first or receiver.is_drained:
+                return receiver.rows
 
     def _all_rows(self, receiver: Receiver) -> int:
         while not receiver.is_drained:

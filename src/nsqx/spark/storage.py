@@ -101,7 +101,7 @@ class LocalStorage:
         """Make the directory; its entry in the parent is durable too."""
         try:
             os.makedirs(self.location, exist_ok=True)
-            _sync_directory(os.path.dirname(self.location))
+            _sync(os.path.dirname(self.location))
         except OSError as error:
             raise ConfigError(f"nsq: segmentDir {self.location} cannot be used: {error.strerror}") from None
 
@@ -116,18 +116,16 @@ class LocalStorage:
         """Write beside, fsync, rename, fsync the directory."""
         path = os.path.join(self.location, name)
         temporary = path + _TEMPORARY_SUFFIX
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            with os.fdopen(descriptor, "wb") as stream:
+            with pa.OSFile(temporary, "wb") as stream:
                 fill(stream)
-                stream.flush()
-                os.fsync(stream.fileno())
+            _sync(temporary)
             os.rename(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        _sync_directory(self.location)
+        _sync(self.location)
 
     def open(self, name: str) -> Any:
         """The file, mapped into memory."""
@@ -276,7 +274,8 @@ def _locked(location: str, holder: str) -> ConfigError:
     )
 
 
-def _sync_directory(path: str) -> None:
+def _sync(path: str) -> None:
+    """Wait until a file, or the entries of a directory, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,0 +1,1 @@
+"""Load generators for brokers, and what they find: `nsqx bench`."""

@@ -1,0 +1,209 @@
+"""Broker processes to be measured: start one on free ports, know its CPU time and memory, end it.
+
+A broker here is a command, its listeners and the process behind it. What it speaks is the business of ``dialects`` and
+``peers``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import orjson
+
+from nsqx.bench.dialects import NSQSpeech, Speech
+from nsqx.bench.failure import BenchFailed
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+_LISTENING = re.compile(r"\b(TCP|HTTP): listening on (\S+)")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has used so far."""
+
+    cpu_s: float
+    memory_bytes: int
+
+
+def usage_of(pid: int) -> Usage:
+    """What a process and those it started in its session use; raises BenchFailed if it has gone."""
+    cpu_ticks = resident_pages = 0
+    if not Path(f"/proc/{pid}/stat").exists():
+        raise BenchFailed(f"there is no process {pid} to measure (or no /proc)")
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if path.parent.name == str(pid) or fields[3] == str(pid):
+            cpu_ticks += int(fields[11]) + int(fields[12])
+            resident_pages += int(fields[21])
+    return Usage(cpu_ticks / _TICKS_PER_S, resident_pages * _PAGE_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running broker, seen from outside."""
+
+    tcp_address: str
+    http_address: str = ""
+    pid: int = 0
+    """0 where its process cannot be seen."""
+    knows_topics: bool = False
+    """It was started with the topics and channels that the workload wants."""
+    speech: Speech = field(default_factory=NSQSpeech)
+
+    @property
+    def is_nsqd(self) -> bool:
+        """True if it speaks all of NSQ."""
+        return isinstance(self.speech, NSQSpeech)
+
+    def usage(self) -> Usage | None:
+        """What its process has used, if it can be seen."""
+        return usage_of(self.pid) if self.pid else None
+
+
+class Launcher(Protocol):
+    """A kind of broker that can be started."""
+
+    name: str
+    is_nsqd: bool
+
+    def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:
+        """A fresh one, with nsqd's ``flags`` as far as it knows them, and with channels by topic."""
+
+
+class Running:
+    """A broker process that ends with its ``with`` block, and its directory with it."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        target: Target,
+        directory: str,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``at_end`` ends what has left the session of the process."""
+        self.target = target
+        self._at_end = at_end
+        self._process = process
+        self._directory = directory
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        end_process(self._process)
+        self._at_end()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Kill it with all that it has started: nothing that a benchmark has stored is wanted any more."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait(STOP_TIMEOUT_S)
+
+
+class NSQDLauncher:
+    """An nsqd: this package's or another with the same flags."""
+
+    is_nsqd = True
+
+    def __init__(self, name: str, command: Sequence[str], data_root: str | None = None) -> None:
+        self.name = name
+        self._command = list(command)
+        self._data_root = data_root
+
+    def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:
+        """An nsqd on free loopback ports, in a directory that goes away."""
+        directory = tempfile.mkdtemp(prefix="nsqx-bench-", dir=self._data_root)
+        if topics:
+            Path(directory, "nsqd.dat").write_bytes(_metadata(topics))
+        arguments = [
+            "--tcp-address=127.0.0.1:0",
+            "--http-address=127.0.0.1:0",
+            "--https-address=127.0.0.1:0",
+            "--broadcast-address=127.0.0.1",
+            f"--data-path={directory}",
+            *flags,
+        ]
+        log_path = Path(directory, "log")
+        allow_many_files()
+        try:
+            with log_path.open("wb") as log:
+                process = subprocess.Popen(
+                    [*self._command, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise BenchFailed(f"cannot run {self._command[0]}: {error.strerror}") from None
+        try:
+            addresses = _wait_for_listeners(process, log_path, self.name)
+        except BaseException:
+            end_process(process)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        target = Target(addresses["TCP"], addresses["HTTP"], process.pid, bool(topics))
+        return Running(process, target, directory)
+
+
+def own_nsqd(data_root: str | None = None) -> NSQDLauncher:
+    """This package's broker."""
+    return NSQDLauncher("nsqx", [sys.executable, "-m", "nsqx.cli.nsqd"], data_root)
+
+
+def _metadata(topics: Mapping[str, Sequence[str]]) -> bytes:
+    """An nsqd.dat with these channels by topic."""
+    rows: list[dict[str, Any]] = [
+        {"name": topic, "paused": False, "channels": [{"name": channel, "paused": False} for channel in channels]}
+        for topic, channels in topics.items()
+    ]
+    return orjson.dumps({"topics": rows, "version": "1.3.0"})
+
+
+def _wait_for_listeners(process: subprocess.Popen[bytes], log_path: Path, name: str) -> dict[str, str]:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        is_over = process.poll() is not None
+        text = log_path.read_text(errors="replace")
+        addresses = dict(_LISTENING.findall(text))
+        if len(addresses) == 2:
+            return addresses
+        if is_over:
+            last = text.strip().splitlines()[-1:] or ["without a word"]
+            raise BenchFailed(f"{name} did not start: {last[0]}")
+        time.sleep(0.01)
+    raise BenchFailed(f"{name} does not listen after {START_TIMEOUT_S:.0f} s")
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files of this process and those it starts as far as allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

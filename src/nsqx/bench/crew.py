@@ -1,0 +1,127 @@
+"""Workers in processes of their own: all prepare, all start at one moment, each hands back what it saw.
+
+Owns processes and their start and end; a worker is anything with ``prepare`` and ``run``.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from threading import BrokenBarrierError
+from typing import Any, Protocol
+
+from nsqx.bench.board import CONTEXT
+from nsqx.bench.failure import BenchFailed
+from nsqx.errors import NSQError
+
+_PREPARE_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one worker saw."""
+
+    count: int
+    """Messages published or received."""
+    ended_ns: int
+    """When the last of them was, by the monotonic clock."""
+    samples_ns: array[int] = field(default_factory=lambda: array("q"))
+
+
+class Worker(Protocol):
+    """What runs in a process; it is pickled to get there."""
+
+    def prepare(self) -> None:
+        """Connect, so that ``run`` only works."""
+
+    def run(self) -> Outcome:
+        """Work until done."""
+
+
+@dataclass(slots=True)
+class Shift:
+    """What a crew saw together."""
+
+    started_ns: int
+    outcomes: list[Outcome]
+
+    def elapsed_s(self) -> float:
+        """From the common start to the last message of all."""
+        return max(max(each.ended_ns for each in self.outcomes) - self.started_ns, 1) / 1e9
+
+    def count(self) -> int:
+        """Messages of all workers."""
+        return sum(each.count for each in self.outcomes)
+
+
+def _work(worker: Worker, barrier: Any, results: Connection) -> None:
+    """The life of a worker process."""
+    try:
+        worker.prepare()
+        barrier.wait(_PREPARE_TIMEOUT_S)
+        results.send(worker.run())
+    except BrokenBarrierError:
+        results.send(None)
+    except (NSQError, OSError, EOFError) as error:
+        barrier.abort()
+        results.send(str(error) or type(error).__name__)
+
+
+def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[], None] | None = None) -> Shift:
+    """Run workers side by side; raises BenchFailed if one fails or all are not done in time."""
+    barrier = CONTEXT.Barrier(len(workers) + 1)
+    pipes = [CONTEXT.Pipe(duplex=False) for _ in workers]
+    processes = [
+        CONTEXT.Process(target=_work, args=(worker, barrier, sender), daemon=True)
+        for worker, (_, sender) in zip(workers, pipes, strict=True)
+    ]
+    try:
+        for process in processes:
+            process.start()
+        for _, sender in pipes:
+            sender.close()
+        try:
+            barrier.wait(_PREPARE_TIMEOUT_S)
+        except BrokenBarrierError:
+            _collect([receiver for receiver, _ in pipes], _END_TIMEOUT_S)
+            raise BenchFailed("the workers did not get ready") from None
+        started_ns = time.monotonic_ns()
+        if on_start is not None:
+            on_start()
+        return Shift(started_ns, _collect([receiver for receiver, _ in pipes], limit_s))
+    finally:
+        for process in processes:
+            if process.pid is not None:
+                process.join(0.5)
+                process.kill()
+                process.join()
+        for receiver, _ in pipes:
+            receiver.close()
+
+
+def _collect(receivers: list[Connection], limit_s: float) -> list[Outcome]:
+    """The outcome of every worker, in the order of the workers."""
+    deadline_s = time.monotonic() + limit_s
+    found: dict[int, Outcome] = {}
+    waiting = {id(receiver): index for index, receiver in enumerate(receivers)}
+    left = list(receivers)
+    while left:
+        ready = wait(left, max(0.0, deadline_s - time.monotonic()))
+        if not ready:
+            raise BenchFailed(f"the broker was not done within {limit_s:.0f} s")
+        for receiver in ready:
+            assert isinstance(receiver, Connection)
+            try:
+                outcome = receiver.recv()
+            except EOFError:
+                raise BenchFailed("a worker process ended unexpectedly") from None
+            if isinstance(outcome, str):
+                raise BenchFailed(outcome)
+            if outcome is not None:
+                found[waiting[id(receiver)]] = outcome
+            left.remove(receiver)
+    return [found[index] for index in sorted(found)]

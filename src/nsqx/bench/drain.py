@@ -1,0 +1,57 @@
+"""Consuming as fast as a socket gives: frames in, one FIN for each message out, and how late each message was.
+
+The hot module of the load generator. It knows frames and nothing of sockets; a message that is timed begins with the
+nanosecond, by the monotonic clock of this machine, at which it should have been published or should come.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from nsqx.bench.failure import BenchFailed
+from nsqx.wire import octets, packing
+from nsqx.wire.requests import NOP
+from nsqx.wire.responses import ERROR, HEARTBEAT, MESSAGE, NEED_DATA, FrameReader
+
+# Typed in the .pxd for the loop of ``take``.
+_NEED_DATA = NEED_DATA
+_MESSAGE = MESSAGE
+
+
+class Drain:
+    """One connection's messages: counted, answered and, if wanted, timed."""
+
+    __slots__ = ("_answers", "_is_timed", "_reader", "count", "lateness_ns")
+
+    count: int
+    lateness_ns: array[int]
+
+    def __init__(self, is_timed: bool = False) -> None:
+        self.count = 0
+        self.lateness_ns = array("q")
+        self._is_timed = is_timed
+        self._reader = FrameReader()
+        self._answers = bytearray()
+
+    def take(self, data: bytes, now_ns: int) -> bytearray:
+        """Count the messages in ``data``; what is to be sent for them."""
+        reader = self._reader
+        reader.feed(data)
+        self._answers = answers = bytearray()
+        while True:
+            event = reader.next()
+            if event == _MESSAGE:
+                self.count += 1
+                packing.append_finish(answers, reader.message_id())
+                if self._is_timed:
+                    self.lateness_ns.append(now_ns - octets.int64_at(reader.message_body(), 0))
+            elif event == _NEED_DATA:
+                return answers
+            else:
+                self._take_other(event)
+
+    def _take_other(self, event: int) -> None:
+        if event == ERROR:
+            raise BenchFailed(f"the broker answered {self._reader.data.decode(errors='replace')}")
+        if event == HEARTBEAT:
+            self._answers += NOP

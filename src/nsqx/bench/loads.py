@@ -1,0 +1,378 @@
+"""What the workloads do to a broker, and what they measure of it. Counts and seconds bound every phase."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from nsqx.bench.board import Board
+from nsqx.bench.consumers import Consumer, Subscriber
+from nsqx.bench.crew import Shift, Worker, run_together
+from nsqx.bench.dialects import (
+    HTTPPublish,
+    NSQConsume,
+    NSQPublish,
+    encode_publish,
+    encode_publish_many,
+)
+from nsqx.bench.failure import BenchFailed
+from nsqx.bench.figures import KIBIBYTES, MEBIBYTES, PER_SECOND, Figure, lateness_figures
+from nsqx.bench.publishers import ClosedLoop, DeferredPublisher, OpenLoop, closed_loops, split_evenly
+
+if TYPE_CHECKING:
+    from nsqx.bench.brokers import Target, Usage
+
+CHANNEL: Final = "bench"
+READY_COUNT: Final = 2500
+BATCH: Final = 200
+_GRACE_S: Final = 60.0
+_WARM_UP_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of a run; 0 leaves a bound to the workload."""
+
+    count: int = 0
+    seconds: float = 10.0
+    size: int = 0
+    processes: int = 2
+
+    def counted(self, default: int) -> int:
+        """The count, or what the workload takes for it."""
+        return self.count or default
+
+
+class _Meter:
+    """Runs a crew and says what the broker's process used meanwhile."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._before: Usage | None = None
+
+    def run(self, workers: Sequence[Worker], seconds: float) -> tuple[Shift, float | None]:
+        """What the crew saw, and the CPU seconds of the broker meanwhile if its process can be seen."""
+        shift = run_together(workers, seconds + _GRACE_S, self._begin)
+        after = self._target.usage()
+        if after is None or self._before is None:
+            return shift, None
+        return shift, after.cpu_s - self._before.cpu_s
+
+    def _begin(self) -> None:
+        self._before = self._target.usage()
+
+
+def _cpu_us(cpu_s: float | None, count: int) -> float | None:
+    return None if cpu_s is None or not count else cpu_s * 1e6 / count
+
+
+def new_topic(name: str) -> str:
+    """A topic nobody else uses."""
+    return f"bench_{name.replace('-', '_')}_{secrets.token_hex(4)}"
+
+
+def _make_channel(target: Target, topic: str, channel: str = CHANNEL) -> None:
+    target.speech.make_queue(target.tcp_address, topic, channel)
+
+
+def _body(limits: Limits, default: int = 200) -> bytes:
+    return b"x" * (limits.size or default)
+
+
+def _publish_rate(name: str, workers: list[ClosedLoop], target: Target, limits: Limits) -> tuple[Figure, int]:
+    """Run publishers; their rate, and how many messages there were."""
+    shift, cpu_s = _Meter(target).run(workers, limits.seconds)
+    count = shift.count()
+    return Figure(name, count / shift.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, count)), count
+
+
+def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limits], list[Figure]]:
+    def run(target: Target, limits: Limits) -> list[Figure]:
+        topic = new_topic(kind)
+        _make_channel(target, topic)
+        batch = min(BATCH, limits.counted(default_count))
+        bodies = [_body(limits)] * batch
+        count = limits.counted(default_count)
+        workers = closed_loops(
+            target.tcp_address,
+            lambda _: target.speech.publisher(topic, bodies),
+            limits.processes,
+            limits.processes,
+            batch,
+            count,
+            limits.seconds,
+        )
+        published, count = _publish_rate(f"mpub-{kind}", workers, target, limits)
+        board = Board.of_backlog(count, limits.processes)
+        consumers = [
+            Consumer(
+                target.tcp_address, [target.speech.consumer(topic, CHANNEL, READY_COUNT)], limits.seconds, board, slot
+            )
+            for slot in range(limits.processes)
+        ]
+        shift, cpu_s = _Meter(target).run(consumers, limits.seconds)
+        drained = shift.count()
+        if not drained:
+            raise BenchFailed("no message came back")
+        rate = drained / shift.elapsed_s()
+        return [published, Figure(f"sub-{kind}", rate, PER_SECOND, _cpu_us(cpu_s, drained))]
+
+    return run
+
+
+def one_by_one(connections: int) -> Callable[[Target, Limits], list[Figure]]:
+    def run(target: Target, limits: Limits) -> list[Figure]:
+        topic = new_topic(f"pub-{connections}")
+        _make_channel(target, topic)
+        bodies = [_body(limits)]
+        workers = closed_loops(
+            target.tcp_address,
+            lambda _: target.speech.publisher(topic, bodies),
+            connections,
+            limits.processes,
+            1,
+            limits.counted(100_000),
+            limits.seconds,
+        )
+        return [_publish_rate(f"pub-{connections}", workers, target, limits)[0]]
+
+    return run
+
+
+def http_publish(target: Target, limits: Limits) -> list[Figure]:
+    if not target.http_address:
+        raise BenchFailed("http-pub needs --nsqd-http-address")
+    topic = new_topic("http-pub")
+    _make_channel(target, topic)
+    workers = closed_loops(
+        target.http_address,
+        lambda _: HTTPPublish(target.http_address, topic, _body(limits)),
+        16,
+        limits.processes,
+        1,
+        limits.counted(100_000),
+        limits.seconds,
+    )
+    return [_publish_rate("http-pub", workers, target, limits)[0]]
+
+
+def _through(
+    name: str,
+    target: Target,
+    limits: Limits,
+    *,
+    channels: int,
+    count: int,
+    batch: int,
+    publishers: int,
+    consumers: int,
+    window: int,
+    ready_count: int = READY_COUNT,
+    size: int = 200,
+) -> Figure:
+    """Publishers and consumers at once, until every channel has had every message: deliveries per second."""
+    topic = new_topic(name)
+    names = [f"{CHANNEL}{index}" for index in range(channels)]
+    for channel in names:
+        _make_channel(target, topic, channel)
+    batch = min(batch, count)
+    bodies = [_body(limits, size)] * batch
+    board = Board(publishers, consumers, channels)
+    workers: list[Worker] = [
+        replace(
+            ClosedLoop(target.tcp_address, [target.speech.publisher(topic, bodies)], batch, part, limits.seconds),
+            board=board,
+            slot=slot,
+            window=window,
+        )
+        for slot, part in enumerate(split_evenly(count, publishers))
+    ]
+    for slot in range(consumers):
+        dialects = [target.speech.consumer(topic, channel, ready_count) for channel in names[slot::consumers]]
+        workers.append(Consumer(target.tcp_address, dialects, limits.seconds + 10, board, slot))
+    shift, cpu_s = _Meter(target).run(workers, limits.seconds)
+    received = sum(each.count for each in shift.outcomes[publishers:])
+    if not received:
+        raise BenchFailed("no message came back")
+    return Figure(name, received / shift.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, received))
+
+
+def flow(target: Target, limits: Limits) -> list[Figure]:
+    figures = [
+        _through(
+            "flow",
+            target,
+            limits,
+            channels=1,
+            count=limits.counted(1_000_000),
+            batch=BATCH,
+            publishers=1,
+            consumers=1,
+            window=50_000,
+        )
+    ]
+    for rate in (10_000, 100_000) if target.is_nsqd else ():
+        figures += _latency(target, limits, rate)
+    return figures
+
+
+def _latency(target: Target, limits: Limits, rate: int) -> list[Figure]:
+    name = f"flow {rate // 1000}k"
+    topic = new_topic("flow-paced")
+    _make_channel(target, topic)
+    count = limits.counted(int(rate * min(limits.seconds, 5.0)))
+    board = Board(1, 1)
+    size = max(limits.size or 200, 8)
+    workers: list[Worker] = [
+        OpenLoop(target.tcp_address, topic, size, rate, count, board),
+        Consumer(
+            target.tcp_address,
+            [NSQConsume(topic, CHANNEL, READY_COUNT, is_timed=True)],
+            limits.seconds + 10,
+            board,
+            0,
+        ),
+    ]
+    shift, cpu_s = _Meter(target).run(workers, limits.seconds)
+    samples = shift.outcomes[1].samples_ns
+    if not samples:
+        raise BenchFailed("no message came back")
+    warm = samples[int(len(samples) * _WARM_UP_SHARE) :] or samples
+    return lateness_figures(name, warm, _cpu_us(cpu_s, len(samples)))
+
+
+def fan_out(target: Target, limits: Limits) -> list[Figure]:
+    count = limits.counted(100_000)
+    return [
+        _through(
+            "fan-10",
+            target,
+            limits,
+            channels=10,
+            count=count,
+            batch=BATCH,
+            publishers=1,
+            consumers=limits.processes,
+            window=20_000,
+        )
+    ]
+
+
+def large(target: Target, limits: Limits) -> list[Figure]:
+    return [
+        _through(
+            "large",
+            target,
+            limits,
+            channels=1,
+            count=limits.counted(10_000),
+            batch=1,
+            publishers=limits.processes,
+            consumers=1,
+            window=500,
+            ready_count=100,
+            size=100 * 1024,
+        )
+    ]
+
+
+MANY_COUNTS: Final = (1, 100, 10_000)
+
+
+def many_names(count: int) -> list[str]:
+    return [f"bench_many_{index}" for index in range(count)]
+
+
+def many_counts(limits: Limits) -> list[int]:
+    """Topics; a small message count is a trial run that does not want ten thousand of them."""
+    return [min(count, max(limits.count, 1)) if limits.count else count for count in MANY_COUNTS]
+
+
+def many_at(index: int) -> Callable[[Target, Limits], list[Figure]]:
+    def run(target: Target, limits: Limits) -> list[Figure]:
+        topics = many_names(many_counts(limits)[index])
+        label = f"many-{MANY_COUNTS[index]}"
+        if not target.knows_topics:
+            for topic in topics:
+                _make_channel(target, topic)
+        body = _body(limits)
+        count = limits.counted(400_000)
+        batch = min(20, count)
+        requests = [encode_publish_many(topic, [body] * batch) for topic in topics]
+        half = len(requests) // 2
+        workers = closed_loops(
+            target.tcp_address,
+            lambda number: NSQPublish(requests[half:] + requests[:half] if number % 2 else requests),
+            limits.processes,
+            limits.processes,
+            batch,
+            count,
+            limits.seconds,
+        )
+        before = target.usage()
+        rate, _ = _publish_rate(label, workers, target, limits)
+        singles = [encode_publish(topic, body) for topic in topics]
+        timed = ClosedLoop(
+            target.tcp_address, [NSQPublish(singles)], 1, limits.counted(10_000), limits.seconds, is_timed=True
+        )
+        shift, _ = _Meter(target).run([timed], limits.seconds)
+        figures = [rate, *lateness_figures(f"{label} publish", shift.outcomes[0].samples_ns)[:2]]
+        if before is not None:
+            figures.append(Figure(f"{label} memory before", before.memory_bytes / 1048576, MEBIBYTES))
+        return figures
+
+    return run
+
+
+def defer_topics(limits: Limits) -> list[str]:
+    return [f"bench_defer_{index}" for index in range(min(1_000, limits.counted(100_000)))]
+
+
+def defer(target: Target, limits: Limits) -> list[Figure]:
+    topics = defer_topics(limits)
+    count = limits.counted(100_000)
+    # Ten seconds of due times, after what publishing takes; shorter for a trial run.
+    earliest_ms, latest_ms = (8_000, 18_000) if count >= 100_000 else (200, 400)
+    processes = min(limits.processes, len(topics))
+    board = Board(1, processes)
+    # Go's nsqd, which looks at twenty channels every 100 ms, needs a while for a thousand.
+    seconds = latest_ms / 1000 + max(limits.seconds, 60.0)
+    workers: list[Worker] = [
+        DeferredPublisher(target.tcp_address, topics, max(limits.size or 200, 8), count, earliest_ms, latest_ms, board)
+    ]
+    for slot in range(processes):
+        dialects = [NSQConsume(topic, CHANNEL, 500, is_timed=True) for topic in topics[slot::processes]]
+        workers.append(Consumer(target.tcp_address, dialects, seconds, board, slot))
+    shift, cpu_s = _Meter(target).run(workers, seconds)
+    samples = shift.outcomes[1].samples_ns
+    for outcome in shift.outcomes[2:]:
+        samples += outcome.samples_ns
+    if len(samples) < count:
+        raise BenchFailed(f"only {len(samples)} of {count} deferred messages came")
+    return lateness_figures("defer late", samples, _cpu_us(cpu_s, count))
+
+
+def idle(target: Target, limits: Limits) -> list[Figure]:
+    connections = limits.counted(9_000)
+    before = target.usage()
+    if before is None:
+        raise BenchFailed("idle needs --pid, the broker's process id, to see its memory")
+    topic = new_topic("idle")
+    dialects = [NSQConsume(topic, CHANNEL, 0) for _ in range(connections)]
+    held_bytes = 0
+
+    def look() -> None:
+        nonlocal held_bytes
+        time.sleep(0.5)
+        after = target.usage()
+        assert after is not None
+        held_bytes = after.memory_bytes - before.memory_bytes
+
+    workers = [
+        Subscriber(target.tcp_address, dialects[slot :: limits.processes], 1.0) for slot in range(limits.processes)
+    ]
+    run_together(workers, limits.seconds + _GRACE_S, look)
+    return [Figure("idle", held_bytes / connections / 1024, KIBIBYTES)]

@@ -1,0 +1,175 @@
+r"""NATS JetStream: publishes that the stream acknowledges, a durable push consumer shared by a queue group.
+
+Lines end with ``\r\n``. To the server: ``PUB subject [reply] size``, ``SUB subject [group] id``, ``PONG``. From it:
+``MSG subject id [reply] size`` and the body, ``PING``, ``-ERR``. An acknowledgement is an empty publish to a message's
+reply subject.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.bench.dialects import ConsumeDialect, PublishDialect, connect
+from nsqx.bench.failure import BenchFailed
+from nsqx.bench.peers.process import Place, start_peer
+
+if TYPE_CHECKING:
+    from nsqx.bench.brokers import Running
+
+_CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":false,"name":"nsqx-bench"}\r\nPING\r\n'
+# More would let the server hold more for a consumer than it is willing to, with large messages.
+_MAX_ACK_PENDING = 500
+
+
+def _receive_until(link: socket.socket, end: bytes) -> bytes:
+    data = b""
+    while end not in data:
+        piece = link.recv(65536)
+        if not piece:
+            raise BenchFailed("NATS closed the connection")
+        data += piece
+        if b"-ERR" in data:
+            raise BenchFailed(f"NATS answered {data[data.index(b'-ERR') :].decode(errors='replace').strip()}")
+    return data
+
+
+def _introduce(link: socket.socket) -> None:
+    _receive_until(link, b"\r\n")
+    link.sendall(_CONNECT)
+    _receive_until(link, b"PONG\r\n")
+
+
+class NATSPublish:
+    """Publishes to a stream, answered when each has its sequence number."""
+
+    def __init__(self, topic: str, bodies: list[bytes]) -> None:
+        self._inbox = f"_INBOX.{secrets.token_hex(8)}".encode()
+        self._request = b"".join(
+            b"PUB %b %b %d\r\n%b\r\n" % (topic.encode(), self._inbox, len(body), body) for body in bodies
+        )
+        self._count = len(bodies)
+
+    def greet(self, link: socket.socket) -> None:
+        """Listen on the inbox that acknowledgements go to."""
+        _introduce(link)
+        link.sendall(b"SUB %b 1\r\nPING\r\n" % self._inbox)
+        _receive_until(link, b"PONG\r\n")
+
+    def request(self) -> bytes:
+        """All publishes."""
+        return self._request
+
+    def is_answered(self, reply: bytearray) -> bool:
+        """True once each has its number."""
+        if b'"error"' in reply or b"-ERR" in reply:
+            raise BenchFailed(f"NATS answered {bytes(reply[:200]).decode(errors='replace')}")
+        return reply.count(b'"seq":') == self._count and reply.endswith(b"\r\n")
+
+
+class NATSConsume:
+    """Messages of a queue group, each acknowledged."""
+
+    def __init__(self, topic: str, channel: str) -> None:
+        self._subject = _deliver_subject(topic, channel)
+        self._buffer = bytearray()
+        self.count = 0
+        self.lateness_ns: array[int] = array("q")
+
+    def greet(self, link: socket.socket) -> None:
+        """Nothing comes before the subscription."""
+        _introduce(link)
+
+    def begin(self) -> bytes:
+        """Join the group."""
+        return b"SUB %b group 1\r\n" % self._subject
+
+    def take(self, data: bytes, now_ns: int) -> bytes:  # noqa: ARG002
+        """Count what has come whole; its acknowledgements."""
+        buffer = self._buffer
+        buffer += data
+        answers = []
+        position = 0
+        while (end := buffer.find(b"\r\n", position)) >= 0:
+            words = bytes(buffer[position:end]).split()
+            if words[0] == b"MSG":
+                following = end + 2 + int(words[-1]) + 2
+                if len(buffer) < following:
+                    break
+                self.count += 1
+                answers.append(b"PUB %b 0\r\n\r\n" % words[3])
+                position = following
+                continue
+            if words[0] == b"PING":
+                answers.append(b"PONG\r\n")
+            elif words[0] == b"-ERR":
+                raise BenchFailed(f"NATS answered {b' '.join(words).decode(errors='replace')}")
+            position = end + 2
+        del buffer[:position]
+        return b"".join(answers)
+
+
+def _deliver_subject(topic: str, channel: str) -> bytes:
+    return f"deliver.{topic}.{channel}".encode()
+
+
+class NATSSpeech:
+    """A NATS server with JetStream; streams are kept in memory."""
+
+    def make_queue(self, address: str, topic: str, channel: str) -> None:
+        """A stream for the topic and a durable consumer for the channel."""
+        stream = {"name": topic, "subjects": [topic], "storage": "memory", "num_replicas": 1}
+        consumer = {
+            "durable_name": channel,
+            "deliver_subject": _deliver_subject(topic, channel).decode(),
+            "deliver_group": "group",
+            "ack_policy": "explicit",
+            "deliver_policy": "all",
+            "max_ack_pending": _MAX_ACK_PENDING,
+        }
+        with connect(address) as link:
+            _introduce(link)
+            link.sendall(b"SUB _INBOX.setup 1\r\n")
+            self._ask(link, f"$JS.API.STREAM.CREATE.{topic}", stream)
+            question = {"stream_name": topic, "config": consumer}
+            self._ask(link, f"$JS.API.CONSUMER.DURABLE.CREATE.{topic}.{channel}", question)
+
+    @staticmethod
+    def _ask(link: socket.socket, subject: str, question: Mapping[str, Any]) -> None:
+        body = orjson.dumps(question)
+        link.sendall(b"PUB %b _INBOX.setup %d\r\n%b\r\n" % (subject.encode(), len(body), body))
+        answer = _receive_until(link, b"}\r\n")
+        if b'"error"' in answer:
+            raise BenchFailed(f"NATS answered {answer.decode(errors='replace').strip()}")
+
+    def publisher(self, topic: str, bodies: list[bytes]) -> PublishDialect:
+        """Publishes with an inbox for acknowledgements."""
+        return NATSPublish(topic, bodies)
+
+    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeDialect:  # noqa: ARG002
+        """A member of the channel's queue group."""
+        return NATSConsume(topic, channel)
+
+
+class NATSLauncher:
+    """A NATS server."""
+
+    name = "NATS"
+    is_nsqd = False
+
+    def __init__(self, path: str, data_root: str | None = None) -> None:
+        self._path = path
+        self._data_root = data_root
+
+    def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
+        """A fresh one."""
+
+        def command(place: Place) -> list[str]:
+            return [self._path, "-a", "127.0.0.1", "-p", str(place.port), "-js", "-sd", place.directory]
+
+        return start_peer(self.name, command, NATSSpeech(), self._data_root)

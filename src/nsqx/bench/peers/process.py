@@ -1,0 +1,81 @@
+"""Starting a peer's process on a port that was free a moment ago, and waiting until it answers there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsqx.bench.brokers import START_TIMEOUT_S, Running, Target, end_process
+from nsqx.bench.dialects import Speech, connect
+from nsqx.bench.failure import BenchFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a peer is to run."""
+
+    port: int
+    directory: str
+
+    @property
+    def address(self) -> str:
+        """Its address."""
+        return f"127.0.0.1:{self.port}"
+
+
+def free_port() -> int:
+    """A loopback port that nobody listened on a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def start_peer(
+    name: str,
+    make_command: Callable[[Place], Sequence[str]],
+    speech: Speech,
+    data_root: str | None,
+    environment: Callable[[Place], Mapping[str, str]] = lambda _: {},
+    at_end: Callable[[], None] = lambda: None,
+) -> Running:
+    """A running peer, in a directory that goes away with it."""
+    place = Place(free_port(), tempfile.mkdtemp(prefix="nsqx-bench-", dir=data_root))
+    log_path = Path(place.directory, "log")
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            make_command(place),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=place.directory,
+            start_new_session=True,
+            env={**os.environ, **environment(place)},
+        )
+    try:
+        _wait_until_it_answers(name, process, place, speech)
+    except BaseException:
+        end_process(process)
+        at_end()
+        shutil.rmtree(place.directory, ignore_errors=True)
+        raise
+    return Running(process, Target(place.address, "", process.pid, False, speech), place.directory, at_end)
+
+
+def _wait_until_it_answers(name: str, process: subprocess.Popen[bytes], place: Place, speech: Speech) -> None:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        try:
+            with connect(place.address) as link:
+                speech.publisher("bench_start", [b"x"]).greet(link)
+            return
+        except (BenchFailed, OSError):
+            time.sleep(0.05)
+    raise BenchFailed(f"{name} did not start")

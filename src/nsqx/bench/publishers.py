@@ -1,0 +1,307 @@
+"""Workers that publish: as fast as answers come, at a given pace, or for later.
+
+The closed loop waits for the answer to each request on each of its connections, as Go's bench_writer does. The open
+loop keeps to its schedule whatever the broker does, and stamps each message with the time it should have gone: a broker
+that stalls is charged for every message that had to wait (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import select
+import socket
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nsqx.bench.crew import Outcome
+from nsqx.bench.dialects import (
+    PublishDialect,
+    connect,
+    encode_publish,
+    encode_publish_many,
+    introduce,
+    receive,
+)
+from nsqx.bench.failure import BenchFailed
+from nsqx.wire.frames import OK
+from nsqx.wire.packing import append_sized
+from nsqx.wire.requests import publish_deferred_line
+
+if TYPE_CHECKING:
+    from nsqx.bench.board import Board
+
+_RECEIVE_SIZE = 65536
+_WINDOW_PAUSE_S = 0.0002
+_PR_SET_TIMERSLACK = 29
+# In one MPUB, which must stay within max-body-size however late the publisher is.
+_MOST_AT_ONCE = 1_000
+
+
+@dataclass
+class ClosedLoop:
+    """Requests on several connections, each sent when the one before it on its connection is answered."""
+
+    address: str
+    dialects: Sequence[PublishDialect]
+    """One for each connection."""
+    per_request: int
+    """Messages in a request."""
+    count: int
+    """Messages to publish, at most."""
+    seconds: float
+    board: Board | None = None
+    slot: int = 0
+    window: int = 0
+    """Messages that may be published and not received; 0 for any number."""
+    is_timed: bool = False
+    """Note how long each request took."""
+    _links: list[socket.socket] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Connect, and greet on each connection."""
+        for dialect in self.dialects:
+            link = connect(self.address)
+            dialect.greet(link)
+            self._links.append(link)
+
+    def run(self) -> Outcome:
+        """Publish until the count or the time is reached."""
+        deadline_ns = time.monotonic_ns() + int(self.seconds * 1e9)
+        try:
+            if len(self._links) == 1:
+                return self._run_alone(self._links[0], self.dialects[0], deadline_ns)
+            return self._run_many(deadline_ns)
+        finally:
+            if self.board is not None:
+                self.board.note_done(self.slot)
+            for link in self._links:
+                link.close()
+
+    def _run_alone(self, link: socket.socket, dialect: PublishDialect, deadline_ns: int) -> Outcome:
+        link.settimeout(self.seconds + 30)
+        samples = array("q")
+        published = 0
+        now_ns = time.monotonic_ns()
+        while published < self.count and now_ns < deadline_ns:
+            sent_ns = now_ns
+            link.sendall(dialect.request())
+            reply = bytearray(link.recv(_RECEIVE_SIZE))
+            while not dialect.is_answered(reply):
+                reply += _more(link)
+            published += self.per_request
+            now_ns = time.monotonic_ns()
+            if self.is_timed:
+                samples.append(now_ns - sent_ns)
+            if self.board is not None:
+                self._tell(published, deadline_ns)
+        return Outcome(published, now_ns, samples)
+
+    def _tell(self, published: int, deadline_ns: int) -> None:
+        """Put the count on the board; wait there while too many are on their way."""
+        assert self.board is not None
+        self.board.note_published(self.slot, published)
+        while self.window and self.board.outstanding() > self.window and time.monotonic_ns() < deadline_ns:
+            time.sleep(_WINDOW_PAUSE_S)
+
+    def _run_many(self, deadline_ns: int) -> Outcome:
+        links = {link.fileno(): link for link in self._links}
+        dialects = {link.fileno(): dialect for link, dialect in zip(self._links, self.dialects, strict=True)}
+        replies = {number: bytearray() for number in links}
+        poll = select.epoll()
+        owed = asked = 0
+        for number, link in links.items():
+            poll.register(number, select.EPOLLIN)
+            if asked < self.count:
+                link.sendall(dialects[number].request())
+                asked += self.per_request
+                owed += 1
+        now_ns = time.monotonic_ns()
+        while owed:
+            events = poll.poll(self.seconds + 30)
+            if not events:
+                raise BenchFailed("the broker does not answer")
+            is_late = now_ns >= deadline_ns
+            for number, _ in events:
+                reply = replies[number]
+                reply += _more(links[number])
+                if not dialects[number].is_answered(reply):
+                    continue
+                reply.clear()
+                owed -= 1
+                if asked < self.count and not is_late:
+                    links[number].sendall(dialects[number].request())
+                    asked += self.per_request
+                    owed += 1
+            now_ns = time.monotonic_ns()
+        poll.close()
+        return Outcome(asked, now_ns)
+
+
+def _more(link: socket.socket) -> bytes:
+    piece = link.recv(_RECEIVE_SIZE)
+    if not piece:
+        raise BenchFailed("the broker closed the connection")
+    return piece
+
+
+@dataclass
+class OpenLoop:
+    """Messages at a constant pace; what is due goes out at once, several together as one MPUB."""
+
+    address: str
+    topic: str
+    size: int
+    rate: int
+    """Messages per second."""
+    count: int
+    board: Board
+    slot: int = 0
+    _link: socket.socket | None = None
+
+    def prepare(self) -> None:
+        """Connect."""
+        self._link = connect(self.address)
+        introduce(self._link, heartbeat_ms=-1)
+
+    def run(self) -> Outcome:
+        """Publish to the end of the schedule."""
+        _sleep_exactly()
+        link = self._link
+        assert link is not None
+        link.setblocking(False)
+        try:
+            return self._publish(link)
+        finally:
+            self.board.note_done(self.slot)
+            link.close()
+
+    def _publish(self, link: socket.socket) -> Outcome:
+        step_ns = 1_000_000_000 // self.rate
+        padding = b"x" * (self.size - 8)
+        begin_ns = time.monotonic_ns() + step_ns
+        published = requests = answered = 0
+        while published < self.count:
+            due = (
+                min((time.monotonic_ns() - begin_ns) // step_ns + 1, self.count, published + _MOST_AT_ONCE) - published
+            )
+            if due <= 0:
+                wait_ns = begin_ns + published * step_ns - time.monotonic_ns()
+                if wait_ns > 0:
+                    time.sleep(wait_ns / 1e9)
+                continue
+            stamps = range(begin_ns + published * step_ns, begin_ns + (published + due) * step_ns, step_ns)
+            _send(link, self._request([stamp.to_bytes(8, "big") + padding for stamp in stamps]))
+            published += due
+            requests += 1
+            self.board.note_published(self.slot, published)
+            answered += _take_answers(link)
+        link.setblocking(True)
+        link.settimeout(30)
+        receive(link, len(OK) * requests - answered)
+        return Outcome(published, time.monotonic_ns())
+
+    def _request(self, bodies: list[bytes]) -> bytes:
+        return encode_publish(self.topic, bodies[0]) if len(bodies) == 1 else encode_publish_many(self.topic, bodies)
+
+
+def _sleep_exactly() -> None:
+    """Ask Linux not to round this process's sleeps up; elsewhere they are as they are."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass
+
+
+def _send(link: socket.socket, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[link.send(rest) :]
+        except BlockingIOError:
+            select.select([], [link], [], 1.0)
+
+
+def _take_answers(link: socket.socket) -> int:
+    """Read what has come, without waiting; how many bytes."""
+    try:
+        data = link.recv(_RECEIVE_SIZE)
+    except BlockingIOError:
+        return 0
+    if not data:
+        raise BenchFailed("the broker closed the connection")
+    if data[4:8] == b"\x00\x00\x00\x01":
+        raise BenchFailed(f"the broker answered {data[8:].decode(errors='replace')}")
+    return len(data)
+
+
+@dataclass
+class DeferredPublisher:
+    """DPUBs, each stamped with when it is due; a few on their way at a time."""
+
+    address: str
+    topics: Sequence[str]
+    size: int
+    count: int
+    earliest_ms: int
+    latest_ms: int
+    board: Board
+    slot: int = 0
+    _link: socket.socket | None = None
+
+    def prepare(self) -> None:
+        """Connect."""
+        self._link = connect(self.address)
+        introduce(self._link, heartbeat_ms=-1)
+
+    def run(self) -> Outcome:
+        """Publish; due times are spread evenly between the earliest and the latest, over the topics in turn."""
+        link = self._link
+        assert link is not None
+        link.settimeout(60)
+        begin_ns = time.monotonic_ns()
+        padding = b"x" * (self.size - 8)
+        published = 0
+        while published < self.count:
+            burst = bytearray()
+            last = min(published + 50, self.count)
+            for index in range(published, last):
+                due_ms = self.earliest_ms + (self.latest_ms - self.earliest_ms) * index // self.count
+                now_ns = time.monotonic_ns()
+                delay_ms = max(due_ms - (now_ns - begin_ns) // 1_000_000, 1)
+                body = (now_ns + delay_ms * 1_000_000).to_bytes(8, "big") + padding
+                append_sized(burst, publish_deferred_line(self.topics[index % len(self.topics)], delay_ms), body)
+            link.sendall(burst)
+            receive(link, len(OK) * (last - published))
+            published = last
+            self.board.note_published(self.slot, published)
+        self.board.note_done(self.slot)
+        link.close()
+        return Outcome(published, time.monotonic_ns())
+
+
+def split_evenly(total: int, parts: int) -> list[int]:
+    """``total`` in ``parts`` whole numbers that differ by one at most."""
+    return [total // parts + (1 if index < total % parts else 0) for index in range(parts)]
+
+
+def closed_loops(
+    address: str,
+    make_dialect: Callable[[int], PublishDialect],
+    connections: int,
+    processes: int,
+    per_request: int,
+    count: int,
+    seconds: float,
+) -> list[ClosedLoop]:
+    """Workers with ``connections`` in all, no more processes than that."""
+    processes = min(processes, connections)
+    workers = []
+    first = 0
+    for share, part in zip(split_evenly(connections, processes), split_evenly(count, processes), strict=True):
+        dialects = [make_dialect(index) for index in range(first, first + share)]
+        workers.append(ClosedLoop(address, dialects, per_request, part, seconds))
+        first += share
+    return workers

@@ -1,0 +1,121 @@
+"""nsqx archive: keep topics as Parquet files by date and hour, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nsqx.cli.pipeline import run_pipeline, stop_signals
+from nsqx.errors import ConfigError, NSQError
+from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, UsageError
+from nsqx.tools.daily import find_tcp, read_words
+
+PROGRAM = "nsqx archive"
+_NS_PER_MS = 1_000_000
+_MINUTE_NS = 60_000_000_000
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("to", STRING, "", "`directory` of the archive, or an address such as s3://bucket/path"),
+    Flag("pattern", STRING, "", "archive all topics whose names match this regular expression; needs nsqlookupd"),
+    Flag("channel", STRING, "archive", "the channel to consume"),
+    Flag("every", DURATION, _MINUTE_NS, "how often files are written"),
+    Flag("once", BOOL, False, "archive what is there now, and end"),
+    Flag("compression", STRING, "zstd", "of the Parquet files: zstd, snappy, gzip, lz4 or none"),
+    Flag("state", STRING, "", "`directory` for what must be remembered; else .nsqx in the archive"),
+    Flag("option", STRINGS, [], "`key=value` for the data source, such as maxInFlight=1000; may be repeated"),
+    Flag("master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"),
+    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; else $NSQX_LOOKUPD or local"),
+    Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; else $NSQX_NSQD or local"),
+    Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark; may be repeated"),
+    Flag("verbose", BOOL, False, "show what Spark logs, instead of keeping it in spark.log of the state directory"),
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """What to archive where."""
+
+    topics: list[str]
+    to: str = ""
+    pattern: str = ""
+    channel: str = "archive"
+    every: int = _MINUTE_NS
+    """In nanoseconds."""
+    once: bool = False
+    compression: str = "zstd"
+    state: str = ""
+    option: list[str] = field(default_factory=list)
+    master: str = ""
+    lookupd: list[str] = field(default_factory=list)
+    nsqd: list[str] = field(default_factory=list)
+    set: list[str] = field(default_factory=list)
+    verbose: bool = False
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Options from the command line; raises UsageError or ConfigError."""
+    values, topics = read_words(FLAGS, argv, f"{PROGRAM} TOPIC... --to DIR")
+    options = Options(topics, **values)
+    if bool(topics) == bool(options.pattern):
+        raise ConfigError("name the topics to archive, or give a --pattern")
+    if not options.to:
+        raise ConfigError("where to? Give --to DIR")
+    if options.every < _NS_PER_MS:
+        raise ConfigError("--every must be at least 1ms")
+    if options.compression not in ("zstd", "snappy", "gzip", "lz4", "none"):
+        raise ConfigError(f"--compression {options.compression}: zstd, snappy, gzip, lz4 or none expected")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Archive; the exit code."""
+    try:
+        options = read_options(sys.argv[1:] if argv is None else argv)
+        with stop_signals() as stopping:
+            return archive(options, stopping)
+    except UsageError as error:
+        print(error, file=sys.stderr, end="")
+        return error.exit_code
+    except NSQError as error:
+        print(f"{PROGRAM}: {str(error).removeprefix(f'{PROGRAM}: ')}", file=sys.stderr)
+        return 1
+
+
+def archive(options: Options, stopping: threading.Event) -> int:
+    """Run the pipeline of an archive."""
+    try:
+        from nsqx.pipeline.archive import Archive, archive_pipeline
+        from nsqx.pipeline.description import Nsq
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing: install with pip install 'nsqx[spark]'") from None
+    place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
+    wanted = Archive(
+        topics=options.topics,
+        pattern=options.pattern,
+        to=options.to,
+        channel=options.channel,
+        state=options.state,
+        trigger_ms=options.every // _NS_PER_MS,
+        compression=options.compression,
+        options=_pairs(options.option, "--option"),
+    )
+    nsq = Nsq(tuple(place.lookupd_addresses), tuple(place.nsqd_addresses), {})
+    pipeline = archive_pipeline(wanted, nsq, _pairs(options.set, "--set"))
+    return run_pipeline(pipeline, stopping, once=options.once, master=options.master, verbose=options.verbose)
+
+
+def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{flag} {text}: key=value expected")
+        found[key.strip()] = value.strip()
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""nsqx bench: load a broker and measure it, or put two under the same load.
+
+nsqx bench list
+nsqx bench run WORKLOAD... --nsqd-tcp-address HOST:PORT
+nsqx bench compare [WORKLOAD...] --peer PATH
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from nsqx.bench.brokers import NSQDLauncher, Target, allow_many_files, own_nsqd
+from nsqx.bench.chart import draw
+from nsqx.bench.comparison import Comparison, Run, compare, machine, markdown, table
+from nsqx.bench.failure import BenchFailed
+from nsqx.bench.figures import Figure, format_value
+from nsqx.bench.go_client import WORKLOADS as GO_WORKLOADS
+from nsqx.bench.go_client import check_programs, measure_by_go
+from nsqx.bench.loads import Limits
+from nsqx.bench.peers.catalog import find_launcher
+from nsqx.bench.workloads import WORKLOADS, Workload, find_workloads
+from nsqx.errors import ConfigError
+from nsqx.flags import DURATION, INT, STRING, Flag, UsageError
+from nsqx.net.address import parse_address
+from nsqx.tools.daily import read_words
+
+PROGRAM = "nsqx bench list | run WORKLOAD... | compare [WORKLOAD...]"
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("nsqd-tcp-address", STRING, "127.0.0.1:4150", "run: TCP address of the broker"),
+    Flag("nsqd-http-address", STRING, "", "run: HTTP address of the broker, for http-pub"),
+    Flag("pid", INT, 0, "run: process id of the broker, to see its CPU time and memory"),
+    Flag("peer", STRING, "", "compare: `path` of the other broker (nsqd, nats-server, redis-server, rabbitmq-server)"),
+    Flag("rounds", INT, 5, "compare: how often each broker is put under each workload"),
+    Flag("client", STRING, "nsqx", "compare: nsqx, or go for Go's bench_writer and bench_reader beside the peer"),
+    Flag("data-path", STRING, "", "compare: `directory` for the brokers' data, else the system's temporary one"),
+    Flag("chart", STRING, "", "compare: draw the ratios as an SVG picture into this `file`"),
+    Flag("markdown", STRING, "", "compare: write the table, as a page has it, into this `file`"),
+    Flag("json", STRING, "", "write every figure as JSON into this `file`"),
+    Flag("count", INT, 0, "messages (connections for idle), at most; 0 for what the workload takes"),
+    Flag("runfor", DURATION, 10_000_000_000, "how long each phase may take"),
+    Flag("size", INT, 0, "bytes of a message; 0 for what the workload takes"),
+    Flag("processes", INT, 2, "processes that publish, and that consume"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a benchmark; the exit code."""
+    try:
+        values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, PROGRAM)
+        if not words:
+            raise ConfigError("say list, run or compare")
+        limits = _limits(values)
+        action = {"list": _list, "run": _run, "compare": _compare}.get(words[0])
+        if action is None:
+            raise ConfigError(f"unknown word {words[0]!r}: say list, run or compare")
+        workloads = _workloads(words[1:])
+    except UsageError as error:
+        print(str(error) if error.exit_code == 0 else str(error).partition("\n")[0], file=sys.stderr)
+        return error.exit_code
+    except ConfigError as error:
+        print(f"nsqx bench: {error}", file=sys.stderr)
+        return 2
+    # The brokers that a comparison has started end with it, however it is ended.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return action(values, workloads, limits)
+    except ConfigError as error:
+        print(f"nsqx bench: {error}", file=sys.stderr)
+        return 2
+    except BenchFailed as error:
+        print(f"nsqx bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _limits(values: dict[str, Any]) -> Limits:
+    for name in ("count", "size", "pid"):
+        if values[name] < 0:
+            raise ConfigError(f"-{name} must not be negative")
+    for name in ("rounds", "processes"):
+        if values[name] < 1:
+            raise ConfigError(f"-{name} must be at least 1")
+    if values["runfor"] <= 0:
+        raise ConfigError("-runfor must be longer than nothing")
+    if values["client"] not in ("nsqx", "go"):
+        raise ConfigError(f"-client is nsqx or go, not {values['client']!r}")
+    return Limits(values["count"], values["runfor"] / 1e9, values["size"], values["processes"])
+
+
+def _workloads(names: Sequence[str]) -> list[Workload]:
+    try:
+        return find_workloads(names)
+    except BenchFailed as error:
+        raise ConfigError(str(error)) from None
+
+
+def _list(_values: dict[str, Any], _chosen: Sequence[Workload], _limits: Limits) -> int:
+    for workload in WORKLOADS:
+        names = ", ".join(workload.aliases if len(workload.aliases) > 1 else (workload.id,))
+        flags = f"  [nsqd {' '.join(workload.flags)}]" if workload.flags else ""
+        print(f"{names:<24}{workload.about}{flags}")
+    return 0
+
+
+def _run(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) -> int:
+    for name in ("nsqd_tcp_address", "nsqd_http_address"):
+        if values[name]:
+            parse_address(values[name])
+    target = Target(values["nsqd_tcp_address"], values["nsqd_http_address"], values["pid"])
+    allow_many_files()
+    found: list[Figure] = []
+    for workload in workloads:
+        for figure in workload.run(target, limits):
+            found.append(figure)
+            cpu = "" if figure.cpu_us is None else f"   {figure.cpu_us:.2f} us of CPU each"
+            print(f"{figure.name:<26}{format_value(figure.value, figure.unit):>14} {figure.unit}{cpu}", flush=True)
+    if values["json"]:
+        rows = [{"name": each.name, "value": each.value, "unit": each.unit, "cpu_us": each.cpu_us} for each in found]
+        _write(values["json"], orjson.dumps({"machine": machine(), "figures": rows}, option=orjson.OPT_INDENT_2))
+    return 0
+
+
+def _compare(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) -> int:
+    peer = values["peer"]
+    if not peer:
+        raise ConfigError("compare needs -peer, the path of the other broker")
+    if not Path(peer).is_file() or not os.access(peer, os.X_OK):
+        raise ConfigError(f"-peer {peer} is not a program")
+    data_root = values["data_path"] or None
+    if data_root is not None and not Path(data_root).is_dir():
+        raise ConfigError(f"-data-path {data_root} is not a directory")
+    theirs = find_launcher(peer, data_root)
+    client = values["client"]
+    runs: list[tuple[Workload, Run]] = []
+    if client == "go":
+        if not isinstance(theirs, NSQDLauncher):
+            raise ConfigError("-client go needs an nsqd as the peer")
+        directory = Path(peer).resolve().parent
+        check_programs(directory)
+        runs = [(each, measure_by_go(directory, each.id)) for each in workloads if each.id in GO_WORKLOADS]
+    else:
+        runs = [(each, each.run) for each in workloads if each.is_general or theirs.is_nsqd]
+    if not runs:
+        raise ConfigError(f"none of these workloads can be put to {theirs.name} by this client")
+    comparison = compare(own_nsqd(data_root), theirs, runs, limits, values["rounds"], client, _tell)
+    print(table(comparison))
+    _save(comparison, values)
+    return 1 if comparison.failures else 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _save(comparison: Comparison, values: dict[str, Any]) -> None:
+    if values["json"]:
+        _write(values["json"], orjson.dumps(comparison.as_json(), option=orjson.OPT_INDENT_2))
+    if values["markdown"]:
+        _write(values["markdown"], markdown(comparison).encode())
+    if values["chart"]:
+        _write(values["chart"], draw(comparison).encode())
+
+
+def _write(path: str, content: bytes) -> None:
+    try:
+        Path(path).write_bytes(content)
+    except OSError as error:
+        raise BenchFailed(f"cannot write {path}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""nsqx replay: publish an archive again, all of it or what a condition chooses, in the order of time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from nsqx.cli.pipeline import stop_signals
+from nsqx.client.blocking import Producer
+from nsqx.errors import ConfigError, NSQError
+from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag, UsageError
+from nsqx.names import is_valid_name
+from nsqx.tools.daily import find_tcp, read_words
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.replay import Outcome
+
+PROGRAM = "nsqx replay"
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("to", STRING, "", "`topic` to publish to"),
+    Flag(
+        "where",
+        STRING,
+        "",
+        "SQL condition over value, text, topic, id, timestamp, attempts, node, such as \"text LIKE '%error%'\"",
+    ),
+    Flag(
+        "from",
+        STRING,
+        "",
+        "`time` of the first message: 2026-11-15, 2026-11-15T11:30 (UTC), or 2h (ago)",
+        config_key="from_",
+    ),
+    Flag("until", STRING, "", "`time` before which the last message was published"),
+    Flag("rate", INT, 0, "messages a second; 0 for as fast as possible"),
+    Flag("after", STRING, "", "`key` at which an interrupted replay ended: only what comes after it"),
+    Flag("dry-run", BOOL, False, "only say how many messages there are"),
+    Flag("master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"),
+    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; else $NSQX_LOOKUPD or local"),
+    Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; else $NSQX_NSQD or local"),
+    Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark; may be repeated"),
+    Flag("verbose", BOOL, False, "show what Spark logs"),
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """What to publish where."""
+
+    directory: str
+    to: str = ""
+    where: str = ""
+    from_: str = ""
+    until: str = ""
+    rate: int = 0
+    after: str = ""
+    dry_run: bool = False
+    master: str = ""
+    lookupd: list[str] = field(default_factory=list)
+    nsqd: list[str] = field(default_factory=list)
+    set: list[str] = field(default_factory=list)
+    verbose: bool = False
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Options from the command line; raises UsageError or ConfigError."""
+    values, words = read_words(FLAGS, argv, f"{PROGRAM} DIR --to TOPIC", least=1, most=1)
+    options = Options(words[0], **values)
+    if not options.to and not options.dry_run:
+        raise ConfigError("where to? Give --to TOPIC")
+    if options.to and not is_valid_name(options.to):
+        raise ConfigError(f"topic {options.to!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+    if options.rate < 0:
+        raise ConfigError("--rate must not be negative")
+    if "://" not in options.directory and not os.path.exists(options.directory):
+        raise ConfigError(f"there is no directory {options.directory}")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replay; 0 if every message was published."""
+    try:
+        words = list(sys.argv[1:] if argv is None else argv)
+        options = read_options(words)
+        with stop_signals() as stopping:
+            return run(options, words, stopping)
+    except UsageError as error:
+        print(error, file=sys.stderr, end="")
+        return error.exit_code
+    except NSQError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+
+
+def run(options: Options, argv: Sequence[str], stopping: threading.Event) -> int:
+    """Select and publish."""
+    try:
+        from nsqx.pipeline.replay import Selection, parse_time, replay, select_rows
+        from nsqx.pipeline.session import open_session, sink_session
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing: install with pip install 'nsqx[spark]'") from None
+    now = datetime.now(UTC)
+    selection = Selection(
+        where=options.where,
+        from_=parse_time(options.from_, now) if options.from_ else None,
+        until=parse_time(options.until, now) if options.until else None,
+        after=options.after,
+    )
+    settings = dict(text.partition("=")[::2] for text in options.set)
+    log = "" if options.verbose else os.path.join(tempfile.gettempdir(), f"nsqx-replay-{os.getpid()}.log")
+    with open_session("replay", options.master or None, settings, is_local_state=False, log=log) as spark:
+        rows = select_rows(sink_session(spark, settings), options.directory, selection)
+        total = int(rows.count())
+        if options.dry_run or not total:
+            print(f"{total:,} messages")
+            return 0
+        place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
+        producer = Producer(place.nsqd_addresses, lookupd_http_addresses=place.lookupd_addresses)
+        with producer, progress_bar(options.to, total) as progress:
+            outcome = replay(
+                rows.toLocalIterator(prefetchPartitions=True),
+                options.to,
+                producer,
+                rate=options.rate,
+                stopping=stopping,
+                progress=progress,
+            )
+    if log and os.path.exists(log):
+        os.unlink(log)
+    return tell(outcome, total, options.to, argv)
+
+
+def tell(outcome: Outcome, total: int, topic: str, argv: Sequence[str]) -> int:
+    """Say what was published, and how to go on if that was not all; the exit code."""
+    skipped = f", {outcome.skipped:,} without a value left out" if outcome.skipped else ""
+    print(f"published {outcome.published:,} of {total:,} messages to {topic}{skipped}")
+    if outcome.is_complete:
+        return 0
+    if outcome.error:
+        print(
+            f"{PROGRAM}: {outcome.error}; the messages after the last one told may have been published", file=sys.stderr
+        )
+    words = _without_after(argv)
+    if outcome.last_key:
+        words += ["--after", outcome.last_key]
+    print(f"to go on: {PROGRAM} {shlex.join(words)}")
+    return 1
+
+
+def _without_after(argv: Sequence[str]) -> list[str]:
+    words = list(argv)
+    for place, word in enumerate(words):
+        name, equals, _ = word.partition("=")
+        if name in ("-after", "--after"):
+            return words[:place] + words[place + (1 if equals else 2) :]
+    return words
+
+
+@contextmanager
+def progress_bar(topic: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere; called with how many more."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: Sequence[Any] = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task(f"replay to {topic}", total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""A topic kept as Parquet files by date and hour: a pipeline of one source and one file sink.
+
+    DIR/date=2026-11-15/hour=11/archive-1f0c2d3e-00000012-0.parquet
+
+The columns are those of the data source. What the pipeline remembers is in ``DIR/.nsqx``, unless told otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsqx.errors import ConfigError
+from nsqx.names import is_valid_name
+from nsqx.pipeline.description import (
+    DeadLetterPlace,
+    Nsq,
+    Pipeline,
+    Sink,
+    Source,
+    SparkSettings,
+    Step,
+    located,
+    source_options,
+)
+from nsqx.spark.options import read_source_options
+
+STATE = ".nsqx"
+COLUMNS = ("value", "topic", "id", "timestamp", "attempts", "node")
+_SQL = """
+SELECT value, _topic AS topic, _id AS id, _timestamp AS timestamp, _attempts AS attempts, _node AS node,
+       date_format(_timestamp, 'yyyy-MM-dd') AS date, date_format(_timestamp, 'HH') AS hour
+FROM messages
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What is to be kept, and where."""
+
+    topics: Sequence[str]
+    pattern: str
+    to: str
+    channel: str = "archive"
+    state: str = ""
+    trigger_ms: int = 60_000
+    compression: str = "zstd"
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the data source."""
+
+
+def archive_pipeline(archive: Archive, nsq: Nsq, settings: Mapping[str, str] | None = None) -> Pipeline:
+    """The pipeline that makes the archive; raises ConfigError."""
+    for topic in archive.topics:
+        if not is_valid_name(topic):
+            raise ConfigError(f"topic {topic!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+    path = located(".", archive.to)
+    state = located(".", archive.state) if archive.state else f"{path}/{STATE}"
+    source = Source(
+        name="messages",
+        topics=tuple(archive.topics),
+        pattern=archive.pattern,
+        channel=archive.channel,
+        format="raw",
+        schema="",
+        framing="none",
+        delimiter=",",
+        require=(),
+        watermark=None,
+        dedup=(),
+        options=archive.options,
+    )
+    sink = Sink(
+        name="archive",
+        from_="rows",
+        type="parquet",
+        mode="append",
+        trigger_ms=archive.trigger_ms,
+        path=path,
+        partition_by=("date", "hour"),
+        compression=archive.compression,
+    )
+    pipeline = Pipeline(
+        file="nsqx archive",
+        name="archive",
+        state=state,
+        nsq=nsq,
+        spark=SparkSettings(settings or {}, (), ()),
+        sources={"messages": source},
+        tables={},
+        steps={"rows": Step("rows", _SQL, "", "", "", None, ())},
+        sinks={"archive": sink},
+        dead_letters=DeadLetterPlace("", f"{state}/dead-letters"),
+        has_channel_by_sink=False,
+    )
+    try:
+        read_source_options(source_options(pipeline, source, sink))
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix("nsq: ")) from None
+    return pipeline

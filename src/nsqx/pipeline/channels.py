@@ -1,0 +1,123 @@
+"""Making the channels of all sinks before any of them is consumed, so that every sink sees every message.
+
+NSQ gives a new channel only what comes after it, and the first channel of a topic all that has gathered before. So the
+channels are announced to nsqlookupd, which tells nsqds that get the topic later, and made on those that have it; and a
+topic that has messages but no channel yet is paused for that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.client.discovery import lookupd_url
+from nsqx.errors import ConfigError, LookupFailed, NSQError
+from nsqx.net.address import format_host_port
+from nsqx.net.http_client import HTTPRequestFailed, request
+from nsqx.spark.cluster import find_topics
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.description import Nsq, Pipeline
+    from nsqx.pipeline.plan import Planned
+
+_TIMEOUT_S = 5.0
+
+
+def check_reachable(nsq: Nsq) -> None:
+    """Raise ConfigError unless somebody answers."""
+    asyncio.run(_check_reachable(nsq))
+
+
+async def _check_reachable(nsq: Nsq) -> None:
+    if nsq.lookupd:
+        try:
+            await find_topics(nsq.lookupd)
+        except LookupFailed as error:
+            raise ConfigError(f"{error}: start it, or say where it is ([nsq] lookupd, --lookupd)") from None
+        return
+    failures = []
+    for address in nsq.nsqd:
+        host, _, port = address.rpartition(":")
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _TIMEOUT_S)
+        except (OSError, ValueError, TimeoutError) as error:
+            failures.append(f"nsqd {address}: {getattr(error, 'strerror', None) or error or 'no answer'}")
+        else:
+            writer.close()
+            return
+    raise ConfigError(f"{'; '.join(failures)}: start it, or say where it is ([nsq] nsqd, --nsqd)")
+
+
+def make_channels(pipeline: Pipeline, planned: Sequence[Planned]) -> None:
+    """Make the channels of every sink, where the nsqds are known by nsqlookupd; raises ConfigError."""
+    if not pipeline.nsq.lookupd:
+        return
+    wanted: dict[str, list[str]] = {}
+    for each in planned:
+        for source in each.sources:
+            for topic in source.topics:
+                wanted.setdefault(topic, []).append(pipeline.channel_of(source, each.sink))
+    try:
+        asyncio.run(_make_all(pipeline.nsq.lookupd, wanted))
+    except NSQError as error:
+        raise pipeline.fail("nsq.lookupd", f"the channels could not be made: {error}") from None
+
+
+async def _make_all(lookupds: Iterable[str], wanted: dict[str, list[str]]) -> None:
+    for lookupd in lookupds:
+        for topic, channels in wanted.items():
+            for channel in channels:
+                try:
+                    await _post(lookupd, "/channel/create", topic=topic, channel=channel)
+                except HTTPRequestFailed:
+                    # One of several may be away; which of them answer was seen before.
+                    continue
+    for topic, channels in wanted.items():
+        for node in await _nodes_of(lookupds, topic):
+            await _make_on(node, topic, channels)
+
+
+async def _make_on(node: str, topic: str, channels: Sequence[str]) -> None:
+    found = (await _get(node, "/stats", format="json", topic=topic)).get("topics") or []
+    stats: dict[str, Any] = next((each for each in found if each.get("topic_name") == topic), {})
+    there = {each["channel_name"] for each in stats.get("channels") or []}
+    missing = [channel for channel in channels if channel not in there]
+    must_pause = not there and len(missing) > 1 and stats.get("depth", 0) > 0 and not stats.get("paused")
+    if must_pause:
+        await _post(node, "/topic/pause", topic=topic)
+    try:
+        for channel in missing:
+            await _post(node, "/channel/create", topic=topic, channel=channel)
+    finally:
+        if must_pause:
+            await _post(node, "/topic/unpause", topic=topic)
+
+
+async def _nodes_of(lookupds: Iterable[str], topic: str) -> list[str]:
+    nodes: set[str] = set()
+    for lookupd in lookupds:
+        try:
+            answer = await _get(lookupd, "/lookup", topic=topic)
+        except HTTPRequestFailed:
+            continue
+        for each in answer.get("producers") or []:
+            nodes.add(format_host_port(each["broadcast_address"], int(each["http_port"])))
+    return sorted(nodes)
+
+
+async def _get(address: str, path: str, **query: str) -> dict[str, Any]:
+    answer = await request(
+        "GET", lookupd_url(address, path, **query), connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S
+    )
+    found = orjson.loads(answer.body) if answer.status == 200 else {}
+    return found if isinstance(found, dict) else {}
+
+
+async def _post(address: str, path: str, **query: str) -> None:
+    url = lookupd_url(address, path, **query)
+    answer = await request("POST", url, connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S)
+    if answer.status != 200:
+        raise NSQError(f"{address}{path}: status {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}")

@@ -1,0 +1,128 @@
+"""Where records go that cannot be processed: a topic or a directory, with the reason.
+
+Runs in executors, from within the stage that found the record wrong, so that it costs nothing when there are none.
+In a directory a record is kept exactly once: files are named after what is in them, and a task that is run again
+replaces its own. On a topic it may come twice, as anything that Spark publishes.
+
+The files have the columns of an archive and more, so ``nsqx replay`` can publish them again once the cause is mended.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nsqx.spark.sink import publisher_of
+from nsqx.spark.storage import open_storage
+
+if TYPE_CHECKING:
+    from nsqx.spark.options import Cluster
+
+PUBLISH_ATTEMPTS = 10
+
+SCHEMA = pa.schema(
+    [
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("id", pa.string()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("attempts", pa.int32()),
+        ("node", pa.string()),
+        ("reason", pa.string()),
+        ("origin", pa.string()),
+        ("pipeline", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record and why it is here; what is not known of it is None."""
+
+    value: bytes | None
+    reason: str
+    topic: str | None = None
+    id: str | None = None
+    timestamp: datetime | None = None
+    attempts: int | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """The place of a pipeline; goes to executors with the tasks."""
+
+    pipeline: str
+    topic: str
+    directory: str
+    cluster: Cluster
+
+    def write(self, origin: str, letters: Sequence[DeadLetter]) -> None:
+        """Keep records that ``origin`` (``source.orders``) could not use; durable, or acknowledged, on return."""
+        if not letters:
+            return
+        if self.topic:
+            self._publish(origin, letters)
+        else:
+            self._store(origin, letters)
+
+    def _publish(self, origin: str, letters: Iterable[DeadLetter]) -> None:
+        bodies = [envelope(self.pipeline, origin, letter) for letter in letters]
+        publisher_of(self.cluster, PUBLISH_ATTEMPTS).publish([(self.topic, bodies, 0)]).result()
+
+    def _store(self, origin: str, letters: Iterable[DeadLetter]) -> None:
+        rows: list[dict[str, Any]] = [
+            {
+                "value": letter.value,
+                "topic": letter.topic,
+                "id": letter.id,
+                "timestamp": letter.timestamp,
+                "attempts": letter.attempts,
+                "node": letter.node,
+                "reason": letter.reason,
+                "origin": origin,
+                "pipeline": self.pipeline,
+            }
+            for letter in letters
+        ]
+        storage = open_storage(self.directory)
+        storage.create()
+        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        storage.write(f"{origin}-{_digest(rows)}.parquet", lambda stream: pq.write_table(table, stream))
+
+
+def _digest(rows: Iterable[dict[str, Any]]) -> str:
+    """The same for the same records, in whatever order they come."""
+    keys = sorted(
+        b"\0".join(str(row[name]).encode() for name in ("node", "topic", "id", "timestamp", "value", "reason"))
+        for row in rows
+    )
+    return hashlib.sha256(b"\1".join(keys)).hexdigest()[:24]
+
+
+def envelope(pipeline: str, origin: str, letter: DeadLetter) -> bytes:
+    """A record on the dead-letter topic: JSON with the value as text, or in base64 if it is none."""
+    told: dict[str, Any] = {
+        "pipeline": pipeline,
+        "origin": origin,
+        "reason": letter.reason,
+        "topic": letter.topic,
+        "id": letter.id,
+        "timestamp": letter.timestamp.isoformat() if letter.timestamp else None,
+        "attempts": letter.attempts,
+        "node": letter.node,
+    }
+    value = letter.value or b""
+    try:
+        told["value"] = value.decode("utf-8")
+    except UnicodeDecodeError:
+        told["value_base64"] = base64.b64encode(value).decode("ascii")
+    return orjson.dumps(told)

@@ -1,0 +1,227 @@
+"""From messages to rows: the body decoded by its format, beside the columns ``_topic``, ``_id``, ``_timestamp``,
+``_attempts`` and ``_node``.
+
+What cannot be decoded, or does not meet the requirements of the source, goes to the dead letters. A streaming query
+has one output, so that happens inside its plan: the wrong rows take a branch of their own that ends in executors and
+gives nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nsqx.errors import ConfigError
+from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters
+from nsqx.pipeline.reasons import NOT_UTF8, unknown_fields, why_no_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nsqx.pipeline.description import Source
+
+META = {
+    "topic": "_topic",
+    "id": "_id",
+    "timestamp": "_timestamp",
+    "attempts": "_attempts",
+    "node": "_node",
+}
+_CORRUPT = "_corrupt_record"
+# Under names that no schema has: the body as it came, and why the row is no good.
+_VALUE = "__value"
+_REASON = "__reason"
+_DECODED = "__decoded"
+# The reason is found out by the one who writes it down.
+_UNDECODABLE = "?"
+# One message in so many is looked at for fields that the schema does not know.
+_DRIFT_SAMPLE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """How one source is decoded. Without ``dead_letters`` wrong rows are dropped: another sink's query keeps them."""
+
+    source: Source
+    schema: Any
+    """A StructType; None for text and raw."""
+    dead_letters: DeadLetters | None
+    note_drift: Callable[[str], None]
+    """Called in executors with the name of a field that is not in the schema."""
+
+    def apply(self, raw: Any) -> Any:
+        """Rows of the source's messages."""
+        rows = self._decode_avro(raw) if self.source.format == "avro" else self._decode_in_spark(raw)
+        rows = self._require(rows)
+        return self._set_aside(rows)
+
+    def _names(self) -> list[str]:
+        return [field.name for field in self.schema.fields] if self.schema is not None else ["value"]
+
+    def _decode_in_spark(self, raw: Any) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        kind = self.source.format
+        undecodable = F.lit(_UNDECODABLE)
+        no_reason = F.lit(None).cast("string")
+        meta = [F.col(f"`{name}`").alias(alias) for name, alias in META.items()]
+        if kind == "raw":
+            return raw.select("value", *meta, F.col("value").alias(_VALUE), no_reason.alias(_REASON))
+        is_text = F.expr("is_valid_utf8(value)")
+        if kind == "text":
+            reason = F.when(is_text, no_reason).otherwise(F.lit(NOT_UTF8))
+            return raw.select(
+                F.col("value").cast("string").alias("value"),
+                *meta,
+                F.col("value").alias(_VALUE),
+                reason.alias(_REASON),
+            )
+        read = F.from_json if kind == "json" else F.from_csv
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        if kind == "csv":
+            options["sep"] = self.source.delimiter
+        schema = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
+        # from_csv takes its schema as text only.
+        wanted: Any = schema if kind == "json" else schema.toDDL()
+        row = F.struct(read(F.col("value").cast("string"), wanted, options).alias(_DECODED))
+        # Out of an array of one: Spark would copy a plain column into every filter after it, and decode each time.
+        parsed = raw.select("*", F.inline(F.array(row)))
+        decoded = F.col(_DECODED)
+        wrong = decoded.isNull() | decoded[_CORRUPT].isNotNull() | ~is_text
+        columns = [decoded[name].alias(name) for name in self._names()]
+        reason = F.when(wrong, undecodable).otherwise(no_reason)
+        return parsed.select(*columns, *meta, F.col("value").alias(_VALUE), reason.alias(_REASON))
+
+    def _decode_avro(self, raw: Any) -> Any:
+        from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+        from nsqx.pipeline.avro import avro_reader
+
+        by_name = {field.name: field for field in raw.schema.fields}
+        meta = [StructField(alias, by_name[name].dataType) for name, alias in META.items()]
+        kept = [StructField(_VALUE, BinaryType()), StructField(_REASON, StringType())]
+        out = StructType([*self.schema.fields, *meta, *kept])
+        read = avro_reader(self.source.schema, self.source.framing)
+        stage = _AvroStage(self._origin, read, out.jsonValue(), len(self.schema.fields), self.dead_letters)
+        return raw.mapInArrow(stage, out)
+
+    def _require(self, rows: Any) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        for number, condition in enumerate(self.source.require):
+            try:
+                holds = F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
+                missed = F.when(F.col(_REASON).isNotNull(), F.col(_REASON)).when(
+                    ~holds, F.lit(f"required, but not so: {condition}")
+                )
+                rows = rows.withColumn(_REASON, missed)
+            except Exception as error:
+                raise RequirementWrong(number, condition) from error
+        return rows
+
+    def _set_aside(self, rows: Any) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        columns = [F.col(f"`{name}`") for name in (*self._names(), *META.values())]
+        good = rows.filter(F.col(_REASON).isNull()).select(*columns)
+        can_be_wrong = self.source.format in ("json", "csv", "text") or self.source.require
+        if self.dead_letters is None or not can_be_wrong:
+            return good
+        is_aside = F.col(_REASON).isNotNull()
+        if self.source.format == "json":
+            is_aside = is_aside | (F.pmod(F.xxhash64("_id"), F.lit(_DRIFT_SAMPLE)) == 0)
+        aside = rows.filter(is_aside).select(_VALUE, *META.values(), _REASON)
+        schema = self.schema.jsonValue() if self.source.format == "json" else None
+        stage = _AsideStage(self._origin, self.source.format, schema, self.dead_letters, self.note_drift)
+        return good.union(aside.mapInArrow(stage, good.schema))
+
+    @property
+    def _origin(self) -> str:
+        return f"source.{self.source.name}"
+
+
+class RequirementWrong(ConfigError):
+    """A condition of ``require`` is no SQL over the source's columns; its cause says why."""
+
+    def __init__(self, number: int, condition: str) -> None:
+        super().__init__(f"{condition!r} cannot be used")
+        self.number = number
+
+
+@dataclass(frozen=True, slots=True)
+class _AsideStage:
+    """Takes the wrong rows, and some right ones to learn from; gives nothing."""
+
+    origin: str
+    format: str
+    schema: Any
+    dead_letters: DeadLetters
+    note_drift: Callable[[str], None]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        letters: list[DeadLetter] = []
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row[_REASON] is None:
+                    for name in unknown_fields(row[_VALUE], self.schema):
+                        self.note_drift(name)
+                else:
+                    letters.append(letter_of(row, self._reason(row)))
+        self.dead_letters.write(self.origin, letters)
+        return iter(())
+
+    def _reason(self, row: dict[str, Any]) -> str:
+        if row[_REASON] != _UNDECODABLE:
+            return str(row[_REASON])
+        if self.format == "json":
+            return why_no_json(row[_VALUE], self.schema)
+        try:
+            row[_VALUE].decode("utf-8")
+        except UnicodeDecodeError:
+            return NOT_UTF8
+        return f"the value does not fit the schema of the {self.format}"
+
+
+def letter_of(row: dict[str, Any], reason: str) -> DeadLetter:
+    """A row of the stages here as a dead letter."""
+    return DeadLetter(row[_VALUE], reason, *(row[alias] for alias in META.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _AvroStage:
+    """Decodes in Python, since Spark's Avro is no part of pyspark; wrong records leave right here."""
+
+    origin: str
+    read: Callable[[bytes], dict[str, Any]]
+    schema: Any
+    """Of what comes out, as JSON."""
+    width: int
+    """How many of its columns come from the record."""
+    dead_letters: DeadLetters | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from nsqx.pipeline.arrow import arrow_schema_of, rows_to_batch
+
+        schema = arrow_schema_of(self.schema)
+        names = schema.names[: self.width]
+        letters: list[DeadLetter] = []
+        for batch in batches:
+            rows: list[dict[str, Any]] = []
+            for message in batch.to_pylist():
+                kept = {alias: message[name] for name, alias in META.items()}
+                kept |= {_VALUE: message["value"], _REASON: None}
+                try:
+                    record = self.read(message["value"])
+                    rows.append({name: record.get(name) for name in names} | kept)
+                except Exception as error:  # whatever the decoder meets in foreign bytes
+                    letters.append(letter_of(kept, f"the value is no such Avro: {error or type(error).__name__}"))
+            good, wrong = rows_to_batch(rows, schema)
+            letters.extend(letter_of(row, f"the record does not fit the schema: {why}") for row, why in wrong)
+            if isinstance(good, pa.RecordBatch) and good.num_rows:
+                yield good
+        if self.dead_letters is not None:
+            self.dead_letters.write(self.origin, letters)

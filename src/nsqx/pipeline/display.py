@@ -1,0 +1,151 @@
+"""Showing a run: a table that renews itself on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.figures import SinkFigures
+
+_LINE_INTERVAL_S = 1.0
+
+
+class Display(Protocol):
+    """What a run tells."""
+
+    def note(self, text: str) -> None:
+        """Something happened."""
+
+    def show(self, figures: Sequence[SinkFigures]) -> None:
+        """The state of things; called several times a second."""
+
+    def end(self, figures: Sequence[SinkFigures]) -> None:
+        """The state in the end."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def make_display(title: str, stream: TextIO | None = None) -> Display:
+    """The display that suits a stream (stdout)."""
+    stream = stream or sys.stdout
+    return TerminalDisplay(title) if stream.isatty() else LineDisplay(stream)
+
+
+class LineDisplay:
+    """A line for each sink that made batches, not more often than once a second."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown_s = 0.0
+        self._seen: dict[str, tuple[int, int, str]] = {}
+
+    def note(self, text: str) -> None:
+        """A line with the time."""
+        print(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {text}", file=self._stream, flush=True)
+
+    def show(self, figures: Sequence[SinkFigures]) -> None:
+        """Lines of what is new."""
+        if time.monotonic() - self._shown_s < _LINE_INTERVAL_S:
+            return
+        self._flush(figures)
+
+    def end(self, figures: Sequence[SinkFigures]) -> None:
+        """Whatever was not shown yet."""
+        self._flush(figures)
+
+    def _flush(self, figures: Sequence[SinkFigures]) -> None:
+        for each in figures:
+            # Batches without rows are Spark's business.
+            state = (each.rows_in, each.rows_out, each.state)
+            if self._seen.get(each.sink, (0, 0, "running")) != state:
+                self._seen[each.sink] = state
+                self.note(line_of(each))
+                self._shown_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+def line_of(figures: SinkFigures) -> str:
+    """One sink in one line."""
+    if figures.error and figures.state != "running":
+        return f"{figures.sink}: {figures.state}: {figures.error}"
+    text = (
+        f"{figures.sink}: batch {figures.batch}, {figures.batch_rows:,} rows in {figures.batch_s:.2f} s,"
+        f" {figures.rows_per_s:,.0f} rows/s, {figures.rows_in:,} in all"
+    )
+    return text if figures.lag is None else f"{text}, lag {figures.lag:,}"
+
+
+class TerminalDisplay:
+    """A table, renewed in place."""
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._title = title
+        self._console = Console()
+        self._live = Live(console=self._console, refresh_per_second=4)
+        self._exits = ExitStack()
+
+    def note(self, text: str) -> None:
+        """A line above the table."""
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def show(self, figures: Sequence[SinkFigures]) -> None:
+        """Renew the table."""
+        self._live.update(table_of(self._title, figures))
+
+    def end(self, figures: Sequence[SinkFigures]) -> None:
+        """The last state stays."""
+        self.show(figures)
+
+    def __enter__(self) -> Self:
+        self._exits.enter_context(self._live)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exits.close()
+
+
+def table_of(title: str, figures: Sequence[SinkFigures]) -> Any:
+    """A rich table of sinks, and below it what is wrong with them."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("sink")
+    table.add_column("state")
+    for name in ("batch", "rows in", "rows out", "rows/s", "batch time", "lag"):
+        table.add_column(name, justify="right")
+    for each in figures:
+        colour = {"running": "green", "retrying": "yellow", "failed": "red"}.get(each.state, "white")
+        table.add_row(
+            each.sink,
+            f"[{colour}]{each.state}[/]",
+            str(each.batch) if each.batch >= 0 else "-",
+            f"{each.rows_in:,}",
+            f"{each.rows_out:,}",
+            f"{each.rows_per_s:,.0f}",
+            f"{each.batch_s:.2f} s",
+            "-" if each.lag is None else f"{each.lag:,}",
+        )
+    errors = [Text(f"{each.sink}: {each.error}", style="red") for each in figures if each.error]
+    return Group(table, *errors)

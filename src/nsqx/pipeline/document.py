@@ -1,0 +1,215 @@
+"""A TOML document read with care: every value is asked for by name and type, and what nobody asked for is an error.
+
+Errors are ConfigErrors of one line: file, key, what is wrong with it and what to do. Knows nothing of pipelines.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from nsqx.errors import ConfigError
+from nsqx.gotext import parse_duration_ns
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NS_PER_MS = 1_000_000
+_TYPE_NAMES = {
+    str: "a text",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
+
+
+class Section:
+    """One table of the document."""
+
+    def __init__(self, file: str, path: str, values: Mapping[str, Any]) -> None:
+        self.file = file
+        self.path = path
+        self._values = values
+        self._known: set[str] = set()
+
+    def fail(self, key: str, what: str) -> NoReturn:
+        """Raise the error of one key."""
+        place = ".".join(part for part in (self.path, key) if part)
+        raise ConfigError(f"{self.file}: {place}: {what}" if place else f"{self.file}: {what}")
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there; it counts as known from now on."""
+        self._known.add(key)
+        return key in self._values
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty; without a default the key must be there."""
+        if not self.has(key):
+            if default is None:
+                self.fail(key, "missing, and needed")
+            return default
+        value = self._typed(key, str)
+        if not value.strip():
+            self.fail(key, "is empty")
+        return str(value)
+
+    def choice(self, key: str, choices: Sequence[str], default: str | None = None) -> str:
+        """One of a few words."""
+        value = self.text(key, default)
+        if value not in choices:
+            self.fail(key, f"{value!r} is none of {', '.join(choices)}{_meant(value, choices)}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; a single one may stand alone."""
+        if not self.has(key):
+            return ()
+        value = self._values[key]
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(each, str) and each.strip() for each in listed):
+            self.fail(key, f"a text or a list of texts expected, not {value!r}")
+        return tuple(listed)
+
+    def integer(self, key: str, default: int, least: int = 1) -> int:
+        """An integer in range."""
+        if not self.has(key):
+            return default
+        value = self._typed(key, int)
+        if value < least:
+            self.fail(key, f"{value} is too small, at least {least} expected")
+        return int(value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
+        return bool(self._typed(key, bool)) if self.has(key) else default
+
+    def duration_ms(self, key: str, default_ms: int | None = None) -> int | None:
+        """A duration such as 500ms, 30s or 1h."""
+        if not self.has(key):
+            return default_ms
+        text = self._typed(key, str)
+        try:
+            value_ms = parse_duration_ns(text.strip()) // _NS_PER_MS
+        except ValueError:
+            value_ms = -1
+        if value_ms <= 0:
+            self.fail(key, f"{text!r} is no duration such as 500ms, 30s or 1h")
+        return value_ms
+
+    def section(self, key: str) -> Section:
+        """A table below this one; an empty one if it is not there."""
+        value = self._typed(key, dict) if self.has(key) else {}
+        return Section(self.file, f"{self.path}.{key}" if self.path else key, value)
+
+    def sections(self, key: str) -> dict[str, Section]:
+        """The named tables below ``key``, in the order of the file."""
+        parent = self.section(key)
+        return {name: parent.section(name) for name in parent._values}
+
+    def settings(self) -> dict[str, str]:
+        """Everything here that was not asked for, as texts, the way Spark takes settings."""
+        found: dict[str, str] = {}
+        for key, value in self._flattened():
+            if key.partition(".")[0] in self._known:
+                continue
+            if isinstance(value, (list, dict)):
+                self.fail(key, "a text, a number, true or false expected")
+            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        self._known.update(self._values)
+        return found
+
+    def _flattened(self) -> Iterable[tuple[str, Any]]:
+        """``spark.sql.x = 1`` is nested tables to TOML, and one name to Spark."""
+
+        def walk(prefix: str, values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+            for key, value in values.items():
+                if isinstance(value, dict):
+                    yield from walk(f"{prefix}{key}.", value)
+                else:
+                    yield f"{prefix}{key}", value
+
+        return walk("", self._values)
+
+    def end(self, what: str = "") -> None:
+        """Everything that may be here was asked for: refuse the rest."""
+        for key in self._values:
+            if key not in self._known:
+                of = f" of {what}" if what else ""
+                self.fail(key, f"unknown key{of}{_meant(key, self._known) or _known_are(self._known)}")
+
+    def _typed(self, key: str, kind: type) -> Any:
+        value = self._values[key]
+        # To Python true is an integer.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            self.fail(key, f"{_TYPE_NAMES[kind]} expected, not {value!r}")
+        return value
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def _known_are(known: Iterable[str]) -> str:
+    return f", known are {', '.join(sorted(known))}" if known else ""
+
+
+def read_document(
+    path: str, overrides: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
+) -> Section:
+    """The document in a file, with ``overrides`` (``sink.out.path`` -> text) and environment variables put in."""
+    try:
+        with open(path, "rb") as stream:
+            values = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: this is no TOML: {error}") from None
+    for key, text in (overrides or {}).items():
+        _override(path, values, key, text)
+    return Section(path, "", _expanded(path, "", values, environment))
+
+
+def _override(path: str, values: dict[str, Any], key: str, text: str) -> None:
+    *parents, last = key.split(".")
+    for name in parents:
+        values = values.setdefault(name, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path}: --set {key}: {name} is no table")
+    if not last:
+        raise ConfigError(f"{path}: --set {key}: a key such as sink.out.path expected")
+    values[last] = _value_of(text)
+
+
+def _value_of(text: str) -> Any:
+    """``text`` as TOML reads it; what TOML cannot read is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _expanded(file: str, path: str, value: Any, environment: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _expanded(file, f"{path}.{key}" if path else key, each, environment) for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_expanded(file, path, each, environment) for each in value]
+    if not isinstance(value, str):
+        return value
+
+    def put_in(match: re.Match[str]) -> str:
+        found = environment.get(match[1], match[2])
+        if found is None:
+            raise ConfigError(
+                f"{file}: {path}: the environment variable {match[1]} is not set: set it, or write"
+                f" ${{{match[1]}:-default}}"
+            )
+        return found
+
+    return _VARIABLE.sub(put_in, value)

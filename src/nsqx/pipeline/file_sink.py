@@ -1,0 +1,252 @@
+"""Batches as files that every reader sees whole and once: Spark, pyarrow, DuckDB, ls.
+
+Spark's own file sink is exactly once only for readers of its log. Here executors write files under names that nobody
+reads, the driver notes them all in a commit file, and only then they get their names:
+
+    tasks:   DIR/.nsqx-<sink>/<unique>.tmp    written, fsynced
+    driver:  STATE/SINK/commit.json           batch 12: these files become those; the batch is decided from here on
+    driver:  DIR/date=…/hour=…/<sink>-<query>-00000012-0.parquet    renamed, one by one
+
+A batch that is run again and is decided already only finishes the renaming. One that is not decided writes anew; what
+tasks of the former try have left is swept away when the query starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from nsqx.errors import ConfigError
+from nsqx.pipeline.state import create, read_json, write_json
+from nsqx.spark.storage import open_storage
+
+_COMMIT = "commit.json"
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_SPECIAL = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+_LINE = "__line"
+_ROWS_PER_GROUP = 128 * 1024
+SUFFIXES = {"parquet": ".parquet", "json": ".json", "csv": ".csv"}
+
+
+def locate(location: str) -> tuple[pafs.FileSystem, str]:
+    """A file system of pyarrow and the path there; raises ConfigError."""
+    if "://" not in location:
+        return pafs.LocalFileSystem(), os.path.abspath(location)
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(location)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{location} cannot be used: {error}") from None
+    return filesystem, path
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """What is written, and where."""
+
+    location: str
+    format: str
+    compression: str
+    partition_by: tuple[str, ...]
+    columns: tuple[str, ...]
+    """Without those of the partitions."""
+    temporary: str
+    """A directory below the location, for this sink alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStage:
+    """Writes the rows of one task, sorted by partition; gives a row for each file."""
+
+    layout: FileLayout
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        filesystem, root = locate(self.layout.location)
+        written: list[dict[str, Any]] = []
+        current: _OpenFile | None = None
+        for batch in batches:
+            for directory, rows in self._runs(batch):
+                if current is None or current.directory != directory:
+                    if current is not None:
+                        written.append(current.close())
+                    current = _OpenFile(filesystem, root, directory, self.layout)
+                current.write(rows)
+        if current is not None:
+            written.append(current.close())
+        if written:
+            yield pa.RecordBatch.from_pylist(written)
+
+    def _runs(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The batch in pieces of one partition each."""
+        if not self.layout.partition_by:
+            yield "", batch
+            return
+        keys = [batch.column(name).cast(pa.string()) for name in self.layout.partition_by]
+        starts = {0}
+        for key in keys:
+            filled = pc.fill_null(key, _NULL_PARTITION)
+            changed = pc.not_equal(filled.slice(1), filled.slice(0, len(filled) - 1))
+            starts.update(place + 1 for place in pc.indices_nonzero(changed).to_pylist())
+        bounds = [*sorted(starts), batch.num_rows]
+        rows = batch.drop_columns(list(self.layout.partition_by))
+        for first, last in itertools.pairwise(bounds):
+            parts = [
+                f"{name}={_escaped(key[first].as_py())}"
+                for name, key in zip(self.layout.partition_by, keys, strict=True)
+            ]
+            yield "/".join(parts), rows.slice(first, last - first)
+
+
+def _escaped(value: str | None) -> str:
+    """As Hive writes it, and as everybody reads it."""
+    if not value:
+        return _NULL_PARTITION
+    return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", value)
+
+
+class _OpenFile:
+    """A file in the making."""
+
+    def __init__(self, filesystem: pafs.FileSystem, root: str, directory: str, layout: FileLayout) -> None:
+        self.directory = directory
+        self._name = f"{uuid.uuid4().hex}.tmp"
+        self._path = f"{root}/{layout.temporary}/{self._name}"
+        self._is_local = isinstance(filesystem, pafs.LocalFileSystem)
+        self._layout = layout
+        self._rows = 0
+        self._writer: pq.ParquetWriter | None = None
+        compression = layout.compression if layout.format != "parquet" and layout.compression != "none" else None
+        filesystem.create_dir(f"{root}/{layout.temporary}", recursive=True)
+        self._stream = filesystem.open_output_stream(self._path, compression=compression)
+        if layout.format == "csv":
+            self._stream.write((",".join(map(_csv_name, layout.columns)) + "\n").encode())
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """More rows."""
+        self._rows += rows.num_rows
+        if self._layout.format == "parquet":
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._stream, rows.schema, compression=self._layout.compression)
+            self._writer.write_batch(rows, row_group_size=_ROWS_PER_GROUP)
+        else:
+            self._stream.write("".join(f"{line}\n" for line in rows.column(_LINE).to_pylist()).encode())
+
+    def close(self) -> dict[str, Any]:
+        """The file is complete and on disk."""
+        if self._writer is not None:
+            self._writer.close()
+        self._stream.close()
+        if self._is_local:
+            _sync(self._path)
+        return {"temporary": self._name, "directory": self.directory, "rows": self._rows}
+
+
+def _csv_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in ',"\n') else name
+
+
+WRITE_STAGE_SCHEMA = "temporary STRING, directory STRING, rows BIGINT"
+
+
+class FileSink:
+    """Writes the batches of one query."""
+
+    def __init__(self, layout: FileLayout, sink_name: str, state_location: str) -> None:
+        """``state_location`` is the sink's own directory in the state."""
+        self._layout = layout
+        self._name = sink_name
+        self._state = open_storage(state_location)
+        self._filesystem, self._root = locate(layout.location)
+
+    def prepare(self) -> None:
+        """Make the directories; finish what a former run has decided, and sweep away what it left."""
+        create(self._state, "the state directory")
+        try:
+            self._filesystem.create_dir(self._root, recursive=True)
+        except OSError as error:
+            raise ConfigError(f"{self._layout.location} cannot be used: {error}") from None
+        commit = read_json(self._state, _COMMIT)
+        if commit is not None:
+            self._rename(commit["files"])
+        self._sweep()
+
+    def write(self, rows: Any, query_id: str, batch_id: int) -> int:
+        """Write a batch; returns when it is there for good, with the number of its rows."""
+        commit = read_json(self._state, _COMMIT)
+        if commit is not None and (commit["query"], commit["batch"]) == (query_id, batch_id):
+            self._rename(commit["files"])
+            return int(commit["rows"])
+        written = self._shaped(rows).mapInArrow(WriteStage(self._layout), WRITE_STAGE_SCHEMA).collect()
+        suffix = SUFFIXES[self._layout.format]
+        if self._layout.format != "parquet" and self._layout.compression == "gzip":
+            suffix += ".gz"
+        files = []
+        for number, each in enumerate(sorted(written, key=lambda row: (row.directory, row.temporary))):
+            name = f"{self._name}-{query_id[:8]}-{batch_id:08d}-{number}{suffix}"
+            files.append([each.temporary, f"{each.directory}/{name}" if each.directory else name])
+        count = sum(int(each.rows) for each in written)
+        if files:
+            commit = {"query": query_id, "batch": batch_id, "rows": count, "files": files, "sink": self._name}
+            write_json(self._state, _COMMIT, commit)
+            self._rename(files)
+        return count
+
+    def _shaped(self, rows: Any) -> Any:
+        """Few files, and the rows of a partition together; for texts one line a row."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        keys = list(self._layout.partition_by)
+        parallelism = rows.sparkSession.sparkContext.defaultParallelism
+        rows = rows.coalesce(parallelism)
+        if self._layout.format != "parquet":
+            struct = F.struct(*(F.col(f"`{name}`") for name in self._layout.columns))
+            line = F.to_json(struct) if self._layout.format == "json" else F.to_csv(struct)
+            rows = rows.select(*keys, line.alias(_LINE))
+        return rows.sortWithinPartitions(*keys) if keys else rows
+
+    def _rename(self, files: Sequence[Sequence[str]]) -> None:
+        directories: set[str] = set()
+        for temporary, name in files:
+            source, target = f"{self._root}/{self._layout.temporary}/{temporary}", f"{self._root}/{name}"
+            directory = os.path.dirname(target)
+            if directory not in directories:
+                self._filesystem.create_dir(directory, recursive=True)
+                directories.add(directory)
+            # Gone means renamed already, by a run that was killed at it.
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.move(source, target)
+        if isinstance(self._filesystem, pafs.LocalFileSystem):
+            for directory in directories:
+                self._sync_up(directory)
+
+    def _sync_up(self, directory: str) -> None:
+        """The names are durable: in their directory, and those of the directories above."""
+        while True:
+            _sync(directory)
+            if os.path.samefile(directory, self._root):
+                return
+            directory = os.path.dirname(directory)
+
+    def _sweep(self) -> None:
+        selector = pafs.FileSelector(f"{self._root}/{self._layout.temporary}", allow_not_found=True)
+        for info in self._filesystem.get_file_info(selector):
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.delete_file(info.path)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

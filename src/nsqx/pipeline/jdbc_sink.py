@@ -1,0 +1,209 @@
+"""Batches into a table of a database, exactly once.
+
+Executors write the batch into a staging table by Spark's JDBC writer; its rows are counted, because a task that Spark
+believes failed may have written. Then one transaction moves them into the table and notes the batch:
+
+    nsqx_batches (query_id, batch_id)      the last batch of each query that is in its table
+
+A batch that is noted is not written again. Rows that the database refuses (a constraint, a value out of range) are
+found by halving, and go to the dead letters; all others go in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nsqx.errors import ConfigError, NSQError
+from nsqx.pipeline.functions import letter_of
+from nsqx.pipeline.jdbc import Connection, Database, StatementFailed
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters
+    from nsqx.pipeline.description import Sink
+
+BATCHES = "nsqx_batches"
+ROW = "nsqx_row"
+_STAGING_TRIES = 3
+# PostgreSQL's name of an integer that counts by itself is no type to cast to.
+_CAST_NAMES = {"serial": "int4", "bigserial": "int8", "smallserial": "int2"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Statements that bring rows of a staging table into the table."""
+
+    delete: str
+    insert: str
+
+
+class JdbcSink:
+    """Writes the batches of one query."""
+
+    def __init__(self, spark: Any, sink: Sink, schema: Any, dead_letters: DeadLetters) -> None:
+        self._spark = spark
+        self._sink = sink
+        self._columns = [field.name for field in schema.fields]
+        self._dead_letters = dead_letters
+        self._database = Database(sink.url, sink.user, sink.password, sink.driver)
+        self._schema = f"{sink.table.rpartition('.')[0]}." if "." in sink.table else ""
+        self._has_swept = False
+
+    def prepare(self) -> None:
+        """Check the table, if it is there; raises ConfigError."""
+        if ROW in self._columns:
+            raise ConfigError(f"the name {ROW} is used by the sink itself: rename the column")
+        with self._database.connect(self._spark) as connection:
+            there = connection.columns(self._sink.table)
+            if there:
+                _matched(self._columns, there, self._sink.table)
+            if not connection.columns(self._schema + BATCHES):
+                connection.run(
+                    f"CREATE TABLE {self._schema}{BATCHES} (query_id VARCHAR(36) PRIMARY KEY, batch_id BIGINT NOT NULL)"
+                )
+                connection.commit()
+
+    def write(self, rows: Any, query_id: str, batch_id: int) -> int:
+        """Write a batch unless it is there; how many rows it has."""
+        with self._database.connect(self._spark) as connection:
+            done = connection.value(f"SELECT batch_id FROM {self._schema}{BATCHES} WHERE query_id = ?", query_id)
+            if done is not None and done >= batch_id:
+                return 0
+            prefix = f"nsqx_{query_id[:8]}_"
+            if not self._has_swept:
+                self._sweep(connection, prefix)
+            rows = rows.persist()
+            try:
+                count = int(rows.count())
+                if count or self._sink.mode == "complete":
+                    staging = self._stage(connection, rows, count, f"{self._schema}{prefix}{batch_id}")
+                    self._move(connection, staging, query_id, batch_id, is_first=done is None)
+                    connection.run(f"DROP TABLE {staging}")
+                    connection.commit()
+            finally:
+                rows.unpersist()
+        return count
+
+    def _sweep(self, connection: Connection, prefix: str) -> None:
+        """Remove staging tables that a killed run has left."""
+        for name in connection.tables(self._schema.rstrip("."), prefix):
+            connection.run(f"DROP TABLE {self._schema}{name}")
+        connection.commit()
+        self._has_swept = True
+
+    def _stage(self, connection: Connection, rows: Any, count: int, name: str) -> str:
+        """A staging table with every row of the batch once."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        numbered = rows.withColumn(ROW, F.monotonically_increasing_id())
+        for number in range(_STAGING_TRIES):
+            # Another name for each try: a task thought dead may still write under the old one.
+            staging = f"{name}_{number}"
+            numbered.write.format("jdbc").options(**self._database.options(), dbtable=staging).mode("overwrite").save()
+            found = connection.value(f"SELECT count(*) FROM {staging}")
+            if found == count:
+                return staging
+            connection.run(f"DROP TABLE {staging}")
+            connection.commit()
+        raise NSQError(
+            f"{self._sink.table}: {_STAGING_TRIES} times the staging table had not the {count} rows of the batch"
+        )
+
+    def _move(self, connection: Connection, staging: str, query_id: str, batch_id: int, *, is_first: bool) -> None:
+        move = self._statements(connection, staging)
+        if is_first:
+            connection.run(f"INSERT INTO {self._schema}{BATCHES} VALUES (?, ?)", query_id, batch_id)
+        else:
+            connection.run(f"UPDATE {self._schema}{BATCHES} SET batch_id = ? WHERE query_id = ?", batch_id, query_id)
+        if self._sink.mode == "complete":
+            connection.run(f"DELETE FROM {self._sink.table}")
+        try:
+            with connection.savepoint():
+                _run(connection, move, "")
+        except StatementFailed as failure:
+            if not failure.is_about_data:
+                raise
+            self._move_what_fits(connection, move, staging)
+        connection.commit()
+
+    def _move_what_fits(self, connection: Connection, move: _Move, staging: str) -> None:
+        options = self._database.options()
+        staged = self._spark.read.format("jdbc").options(**options, dbtable=staging).load()
+        numbers = sorted(row[0] for row in staged.select(ROW).collect())
+        refused = dict(_halved(connection, move, numbers))
+        found = staged.filter(staged[ROW].isin(list(refused))).collect()
+        letters: list[DeadLetter] = []
+        for row in found:
+            values = row.asDict(recursive=True)
+            number = values.pop(ROW)
+            letters.append(letter_of(values, f"{self._sink.table} refused the row: {refused[number]}"))
+        self._dead_letters.write(f"sink.{self._sink.name}", letters)
+
+    def _statements(self, connection: Connection, staging: str) -> _Move:
+        """What moves rows; makes the table if there is none."""
+        table = self._sink.table
+        there = connection.columns(table)
+        quoted = connection.quoted
+        if not there:
+            names = ", ".join(quoted(name) for name in self._columns)
+            connection.run(f"CREATE TABLE {table} AS SELECT {names} FROM {staging} WHERE 1 = 0")
+            if self._sink.keys:
+                keys = ", ".join(quoted(name) for name in self._sink.keys)
+                index = f"{table.rpartition('.')[2]}_nsqx_keys"
+                connection.run(f"CREATE UNIQUE INDEX {index} ON {table} ({keys})")
+            there = connection.columns(table)
+        target = _matched(self._columns, there, table)
+        staged = connection.columns(staging)
+        values = [_cast(f"s.{quoted(name)}", staged.get(name, ""), there[column]) for name, column in target.items()]
+        insert = (
+            f"INSERT INTO {table} ({', '.join(quoted(column) for column in target.values())})"
+            f" SELECT {', '.join(values)} FROM {staging} s"
+        )
+        if self._sink.mode != "update":
+            return _Move("", insert)
+        same = " AND ".join(f"s.{quoted(name)} = t.{quoted(target[name])}" for name in self._sink.keys)
+        # The condition on the row's number goes into the inner query: the brackets are closed when it is run.
+        return _Move(f"DELETE FROM {table} t WHERE EXISTS (SELECT 1 FROM {staging} s WHERE {same}", insert)
+
+
+def _run(connection: Connection, move: _Move, condition: str) -> None:
+    if move.delete:
+        connection.run(f"{move.delete}{f' AND {condition}' if condition else ''})")
+    connection.run(f"{move.insert}{f' WHERE {condition}' if condition else ''}")
+
+
+def _halved(connection: Connection, move: _Move, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Move rows by their numbers; those that cannot be, with the reason."""
+    if not numbers:
+        return
+    name = f"s.{connection.quoted(ROW)}"
+    try:
+        with connection.savepoint():
+            _run(connection, move, f"{name} BETWEEN {numbers[0]} AND {numbers[-1]}")
+    except StatementFailed as failure:
+        if not failure.is_about_data:
+            raise
+        if len(numbers) == 1:
+            yield numbers[0], str(failure)
+            return
+        middle = len(numbers) // 2
+        yield from _halved(connection, move, numbers[:middle])
+        yield from _halved(connection, move, numbers[middle:])
+
+
+def _matched(names: Sequence[str], there: dict[str, str], table: str) -> dict[str, str]:
+    """The column of the table for each of ours, whatever their case; what begins with _ may be missing."""
+    by_lower = {column.lower(): column for column in there}
+    found = {name: by_lower[name.lower()] for name in names if name.lower() in by_lower}
+    missing = [name for name in names if name not in found and not name.startswith("_")]
+    if missing:
+        raise ConfigError(
+            f"the table {table} has no column {', '.join(missing)}, but {', '.join(there)}: add it, or leave it out"
+        )
+    return found
+
+
+def _cast(value: str, have: str, want: str) -> str:
+    want = _CAST_NAMES.get(want.lower(), want)
+    return value if have.lower() == want.lower() else f"CAST({value} AS {want})"

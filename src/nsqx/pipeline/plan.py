@@ -1,0 +1,310 @@
+"""From a description to DataFrames: sources decoded, tables loaded, steps in SQL, and one streaming plan for each sink.
+
+Nothing is consumed here. Everything that Spark can find wrong is found here, and told with the key of the file.
+
+Every sink is a streaming query of its own, in a session of its own, and reads every source through a channel of its
+own. So no sink waits for another, and nsqadmin shows how far behind each is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nsqx.errors import ConfigError
+from nsqx.pipeline.avro import spark_schema_json
+from nsqx.pipeline.dead_letters import DeadLetters
+from nsqx.pipeline.decode import META, Decoder, RequirementWrong
+from nsqx.pipeline.description import INFER, Pipeline, Sink, Source, Step, Table, Watermark, source_options
+from nsqx.pipeline.functions import MapStage, RowFunction, find_function, module_file
+from nsqx.pipeline.session import sink_session
+from nsqx.pipeline.sinks import BatchWriter, make_writer
+from nsqx.pipeline.state import DriftNotes, State
+from nsqx.pipeline.wording import condition_of, explain, parameter_of
+from nsqx.spark.options import Cluster, read_sink_options
+
+_RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A sink with all that leads to it, ready to start."""
+
+    sink: Sink
+    rows: Any
+    sources: tuple[Source, ...]
+    writer: BatchWriter
+
+
+class NotInferred(ConfigError):
+    """A source's schema is to be inferred, and there is no sample of it yet."""
+
+    def __init__(self, file: str, source: Source) -> None:
+        super().__init__(f"{file}: source.{source.name}.schema: is inferred by the first run, which has not been")
+        self.source = source
+
+
+class Planner:
+    """Plans one pipeline on one Spark session."""
+
+    def __init__(self, spark: Any, pipeline: Pipeline) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._state = State(pipeline.state)
+        self._references: dict[str, tuple[str, ...]] = {}
+        self._dead_letters = DeadLetters(
+            pipeline.name, pipeline.dead_letters.topic, pipeline.dead_letters.directory, self._cluster()
+        )
+
+    def plan(self) -> list[Planned]:
+        """A plan for every sink; raises ConfigError, or NotInferred."""
+        self._add_files()
+        used = {sink.name: self._used_by(sink) for sink in self._pipeline.sinks.values()}
+        keepers: dict[str, str] = {}
+        for sink_name, relations in used.items():
+            for relation in relations:
+                # Of all sinks that read a source, or call a function, the first one keeps the dead letters.
+                keepers.setdefault(relation, sink_name)
+        return [
+            self._plan_sink(sink, self._sources_among(sink, used[sink.name]), keepers)
+            for sink in self._pipeline.sinks.values()
+        ]
+
+    def schema_of(self, source: Source) -> Any:
+        """The StructType of a source's records; None for text and raw."""
+        from pyspark.sql.types import DataType, StructType
+
+        if source.format in ("text", "raw"):
+            return None
+        key = f"source.{source.name}.schema"
+        text = source.schema
+        if text == INFER:
+            kept = self._state.read(schema_file(source))
+            if kept is None:
+                raise NotInferred(self._pipeline.file, source)
+            text = kept["schema"]
+        try:
+            if source.format == "avro":
+                schema: Any = StructType.fromJson(spark_schema_json(text))
+            elif text.lstrip().startswith("{"):
+                import json
+
+                schema = StructType.fromJson(json.loads(text))
+            else:
+                schema = DataType.fromDDL(text)
+        except ConfigError as error:
+            raise self._pipeline.fail(key, str(error)) from None
+        except Exception as error:  # Spark's parser, and what JSON that is no schema leads to
+            raise self._pipeline.fail(key, f"cannot be read: {explain(error)}") from None
+        taken = sorted({field.name for field in schema.fields} & set(META.values()))
+        if taken:
+            raise self._pipeline.fail(key, f"{', '.join(taken)} is what the pipeline itself adds: rename the field")
+        return schema
+
+    def references(self, step: Step) -> tuple[str, ...]:
+        """The sources, tables and steps that a step reads."""
+        if step.name not in self._references:
+            self._references[step.name] = tuple(self._find_references(step))
+        return self._references[step.name]
+
+    def _cluster(self) -> Cluster:
+        try:
+            return read_sink_options(self._pipeline.nsq.settings(), has_topic_column=True).cluster
+        except ConfigError as error:
+            raise self._pipeline.fail("nsq", str(error).removeprefix("nsq: ")) from None
+
+    def _find_references(self, step: Step) -> Iterator[str]:
+        if step.function:
+            yield step.from_
+            return
+        try:
+            tree = self._spark._jsparkSession.sessionState().sqlParser().parsePlan(step.sql).treeString()
+        except Exception as error:
+            raise self._pipeline.fail(f"step.{step.name}.sql", explain(error)) from None
+        known = {name.lower(): name for name in self._relations()}
+        for name in dict.fromkeys(_RELATION.findall(tree)):
+            if name.lower() in known:
+                yield known[name.lower()]
+
+    def _relations(self) -> list[str]:
+        return [*self._pipeline.sources, *self._pipeline.tables, *self._pipeline.steps]
+
+    def _used_by(self, sink: Sink) -> tuple[str, ...]:
+        """Every source, table and step that leads to a sink."""
+        found: dict[str, None] = {}
+
+        def visit(name: str, path: tuple[str, ...]) -> None:
+            if name in path:
+                way = " -> ".join([*path[path.index(name) :], name])
+                raise self._pipeline.fail(f"step.{name}.sql", f"reads itself: {way}")
+            if name in self._pipeline.steps:
+                for each in self.references(self._pipeline.steps[name]):
+                    visit(each, (*path, name))
+            found[name] = None
+
+        visit(sink.from_, ())
+        return tuple(found)
+
+    def _sources_among(self, sink: Sink, relations: tuple[str, ...]) -> tuple[Source, ...]:
+        found = tuple(self._pipeline.sources[name] for name in relations if name in self._pipeline.sources)
+        if not found:
+            raise self._pipeline.fail(
+                f"sink.{sink.name}.from", f"{sink.from_} reads no source: nothing would ever come"
+            )
+        topics: dict[tuple[str, str], str] = {}
+        for source in found:
+            for topic in source.topics or (source.pattern,):
+                other = topics.setdefault((topic, source.channel), source.name)
+                if other != source.name:
+                    raise self._pipeline.fail(
+                        f"source.{source.name}.channel",
+                        f"{sink.from_} reads {topic} through {other} too: give one of them another channel, else they"
+                        " would take messages from each other",
+                    )
+        return found
+
+    def _plan_sink(self, sink: Sink, sources: tuple[Source, ...], keepers: Mapping[str, str]) -> Planned:
+        session = sink_session(self._spark, self._pipeline.spark.settings)
+        builder = _Builder(self, session, self._pipeline, sink, keepers, self._dead_letters)
+        rows = builder.relation(sink.from_)
+        key = f"sink.{sink.name}"
+        jvm = session._jvm.org.apache.spark.sql.catalyst
+        try:
+            mode = jvm.streaming.InternalOutputModes.apply(sink.mode)
+            jvm.analysis.UnsupportedOperationChecker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)
+        except Exception as error:
+            raise self._pipeline.fail(f"{key}.mode", _explain_mode(sink, error)) from None
+        writer = make_writer(self._pipeline, sink, rows, self._dead_letters)
+        return Planned(sink, rows, sources, writer)
+
+    def _add_files(self) -> None:
+        """Give executors the jars, and the modules of functions that lie beside the pipeline."""
+        for jar in self._pipeline.spark.jars:
+            self._spark.sql(f"ADD JAR '{jar}'")
+        steps = [(f"step.{step.name}", step.function) for step in self._pipeline.steps.values() if step.function]
+        sinks = [(f"sink.{sink.name}", sink.function) for sink in self._pipeline.sinks.values() if sink.function]
+        for key, path in (*steps, *sinks):
+            try:
+                find_function(path, self._pipeline.directory)
+            except ConfigError as error:
+                raise self._pipeline.fail(f"{key}.function", str(error)) from None
+            file = module_file(path, self._pipeline.directory)
+            if file is not None:
+                self._spark.sparkContext.addPyFile(file)
+
+
+class _Builder:
+    """The relations that one sink needs, as views of its session."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        session: Any,
+        pipeline: Pipeline,
+        sink: Sink,
+        keepers: Mapping[str, str],
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._planner = planner
+        self._session = session
+        self._pipeline = pipeline
+        self._sink = sink
+        self._keepers = keepers
+        self._dead_letters = dead_letters
+        self._built: dict[str, Any] = {}
+
+    def relation(self, name: str) -> Any:
+        """The rows of a source, table or step, which is a view from now on."""
+        if name not in self._built:
+            if name in self._pipeline.sources:
+                rows = self._source(self._pipeline.sources[name])
+            elif name in self._pipeline.tables:
+                rows = self._table(self._pipeline.tables[name])
+            else:
+                rows = self._step(self._pipeline.steps[name])
+            rows.createOrReplaceTempView(f"`{name}`")
+            self._built[name] = rows
+        return self._built[name]
+
+    def _source(self, source: Source) -> Any:
+        schema = self._planner.schema_of(source)
+        options = source_options(self._pipeline, source, self._sink)
+        try:
+            raw = self._session.readStream.format("nsq").options(**options).load()
+        except Exception as error:
+            raise self._pipeline.fail(f"source.{source.name}", explain(error)) from None
+        notes = DriftNotes(self._pipeline.state, source.name)
+        decoder = Decoder(source, schema, self._dead_letters_for(source.name), notes)
+        try:
+            rows = decoder.apply(raw)
+        except RequirementWrong as error:
+            cause = error.__cause__ or error
+            raise self._pipeline.fail(f"source.{source.name}.require", f"{error}: {explain(cause)}") from None
+        return self._timed(rows, source.watermark, source.dedup, f"source.{source.name}")
+
+    def _dead_letters_for(self, name: str) -> DeadLetters | None:
+        return self._dead_letters if self._keepers[name] == self._sink.name else None
+
+    def _table(self, table: Table) -> Any:
+        reader = self._session.read.format(table.format).options(**table.options)
+        try:
+            return (reader.schema(table.schema) if table.schema else reader).load(table.path)
+        except Exception as error:
+            raise self._pipeline.fail(f"table.{table.name}.path", f"cannot be read: {explain(error)}") from None
+
+    def _step(self, step: Step) -> Any:
+        for name in self._planner.references(step):
+            self.relation(name)
+        rows = self._mapped(step) if step.function else self._queried(step)
+        return self._timed(rows, step.watermark, step.dedup, f"step.{step.name}")
+
+    def _queried(self, step: Step) -> Any:
+        try:
+            return self._session.sql(step.sql)
+        except Exception as error:
+            text = explain(error)
+            if condition_of(error) == "TABLE_OR_VIEW_NOT_FOUND":
+                known = ", ".join([*self._pipeline.sources, *self._pipeline.tables, *self._pipeline.steps])
+                text = f"there is no source, table or step {parameter_of(error, 'relationName')}, but {known}"
+            raise self._pipeline.fail(f"step.{step.name}.sql", text) from None
+
+    def _mapped(self, step: Step) -> Any:
+        from pyspark.sql.types import DataType
+
+        try:
+            schema = DataType.fromDDL(step.schema)
+        except Exception as error:
+            raise self._pipeline.fail(f"step.{step.name}.schema", f"cannot be read: {explain(error)}") from None
+        letters = self._dead_letters_for(step.name)
+        function = RowFunction(step.function, self._pipeline.directory, f"step.{step.name}", letters)
+        return self.relation(step.from_).mapInArrow(MapStage(function, schema.jsonValue()), schema)
+
+    def _timed(self, rows: Any, watermark: Watermark | None, dedup: tuple[str, ...], key: str) -> Any:
+        if watermark is None:
+            return rows
+        try:
+            rows = rows.withWatermark(watermark.column, watermark.delay)
+            rows.schema  # noqa: B018  (so that Spark looks at it now)
+        except Exception as error:
+            raise self._pipeline.fail(f"{key}.watermark", explain(error)) from None
+        try:
+            return rows.dropDuplicatesWithinWatermark(list(dedup)) if dedup else rows
+        except Exception as error:
+            raise self._pipeline.fail(f"{key}.dedup", explain(error)) from None
+
+
+def schema_file(source: Source) -> str:
+    """The file of the state directory with an inferred schema."""
+    return f"schema-{source.name}.json"
+
+
+def _explain_mode(sink: Sink, error: Exception) -> str:
+    text = explain(error)
+    if "without watermark" in text:
+        return (
+            f"{sink.mode}: an aggregate is only ever finished if it is known how late rows may come: give its source a"
+            " watermark, or use mode update or complete"
+        )
+    return f"{sink.mode}: {text}"

@@ -1,0 +1,170 @@
+"""One sink's streaming query: started, started again when it fails, and stopped between two batches.
+
+Spark's own stop interrupts a batch in the middle. That would be safe, since the batch is run again, but for topics it
+means messages twice, so a batch that is being written is waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.pipeline.figures import FAILED, RETRYING, RUNNING, STOPPED, SinkFigures
+from nsqx.pipeline.wording import explain
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.plan import Planned
+
+FILE_TRIGGER_MS = 10_000
+"""Without a trigger a file sink would make several files a second."""
+MAX_FAILURES = 5
+"""So many in a row, without a batch between them, and the pipeline gives up."""
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_FOR_GOOD = ("DataLost", "STATE_STORE", "StateSchema", "is in use by")
+
+
+class _Stopping(Exception):
+    """A batch came after it was said to stop."""
+
+
+class SinkQuery:
+    """Runs one planned sink."""
+
+    def __init__(self, planned: Planned, checkpoint: str, *, once: bool) -> None:
+        self.planned = planned
+        self.figures = SinkFigures(planned.sink.name)
+        self._checkpoint = checkpoint
+        self._once = once
+        self._query: Any = None
+        self._seen = ""
+        self._failures = 0
+        self._retry_at_s = 0.0
+        self._stopping = threading.Event()
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._guard = threading.Lock()
+        self._last_written = -1
+
+    def start(self) -> None:
+        """Start the query."""
+        sink = self.planned.sink
+        stream = self.planned.rows.writeStream.queryName(sink.name).outputMode(sink.mode).foreachBatch(self._write)
+        if self._once:
+            stream = stream.trigger(availableNow=True)
+        else:
+            trigger_ms = sink.trigger_ms or (FILE_TRIGGER_MS if sink.path else 0)
+            if trigger_ms:
+                stream = stream.trigger(processingTime=f"{trigger_ms} milliseconds")
+        self._query = stream.option("checkpointLocation", self._checkpoint).start()
+        self.figures.state = RUNNING
+
+    def wait_until_begun(self, timeout_s: float) -> None:
+        """Wait until its processes are up: several queries that start theirs at once make each other late."""
+        deadline_s = time.monotonic() + timeout_s
+        while self._query.isActive and time.monotonic() < deadline_s:
+            if not self._query.status["message"].startswith(("Initializing", "Getting offsets")):
+                return
+            time.sleep(0.05)
+
+    @property
+    def is_over(self) -> bool:
+        """It ended, and will not be started again."""
+        return self.figures.state in (STOPPED, FAILED)
+
+    def look(self) -> None:
+        """Take in what has happened; start again what has failed."""
+        if self.is_over:
+            return
+        if self.figures.state == RETRYING:
+            if time.monotonic() >= self._retry_at_s and not self._stopping.is_set():
+                try:
+                    self.start()
+                except Exception as error:  # whatever Spark meets
+                    self._failed(error)
+            return
+        is_active = self._query.isActive
+        self._take_reports()
+        if is_active:
+            return
+        failure = self._query.exception()
+        if failure is None or self._stopping.is_set():
+            self.figures.state = STOPPED
+            self.figures.error = ""
+            return
+        self._failed(failure)
+
+    def stop(self) -> None:
+        """Let the batch that is being written end, and stop."""
+        with self._guard:
+            self._stopping.set()
+        self._is_idle.wait()
+        if self._query is not None:
+            self._wait_for_commit()
+            self._query.stop()
+            self._take_reports()
+        if not self.is_over:
+            self.figures.state = STOPPED
+
+    def abort(self) -> None:
+        """Stop at once."""
+        self._stopping.set()
+        if self._query is not None:
+            self._query.stop()
+        if not self.is_over:
+            self.figures.state = STOPPED
+
+    def _write(self, rows: Any, batch_id: int) -> None:
+        """Called by Spark, in a thread of its own, for every batch."""
+        with self._guard:
+            if self._stopping.is_set():
+                raise _Stopping
+            self._is_idle.clear()
+        try:
+            self.figures.rows_out += self.planned.writer.write(rows, str(self._query_id(rows)), batch_id)
+            self._last_written = batch_id
+        finally:
+            self._is_idle.set()
+
+    @staticmethod
+    def _query_id(rows: Any) -> str:
+        """The id that is in the checkpoint, and so the same for every run on it."""
+        return str(rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+    def _wait_for_commit(self) -> None:
+        """A batch that was written is to be in the checkpoint too; the next one ends the query by itself."""
+        deadline_s = time.monotonic() + 10.0
+        while self._query.isActive and time.monotonic() < deadline_s:
+            report = self._last_report()
+            if self._last_written < 0 or (report and report["batchId"] >= self._last_written):
+                return
+            time.sleep(0.05)
+
+    def _take_reports(self) -> None:
+        report = self._last_report()
+        if report and report["timestamp"] > self._seen:
+            self._seen = report["timestamp"]
+            before = self.figures.batch
+            self.figures.add(report)
+            if self.figures.batch > before:
+                self._failures = 0
+                self.figures.error = ""
+
+    def _last_report(self) -> Any:
+        """Spark's last report, by one call: its Python object would take a hundred."""
+        report = self._query._jsq.lastProgress()
+        return orjson.loads(report.json()) if report is not None else None
+
+    def _failed(self, error: Exception) -> None:
+        text = str(error)
+        self.figures.error = explain(error)
+        self._failures += 1
+        if self._failures >= MAX_FAILURES or any(mark in text for mark in _FOR_GOOD):
+            self.figures.state = FAILED
+            return
+        pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S)
+        self._retry_at_s = time.monotonic() + pause_s
+        self.figures.state = RETRYING

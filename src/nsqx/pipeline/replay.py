@@ -1,0 +1,206 @@
+"""Publishing an archive again: chosen rows, in the order of their time, at a given rate.
+
+The order is total (time, nsqd, id), so where a replay ended can be said in one key, and the next can go on after it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from nsqx.errors import ConfigError, NSQError
+from nsqx.gotext import parse_duration_ns
+from nsqx.pipeline.wording import explain
+
+NEEDED = ("value", "timestamp", "id")
+_KEY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z/([^/]*)/(.+)")
+_KEY_TIME = "%Y-%m-%dT%H:%M:%S.%f"
+_MESSAGES_AT_ONCE = 1000
+_BATCHES_UNDER_WAY = 4
+# With a rate, so many times a second something is sent.
+_BEATS_PER_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of an archive."""
+
+    where: str = ""
+    from_: datetime | None = None
+    until: datetime | None = None
+    after: str = ""
+    """A key: only what comes after it."""
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """A moment: ``2026-11-15``, ``2026-11-15T11:30``, with or without a zone (UTC), or ``2h`` for two hours ago."""
+    try:
+        return now - timedelta(microseconds=parse_duration_ns(text) / 1000)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no time such as 2026-11-15, 2026-11-15T11:30:00 or 2h (ago)") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def select_rows(spark: Any, location: str, selection: Selection) -> Any:
+    """The rows to publish, in order: columns value, timestamp, node, id. Raises ConfigError."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    try:
+        rows = spark.read.option("mergeSchema", "true").parquet(location)
+    except Exception as error:
+        raise ConfigError(f"{location} cannot be read as Parquet: {explain(error)}") from None
+    missing = [name for name in NEEDED if name not in rows.columns]
+    if missing:
+        raise ConfigError(
+            f"{location} is no archive: it has no column {', '.join(missing)}, but {', '.join(rows.columns)}"
+        )
+    if "node" not in rows.columns:
+        rows = rows.withColumn("node", F.lit(""))
+    rows = rows.withColumn("text", F.col("value").cast("string"))
+    for bound, is_from in ((selection.from_, True), (selection.until, False)):
+        if bound is not None:
+            rows = _bounded(rows, bound, is_from=is_from)
+    if selection.where:
+        try:
+            rows = rows.filter(selection.where)
+        except Exception as error:
+            raise ConfigError(f"--where: {explain(error)}") from None
+    rows = rows.select(
+        "value", "timestamp", F.coalesce("node", F.lit("")).alias("node"), F.coalesce("id", F.lit("")).alias("id")
+    )
+    if selection.after:
+        rows = _after(rows, selection.after)
+    return rows.orderBy("timestamp", "node", "id")
+
+
+def _bounded(rows: Any, bound: datetime, *, is_from: bool) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = F.col("timestamp")
+    rows = rows.filter(column >= bound if is_from else column < bound)
+    if "date" in rows.columns:
+        # The same again in terms of directories, most of which need not be looked into then.
+        day = F.to_date(F.lit(f"{bound.astimezone(UTC):%Y-%m-%d}"))
+        date = F.col("date").cast("date")
+        rows = rows.filter(date >= day if is_from else date <= day)
+    return rows
+
+
+def _after(rows: Any, key: str) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise ConfigError(f"--after {key!r} is no key as a replay that was interrupted prints it")
+    moment = F.lit(datetime.strptime(match[1], _KEY_TIME).replace(tzinfo=UTC))
+    time_, node, id_ = F.col("timestamp"), F.col("node"), F.col("id")
+    is_later_there = (node > match[2]) | ((node == match[2]) & (id_ > match[3]))
+    return rows.filter((time_ > moment) | ((time_ == moment) & is_later_there))
+
+
+def key_of(row: Any) -> str:
+    """Where in the order a row stands."""
+    moment = row.timestamp.replace(tzinfo=UTC) if row.timestamp.tzinfo is None else row.timestamp.astimezone(UTC)
+    return f"{moment.strftime(_KEY_TIME)}Z/{row.node}/{row.id}"
+
+
+class Publisher(Protocol):
+    """What can publish many messages at once."""
+
+    def submit_many(self, topic: str, bodies: Iterable[bytes]) -> Future[None]: ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was published: so many rows, in order, the last of them at ``last_key``."""
+
+    published: int = 0
+    skipped: int = 0
+    """Rows without a value, which nsqd refuses."""
+    last_key: str = ""
+    error: str = ""
+    is_complete: bool = False
+
+
+def replay(
+    rows: Iterable[Any],
+    topic: str,
+    publisher: Publisher,
+    *,
+    rate: int,
+    stopping: threading.Event,
+    progress: Callable[[int], None],
+) -> Outcome:
+    """Publish rows until they end, ``stopping`` is set, or nsqd cannot be reached; everything told is acknowledged."""
+    outcome = Outcome()
+    under_way: deque[tuple[Future[None], int, str]] = deque()
+    size = min(_MESSAGES_AT_ONCE, max(1, rate // _BEATS_PER_S)) if rate else _MESSAGES_AT_ONCE
+    pace = _Pace(rate, stopping)
+
+    def settle(allowed: int) -> None:
+        while len(under_way) > allowed:
+            future, count, key = under_way.popleft()
+            future.result()
+            outcome.published += count
+            outcome.last_key = key
+            progress(count)
+
+    try:
+        for bodies, key in _groups(rows, size, outcome):
+            if not pace.wait(len(bodies)):
+                break
+            under_way.append((publisher.submit_many(topic, bodies), len(bodies), key))
+            settle(0 if rate else _BATCHES_UNDER_WAY)
+        else:
+            outcome.is_complete = True
+        settle(0)
+    except NSQError as error:
+        outcome.is_complete = False
+        outcome.error = str(error)
+    return outcome
+
+
+def _groups(rows: Iterable[Any], size: int, outcome: Outcome) -> Iterator[tuple[list[bytes], str]]:
+    bodies: list[bytes] = []
+    last: Any = None
+    for row in rows:
+        if not row.value:
+            outcome.skipped += 1
+            continue
+        bodies.append(bytes(row.value))
+        last = row
+        if len(bodies) >= size:
+            yield bodies, key_of(last)
+            bodies = []
+    if bodies:
+        yield bodies, key_of(last)
+
+
+class _Pace:
+    """Lets messages through at a rate; 0 for as fast as it goes."""
+
+    def __init__(self, rate: int, stopping: threading.Event) -> None:
+        self._rate = rate
+        self._stopping = stopping
+        self._due_s = time.monotonic()
+
+    def wait(self, count: int) -> bool:
+        """Wait until so many more may go; False if it is time to stop."""
+        if self._rate:
+            now_s = time.monotonic()
+            self._due_s = max(self._due_s, now_s - 1.0)
+            if self._due_s > now_s:
+                self._stopping.wait(self._due_s - now_s)
+            self._due_s += count / self._rate
+        return not self._stopping.is_set()

@@ -1,0 +1,92 @@
+"""Inferring a schema from the first messages of a topic, which stay where they are.
+
+Messages are taken from the channel that will be consumed and given back at once: nothing is lost, and no channel is
+made that would take messages from others. The sample and its schema are kept, so every later run has the same.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from nsqx.client.blocking import Consumer, Message
+from nsqx.errors import NSQError
+from nsqx.pipeline.plan import schema_file
+from nsqx.pipeline.state import State
+from nsqx.spark.cluster import find_topics
+from nsqx.spark.options import read_sink_options
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.description import Pipeline, Source
+
+SAMPLE_SIZE = 1000
+# How long to wait for the first message, and for more once there is one.
+FIRST_WAIT_S = 30.0
+MORE_WAIT_S = 1.0
+
+
+def infer_schema(spark: Any, pipeline: Pipeline, source: Source, *, first_wait_s: float = FIRST_WAIT_S) -> str:
+    """Take a sample, keep it and its schema in the state directory; the schema as DDL. Raises ConfigError."""
+    try:
+        sample = take_sample(pipeline, source, first_wait_s)
+    except NSQError as error:
+        raise pipeline.fail(f"source.{source.name}.schema", f"no sample could be taken: {error}") from None
+    texts = [body.decode("utf-8", "replace") for body in sample]
+    if not texts:
+        raise pipeline.fail(
+            f"source.{source.name}.schema",
+            f"no message came within {first_wait_s:g} s to infer it from: publish one, or write the schema down",
+        )
+    rows = spark.createDataFrame([(text,) for text in texts], "value STRING")
+    schema = spark.read.option("inferTimestamp", "true").json(rows.rdd.map(lambda row: row[0])).schema
+    fields = [field for field in schema.fields if field.name != "_corrupt_record"]
+    if not fields:
+        raise pipeline.fail(
+            f"source.{source.name}.schema", f"none of {len(texts)} messages is a JSON object: is the format right?"
+        )
+    ddl = str(type(schema)(fields).toDDL())
+    State(pipeline.state).write(schema_file(source), {"schema": ddl, "messages": len(texts), "sample": texts})
+    return ddl
+
+
+def take_sample(pipeline: Pipeline, source: Source, first_wait_s: float) -> list[bytes]:
+    """Bodies of messages, which are requeued."""
+    import asyncio
+
+    cluster = read_sink_options(pipeline.nsq.settings(), has_topic_column=True).cluster
+    topic = (
+        source.topics[0]
+        if source.topics
+        else _matching(source, asyncio.run(find_topics(cluster.lookupd_http_addresses)))
+    )
+    sink = next(iter(pipeline.sinks.values()))
+    options = {**dict(cluster.client_options), "max_in_flight": SAMPLE_SIZE}
+    bodies: list[bytes] = []
+    with Consumer(
+        topic,
+        pipeline.channel_of(source, sink),
+        nsqd_tcp_addresses=cluster.nsqd_tcp_addresses,
+        lookupd_http_addresses=cluster.lookupd_http_addresses,
+        **options,
+    ) as consumer:
+        taken: list[Message] = []
+        wait_until_s = time.monotonic() + first_wait_s
+        while len(taken) < SAMPLE_SIZE:
+            wait_s = MORE_WAIT_S if taken else max(0.0, wait_until_s - time.monotonic())
+            message = consumer.get(wait_s)
+            if message is None:
+                break
+            taken.append(message)
+        for message in taken:
+            bodies.append(message.body)
+            message.requeue(0, backoff=False)
+    return bodies
+
+
+def _matching(source: Source, topics: list[str]) -> str:
+    import re
+
+    found = [topic for topic in topics if re.fullmatch(source.pattern, topic)]
+    if not found:
+        raise NSQError(f"no topic matches {source.pattern} yet")
+    return found[0]

@@ -1,0 +1,53 @@
+"""What a pipeline does now, or did last, from its state directory alone: no Spark, no NSQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nsqx.errors import ConfigError
+from nsqx.pipeline.state import STATUS, State
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.description import Pipeline
+
+EXIT_RUNNING = 0
+EXIT_FAILED = 1
+EXIT_NOT_RUNNING = 3
+"""As init scripts tell it."""
+
+
+def status_lines(pipeline: Pipeline) -> tuple[list[str], int]:
+    """Lines for people, and an exit code."""
+    state = State(pipeline.state)
+    told = state.read(STATUS)
+    if told is None:
+        return [f"{pipeline.name}: has not been run with {pipeline.state}"], EXIT_NOT_RUNNING
+    is_running = _is_held(state)
+    sinks: dict[str, Any] = told["sinks"]
+    has_failed = any(each["state"] == "failed" for each in sinks.values())
+    if is_running:
+        head = f"running since {told['began']} as process {told['pid']} on {told['host']}"
+    elif told["state"] == "running":
+        head = f"not running: it was killed after {told['written']}"
+    else:
+        head = f"not running: {'failed' if has_failed else 'stopped'} at {told['written']}"
+    lines = [f"{pipeline.name}: {head}"]
+    for name, each in sinks.items():
+        lag = "unknown" if each["lag"] is None else f"{each['lag']:,}"
+        lines.append(
+            f"  {name}: batch {each['batch']}, {each['rows_in']:,} rows in, {each['rows_out']:,} out,"
+            f" {each['rows_per_s']:,} rows/s, {each['batch_s']:.2f} s a batch, lag {lag}"
+        )
+        if each["error"]:
+            lines.append(f"    {each['error']}")
+    for source, fields in (told.get("unknown_fields") or {}).items():
+        lines.append(f"  {source}: fields that the schema does not know: {', '.join(fields)}")
+    return lines, EXIT_RUNNING if is_running else EXIT_FAILED if has_failed else EXIT_NOT_RUNNING
+
+
+def _is_held(state: State) -> bool:
+    try:
+        state.lock().release()
+    except ConfigError:
+        return True
+    return False

@@ -1,0 +1,28 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.spark.columns cimport Columns
+
+
+@cython.final
+cdef class Generation:
+    cdef dict _index
+    cdef list _runs
+
+    cpdef dict times(self)
+
+
+@cython.final
+cdef class Memory:
+    cdef dict _fresh
+    cdef Generation _young
+    cdef Generation _old
+    cdef dict _pinned
+    cdef bytes _greatest
+    cdef bytes _settled
+
+    @cython.locals(
+        fresh=dict, greatest=bytes, settled=bytes, doubtful=list, place=Py_ssize_t, message_id=bytes, time_ns=int64_t
+    )
+    cpdef list admit(self, Columns columns)
+    cpdef bint knows(self, bytes message_id, int64_t time_ns)

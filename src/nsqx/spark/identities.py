@@ -1,0 +1,167 @@
+"""What tells messages apart, kept when their rows are gone.
+
+Owns two kinds of files of a segment directory:
+
+    ids-FIRST-END.arrow     the identities of rows that were trimmed, as far back as the window goes
+    pins-NUMBER.arrow       the identities of rows that nsqd may hand out again at any time
+
+Knows neither connections nor Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from nsqx.spark.rows import FILE_SCHEMA, NAME_TYPE, read_table, write_batches
+
+if TYPE_CHECKING:
+    from nsqx.spark.storage import Storage
+
+IDENTITY_COLUMNS = ("topic", "id", "timestamp_ns", "node")
+_SCHEMA = pa.schema([FILE_SCHEMA.field(name) for name in IDENTITY_COLUMNS])
+_PLAIN_SCHEMA = pa.schema([(field.name, pa.utf8() if field.type == NAME_TYPE else field.type) for field in _SCHEMA])
+_IDS = re.compile(r"ids-(\d{20})-(\d{20})\.arrow")
+_PINS = re.compile(r"pins-(\d{8})\.arrow")
+# A file of identities smaller than this is merged with the next.
+_FULL_IDS_ROWS = 50_000
+_MAX_PIN_FILES = 16
+_MAX_PINS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What tells messages of one topic and nsqd from each other, in the order in which they were received."""
+
+    topic: str
+    node: str
+    ids: list[bytes]
+    timestamps_ns: list[int]
+
+
+def to_identity_batch(parts: Iterable[Identities]) -> pa.RecordBatch:
+    """The content of a file of pins."""
+    listed = list(parts)
+    columns = [
+        pa.array([part.topic for part in listed for _ in part.ids], pa.utf8()).dictionary_encode(),
+        pa.array([message_id for part in listed for message_id in part.ids], pa.utf8()),
+        pa.array([time_ns for part in listed for time_ns in part.timestamps_ns], pa.int64()),
+        pa.array([part.node for part in listed for _ in part.ids], pa.utf8()).dictionary_encode(),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def join_identities(tables: Sequence[pa.Table]) -> pa.RecordBatch:
+    """The identities of several files in one batch; row by row nothing is done here."""
+    joined = pa.concat_tables([table.cast(_PLAIN_SCHEMA) for table in tables]).combine_chunks()
+    columns = []
+    for name in IDENTITY_COLUMNS:
+        (chunk,) = joined.column(name).chunks or [pa.array([], _PLAIN_SCHEMA.field(name).type)]
+        columns.append(chunk.dictionary_encode() if _SCHEMA.field(name).type == NAME_TYPE else chunk)
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def identities_of(table: pa.Table) -> Iterator[Identities]:
+    """What tells the rows of a file apart, by topic and nsqd."""
+    columns = [table.column(name).to_pylist() for name in ("topic", "node", "id", "timestamp_ns")]
+    found: dict[tuple[str, str], Identities] = {}
+    for topic, node, message_id, time_ns in zip(*columns, strict=True):
+        identities = found.get((topic, node))
+        if identities is None:
+            identities = found[topic, node] = Identities(topic, node, [], [])
+        identities.ids.append(message_id.encode())
+        identities.timestamps_ns.append(time_ns)
+    yield from found.values()
+
+
+class IdentityFiles:
+    """The identities in a segment directory whose rows are gone, and those that are pinned."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        # The first row of each file and the one after its last, in order.
+        self._ids: list[tuple[int, int]] = []
+        self._pins: list[int] = []
+
+    def load(self, names: Iterable[str]) -> None:
+        """Take up the files that are there."""
+        listed = list(names)
+        self._ids = sorted((int(match[1]), int(match[2])) for match in map(_IDS.fullmatch, listed) if match)
+        self._pins = sorted(int(match[1]) for match in map(_PINS.fullmatch, listed) if match)
+
+    @property
+    def end(self) -> int:
+        """The row after the last one whose identity is here, or 0."""
+        return self._ids[-1][1] if self._ids else 0
+
+    # Of rows that were trimmed
+
+    def keep(self, tables: list[pa.Table], first: int, end: int, *, oldest: int) -> None:
+        """Add the identities of the rows from ``first`` to ``end``, and let go of those before ``oldest``."""
+        superseded = [each for each in self._ids if each[1] <= oldest]
+        if tables:
+            last = self._ids[-1] if self._ids else None
+            if last is not None and last not in superseded and last[1] - last[0] < _FULL_IDS_ROWS:
+                tables = [self._read(_ids_name(last)), *tables]
+                superseded.append(last)
+                first = last[0]
+            batch = join_identities(tables)
+            self._storage.write(_ids_name((first, end)), lambda stream: write_batches([batch], stream))
+            self._ids.append((first, end))
+        self._ids = [each for each in self._ids if each not in superseded]
+        for each in superseded:
+            self._storage.delete(_ids_name(each))
+
+    def kept(self, oldest: int) -> Iterator[Identities]:
+        """Of the rows from ``oldest`` on, the oldest first."""
+        for each in self._ids:
+            if each[1] > oldest:
+                yield from identities_of(self._read(_ids_name(each)))
+
+    # Of rows that may come again
+
+    def pinned(self) -> Iterator[Identities]:
+        """Of the rows that were pinned, the oldest first."""
+        for number in self._pins:
+            yield from identities_of(self._read(_pins_name(number)))
+
+    def pin(self, parts: Iterable[Identities]) -> None:
+        """Remember identities for good, durably."""
+        listed = [part for part in parts if part.ids]
+        if not listed:
+            return
+        if len(self._pins) >= _MAX_PIN_FILES:
+            self._merge_pins()
+        self._write_pins(listed)
+
+    def _write_pins(self, parts: list[Identities]) -> None:
+        number = self._pins[-1] + 1 if self._pins else 1
+        batch = to_identity_batch(parts)
+        self._storage.write(_pins_name(number), lambda stream: write_batches([batch], stream))
+        self._pins.append(number)
+
+    def _merge_pins(self) -> None:
+        parts = list(self.pinned())
+        while sum(len(part.ids) for part in parts) > _MAX_PINS:
+            parts.pop(0)
+        merged = list(self._pins)
+        self._write_pins(parts)
+        self._pins = self._pins[-1:]
+        for number in merged:
+            self._storage.delete(_pins_name(number))
+
+    def _read(self, name: str) -> pa.Table:
+        with self._storage.open(name) as stream:
+            return read_table(stream)
+
+
+def _ids_name(each: tuple[int, int]) -> str:
+    return f"ids-{each[0]:020d}-{each[1]:020d}.arrow"
+
+
+def _pins_name(number: int) -> str:
+    return f"pins-{number:08d}.arrow"

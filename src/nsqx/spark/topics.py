@@ -1,0 +1,256 @@
+"""Consuming the topics of a query: which there are, how many messages each may have in flight, and their end.
+
+nsqd limits what one connection may have in flight, by default to 2500, so a topic may be consumed over several, here
+called lanes. Messages go into columns, not to handlers. Knows nothing of
+segments nor of Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nsqx.client.consumer import Consumer
+from nsqx.client.options import Options
+from nsqx.errors import ConfigError, ConnectFailed, LookupFailed, NSQError
+from nsqx.spark.cluster import channel_depth, find_topics
+from nsqx.spark.columns import ColumnReceiver
+from nsqx.spark.options import MSG_TIMEOUT_S, SourceOptions
+
+if TYPE_CHECKING:
+    from nsqx.client.subscription import Subscription
+
+_log = logging.getLogger("nsqx.spark")
+
+STOP_TIMEOUT_S = 5.0
+_DEPTH_INTERVAL_S = 5.0
+# More connections to an nsqd make up for slow storage, but cost the nsqd.
+MAX_LANES = 2
+MAX_LANES_TO_REMOTE = 8
+_FAILED_FIN = re.compile(r"E_FIN_FAILED FIN (\w{16}) ")
+
+
+class Listener(Protocol):
+    """Who is told of connections."""
+
+    def connected(self, source: ColumnReceiver) -> None:
+        """Messages will come from there."""
+
+    def arrived(self) -> None:
+        """Messages have come."""
+
+    def connection_lost(self, topic: str, node: str) -> None:
+        """The latest FINs may not have arrived."""
+
+    def finish_failed(self, topic: str, node: str, message_id: bytes) -> None:
+        """A FIN came too late: that message will come again."""
+
+
+class TopicConsumer(Consumer):
+    """Takes the messages of one topic into columns, over one connection to each nsqd."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        topic: str,
+        options: SourceOptions,
+        *,
+        max_in_flight: int,
+        client_options: dict[str, Any],
+    ) -> None:
+        super().__init__(
+            topic,
+            options.channel,
+            nsqd_tcp_addresses=options.cluster.nsqd_tcp_addresses,
+            lookupd_http_addresses=options.cluster.lookupd_http_addresses,
+            # A message is never given up here: what to do with it is for the query to say.
+            **{**client_options, "max_in_flight": max_in_flight, "max_attempts": 0},
+        )
+        self._listener = listener
+        self.close_wait_count = 0
+        # How many nsqd allows on one connection, the least of them.
+        self.max_ready_count = 0
+
+    async def _connect(self, address: str) -> None:
+        await super()._connect(address)
+        subscription = self._subscriptions.get(address)
+        # Nothing has come yet: nsqd has not been asked for messages before this turn of the loop ends.
+        if subscription is not None and subscription.connection.receiver is subscription:
+            source = ColumnReceiver(self.topic, subscription, self._listener.arrived, self._clock)
+            subscription.connection.receiver = source
+            self.max_ready_count = min(self.max_ready_count or 2**62, subscription.max_ready_count)
+            self._listener.connected(source)
+
+    def on_close_wait(self, subscription: Subscription) -> None:
+        """nsqd has read everything that was sent before."""
+        self.close_wait_count += 1
+        super().on_close_wait(subscription)
+
+    def on_lost(self, subscription: Subscription, error: Exception | None) -> None:
+        """The latest FINs may not have arrived."""
+        if not subscription.is_closing:
+            self._listener.connection_lost(self.topic, subscription.connection.address)
+        super().on_lost(subscription, error)
+
+    def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
+        """A FIN came too late: the message waits in its channel again."""
+        match = _FAILED_FIN.match(text)
+        if match is not None:
+            self._listener.finish_failed(self.topic, subscription.connection.address, match[1].encode())
+        super().on_answer_failed(subscription, text, is_harmless)
+
+
+class Topics:
+    """The consumers of a query."""
+
+    def __init__(self, options: SourceOptions, listener: Listener, max_lanes: int) -> None:
+        """At most ``max_lanes`` connections are made to an nsqd for a topic."""
+        self.depth: int | None = None
+        self._options = options
+        self._listener = listener
+        self._max_lanes = max_lanes
+        self._client_options: dict[str, Any] = {"msg_timeout": MSG_TIMEOUT_S, **dict(options.cluster.client_options)}
+        self._checked = Options.of(self._client_options)
+        self._consumers: dict[str, list[TopicConsumer]] = {}
+        self._is_paused = False
+
+    @property
+    def msg_timeout_s(self) -> float:
+        """How long nsqd waits for an answer."""
+        return self._checked.msg_timeout
+
+    @property
+    def is_starved(self) -> bool:
+        """True if some nsqd waits for answers before it sends more."""
+        return any(consumer.is_starved for consumer in self._all())
+
+    def _all(self) -> list[TopicConsumer]:
+        return [consumer for lanes in self._consumers.values() for consumer in lanes]
+
+    # Which topics
+
+    async def find(self) -> list[str]:
+        """The topics to consume; raises ConfigError if nobody can tell."""
+        options = self._options
+        addresses = options.cluster.lookupd_http_addresses
+        if not addresses:
+            return list(options.topics)
+        try:
+            found = await find_topics(addresses)
+        except LookupFailed as error:
+            if options.cluster.nsqd_tcp_addresses and not options.topic_pattern:
+                return list(options.topics)
+            raise ConfigError(
+                f"nsq: no nsqlookupd answers ({error}): check nsq.lookupd, which takes HTTP addresses, usually port"
+                " 4161"
+            ) from None
+        if not options.topic_pattern:
+            return list(options.topics)
+        pattern = re.compile(options.topic_pattern)
+        return [topic for topic in found if pattern.fullmatch(topic)]
+
+    async def keep_finding(self) -> None:
+        """Take up topics that appear later."""
+        while True:
+            await asyncio.sleep(self._checked.lookupd_poll_interval)
+            try:
+                topics = await self.find()
+            except NSQError as error:
+                _log.warning("cannot look for topics: %s", error)
+                continue
+            for topic in topics:
+                if topic not in self._consumers:
+                    _log.info("subscribing to the new topic %s", topic)
+                    with contextlib.suppress(ConfigError):
+                        await self.subscribe(topic)
+
+    async def ask_depth(self, topics: list[str]) -> int | None:
+        """How many messages wait in the channel, if somebody can tell."""
+        addresses = self._options.cluster.lookupd_http_addresses
+        return await channel_depth(addresses, topics, self._options.channel) if addresses else None
+
+    async def keep_asking_depth(self) -> None:
+        """Know about how many messages wait."""
+        while True:
+            self.depth = await self.ask_depth(list(self._consumers))
+            await asyncio.sleep(_DEPTH_INTERVAL_S)
+
+    # Consuming
+
+    async def subscribe(self, topic: str) -> None:
+        """Consume a topic; raises ConfigError if no nsqd can be reached."""
+        lanes = self._consumers.setdefault(topic, [])
+        try:
+            await self._add_lane(topic, lanes)
+            self._share_out()
+            allowed = lanes[0].max_ready_count * max(1, len(lanes[0].connected_addresses))
+            wanted = self._share()
+            while allowed and allowed * len(lanes) < wanted and len(lanes) < self._max_lanes:
+                await self._add_lane(topic, lanes)
+        except ConnectFailed as error:
+            raise ConfigError(
+                f"nsq: no nsqd can be reached for topic {topic} ({error}): check nsq.nsqd, which takes TCP addresses,"
+                " usually port 4150"
+            ) from None
+        self._share_out()
+
+    async def _add_lane(self, topic: str, lanes: list[TopicConsumer]) -> None:
+        share = max(1, self._share() // (len(lanes) + 1))
+        consumer = TopicConsumer(
+            self._listener, topic, self._options, max_in_flight=share, client_options=self._client_options
+        )
+        lanes.append(consumer)
+        await consumer.start()
+
+    def _share(self) -> int:
+        """How many messages of each topic may be in flight."""
+        return 0 if self._is_paused else max(1, self._options.max_in_flight // max(1, len(self._consumers)))
+
+    def _share_out(self) -> None:
+        share = self._share()
+        for lanes in self._consumers.values():
+            for number, consumer in enumerate(lanes):
+                count = (share + len(lanes) - 1 - number) // len(lanes)
+                if consumer.max_in_flight != count:
+                    with contextlib.suppress(ConfigError):  # one that has not started yet
+                        consumer.max_in_flight = count
+
+    def pause(self, is_paused: bool) -> None:
+        """Ask for no more, or go on."""
+        self._is_paused = is_paused
+        self._share_out()
+
+    # The end
+
+    async def end(self, hurry: Callable[[], None]) -> bool:
+        """Stop the flow, wait until what has come is finished, and have nsqd confirm that it read the FINs.
+
+        ``hurry`` is called while that is not so. True if nsqd has heard of everything.
+        """
+        consumers = self._all()
+        for consumer in consumers:
+            consumer.max_in_flight = 0
+        until_s = time.monotonic() + STOP_TIMEOUT_S
+        quiet = 0
+        while quiet < 3 and time.monotonic() < until_s:
+            in_flight = sum(consumer.stats.in_flight for consumer in consumers)
+            quiet = 0 if in_flight else quiet + 1
+            hurry()
+            await asyncio.sleep(0.005)
+        outcomes = await asyncio.gather(*map(self._end_consumer, consumers))
+        return quiet >= 3 and all(outcomes)
+
+    async def _end_consumer(self, consumer: TopicConsumer) -> bool:
+        connections, received = len(consumer.connected_addresses), consumer.stats.received
+        await consumer.stop(STOP_TIMEOUT_S)
+        return consumer.close_wait_count == connections and consumer.stats.received == received
+
+    async def abandon(self) -> None:
+        """Close what is still open."""
+        for consumer in self._all():
+            await consumer.stop(0)

@@ -1,0 +1,95 @@
+"""Pipelines in tests: files written, the command run in this process on the session of all tests, results read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset
+from streams import make_channel
+
+from nsqx.cli import pipeline as command
+
+if TYPE_CHECKING:
+    import pytest
+
+    from daemons import Daemon
+
+
+# Several queries start and end in a test, and some start a Spark of their own: that takes its time on a busy machine.
+SLOW_S = 400
+
+
+class PipelineFile:
+    """A pipeline in a directory of its own."""
+
+    def __init__(self, directory: Path, nsqd: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+        self.directory = directory
+        self.path = directory / "pipeline.toml"
+        self._nsqd = nsqd
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def write(self, text: str, **values: str) -> None:
+        """Write the file; ``$name`` stands for a value."""
+        for name, value in values.items():
+            text = text.replace(f"${name}", value)
+        self.path.write_text(text)
+
+    def call(self, verb: str, *flags: str) -> int:
+        """Run the command; what it printed is in ``out`` and ``err``."""
+        self._capsys.readouterr()
+        code = command.main([verb, str(self.path), "--nsqd", self._nsqd.tcp_address, *flags])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def run_once(self, *flags: str) -> None:
+        """Process what is there, without failure."""
+        code = self.call("run", "--once", "--set", "source.messages.options.drainIdle=300ms", *flags)
+        assert code == 0, self.out + self.err
+
+    def make_channels(self, topic: str, *sinks: str) -> None:
+        """The channels of sinks, before anything is published."""
+        for sink in sinks:
+            make_channel(self._nsqd, topic, f"test.{sink}")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """What a file sink has written, as pyarrow alone reads it."""
+        return read_rows(self.directory / name)
+
+    @property
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """What was set aside."""
+        directory = self.directory / "test.state" / "dead-letters"
+        return read_rows(directory) if directory.exists() else []
+
+
+def read_rows(directory: Path, kind: str = "parquet") -> list[dict[str, Any]]:
+    """All rows below a directory."""
+    return pyarrow.dataset.dataset(directory, format=kind, partitioning="hive").to_table().to_pylist()
+
+
+def run_program(command: list[str], timeout_s: float, cwd: Path | None = None) -> str:
+    """Run a program that starts a Spark of its own, without failure; what it wrote. Nothing of it stays behind."""
+    program = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, _ = program.communicate(timeout=timeout_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+    assert program.returncode == 0, out[-5000:]
+    return out

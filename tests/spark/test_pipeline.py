@@ -1,0 +1,381 @@
+"""Pipelines from a file to what is in files and topics, on the session of all tests."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from pipeline_runs import SLOW_S, PipelineFile, read_rows
+from streams import make_channel, publish
+
+from daemons import wait_until
+from nsqx.cli import pipeline as command
+from nsqx.client.blocking import Consumer
+from nsqx.pipeline.reading import read_pipeline
+from nsqx.pipeline.state import STATUS, State
+
+
+@pytest.fixture
+def pipeline(tmp_path, our_nsqd, capsys):
+    return PipelineFile(tmp_path, our_nsqd, capsys)
+
+
+def as_json(*records):
+    return [json.dumps(record).encode() for record in records]
+
+
+def take_all(nsqd, topic, least):
+    """The messages of a topic, of which there are so many at least."""
+    with Consumer(topic, "test", nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=100) as consumer:
+        found = []
+        while message := consumer.get(10 if len(found) < least else 0.3):
+            found.append(message.body)
+            message.finish()
+        assert len(found) >= least
+        return found
+
+
+def totals_in(nsqd, topic):
+    """The greatest total of each user: in mode complete every batch tells all of them, also one without new rows."""
+    totals = {}
+    for told in map(json.loads, take_all(nsqd, topic, 3)):
+        totals[told["user"]] = max(told["total"], totals.get(told["user"], 0))
+    return totals
+
+
+ORDERS = """
+[pipeline]
+name = "test"
+
+[source.messages]
+topic = "$topic"
+schema = "order_id INT, user STRING, amount DOUBLE, time TIMESTAMP"
+require = ["amount > 0"]
+watermark = { column = "time", delay = "1m" }
+dedup = ["order_id"]
+
+[table.users]
+path = "users.csv"
+
+[step.orders]
+sql = '''
+SELECT order_id, amount, u.country AS country, _topic AS topic_read
+FROM messages m LEFT JOIN users u ON m.user = u.user
+'''
+
+[step.totals]
+sql = "SELECT user, sum(amount) AS total FROM messages GROUP BY user"
+
+[sink.files]
+from = "orders"
+type = "parquet"
+path = "out"
+partition_by = "country"
+
+[sink.totals]
+from = "totals"
+type = "topic"
+topic = "$topic_totals"
+mode = "complete"
+"""
+
+
+def order(number, user, amount, minute=0):
+    return {"order_id": number, "user": user, "amount": amount, "time": f"2026-11-15T10:{minute:02}:00Z"}
+
+
+@pytest.mark.timeout(SLOW_S)
+def test_json_is_decoded_joined_deduplicated_and_written(spark, pipeline, our_nsqd, topic):
+    pipeline.write(ORDERS, topic=topic)
+    (pipeline.directory / "users.csv").write_text("user,country\nann,AT\nbob,DE\n")
+    pipeline.make_channels(topic, "files", "totals")
+    good = [order(1, "ann", 10.0), order(2, "bob", 2.5), order(3, "eve", 1.0), order(1, "ann", 10.0)]
+    bad = [b"no json", b"\xff\xfe", b'{"order_id": "x"}', b"[1]", b'{"order_id": 9, "amount": -1}']
+    publish(our_nsqd, topic, as_json(*good) + bad)
+    pipeline.run_once()
+
+    rows = sorted((row["order_id"], row["amount"], row["country"]) for row in pipeline.rows("out"))
+    assert rows == [(1, 10.0, "AT"), (2, 2.5, "DE"), (3, 1.0, None)]
+    assert {row["topic_read"] for row in pipeline.rows("out")} == {topic}
+    letters = {letter["value"]: letter for letter in pipeline.dead_letters}
+    assert set(letters) == set(bad)
+    assert len(pipeline.dead_letters) == len(bad)
+    reasons = [letters[value]["reason"] for value in bad]
+    assert reasons[0].startswith("the value is no JSON: ")
+    assert reasons[1:] == [
+        "the value is not UTF-8",
+        'field order_id: INT expected, found "x"',
+        "the value is JSON, but no object: [1]",
+        "required, but not so: amount > 0",
+    ]
+    assert {letter["origin"] for letter in letters.values()} == {"source.messages"}
+    assert totals_in(our_nsqd, f"{topic}_totals") == {"ann": 10.0, "bob": 2.5, "eve": 1.0}
+
+    # Another run goes on where this one ended, with the state of aggregates and deduplication.
+    publish(our_nsqd, topic, as_json(order(1, "ann", 10.0), order(4, "bob", 4.0)))
+    pipeline.run_once()
+    assert sorted(row["order_id"] for row in pipeline.rows("out")) == [1, 2, 3, 4]
+    assert totals_in(our_nsqd, f"{topic}_totals") == {"ann": 10.0, "bob": 6.5, "eve": 1.0}
+
+    assert pipeline.call("status") == 3
+    assert "files: batch" in pipeline.out
+    assert "not running: stopped" in pipeline.out
+    assert pipeline.call("explain") == 0
+    assert "reads messages by channel test.files" in pipeline.out
+
+
+FORMATS = """
+[pipeline]
+name = "test"
+
+[source.plain]
+topic = "$topic"
+format = "text"
+
+[source.bare]
+topic = "$topic"
+format = "raw"
+
+[source.listed]
+topic = "$topic"
+format = "csv"
+delimiter = ";"
+schema = "name STRING, size INT"
+
+[source.packed]
+topic = "$topic_avro"
+format = "avro"
+schema = "record.avsc"
+require = ["size < 100"]
+
+[step.plain_rows]
+sql = "SELECT value FROM plain"
+
+[step.bare_rows]
+sql = "SELECT length(value) AS length, _attempts FROM bare"
+
+[sink.plain]
+from = "plain_rows"
+type = "json"
+path = "plain"
+
+[sink.bare]
+from = "bare_rows"
+type = "parquet"
+path = "bare"
+
+[sink.listed]
+from = "listed"
+type = "csv"
+path = "listed"
+compression = "gzip"
+
+[sink.packed]
+from = "packed"
+type = "parquet"
+path = "packed"
+"""
+
+AVRO = {
+    "type": "record",
+    "name": "Item",
+    "fields": [
+        {"name": "name", "type": "string"},
+        {"name": "size", "type": ["null", "int"]},
+        {"name": "made", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+
+
+@pytest.mark.timeout(SLOW_S)
+def test_every_format(spark, pipeline, our_nsqd, topic):
+    fastavro = pytest.importorskip("fastavro")
+    import io
+    from datetime import UTC, datetime
+
+    made = datetime(2026, 11, 15, 10, tzinfo=UTC)
+
+    def packed(size):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, AVRO, {"name": f"n{size}", "size": size, "made": made, "tags": ["a", "b"]})
+        return stream.getvalue()
+
+    (pipeline.directory / "record.avsc").write_text(json.dumps(AVRO))
+    pipeline.write(FORMATS, topic=topic)
+    for sink in ("plain", "bare", "listed"):
+        make_channel(our_nsqd, topic, f"test.{sink}")
+    publish(our_nsqd, topic, [b"screw;3", b"nut;x", b"\xff\xff"])
+    publish(our_nsqd, f"{topic}_avro", [packed(1), packed(2), packed(1000), b"\x02", packed(3) + b"rest"])
+    options = [f"--set=source.{each}.options.drainIdle=300ms" for each in ("plain", "bare", "listed", "packed")]
+    assert pipeline.call("run", "--once", *options) == 0, pipeline.err
+
+    texts = [path.read_text() for path in pipeline.directory.glob("plain/*.json")]
+    lines = [json.loads(line) for text in texts for line in text.splitlines()]
+    assert sorted(line["value"] for line in lines) == ["nut;x", "screw;3"]
+    assert sorted(row["length"] for row in pipeline.rows("bare")) == [2, 5, 7]
+    listed = read_rows(pipeline.directory / "listed", "csv")
+    assert [(row["name"], row["size"]) for row in listed] == [("screw", 3)]
+    found = sorted(pipeline.rows("packed"), key=lambda row: row["size"])
+    assert [(row["name"], row["size"], row["made"], row["tags"]) for row in found] == [
+        ("n1", 1, made, ["a", "b"]),
+        ("n2", 2, made, ["a", "b"]),
+    ]
+    letters = sorted((letter["origin"], letter["reason"]) for letter in pipeline.dead_letters)
+    assert [origin for origin, _ in letters] == ["source.listed"] * 2 + ["source.packed"] * 3 + ["source.plain"]
+    assert ("source.plain", "the value is not UTF-8") in letters
+    assert ("source.packed", "required, but not so: size < 100") in letters
+    assert ("source.packed", "the value is no such Avro: 4 bytes are left over") in letters
+    assert ("source.listed", "the value does not fit the schema of the csv") in letters
+
+
+FUNCTIONS = """
+[pipeline]
+name = "test"
+
+[source.messages]
+topic = "$topic"
+schema = "infer"
+
+[step.doubled]
+from = "messages"
+function = "$module:double"
+schema = "number INT, twice INT"
+
+[sink.doubled]
+from = "doubled"
+type = "foreach"
+function = "$module:keep"
+
+[dead_letter]
+topic = "$topic_dead"
+"""
+
+MODULE = """
+import pathlib
+
+
+def double(row):
+    if row["number"] == 3:
+        raise ValueError("three is unlucky")
+    if row["number"] == 4:
+        return None
+    if row["number"] == 5:
+        return {"number": 5, "twice": "ten"}
+    return [{"number": row["number"], "twice": 2 * row["number"]}] * (2 if row["number"] == 6 else 1)
+
+
+def keep(row):
+    if row["number"] == 2:
+        raise KeyError("two")
+    with pathlib.Path(%r).open("a") as stream:
+        stream.write(f"{row['number']} {row['twice']}\\n")
+"""
+
+
+@pytest.mark.timeout(SLOW_S)
+def test_python_functions_and_an_inferred_schema(spark, pipeline, our_nsqd, topic):
+    module = f"functions_{topic}"
+    kept = pipeline.directory / "kept"
+    (pipeline.directory / f"{module}.py").write_text(MODULE % str(kept))
+    pipeline.write(FUNCTIONS, topic=topic, module=module)
+    pipeline.make_channels(topic, "doubled")
+    publish(our_nsqd, topic, as_json(*({"number": number} for number in range(1, 7))))
+    pipeline.run_once()
+
+    assert "number BIGINT" in pipeline.out
+    assert sorted(kept.read_text().split("\n")) == ["", "1 2", "6 12", "6 12"]
+    letters = [json.loads(body) for body in take_all(our_nsqd, f"{topic}_dead", 3)]
+    assert len(letters) == 3
+    told = {letter["origin"]: letter["reason"] for letter in letters if "not in its schema" not in letter["reason"]}
+    assert told == {
+        "step.doubled": f"{module}:double failed: ValueError: three is unlucky",
+        "sink.doubled": f"{module}:keep failed: KeyError: 'two'",
+    }
+    assert any("gave what is not in its schema" in letter["reason"] for letter in letters)
+    unlucky = next(letter for letter in letters if "unlucky" in letter["reason"])
+    assert json.loads(unlucky["value"])["number"] == 3
+    assert unlucky["topic"] == topic
+    # The sample is kept: the schema is the same in every run, whatever comes.
+    state = State(str(pipeline.directory / "test.state"))
+    assert state.read("schema-messages.json")["messages"] == 6
+    channel = our_nsqd.channel_stats(topic, "test.doubled")
+    assert (channel["depth"], channel["in_flight_count"]) == (0, 0)
+
+
+ONE_SINK = """
+[pipeline]
+name = "test"
+
+[source.messages]
+topic = "$topic"
+schema = "number INT"
+
+[step.rows]
+sql = "SELECT $columns FROM messages"
+
+[sink.files]
+from = "rows"
+type = "parquet"
+path = "out"
+trigger = "100ms"
+"""
+
+
+@pytest.mark.timeout(SLOW_S)
+def test_it_runs_until_told_to_stop_and_alone(spark, pipeline, our_nsqd, topic, capsys):
+    pipeline.write(ONE_SINK, topic=topic, columns="number")
+    pipeline.make_channels(topic, "files")
+    described = read_pipeline(str(pipeline.path), nsqd=[our_nsqd.tcp_address])
+    state = State(described.state)
+    stopping = threading.Event()
+    codes = []
+    runner = threading.Thread(
+        target=lambda: codes.append(command.run_pipeline(described, stopping, once=False)), daemon=True
+    )
+    runner.start()
+    try:
+        publish(our_nsqd, topic, as_json(*({"number": number} for number in range(100))))
+
+        def rows_out():
+            status = state.read(STATUS) or {"sinks": {}}
+            return sum(sink["rows_out"] for sink in status["sinks"].values())
+
+        wait_until(lambda: rows_out() == 100 or codes, "the rows are written", timeout_s=90)
+        # Fields that nobody knows are noticed, in a sample of the messages.
+        publish(our_nsqd, topic, as_json(*({"number": number, "colour": "red"} for number in range(100, 600))))
+        wait_until(lambda: rows_out() == 600 or codes, "the rows are written", timeout_s=90)
+        assert pipeline.call("status") == 0
+        assert "running since" in pipeline.out
+        assert pipeline.call("run", "--once") == 1
+        assert "is running already" in pipeline.err
+    finally:
+        stopping.set()
+        runner.join(60)
+    assert codes == [0]
+    assert sorted(row["number"] for row in pipeline.rows("out")) == list(range(600))
+    assert state.drift("messages") == {"colour"}
+    # Nothing is left half done: the next run has nothing to do again.
+    before = {path: path.stat().st_ino for path in pipeline.directory.rglob("*.parquet")}
+    pipeline.run_once()
+    assert {path: path.stat().st_ino for path in pipeline.directory.rglob("*.parquet")} == before
+
+
+@pytest.mark.timeout(SLOW_S)
+def test_a_changed_schema_is_told(spark, pipeline, our_nsqd, topic):
+    pipeline.write(ONE_SINK, topic=topic, columns="number")
+    publish(our_nsqd, topic, as_json({"number": 1}))
+    pipeline.run_once()
+    pipeline.write(ONE_SINK, topic=topic, columns="number, number + 1 AS next")
+    publish(our_nsqd, topic, as_json({"number": 2}))
+    pipeline.run_once()
+    assert "sink.files: the schema has changed since the last run: next int is new" in pipeline.out
+    pipeline.write(ONE_SINK, topic=topic, columns="CAST(number AS STRING) AS number")
+    publish(our_nsqd, topic, as_json({"number": 3}))
+    assert pipeline.call("run", "--once") == 1
+    assert "number was int and is string" in pipeline.err
+    assert "--accept-schema-change" in pipeline.err
+    # Nothing was consumed for that.
+    assert our_nsqd.channel_stats(topic, "test.files")["depth"] == 1
+    assert len(read_rows(pipeline.directory / "out")) == 2

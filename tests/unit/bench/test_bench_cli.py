@@ -1,0 +1,58 @@
+"""The command line of nsqx bench: one line for what cannot be understood."""
+
+import pytest
+
+from nsqx.bench.workloads import WORKLOADS
+from nsqx.cli.bench import main
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["measure"], "nsqx bench: unknown word 'measure': say list, run or compare"),
+        (["run", "--size=-1", "mem"], "nsqx bench: -size must not be negative"),
+        (["run", "--count=-1", "mem"], "nsqx bench: -count must not be negative"),
+        (["run", "--processes=0", "mem"], "nsqx bench: -processes must be at least 1"),
+        (["run", "--runfor=0s", "mem"], "nsqx bench: -runfor must be longer than nothing"),
+        (["run", "--nonsense"], "flag provided but not defined: -nonsense"),
+        (["run", "--count=many"], 'invalid value "many" for flag -count: parse error'),
+        (["compare", "mem"], "nsqx bench: compare needs -peer, the path of the other broker"),
+        (["compare", "--peer=/nonexistent"], "nsqx bench: -peer /nonexistent is not a program"),
+        (["compare", "--peer=/bin/sh", "--client=c"], "nsqx bench: -client is nsqx or go, not 'c'"),
+        (["compare", "--peer=/bin/sh", "--rounds=0"], "nsqx bench: -rounds must be at least 1"),
+        (
+            ["compare", "--peer=/bin/sh", "--data-path=/nonexistent"],
+            "nsqx bench: -data-path /nonexistent is not a directory",
+        ),
+        ([], "nsqx bench: say list, run or compare"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, words, line):
+    assert main(words) == 2
+    assert capsys.readouterr().err == line + "\n"
+
+
+def test_an_unknown_workload_is_told_which_there_are(capsys):
+    assert main(["run", "mpub-mum"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("nsqx bench: unknown workload 'mpub-mum': there are mpub-mem, sub-mem, ")
+    assert error.count("\n") == 1
+
+
+def test_every_workload_is_listed(capsys):
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(WORKLOADS)
+
+
+def test_help(capsys):
+    assert main(["--help"]) == 0
+    assert "-nsqd-tcp-address" in capsys.readouterr().err
+
+
+def test_a_program_that_is_no_broker(capsys, tmp_path):
+    program = tmp_path / "nsqd"
+    program.write_text("#!/bin/sh\necho it cannot be >&2\nexit 3\n")
+    program.chmod(0o755)
+    assert main(["compare", "idle", "--rounds=1", "--count=1", f"--peer={program}"]) == 1
+    assert "idle on Go nsqd: Go nsqd did not start: it cannot be" in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""The adapters for other brokers, as bytes."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqx.bench.brokers import NSQDLauncher
+from nsqx.bench.failure import BenchFailed
+from nsqx.bench.peers.catalog import find_launcher
+from nsqx.bench.peers.nats import NATSConsume, NATSLauncher, NATSPublish
+from nsqx.bench.peers.rabbitmq import RabbitMQConsume, RabbitMQLauncher, RabbitMQPublish
+from nsqx.bench.peers.redis import RedisConsume, RedisLauncher, RedisPublish, encode_command, read_answer
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "name"),
+    [
+        ("/x/redis-server", RedisLauncher, "Redis"),
+        ("/x/nats-server", NATSLauncher, "NATS"),
+        ("/x/rabbitmq-server", RabbitMQLauncher, "RabbitMQ"),
+        ("/x/nsqd", NSQDLauncher, "Go nsqd"),
+        ("/x/nsqd-new", NSQDLauncher, "nsqd-new"),
+    ],
+)
+def test_a_program_is_known_by_its_name(path, kind, name):
+    launcher = find_launcher(path)
+    assert isinstance(launcher, kind)
+    assert launcher.name == name
+
+
+def feed(dialect, stream, cuts):
+    ends = sorted(min(cut, len(stream)) for cut in cuts)
+    pieces = [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
+    return b"".join(bytes(dialect.take(piece, 0)) for piece in pieces)
+
+
+CUTS = st.lists(st.integers(0, 400), max_size=5)
+
+
+def test_redis_request():
+    assert encode_command(b"XLEN", b"t") == b"*2\r\n$4\r\nXLEN\r\n$1\r\nt\r\n"
+
+
+def test_redis_answers():
+    assert read_answer(b"*2\r\n$1\r\na\r\n:5\r\n", 0) == ([b"a", 5], 15)
+    assert read_answer(b"*-1\r\n", 0) == (None, 5)
+    assert read_answer(b"*1\r\n$3\r\nab", 0) is None
+    with pytest.raises(BenchFailed, match="Redis answered ERR no"):
+        read_answer(b"-ERR no\r\n", 0)
+
+
+def test_redis_publishes_are_answered_one_by_one():
+    dialect = RedisPublish("t", [b"1", b"2"])
+    assert dialect.request().count(b"XADD") == 2
+    assert not dialect.is_answered(bytearray(b"$3\r\n1-0\r\n"))
+    assert dialect.is_answered(bytearray(b"$3\r\n1-0\r\n$3\r\n1-1\r\n"))
+
+
+@given(cuts=CUTS)
+def test_redis_messages_in_any_pieces(cuts):
+    entries = b"".join(b"*2\r\n$3\r\n1-%d\r\n*2\r\n$1\r\nm\r\n$3\r\n\r\nx\r\n" % number for number in range(3))
+    stream = b"*1\r\n*2\r\n$1\r\nt\r\n*3\r\n" + entries + b":3\r\n" + b"*-1\r\n"
+    dialect = RedisConsume("t", "c")
+    answers = feed(dialect, stream, cuts)
+    assert dialect.count == 3
+    assert answers.count(b"XACK") == 1
+    assert answers.count(b"XREADGROUP") == 2
+
+
+def test_nats_publishes_are_answered_one_by_one():
+    dialect = NATSPublish("t", [b"1", b"2"])
+    answer = b'MSG _INBOX.x 1 22\r\n{"stream":"t","seq":1}\r\n'
+    assert not dialect.is_answered(bytearray(answer))
+    assert dialect.is_answered(bytearray(answer * 2))
+    with pytest.raises(BenchFailed):
+        dialect.is_answered(bytearray(b'MSG _INBOX.x 1 11\r\n{"error":{}}\r\n'))
+
+
+@given(cuts=CUTS)
+def test_nats_messages_in_any_pieces(cuts):
+    messages = b"".join(b"MSG d 1 $JS.ACK.%d 4\r\n\r\nab\r\n" % number for number in range(3))
+    dialect = NATSConsume("t", "c")
+    answers = feed(dialect, messages + b"PING\r\n", cuts)
+    assert dialect.count == 3
+    assert answers == b"".join(b"PUB $JS.ACK.%d 0\r\n\r\n" % number for number in range(3)) + b"PONG\r\n"
+
+
+def method(class_number, number, arguments):
+    payload = struct.pack(">HH", class_number, number) + arguments
+    return struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce"
+
+
+def test_rabbitmq_confirms_alone_and_together():
+    dialect = RabbitMQPublish("t", [b"1", b"2", b"3"])
+    dialect.request()
+    assert not dialect.is_answered(bytearray(method(60, 80, struct.pack(">QB", 3, 0))))
+    assert dialect.is_answered(bytearray(method(60, 80, struct.pack(">QB", 2, 1))))
+    dialect.request()
+    assert not dialect.is_answered(bytearray())
+    assert dialect.is_answered(bytearray(method(60, 80, struct.pack(">QB", 6, 1))))
+
+
+@given(cuts=CUTS)
+def test_rabbitmq_messages_in_any_pieces(cuts):
+    stream = b""
+    for tag in range(1, 4):
+        stream += method(60, 60, b"\x01c" + struct.pack(">QB", tag, 0) + b"\x00" + b"\x01t")
+        header = struct.pack(">HHQH", 60, 0, 5, 0)
+        stream += struct.pack(">BHI", 2, 1, len(header)) + header + b"\xce"
+        for piece in (b"abc", b"de"):
+            stream += struct.pack(">BHI", 3, 1, len(piece)) + piece + b"\xce"
+    dialect = RabbitMQConsume("t", 10)
+    answers = feed(dialect, stream, cuts)
+    assert dialect.count == 3
+    assert answers == b"".join(method(60, 80, struct.pack(">QB", tag, 0)) for tag in range(1, 4))

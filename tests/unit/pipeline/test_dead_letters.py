@@ -1,0 +1,67 @@
+"""Dead letters: what is kept of a record, and that it is kept once."""
+
+import base64
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'nsqx[spark]'")
+
+import pyarrow.dataset  # noqa: E402
+
+from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters, envelope  # noqa: E402
+from nsqx.spark.options import Cluster  # noqa: E402
+
+WHEN = datetime(2026, 11, 15, 10, tzinfo=UTC)
+LETTER = DeadLetter(b"no json", "is none", "orders", "0d1f", WHEN, 1, "127.0.0.1:4150")
+
+
+def letters_in(directory):
+    found = pyarrow.dataset.dataset(directory).to_table().to_pylist()
+    return sorted(found, key=lambda letter: letter["id"])
+
+
+def test_a_task_that_is_run_again_replaces_its_letters(tmp_path):
+    place = DeadLetters("shop", "", str(tmp_path / "dead"), Cluster((), (), ()))
+    other = DeadLetter(b"\xff", "is not UTF-8", "orders", "0d20", WHEN, 2, "127.0.0.1:4150")
+    place.write("source.orders", [LETTER, other])
+    place.write("source.orders", [other, LETTER])
+    place.write("source.orders", [])
+    assert letters_in(tmp_path / "dead") == [
+        {
+            "value": b"no json",
+            "topic": "orders",
+            "id": "0d1f",
+            "timestamp": WHEN,
+            "attempts": 1,
+            "node": "127.0.0.1:4150",
+            "reason": "is none",
+            "origin": "source.orders",
+            "pipeline": "shop",
+        },
+        {
+            "value": b"\xff",
+            "topic": "orders",
+            "id": "0d20",
+            "timestamp": WHEN,
+            "attempts": 2,
+            "node": "127.0.0.1:4150",
+            "reason": "is not UTF-8",
+            "origin": "source.orders",
+            "pipeline": "shop",
+        },
+    ]
+    place.write("sink.files", [LETTER])
+    assert len(letters_in(tmp_path / "dead")) == 3
+
+
+def test_on_a_topic_they_are_json():
+    told = json.loads(envelope("shop", "source.orders", LETTER))
+    assert told["value"] == "no json"
+    assert told["reason"] == "is none"
+    assert told["timestamp"] == "2026-11-15T10:00:00+00:00"
+    told = json.loads(envelope("shop", "source.orders", DeadLetter(b"\xff\x00", "is not UTF-8")))
+    assert base64.b64decode(told["value_base64"]) == b"\xff\x00"
+    assert "value" not in told
+    assert told["topic"] is None

@@ -1,0 +1,96 @@
+"""TOML documents: values by name and type, and errors that name the key."""
+
+import pytest
+
+from nsqx.errors import ConfigError
+from nsqx.pipeline.document import read_document
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text, overrides=None, **environment):
+        path = tmp_path / "file.toml"
+        path.write_text(text)
+        return read_document(str(path), overrides, environment)
+
+    return read
+
+
+def refusal(call):
+    with pytest.raises(ConfigError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return str(caught.value).rpartition("file.toml: ")[2]
+
+
+def test_values_are_read_by_type(read):
+    section = read('a = "x"\nb = ["x", "y"]\nc = 5\nd = true\ne = "1m30s"\n[f.g]\nh = 1').section("f").section("g")
+    assert section.integer("h", 0) == 1
+    document = read('a = "x"\nb = ["x", "y"]\nc = 5\nd = true\ne = "1m30s"')
+    assert document.text("a") == "x"
+    assert document.texts("a") == ("x",)
+    assert document.texts("b") == ("x", "y")
+    assert document.integer("c", 0) == 5
+    assert document.flag("d") is True
+    assert document.duration_ms("e") == 90_000
+    assert document.text("missing", "default") == "default"
+    document.end()
+
+
+@pytest.mark.parametrize(
+    ("text", "ask", "said"),
+    [
+        ("a = 1", lambda d: d.text("a"), "a: a text expected, not 1"),
+        ('a = " "', lambda d: d.text("a"), "a: is empty"),
+        ("", lambda d: d.text("a"), "a: missing, and needed"),
+        ("a = [1]", lambda d: d.texts("a"), "a: a text or a list of texts expected, not [1]"),
+        ("a = true", lambda d: d.integer("a", 0), "a: an integer expected, not True"),
+        ("a = 0", lambda d: d.integer("a", 0), "a: 0 is too small, at least 1 expected"),
+        ("a = 1", lambda d: d.flag("a"), "a: true or false expected, not 1"),
+        ('a = "5 weeks"', lambda d: d.duration_ms("a"), "a: '5 weeks' is no duration such as 500ms, 30s or 1h"),
+        ("a = 1", lambda d: d.section("a"), "a: a table expected, not 1"),
+        ('a = "jso"', lambda d: d.choice("a", ["json", "csv"]), "a: 'jso' is none of json, csv: did you mean json?"),
+        ("[a.b]\nc = [1]", lambda d: d.section("a").settings(), "a.b.c: a text, a number, true or false expected"),
+    ],
+)
+def test_wrong_values_are_refused(read, text, ask, said):
+    assert refusal(lambda: ask(read(text))) == said
+
+
+def test_unknown_keys_are_refused(read):
+    def ask(text):
+        section = read(text).section("sink")
+        section.text("format", "json")
+        section.end("a sink")
+
+    assert refusal(lambda: ask("[sink]\nformt = 1")) == "sink.formt: unknown key of a sink: did you mean format?"
+    assert refusal(lambda: ask("[sink]\nzzz = 1")) == "sink.zzz: unknown key of a sink, known are format"
+
+
+def test_settings_are_texts_under_their_full_names(read):
+    section = read('[spark]\njars = "x"\nspark.sql.shuffle.partitions = 4\n"spark.x" = true').section("spark")
+    assert section.texts("jars") == ("x",)
+    assert section.settings() == {"spark.sql.shuffle.partitions": "4", "spark.x": "true"}
+    section.end()
+
+
+def test_values_come_from_the_environment(read):
+    document = read('a = "${HOME_OF}/x"\nb = ["${NONE:-y}"]', HOME_OF="/home")
+    assert document.text("a") == "/home/x"
+    assert document.texts("b") == ("y",)
+    said = refusal(lambda: read('[a]\nb = "${NONE}"'))
+    assert said == "a.b: the environment variable NONE is not set: set it, or write ${NONE:-default}"
+
+
+def test_values_can_be_put_in(read):
+    document = read("[a]\nb = 1", {"a.b": "2", "a.c": "/tmp/x", "d.e": "['x']"})
+    assert document.section("a").integer("b", 0) == 2
+    assert document.section("a").text("c") == "/tmp/x"
+    assert document.section("d").texts("e") == ("x",)
+    assert refusal(lambda: read("a = 1", {"a.b": "2"})) == "--set a.b: a is no table"
+
+
+def test_what_is_no_file_or_no_toml_is_said(read, tmp_path):
+    assert refusal(lambda: read("a = = 1")).startswith("this is no TOML: ")
+    with pytest.raises(ConfigError, match="No such file"):
+        read_document(str(tmp_path / "none.toml"))

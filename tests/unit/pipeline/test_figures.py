@@ -1,0 +1,85 @@
+"""Figures from Spark's reports, and how they are shown."""
+
+import io
+
+from rich.console import Console
+
+from nsqx.pipeline.display import LineDisplay, line_of, table_of
+from nsqx.pipeline.figures import SinkFigures
+
+
+def report(batch, start, end, latest=None, depth=None, duration_ms=500):
+    return {
+        "batchId": batch,
+        "batchDuration": duration_ms,
+        "durationMs": {"addBatch": duration_ms} if end > (start or 0) else {},
+        "sources": [
+            {
+                "startOffset": None if start is None else {"rows": start, "segments": "x"},
+                "endOffset": {"rows": end, "segments": "x"},
+                "latestOffset": {"rows": end if latest is None else latest, "segments": "x", "depth": depth},
+                # Twice what there is: the source is read once more for the dead letters.
+                "numInputRows": 2 * (end - (start or 0)),
+            }
+        ],
+    }
+
+
+def test_rows_are_counted_by_offsets_also_over_reports_that_were_missed():
+    figures = SinkFigures("files")
+    figures.add(report(0, None, 100))
+    figures.add(report(3, 250, 300, latest=350, depth=7))
+    assert (figures.batch, figures.rows_in, figures.batch_rows) == (3, 300, 200)
+    assert figures.lag == 57
+    assert figures.rows_per_s == 400
+    figures.add(report(4, 300, 300, duration_ms=0))
+    assert (figures.batch, figures.rows_in, figures.batch_rows, figures.lag) == (3, 300, 200, 0)
+
+
+def test_other_sources_and_offsets_as_text_are_understood():
+    figures = SinkFigures("files")
+    figures.add(
+        {
+            "batchId": 0,
+            "durationMs": {"addBatch": 1},
+            "sources": [{"endOffset": "no json"}, {"endOffset": '{"rows": 5}'}],
+        }
+    )
+    assert figures.rows_in == 5
+
+
+def test_lines_come_for_what_is_new():
+    stream = io.StringIO()
+    display = LineDisplay(stream)
+    figures = SinkFigures("files")
+    display.end([figures])
+    assert stream.getvalue() == ""
+    figures.add(report(0, None, 100))
+    display.show([figures])
+    display.show([figures])
+    display.end([figures])
+    assert stream.getvalue().count("\n") == 1
+    assert "files: batch 0, 100 rows in 0.50 s, 200 rows/s, 100 in all, lag 0" in stream.getvalue()
+    figures.state, figures.error = "failed", "no database"
+    assert line_of(figures) == "files: failed: no database"
+
+
+def test_on_a_terminal_it_is_a_table():
+    figures = SinkFigures("files")
+    figures.add(report(7, 0, 1500, latest=1600, depth=23))
+    broken = SinkFigures("database", state="retrying", error="connection [refused]")
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table_of("shop", [figures, broken]))
+    shown = console.file.getvalue()
+    line = next(line for line in shown.splitlines() if "files" in line)
+    assert [word.strip() for word in line.split("│")[1:-1]] == [
+        "files",
+        "running",
+        "7",
+        "1,500",
+        "0",
+        "3,000",
+        "0.50 s",
+        "123",
+    ]
+    assert "connection [refused]" in shown

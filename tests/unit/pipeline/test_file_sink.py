@@ -1,0 +1,134 @@
+"""Files of a batch: what tasks write, how they get their names, and what is left of a run that was killed."""
+
+import gzip
+import json
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'nsqx[spark]'")
+
+import pyarrow as pa  # noqa: E402
+import pyarrow.dataset  # noqa: E402
+
+from nsqx.pipeline import file_sink  # noqa: E402
+from nsqx.pipeline.file_sink import FileLayout, FileSink, WriteStage  # noqa: E402
+from nsqx.pipeline.state import write_json  # noqa: E402
+from nsqx.spark.storage import open_storage  # noqa: E402
+
+
+def layout(directory, **changes):
+    values = {
+        "location": str(directory),
+        "format": "parquet",
+        "compression": "zstd",
+        "partition_by": ("country",),
+        "columns": ("number",),
+        "temporary": ".nsqx-files-1",
+    }
+    return FileLayout(**{**values, **changes})
+
+
+def batch(*rows):
+    return pa.RecordBatch.from_pylist([{"number": number, "country": country} for number, country in rows])
+
+
+def write(wanted, *batches):
+    return [row for made in WriteStage(wanted)(iter(batches)) for row in made.to_pylist()]
+
+
+def test_a_task_makes_a_file_for_each_partition_under_a_name_that_nobody_reads(tmp_path):
+    written = write(layout(tmp_path), batch((1, "AT"), (2, "AT"), (3, "DE")), batch((4, "DE"), (5, None)))
+    assert [(row["directory"], row["rows"]) for row in written] == [
+        ("country=AT", 2),
+        ("country=DE", 2),
+        ("country=__HIVE_DEFAULT_PARTITION__", 1),
+    ]
+    assert sorted(path.name for path in (tmp_path / ".nsqx-files-1").iterdir()) == sorted(
+        row["temporary"] for row in written
+    )
+    assert pyarrow.dataset.dataset(tmp_path).to_table().num_rows == 0
+
+
+def test_a_task_without_rows_makes_nothing(tmp_path):
+    assert write(layout(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def finished(sink, tmp_path, wanted, *batches, batch_id=0):
+    """What ``FileSink.write`` does with what tasks have written."""
+    written = write(wanted, *batches)
+    files = [[row["temporary"], f"{row['directory']}/{batch_id}-{place}"] for place, row in enumerate(written)]
+    commit = {"query": "q", "batch": batch_id, "rows": 1, "files": files}
+    write_json(open_storage(str(tmp_path / "state")), "commit.json", commit)
+    return files
+
+
+def test_a_run_that_was_killed_is_finished_and_swept_up_after(tmp_path):
+    out = tmp_path / "out"
+    wanted = layout(out)
+    sink = FileSink(wanted, "files", str(tmp_path / "state"))
+    sink.prepare()
+    files = finished(sink, tmp_path, wanted, batch((1, "AT"), (2, "DE")))
+    write(wanted, batch((9, "FR")))  # of a batch that was never decided
+    sink._rename(files[:1])
+    FileSink(wanted, "files", str(tmp_path / "state")).prepare()
+    rows = pyarrow.dataset.dataset(out, partitioning="hive").to_table().to_pylist()
+    assert sorted((row["number"], row["country"]) for row in rows) == [(1, "AT"), (2, "DE")]
+    assert list((out / ".nsqx-files-1").iterdir()) == []
+    # And a batch that is decided is not written again.
+    assert FileSink(wanted, "files", str(tmp_path / "state")).write(None, "q", 0) == 1
+
+
+def test_another_sink_in_the_same_directory_is_left_alone(tmp_path):
+    other = layout(tmp_path / "out", temporary=".nsqx-other-2")
+    write(other, batch((1, "AT")))
+    FileSink(layout(tmp_path / "out"), "files", str(tmp_path / "state")).prepare()
+    assert len(list((tmp_path / "out" / ".nsqx-other-2").iterdir())) == 1
+
+
+@pytest.mark.parametrize("value", ["a b", "a/b", "50%", "x=y", "ä", "a:b", "[1]", 'quo"te', "tab\t"])
+def test_partitions_are_read_back_as_they_were(tmp_path, value):
+    wanted = layout(tmp_path / "out")
+    sink = FileSink(wanted, "files", str(tmp_path / "state"))
+    sink.prepare()
+    sink._rename(finished(sink, tmp_path, wanted, batch((1, value))))
+    rows = pyarrow.dataset.dataset(tmp_path / "out", partitioning="hive").to_table().to_pylist()
+    assert rows == [{"number": 1, "country": value}]
+
+
+def test_texts_are_lines(tmp_path):
+    lines = pa.RecordBatch.from_pylist([{"__line": '{"a":1}'}, {"__line": '{"a":2}'}])
+    plain = layout(tmp_path, format="json", compression="none", partition_by=())
+    (made,) = write(plain, lines)
+    text = (tmp_path / ".nsqx-files-1" / made["temporary"]).read_text()
+    assert [json.loads(line) for line in text.splitlines()] == [{"a": 1}, {"a": 2}]
+    packed = layout(tmp_path, format="csv", compression="gzip", partition_by=(), columns=("a", "b,c"))
+    (made,) = write(packed, pa.RecordBatch.from_pylist([{"__line": "1,2"}]))
+    body = (tmp_path / ".nsqx-files-1" / made["temporary"]).read_bytes()
+    assert gzip.decompress(body).decode() == 'a,"b,c"\n1,2\n'
+
+
+def test_every_file_is_synced_before_it_counts(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(file_sink, "_sync", synced.append)
+    wanted = layout(tmp_path / "out")
+    sink = FileSink(wanted, "files", str(tmp_path / "state"))
+    sink.prepare()
+    files = finished(sink, tmp_path, wanted, batch((1, "AT")))
+    assert synced == [f"{tmp_path}/out/.nsqx-files-1/{files[0][0]}"]
+    sink._rename(files)
+    assert synced[1:] == [f"{tmp_path}/out/country=AT", f"{tmp_path}/out"]
+
+
+def test_duckdb_sees_only_what_is_decided(tmp_path):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install duckdb")
+    wanted = layout(tmp_path / "out")
+    sink = FileSink(wanted, "files", str(tmp_path / "state"))
+    sink.prepare()
+    written = write(wanted, batch((1, "AT"), (2, "DE")))
+    sink._rename([[row["temporary"], f"{row['directory']}/{place}.parquet"] for place, row in enumerate(written)])
+    write(wanted, batch((9, "FR")))
+    found = duckdb.sql(
+        f"SELECT number, country FROM read_parquet('{tmp_path}/out/**/*.parquet', hive_partitioning = true) ORDER BY 1"
+    )
+    assert found.fetchall() == [(1, "AT"), (2, "DE")]

@@ -1,0 +1,147 @@
+"""What a pipeline file may say, without Spark."""
+
+import pytest
+
+from nsqx.errors import ConfigError
+from nsqx.pipeline.description import source_options
+from nsqx.pipeline.reading import read_pipeline
+
+GOOD = """
+[pipeline]
+name = "shop"
+
+[nsq]
+lookupd = "127.0.0.1:4161"
+
+[source.orders]
+topic = "orders"
+schema = "id INT"
+
+[sink.files]
+from = "orders"
+type = "parquet"
+path = "out"
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text=GOOD, **overrides):
+        path = tmp_path / "shop.toml"
+        path.write_text(text)
+        settings = {name.replace("__", "."): value for name, value in overrides.items()}
+        return read_pipeline(str(path), overrides=settings)
+
+    return read
+
+
+def test_paths_are_relative_to_the_file(read, tmp_path):
+    pipeline = read()
+    assert pipeline.state == str(tmp_path / "shop.state")
+    assert pipeline.sinks["files"].path == str(tmp_path / "out")
+    assert pipeline.dead_letters.directory == str(tmp_path / "shop.state" / "dead-letters")
+    assert read(sink__files__path="s3://bucket/x").sinks["files"].path == "s3://bucket/x"
+    assert read(pipeline__state="/state").state == "/state"
+
+
+def test_each_sink_has_its_channel_and_segments(read, tmp_path):
+    pipeline = read()
+    options = source_options(pipeline, pipeline.sources["orders"], pipeline.sinks["files"])
+    assert options == {
+        "nsq.lookupd": "127.0.0.1:4161",
+        "subscribe": "orders",
+        "channel": "shop.files",
+        "segmentDir": str(tmp_path / "shop.state" / "files" / "segments-orders"),
+    }
+    pipeline = read(source__orders__channel="other", source__orders__max_rows_per_batch="100")
+    options = source_options(pipeline, pipeline.sources["orders"], pipeline.sinks["files"])
+    assert options["channel"] == "other.files"
+    assert options["maxRowsPerTrigger"] == "100"
+
+
+def test_addresses_of_the_command_line_go_over_those_of_the_file(read, tmp_path):
+    read()
+    pipeline = read_pipeline(str(tmp_path / "shop.toml"), nsqd=["127.0.0.1:4150"])
+    assert pipeline.nsq.settings() == {"nsq.nsqd": "127.0.0.1:4150"}
+
+
+def test_a_delay_may_be_in_either_way_of_writing(read):
+    for delay, meant in (
+        ("90s", "90000 milliseconds"),
+        ("1h30m", "5400000 milliseconds"),
+        ("10 minutes", "10 minutes"),
+    ):
+        pipeline = read(source__orders__watermark=f"{{ column = 'time', delay = '{delay}' }}")
+        assert pipeline.sources["orders"].watermark.delay == meant
+
+
+def test_a_schema_may_be_in_a_file(read, tmp_path):
+    (tmp_path / "orders.ddl").write_text("id INT, name STRING\n")
+    assert read(source__orders__schema="orders.ddl").sources["orders"].schema == "id INT, name STRING\n"
+
+
+# What is put into the file, and what is said of it.
+WRONG = [
+    ({"pipeline__nam": "x"}, "pipeline.nam: unknown key: did you mean name?"),
+    ({"pipeline__name": "no good"}, "pipeline: the name 'no good' must be a letter and then letters, digits and _"),
+    ({"pipelin__name": "x"}, "pipelin: unknown key: did you mean pipeline?"),
+    ({"pipeline__trigger": "soon"}, "pipeline.trigger: 'soon' is no duration"),
+    ({"source__orders__topics": "more", "source__orders__pattern": "x"}, "source.orders.topic: set either topic"),
+    ({"source__orders__topic": "no good"}, "source.orders.topic: 'no good' is no name that NSQ allows"),
+    ({"source__orders__format": "jsn"}, "source.orders.format: 'jsn' is none of json, avro, csv, text, raw: did you"),
+    ({"source__orders__format": "text"}, "source.orders.schema: unknown key of a source of format text"),
+    ({"source__orders__format": "avro"}, "source.orders.schema: an Avro schema is a file"),
+    ({"source__orders__format": "csv", "source__orders__schema": "infer"}, "source.orders.schema: only json can be"),
+    ({"source__orders__schema": "none.ddl"}, "source.orders.schema: "),
+    ({"source__orders__dedup": "id"}, "source.orders.dedup: needs a watermark"),
+    ({"source__orders__watermark": "time"}, "source.orders.watermark: a table expected"),
+    ({"source__orders__watermark__delay": "1m"}, "source.orders.watermark.column: missing, and needed"),
+    (
+        {"source__orders__options__maxInFlite": "1"},
+        "source.orders: unknown option maxInFlite: did you mean maxInFlight?",
+    ),
+    ({"source__orders__options__channel": "x"}, "source.orders.options.channel: is set by the pipeline"),
+    ({"source__orders__channel": "x" * 60}, "source.orders.channel: "),
+    ({"source__ORDERS__topic": "x", "source__ORDERS__format": "raw"}, "source.ORDERS: there is a source of that name"),
+    ({"step__orders__sql": "SELECT 1"}, "step.orders: there is a source of that name already: rename one"),
+    ({"step__a__sql": "SELECT 1", "step__a__function": "m:f"}, "step.a.sql: set one of sql, file"),
+    ({"step__a__function": "m.f", "step__a__from": "orders"}, "step.a.function: 'm.f' is no import path"),
+    (
+        {"step__a__function": "m:f", "step__a__from": "no", "step__a__schema": "a INT"},
+        "step.a.from: there is no source",
+    ),
+    ({"table__a__path": "none.csv"}, "table.a.path: there is no file or directory "),
+    ({"table__a__path": "none"}, "table.a.format: missing, and needed"),
+    ({"sink__files__from": "order"}, "sink.files.from: there is no source or step 'order', but orders"),
+    ({"sink__files__type": "parket"}, "sink.files.type: 'parket' is none of parquet"),
+    ({"sink__files__mode": "update"}, "sink.files.mode: files can only be appended to"),
+    ({"sink__files__topic": "x"}, "sink.files.topic: unknown key of a sink of type parquet"),
+    ({"sink__files__compression": "zip"}, "sink.files.compression: 'zip' is none of zstd"),
+    ({"sink__db__from": "orders", "sink__db__type": "jdbc", "sink__db__url": "postgres://x"}, "sink.db.url: "),
+    ({"dead_letter__topic": "a", "dead_letter__dir": "b"}, "dead_letter.topic: set topic or dir, not both"),
+    ({"dead_letter__topic": "orders"}, "dead_letter.topic: source orders reads it: dead letters would go in circles"),
+    ({"spark__master": "local"}, "spark.master: unknown key: jars, packages, and Spark's settings"),
+    ({"spark__jars": "none.jar"}, "spark.jars: there is no file "),
+]
+
+
+@pytest.mark.parametrize(("overrides", "said"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_is_wrong_is_said_with_its_key(read, tmp_path, overrides, said):
+    with pytest.raises(ConfigError) as caught:
+        read(**overrides)
+    assert str(caught.value).startswith(f"{tmp_path / 'shop.toml'}: {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_there_must_be_something_to_do(read):
+    with pytest.raises(ConfigError, match="source: there is none"):
+        read('[pipeline]\nname = "x"')
+    with pytest.raises(ConfigError, match="sink: there is none"):
+        read(GOOD.partition("[sink")[0])
+
+
+def test_a_password_is_not_shown(read):
+    settings = {"from": "orders", "type": "jdbc", "url": "jdbc:postgresql://h/d", "table": "t", "password": "secret"}
+    pipeline = read(**{f"sink__db__{name}": value for name, value in settings.items()})
+    assert pipeline.sinks["db"].password == "secret"
+    assert "secret" not in repr(pipeline)
