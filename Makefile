@@ -15,6 +15,9 @@ UI     := $(shell find ui -path ui/node_modules -prune -o -type f -print)
 STALE  := find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# A file of tests stays on one core, so that its session or daemon is started once.
+PARALLEL := --numprocesses=auto --dist=loadfile
+
 # Spark needs Java 17 or newer; without it everything else works.
 EXTRAS = test,check,docs,peers$(if $(shell command -v java),$(comma)spark)
 
@@ -22,7 +25,7 @@ EXTRAS = test,check,docs,peers$(if $(shell command -v java),$(comma)spark)
 .PHONY: setup system ui check test pure interop faults fuzz soak bench wheel docs up demo clean
 
 test: system setup check interop
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 ## Programs that tests run and pip cannot bring.
 system:
@@ -63,7 +66,7 @@ check: setup
 pure: setup
 	rm -rf $(PURE)
 	NSQX_PURE=1 $(PIP) install --no-deps --no-build-isolation --target $(PURE) .
-	PYTHONPATH=$(PURE) $(BIN)/python -m pytest $(ARGS)
+	PYTHONPATH=$(PURE) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 ## The Go daemons, utilities and bench programs, and the Node client, to test and measure against.
 interop: $(PEERS) tests/interop/nsqjs/node_modules
