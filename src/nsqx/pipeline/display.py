@@ -64,8 +64,8 @@ class LineDisplay:
     def _flush(self, figures: Sequence[SinkFigures]) -> None:
         for each in figures:
             # Batches without rows are Spark's business.
-            state = (each.rows_in, each.rows_out, each.state)
-            if self._seen.get(each.sink, (0, 0, "running")) != state:
+            state = (each.rows_in, each.rows_out, each.error)
+            if self._seen.get(each.sink, (0, 0, "")) != state:
                 self._seen[each.sink] = state
                 self.note(line_of(each))
                 self._shown_s = time.monotonic()
