@@ -19,7 +19,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PARALLEL := --numprocesses=auto --dist=loadfile
 
 # Spark needs Java 17 or newer; without it everything else works.
-EXTRAS = test,check,docs,peers$(if $(shell command -v java),$(comma)spark)
+EXTRAS = test,check,docs,peers$(if $(shell command -v java),$(comma)pipeline$(comma)declarative)
 
 .NOTPARALLEL:
 .PHONY: setup system ui check test pure interop faults fuzz soak bench wheel docs up demo clean
@@ -81,9 +81,12 @@ tests/interop/nsqjs/node_modules: tests/interop/nsqjs/package.json
 	  cd tests/interop/nsqjs && npm install --silent --no-package-lock --no-audit --no-fund && touch node_modules; \
 	else echo "npm is not installed: tests with nsqjs will be skipped"; fi
 
-## Every fault of the table on Go nsqd and on this one.
+## Every fault of the table on Go nsqd and on this one; then Spark drivers, receivers, executors and archives killed.
 faults: setup interop
 	$(BIN)/python tests/faults/report.py $(ARGS)
+	@if command -v java >/dev/null; then for nsqd in nsqx go; do \
+	  $(BIN)/python tests/faults/kill_spark.py --nsqd=$$nsqd && $(BIN)/python tests/faults/kill_archive.py --nsqd=$$nsqd || exit 1; \
+	done; else echo "Java is not installed: nothing of Spark was killed"; fi
 
 ## Readers and daemons under mutated input, for ten minutes: ARGS='--minutes 1'.
 fuzz: setup interop

@@ -28,6 +28,8 @@ from nsqx.wire import requests
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
+    from nsqx.client.connection import Receiver
+
 log = logging.getLogger("nsqx.client")
 
 STOP_TIMEOUT_S = 30.0
@@ -320,10 +322,14 @@ class Consumer:
                 connection.close()
                 return
             self._subscriptions[address] = subscription
-            connection.start(subscription)
+            connection.start(self.receiver_of(subscription))
             self._flow.add(subscription)
         finally:
             self._connecting.discard(address)
+
+    def receiver_of(self, subscription: Subscription) -> Receiver:
+        """Who gets the messages of a new connection; to be overridden by those who take them before any handler."""
+        return subscription
 
     def _requeue_delay_s(self, attempts: int) -> float:
         return min(self.options.default_requeue_delay * attempts, self.options.max_requeue_delay)

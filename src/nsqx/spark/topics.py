@@ -1,8 +1,7 @@
 """Consuming the topics of a query: which there are, how many messages each may have in flight, and their end.
 
 nsqd limits what one connection may have in flight, by default to 2500, so a topic may be consumed over several, here
-called lanes. Messages go into columns, not to handlers. Knows nothing of
-segments nor of Spark.
+called lanes. Messages go into columns, not to handlers. Knows nothing of segments nor of Spark.
 """
 
 from __future__ import annotations
@@ -76,15 +75,12 @@ class TopicConsumer(Consumer):
         # How many nsqd allows on one connection, the least of them.
         self.max_ready_count = 0
 
-    async def _connect(self, address: str) -> None:
-        await super()._connect(address)
-        subscription = self._subscriptions.get(address)
-        # Nothing has come yet: nsqd has not been asked for messages before this turn of the loop ends.
-        if subscription is not None and subscription.connection.receiver is subscription:
-            source = ColumnReceiver(self.topic, subscription, self._listener.arrived, self._clock)
-            subscription.connection.receiver = source
-            self.max_ready_count = min(self.max_ready_count or 2**62, subscription.max_ready_count)
-            self._listener.connected(source)
+    def receiver_of(self, subscription: Subscription) -> ColumnReceiver:
+        """Columns instead of messages for handlers."""
+        source = ColumnReceiver(self.topic, subscription, self._listener.arrived, asyncio.get_running_loop().time)
+        self.max_ready_count = min(self.max_ready_count or 2**62, subscription.max_ready_count)
+        self._listener.connected(source)
+        return source
 
     def on_close_wait(self, subscription: Subscription) -> None:
         """nsqd has read everything that was sent before."""
