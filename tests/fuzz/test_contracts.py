@@ -24,6 +24,8 @@ def cluster() -> Iterator[dict[str, Daemon]]:
     fleet.close()
 
 
+# Schemathesis draws from it now and then.
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", DAEMONS)
 def test_every_answer_is_in_the_description(name: str, cluster: dict[str, Daemon]) -> None:

@@ -93,11 +93,16 @@ def first_life(daemon: Daemon, ledger: Ledger) -> set[bytes]:
         daemon.post("/channel/create", topic=topic, channel=channel)
     daemon.post("/channel/pause", topic="work", channel="b")
     daemon.post("/topic/pause", topic="held")
-    for topic, count in (("backlog", 200), ("work", 200), ("held", 60)):
+    for topic, count in (("backlog", 200), ("held", 60)):
         ledger.publish(daemon, topic, bodies(topic, count))
+    work = bodies("work", 200)
+    for start in range(0, len(work), 10):
+        # By as many as fit into the topic's memory: Go nsqd sets a good file aside now and then if it rolls a queue's
+        # files while it reads them, which is its own affair.
+        ledger.publish(daemon, "work", work[start : start + 10])
+        wait_until(lambda: daemon.topic_stats("work")["depth"] == 0, "the channels have every message")
     daemon.post("/pub", b"forgotten", topic="short#ephemeral")
     daemon.post("/channel/create", topic="work", channel="gone#ephemeral")
-    wait_until(lambda: daemon.topic_stats("work")["depth"] == 0, "the channels have every message")
     client = RawClient(daemon.tcp_address)
     assert client.sub("work", "a") == OK
     client.rdy(1)
@@ -187,7 +192,7 @@ def test_same_files_for_the_same_messages(candidate: str, fleet: Fleet, tmp_path
         daemon = fleet.nsqd(implementation, *DISK_ONLY, data_path=data_path)
         Ledger().publish(daemon, "t", [b"x" * size for size in range(1, 120)] + [b"y" * 3000, b"z"])
         assert daemon.stop() == 0
-        sizes = {path.name: path.stat().st_size for path in data_path.glob("t.diskqueue.*")}
+        sizes = {path.name: path.stat().st_size for path in data_path.glob("t.diskqueue.*.dat")}
         seen.append((sizes, (data_path / "t.diskqueue.meta.dat").read_text()))
     assert seen[1] == seen[0]
 
