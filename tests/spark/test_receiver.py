@@ -295,4 +295,4 @@ def test_no_more_is_taken_than_may_wait_for_spark(our_nsqd, topic, tmp_path):
             directory.commit(seen)
             receiver.committed()
             # It may have gone on and be full again by now.
-            wait_until(lambda: receiver.rows > seen or not receiver.is_paused, "it goes on")
+            wait_until(lambda seen=seen: receiver.rows > seen or not receiver.is_paused, "it goes on")
