@@ -38,6 +38,12 @@ def test_a_seed_gives_the_same_run() -> None:
     assert run_seed(5).history == run_seed(5).history
 
 
+@pytest.mark.parametrize("seed", [858663493887])
+def test_what_was_found_stays_found(seed: int) -> None:
+    """A sync that failed at the end of one life, and a power cut in the next."""
+    run_seed(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_any_order_many_times() -> None:

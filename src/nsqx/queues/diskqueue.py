@@ -622,9 +622,10 @@ class DiskQueue:
                     job = self.begin_sync()
                     assert job is not None
                     job.run()
-                    self.end_sync(job)
                     if job.error is not None:
+                        # The meta file stays as it is: it names durable records of what was to be kept by newer ones.
                         raise DiskQueueError(f"{job.error.strerror or job.error}")
+                    self.end_sync(job)
             finally:
                 self._close_files()
 
