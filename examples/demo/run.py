@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from clickstream import Stream
@@ -181,9 +182,9 @@ class Demo:
             await self._until("some clicks did not arrive", DRAIN_S, self._has_all)
         self._stage = "done"
 
-    async def _until(self, otherwise: str, seconds: float, is_so: object) -> None:
+    async def _until(self, otherwise: str, seconds: float, is_so: Callable[[], Awaitable[bool]]) -> None:
         until_s = time.monotonic() + seconds
-        while not await is_so():  # type: ignore[operator]
+        while not await is_so():
             self._cluster.check()
             self._pipeline.check()
             if time.monotonic() > until_s:

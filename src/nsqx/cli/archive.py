@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsqx.cli.pipeline import run_pipeline, stop_signals
+from nsqx.cli.spark_flags import CLUSTER_FLAGS
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, UsageError
 from nsqx.tools.daily import find_tcp, read_words
@@ -26,10 +27,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("compression", STRING, "zstd", "of the Parquet files: zstd, snappy, gzip, lz4 or none"),
     Flag("state", STRING, "", "`directory` for what must be remembered; else .nsqx in the archive"),
     Flag("option", STRINGS, [], "`key=value` for the data source, such as maxInFlight=1000; may be repeated"),
-    Flag("master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"),
-    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; else $NSQX_LOOKUPD or local"),
-    Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; else $NSQX_NSQD or local"),
-    Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark; may be repeated"),
+    *CLUSTER_FLAGS,
     Flag("verbose", BOOL, False, "show what Spark logs, instead of keeping it in spark.log of the state directory"),
 )
 

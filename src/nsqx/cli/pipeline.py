@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from nsqx.cli.spark_flags import MASTER_FLAG
 from nsqx.errors import ConfigError, NSQError
-from nsqx.flags import BOOL, STRING, STRINGS, Flag, UsageError, usage
+from nsqx.flags import BOOL, STRINGS, Flag, UsageError, usage
 from nsqx.tools.daily import find_tcp, read_words
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ VERBS = ("run", "check", "explain", "status")
 
 FLAGS: tuple[Flag, ...] = (
     Flag("once", BOOL, False, "run: process what is there now, and end"),
-    Flag("master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"),
+    MASTER_FLAG,
     Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; goes over the file's [nsq]"),
     Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; goes over the file's [nsq]"),
     Flag("set", STRINGS, [], "`key=value` puts a value into the file, such as sink.out.path=/tmp/out; may be repeated"),

@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nsqx.cli.pipeline import stop_signals
+from nsqx.cli.spark_flags import CLUSTER_FLAGS
 from nsqx.client.blocking import Producer
 from nsqx.errors import ConfigError, NSQError
-from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag, UsageError
+from nsqx.flags import BOOL, INT, STRING, Flag, UsageError
 from nsqx.names import is_valid_name
 from nsqx.tools.daily import find_tcp, read_words
 
@@ -45,10 +46,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("rate", INT, 0, "messages a second; 0 for as fast as possible"),
     Flag("after", STRING, "", "`key` at which an interrupted replay ended: only what comes after it"),
     Flag("dry-run", BOOL, False, "only say how many messages there are"),
-    Flag("master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"),
-    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; else $NSQX_LOOKUPD or local"),
-    Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; else $NSQX_NSQD or local"),
-    Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark; may be repeated"),
+    *CLUSTER_FLAGS,
     Flag("verbose", BOOL, False, "show what Spark logs"),
 )
 

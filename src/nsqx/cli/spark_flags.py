@@ -1,0 +1,15 @@
+"""The flags that the commands on Spark share."""
+
+from nsqx.flags import STRING, STRINGS, Flag
+
+MASTER_FLAG = Flag(
+    "master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"
+)
+
+# Of commands that have no file which says where the cluster is.
+CLUSTER_FLAGS = (
+    MASTER_FLAG,
+    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; else $NSQX_LOOKUPD or local"),
+    Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; else $NSQX_NSQD or local"),
+    Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark; may be repeated"),
+)
