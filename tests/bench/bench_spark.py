@@ -327,8 +327,8 @@ def report(name: str, rounds: list[list[float]]) -> None:
 
 @contextmanager
 def session(directory: Path) -> Iterator[Any]:
-    """Spark on two cores, with the paths of this program."""
-    paths = [str(HERE.parents[1] / "src"), str(HERE), os.environ.get("PYTHONPATH", "")]
+    """Spark on two cores; its workers must find the ceilings, and run the same package as this program."""
+    paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     settings = {
         "spark.ui.enabled": "false",

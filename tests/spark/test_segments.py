@@ -8,6 +8,7 @@ import pyarrow.fs as pafs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import add_message
 
 from nsqx.errors import ConfigError
 from nsqx.spark.columns import Columns
@@ -24,7 +25,7 @@ def rows(start, end, topic="t", size=None, known=()):
     columns = Columns(topic, NODE)
     for number in range(start, end):
         value = b"%d" % number if size is None else b"x" * size
-        columns.add(b"%016x" % number, 1_700_000_000_000_000_123 + number, 1, value)
+        add_message(columns, b"%016x" % number, 1_700_000_000_000_000_123 + number, 1, value)
     return Rows(columns, known)
 
 

@@ -22,6 +22,7 @@ from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
 from nsqx.spark.slices import DataLost, read_slices
 from nsqx.spark.source import LOCK_WAIT_S, SlicePartition, open_directory, partition_count
+from nsqx.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,6 +97,7 @@ class BatchReader(DataSourceReader):
         """The rows of one partition."""
         # Without rows Spark makes a partition of its own.
         if isinstance(partition, SlicePartition):
+            spare_collections()
             yield from read_slices(partition.location, partition.identity, partition.slices)
 
 

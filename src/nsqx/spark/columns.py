@@ -1,8 +1,8 @@
 """The messages of one connection, taken apart into columns as they come, and their FINs, joined into one write.
 
-This is where every message passes, so nothing is made for a message but its id: bodies lie one behind the other in one
-buffer, numbers in buffers that Arrow takes as they are. Knows frames and the connection; what becomes of the rows is
-decided by whoever takes them.
+This is where every message passes, so nothing is made for a message: ids and bodies lie one behind the other in two
+buffers, numbers in others, all of which Arrow takes as they are. Knows frames and the connection; what becomes of the
+rows is decided by whoever takes them.
 """
 
 from __future__ import annotations
@@ -11,23 +11,28 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqx.client.connection import Receiver
-from nsqx.wire import packing, requests
+from nsqx.wire import octets, packing, requests
 
 if TYPE_CHECKING:
     from nsqx.client.subscription import Subscription
     from nsqx.wire.responses import FrameReader
 
+_ID_BYTES = 16
 _FIRST_CAPACITY = 1024
+_FIRST_ROOM = 64 * 1024
 # Arrow counts the bytes of a column in 31 bits; long before that the columns are enough for a segment.
 _FULL_BYTES = 64 * 1024 * 1024
+# Columns are used again, for memory that was never touched is slow; but not if they have grown out of the ordinary.
+_SPARE_COUNT = 2
+_SPARE_BYTES = 8 * 1024 * 1024
 
 
 class Columns:
     """Messages of one topic from one nsqd, in the order in which they came.
 
-    ``ends`` holds 0 and then where each value ends, int32; ``times`` when each was published, int64 nanoseconds;
-    ``attempts`` int32; ``id_values`` holds the ids once more, one behind the other. Of the numbers only the first
-    ``count`` (of ``ends`` one more) mean something.
+    ``id_values`` and ``values`` hold ids and bodies; ``ends`` 0 and then where each body ends, int32; ``times`` when
+    each was published, int64 nanoseconds; ``attempts`` int32. Of all of them only what ``count`` messages need means
+    something.
     """
 
     __slots__ = (
@@ -39,8 +44,9 @@ class Columns:
         "count",
         "ends",
         "id_values",
-        "ids",
+        "is_suspect",
         "node",
+        "size",
         "times",
         "topic",
         "values",
@@ -50,9 +56,12 @@ class Columns:
         self.topic = topic
         self.node = node
         self.count = 0
-        self.ids: list[bytes] = []
+        # Bytes of all bodies.
+        self.size = 0
+        # Some of these may have come before, even if they say that they were never delivered.
+        self.is_suspect = False
         self.id_values = bytearray()
-        self.values = bytearray()
+        self.values = bytearray(_FIRST_ROOM)
         self.ends = bytearray()
         self.times = bytearray()
         self.attempts = bytearray()
@@ -62,23 +71,27 @@ class Columns:
     def __len__(self) -> int:
         return self.count
 
-    def add(self, message_id: bytes, time_ns: int, attempts: int, value: bytes) -> None:
-        """Add a message."""
+    def add(self, reader: FrameReader) -> None:
+        """Add the message that ``reader`` has just reported."""
         count = self.count
         if count == self._capacity:
             self._grow()
-        self.ids.append(message_id)
-        self.id_values += message_id
-        self.values += value
-        self._times[count] = time_ns
-        self._attempts[count] = attempts
+        end = self.size + reader.message_size()
+        if end > len(self.values):
+            self.values = _enlarged(self.values, 2 * end)
+        reader.copy_message_id(self.id_values, _ID_BYTES * count)
+        reader.copy_message_body(self.values, self.size)
+        self._times[count] = reader.message_timestamp()
+        self._attempts[count] = reader.message_attempts()
         count += 1
-        self._ends[count] = len(self.values)
+        self._ends[count] = end
+        self.size = end
         self.count = count
 
     def _grow(self) -> None:
         # Whoever holds a view of a bytearray keeps it from growing, so they are replaced.
         capacity = self._capacity * 2 or _FIRST_CAPACITY
+        self.id_values = _enlarged(self.id_values, _ID_BYTES * capacity)
         self.ends = _enlarged(self.ends, 4 * (capacity + 1))
         self.times = _enlarged(self.times, 8 * capacity)
         self.attempts = _enlarged(self.attempts, 4 * capacity)
@@ -86,6 +99,16 @@ class Columns:
         self._times = memoryview(self.times).cast("q")
         self._attempts = memoryview(self.attempts).cast("i")
         self._capacity = capacity
+
+    def clear(self) -> None:
+        """Forget the messages and keep the room."""
+        self.count = 0
+        self.size = 0
+        self.is_suspect = False
+
+    def message_id(self, place: int) -> bytes:
+        """The id of the message at this place."""
+        return octets.cut(self.id_values, _ID_BYTES * place, _ID_BYTES * (place + 1))
 
     def time_ns(self, place: int) -> int:
         """When the message at this place was published."""
@@ -103,6 +126,16 @@ class Columns:
                 found += 1
         return found
 
+    def greatest_if_new(self, boundary: bytes) -> bytes:
+        """The greatest id, if every message is handed out for the first time and beyond ``boundary``; otherwise b""."""
+        greatest = 0
+        for place in range(self.count):
+            if self._attempts[place] != 1 or not octets.is_greater_id(self.id_values, _ID_BYTES * place, boundary, 0):
+                return b""
+            if octets.is_greater_id(self.id_values, _ID_BYTES * place, self.id_values, _ID_BYTES * greatest):
+                greatest = place
+        return self.message_id(greatest) if self.count else b""
+
 
 def _enlarged(old: bytearray, size: int) -> bytearray:
     new = bytearray(size)
@@ -113,19 +146,32 @@ def _enlarged(old: bytearray, size: int) -> bytearray:
 class ColumnReceiver(Receiver):
     """Stands between a connection and its subscription: messages become columns, all else goes through."""
 
-    __slots__ = ("_arrived", "_clock", "_columns", "_full", "_has_new", "_topic", "pending_count", "subscription")
+    __slots__ = (
+        "_arrived",
+        "_clock",
+        "_columns",
+        "_full",
+        "_has_new",
+        "_spares",
+        "node",
+        "pending_count",
+        "subscription",
+        "topic",
+    )
 
     def __init__(
         self, topic: str, subscription: Subscription, arrived: Callable[[], None], clock: Callable[[], float]
     ) -> None:
         """``arrived`` is called when messages have come, once for all that came together."""
+        self.topic = topic
+        self.node = subscription.connection.address
         self.subscription = subscription
         self.pending_count = 0
-        self._topic = topic
         self._arrived = arrived
         self._clock = clock
-        self._columns = Columns(topic, subscription.connection.address)
+        self._columns = Columns(self.topic, self.node)
         self._full: list[Columns] = []
+        self._spares: list[Columns] = []
         self._has_new = False
 
     # From the connection
@@ -133,14 +179,13 @@ class ColumnReceiver(Receiver):
     def message(self, reader: FrameReader) -> None:
         """A message came."""
         columns = self._columns
-        columns.add(reader.message_id(), reader.message_timestamp(), reader.message_attempts(), reader.message_body())
+        columns.add(reader)
         self.pending_count += 1
         self.subscription.in_flight_count += 1
         self.subscription.message_count += 1
         self._has_new = True
-        if len(columns.values) >= _FULL_BYTES:
-            self._full.append(columns)
-            self._columns = Columns(columns.topic, columns.node)
+        if columns.size >= _FULL_BYTES:
+            self._set_aside()
 
     def drained(self) -> None:
         """All that came is in the columns."""
@@ -172,28 +217,39 @@ class ColumnReceiver(Receiver):
         """True if no answer can reach nsqd, which will hand out again whatever was not finished."""
         return self.subscription.connection.is_closed
 
+    def suspect(self) -> None:
+        """What has come and was not taken yet may come over another connection too, and look as new there."""
+        if self._columns.count:
+            self._set_aside()
+        for columns in self._full:
+            columns.is_suspect = True
+
     def take(self) -> Columns:
-        """What has come, the oldest first; more may be left if it is much."""
-        if self._full:
-            columns = self._full.pop(0)
-        else:
-            columns = self._columns
-            self._columns = Columns(columns.topic, columns.node)
+        """What has come, the oldest first; more may be left if it is much. To be given back to ``finish``."""
+        if not self._full:
+            self._set_aside()
+        columns = self._full.pop(0)
         self.pending_count -= columns.count
         return columns
 
-    def finish(self, ids: list[bytes]) -> None:
-        """Send a FIN for each, unless the connection is gone."""
+    def _set_aside(self) -> None:
+        self._full.append(self._columns)
+        self._columns = self._spares.pop() if self._spares else Columns(self.topic, self.node)
+
+    def finish(self, columns: Columns) -> None:
+        """Send a FIN for each, unless the connection is gone; the columns are used again."""
+        count = columns.count
         subscription = self.subscription
-        subscription.in_flight_count -= len(ids)
-        subscription.finish_count += len(ids)
+        subscription.in_flight_count -= count
+        subscription.finish_count += count
         connection = subscription.connection
         if connection.is_closed:
             return
-        output = connection.output
-        for message_id in ids:
-            packing.append_finish(output, message_id)
+        packing.append_finishes(connection.output, columns.id_values, count)
         connection.flush_soon()
+        if len(self._spares) < _SPARE_COUNT and len(columns.values) <= _SPARE_BYTES:
+            columns.clear()
+            self._spares.append(columns)
         if subscription.is_closing and subscription.in_flight_count <= 0:
             connection.close()
 
@@ -203,5 +259,5 @@ class ColumnReceiver(Receiver):
         if connection.is_closed:
             return
         for columns in [*taken, *self._full, self._columns]:
-            for message_id in columns.ids:
-                connection.send(requests.encode_touch(message_id))
+            for place in range(columns.count):
+                connection.send(requests.encode_touch(columns.message_id(place)))

@@ -9,20 +9,19 @@ cdef class Generation:
     cdef dict _index
     cdef list _runs
 
+    @cython.locals(count=Py_ssize_t)
+    cpdef add_all(self, Columns columns)
     cpdef dict times(self)
 
 
 @cython.final
 cdef class Memory:
-    cdef dict _fresh
     cdef Generation _young
     cdef Generation _old
     cdef dict _pinned
     cdef bytes _greatest
-    cdef bytes _settled
+    cdef bytes _boundary
 
-    @cython.locals(
-        fresh=dict, greatest=bytes, settled=bytes, doubtful=list, place=Py_ssize_t, message_id=bytes, time_ns=int64_t
-    )
+    @cython.locals(greatest=bytes, doubtful=list, place=Py_ssize_t, message_id=bytes, time_ns=int64_t)
     cpdef list admit(self, Columns columns)
     cpdef bint knows(self, bytes message_id, int64_t time_ns)

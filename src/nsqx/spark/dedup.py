@@ -20,6 +20,8 @@ from nsqx.spark.identities import Identities
 if TYPE_CHECKING:
     from nsqx.spark.columns import Columns
 
+_LEAST_ID = bytes(16)
+
 
 class Generation:
     """Messages remembered in runs, by id when they were published; put together only if somebody asks."""
@@ -28,17 +30,24 @@ class Generation:
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
-        self._runs: list[dict[bytes, int]] = []
+        # Ids one behind the other, and times as int64.
+        self._runs: list[tuple[bytes, bytes]] = []
 
-    def add(self, run: dict[bytes, int]) -> None:
-        """Remember a run, which is not to be changed any more."""
-        self._runs.append(run)
+    def add_all(self, columns: Columns) -> None:
+        """Remember every message of these."""
+        count = columns.count
+        self._runs.append((bytes(columns.id_values[: 16 * count]), bytes(columns.times[: 8 * count])))
+
+    def add(self, message_id: bytes, time_ns: int) -> None:
+        """Remember one message."""
+        self.times()[message_id] = time_ns
 
     def times(self) -> dict[bytes, int]:
         """All of them, in the order in which they came."""
         if self._runs:
-            for run in self._runs:
-                self._index.update(run)
+            for ids, times in self._runs:
+                each_id = [ids[place : place + 16] for place in range(0, len(ids), 16)]
+                self._index.update(zip(each_id, memoryview(times).cast("q"), strict=True))
             self._runs = []
         return self._index
 
@@ -46,76 +55,68 @@ class Generation:
 class Memory:
     """What is known of one topic of one nsqd.
 
-    nsqd counts ids upward, so nearly every message is beyond all that were ever remembered, hence new, and needs no
-    looking up. The window is two generations: when the young one is enough it becomes the old one, which is forgotten.
+    An nsqd counts how often it handed a message out, and forgets that only if it crashes, which ends its connections.
+    So a message that is handed out for the first time is new if its id is beyond all that were known when the latest
+    connection was made: nearly every message, and none of those needs looking up. The window is two generations: when
+    the young one is enough it becomes the old one, which is forgotten.
     """
 
-    __slots__ = ("_fresh", "_greatest", "_old", "_pinned", "_settled", "_young")
+    __slots__ = ("_boundary", "_greatest", "_old", "_pinned", "_young")
 
     def __init__(self) -> None:
-        self._fresh: dict[bytes, int] = {}
         self._young = Generation()
         self._old = Generation()
         self._pinned: dict[bytes, int] = {}
-        # The greatest id of all, and of all that are not fresh.
-        self._greatest = b""
-        self._settled = b""
+        self._greatest = _LEAST_ID
+        self._boundary = _LEAST_ID
+
+    def connected(self) -> None:
+        """There is a new connection: it may bring again whatever came before, as if for the first time."""
+        self._boundary = self._greatest
 
     def admit(self, columns: Columns) -> list[int]:
         """Remember messages; the places of those that are known, or that may be known elsewhere."""
-        fresh = self._fresh
-        greatest = self._greatest
-        settled = self._settled
+        if not columns.is_suspect:
+            greatest = columns.greatest_if_new(self._boundary)
+            if greatest:
+                self._young.add_all(columns)
+                if greatest > self._greatest:
+                    self._greatest = greatest
+                return []
         doubtful: list[int] = []
         for place in range(columns.count):
-            message_id = columns.ids[place]
+            message_id = columns.message_id(place)
             time_ns = columns.time_ns(place)
-            if columns.attempt(place) > 1:
-                doubtful.append(place)
-            elif message_id > greatest:
-                greatest = message_id
-                fresh[message_id] = time_ns
-            elif (message_id > settled and message_id not in fresh) or not self.knows(message_id, time_ns):
-                # Beyond what is settled: several connections to one nsqd get its messages in turns.
-                fresh[message_id] = time_ns
+            if columns.attempt(place) == 1 and not self.knows(message_id, time_ns):
+                self.add(message_id, time_ns)
             else:
                 doubtful.append(place)
-        self._greatest = greatest
         return doubtful
 
     def add(self, message_id: bytes, time_ns: int) -> None:
         """Remember a message."""
-        self._fresh[message_id] = time_ns
-        self._greatest = max(self._greatest, message_id)
-
-    def settle(self) -> None:
-        """What was admitted together is complete."""
-        if self._fresh:
-            self._young.add(self._fresh)
-            self._fresh = {}
-            self._settled = self._greatest
+        self._young.add(message_id, time_ns)
+        if message_id > self._greatest:
+            self._greatest = message_id
 
     def knows(self, message_id: bytes, time_ns: int) -> bool:
         """True if the message was received from this nsqd."""
         return (
-            self._fresh.get(message_id) == time_ns
-            or self._young.times().get(message_id) == time_ns
+            self._young.times().get(message_id) == time_ns
             or self._old.times().get(message_id) == time_ns
             or self._pinned.get(message_id) == time_ns
         )
 
     def remember(self, part: Identities) -> None:
         """Remember messages of a former run."""
-        self._fresh.update(zip(part.ids, part.timestamps_ns, strict=True))
-        self._greatest = max(self._greatest, max(part.ids, default=b""))
-        self.settle()
+        for message_id, time_ns in zip(part.ids, part.timestamps_ns, strict=True):
+            self.add(message_id, time_ns)
 
     def pin(self, part: Identities) -> int:
         """Remember messages for good; how many were not pinned before."""
         before = len(self._pinned)
         self._pinned.update(zip(part.ids, part.timestamps_ns, strict=True))
-        self._greatest = max(self._greatest, max(part.ids, default=b""))
-        self._settled = max(self._settled, self._greatest)
+        self._greatest = max(self._greatest, max(part.ids, default=_LEAST_ID))
         return len(self._pinned) - before
 
     def is_pinned(self, message_id: bytes, time_ns: int) -> bool:
@@ -124,12 +125,10 @@ class Memory:
 
     def latest(self) -> Iterator[tuple[bytes, int]]:
         """What is in the window, the latest first."""
-        self.settle()
         return itertools.chain(reversed(self._young.times().items()), reversed(self._old.times().items()))
 
     def time_of(self, message_id: bytes) -> int | None:
         """When the message in the window was published."""
-        self.settle()
         time_ns = self._young.times().get(message_id)
         return self._old.times().get(message_id) if time_ns is None else time_ns
 
@@ -150,12 +149,12 @@ class SeenMessages:
         self.pin_count = 0
 
     def admit(self, columns: Columns) -> list[int]:
-        """Remember messages; the places of those that were known before. Call ``settle`` when all are admitted."""
+        """Remember messages; the places of those that were known before."""
         topic = self._memories.setdefault(columns.topic, {})
-        memory = topic.setdefault(columns.node, Memory())
+        memory = self._memory(columns.topic, columns.node)
         known: list[int] = []
         for place in memory.admit(columns):
-            message_id, time_ns = columns.ids[place], columns.time_ns(place)
+            message_id, time_ns = columns.message_id(place), columns.time_ns(place)
             if memory.knows(message_id, time_ns) or (
                 columns.attempt(place) > 1 and any(each.knows(message_id, time_ns) for each in topic.values())
             ):
@@ -163,13 +162,12 @@ class SeenMessages:
             else:
                 memory.add(message_id, time_ns)
         self._young_rows += len(columns) - len(known)
+        self._make_room()
         return known
 
-    def settle(self) -> None:
-        """What came together was admitted."""
-        for _, _, memory in self._each():
-            memory.settle()
-        self._make_room()
+    def connected(self, topic: str, node: str) -> None:
+        """There is a new connection to that nsqd."""
+        self._memory(topic, node).connected()
 
     def _make_room(self) -> None:
         if self._young_rows >= self._generation_rows:
@@ -219,7 +217,7 @@ class SeenMessages:
     def unpinned(self, columns: Columns, places: Sequence[int]) -> list[Identities]:
         """Of the messages at these places those that are not pinned."""
         memory = self._memory(columns.topic, columns.node)
-        found = [(columns.ids[place], columns.time_ns(place)) for place in places]
+        found = [(columns.message_id(place), columns.time_ns(place)) for place in places]
         found = [each for each in found if not memory.is_pinned(*each)]
         if not found:
             return []

@@ -69,6 +69,10 @@ class Recorder:
     def attach(self, source: ColumnReceiver) -> None:
         """Take messages from there too."""
         self._sources = [each for each in self._sources if not each.is_lost]
+        self._seen.connected(source.topic, source.node)
+        for each in self._sources:
+            if (each.topic, each.node) == (source.topic, source.node):
+                each.suspect()
         self._sources.append(source)
 
     @property
@@ -132,7 +136,7 @@ class Recorder:
         rows = await self._persist(parts, pins)
         self._seen.remember_pinned(pins)
         for source, columns in self._taken:
-            source.finish(columns.ids)
+            source.finish(columns)
         self._taken = []
         if self._drain is not None:
             self._drain.stored()
@@ -146,7 +150,7 @@ class Recorder:
             # Of a connection that is lost nothing can be finished: it all comes again.
             while source.pending_count and not source.is_lost and size < _SEGMENT_BYTES:
                 columns = source.take()
-                size += len(columns.values)
+                size += columns.size
                 known = self._seen.admit(columns)
                 if known:
                     self.known_count += len(known)
@@ -155,7 +159,6 @@ class Recorder:
                 self._taken.append((source, columns))
                 if self._drain is not None:
                     self._drain.took(columns)
-        self._seen.settle()
         return parts, pins
 
     async def _persist(self, parts: list[Rows], pins: list[Identities]) -> int:

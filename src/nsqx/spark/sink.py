@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 from nsqx.client.blocking import new_event_loop
 from nsqx.client.producer import Producer
 from nsqx.errors import ConfigError, InvalidMessage, NSQError, PublishFailed
+from nsqx.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +87,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish the rows of one task."""
+        spare_collections()
         return Published(publish_batches(self._options, self._columns, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -104,6 +106,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish the rows of one task."""
+        spare_collections()
         return Published(publish_batches(self._options, self._columns, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -30,6 +30,7 @@ from nsqx.spark.segments import SegmentDirectory
 from nsqx.spark.session import driver_master
 from nsqx.spark.slices import DataLost, Slice, read_slices
 from nsqx.spark.storage import open_storage
+from nsqx.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -250,6 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: SlicePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of one partition."""
+        spare_collections()
         return read_slices(partition.location, partition.identity, partition.slices)
 
     # Here

@@ -29,7 +29,7 @@ _log = logging.getLogger("nsqx.spark")
 STOP_TIMEOUT_S = 5.0
 _DEPTH_INTERVAL_S = 5.0
 # More connections to an nsqd make up for slow storage, but cost the nsqd.
-MAX_LANES = 2
+MAX_LANES = 4
 MAX_LANES_TO_REMOTE = 8
 _FAILED_FIN = re.compile(r"E_FIN_FAILED FIN (\w{16}) ")
 

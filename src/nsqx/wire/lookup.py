@@ -152,34 +152,3 @@ class CommandReader:
         piece = bytes(self._buffer[:size])
         del self._buffer[:size]
         return piece
-
-
-class InvalidAnswer(ValueError):
-    """What came is no answer of nsqlookupd."""
-
-
-class AnswerReader:
-    """nsqd's side: splits a connection's bytes into answers."""
-
-    __slots__ = ("_buffer", "_max_size")
-
-    def __init__(self, max_size: int = MAX_ANSWER_SIZE) -> None:
-        self._buffer = bytearray()
-        self._max_size = max_size
-
-    def feed(self, data: bytes) -> None:
-        """Add what the socket gave."""
-        self._buffer += data
-
-    def next(self) -> bytes | None:
-        """The next answer, or None if it is not there in full; raises InvalidAnswer."""
-        if len(self._buffer) < 4:
-            return None
-        size = int.from_bytes(self._buffer[:4], "big", signed=True)
-        if not 0 <= size <= self._max_size:
-            raise InvalidAnswer(f"response body size ({size}) is greater than limit ({self._max_size})")
-        if len(self._buffer) < 4 + size:
-            return None
-        answer = bytes(self._buffer[4 : 4 + size])
-        del self._buffer[: 4 + size]
-        return answer

@@ -30,6 +30,16 @@ def cut(data: bytes | bytearray, start: int, end: int) -> bytes:
     return bytes(data[start:end])
 
 
+def copy_into(out: bytearray, place: int, data: bytes | bytearray, start: int, end: int) -> None:
+    """Put ``data[start:end]`` over what lies in ``out`` from ``place`` on."""
+    out[place : place + end - start] = data[start:end]
+
+
+def is_greater_id(data: bytes | bytearray, position: int, other: bytes | bytearray, place: int) -> bool:
+    """True if the id (16 bytes) at ``position`` of ``data`` is beyond the one at ``place`` of ``other``."""
+    return data[position : position + 16] > other[place : place + 16]
+
+
 def newline_at(data: bytes | bytearray, start: int, end: int) -> int:
     """Where the first newline of ``data[start:end]`` is, or -1."""
     return data.find(b"\n", start, end)

@@ -40,6 +40,20 @@ cdef inline int append_finish(bytearray out, bytes message_id) except -1:
     return 0
 
 
+cdef inline int append_finishes(bytearray out, bytearray ids, Py_ssize_t count) except -1:
+    cdef Py_ssize_t used = PyByteArray_GET_SIZE(out)
+    PyByteArray_Resize(out, used + 21 * count)
+    cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(out) + used
+    cdef const char *message_id = PyByteArray_AS_STRING(ids)
+    for _ in range(count):
+        memcpy(p, <const char *>b"FIN ", 4)
+        memcpy(p + 4, message_id, 16)
+        p[20] = 10
+        p += 21
+        message_id += 16
+    return 0
+
+
 cdef inline bytes join_batch(list bodies):
     cdef Py_ssize_t size = 4
     cdef bytes body

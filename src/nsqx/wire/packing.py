@@ -20,11 +20,17 @@ def append_sized_line(out: bytearray, head: bytes, size: int) -> None:
     out += size.to_bytes(4, "big")
 
 
-def append_finish(out: bytearray, message_id: bytes) -> None:
+def append_finish(out: bytearray, message_id: bytes | bytearray) -> None:
     r"""Append ``FIN <id>\n``; the id is 16 bytes long."""
     out += b"FIN "
     out += message_id
     out += b"\n"
+
+
+def append_finishes(out: bytearray, ids: bytearray, count: int) -> None:
+    """Append a FIN for each of the first ``count`` ids, which lie one behind the other."""
+    for place in range(0, 16 * count, 16):
+        append_finish(out, ids[place : place + 16])
 
 
 def join_batch(bodies: list[bytes]) -> bytes:

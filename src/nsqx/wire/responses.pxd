@@ -32,4 +32,7 @@ cdef class FrameReader:
     cpdef unsigned int message_attempts(self) except? 0xFFFFFFFF
     cpdef bytes message_id(self)
     cpdef bytes message_body(self)
+    cpdef Py_ssize_t message_size(self) except -1
+    cpdef copy_message_id(self, bytearray out, Py_ssize_t place)
+    cpdef copy_message_body(self, bytearray out, Py_ssize_t place)
     cpdef bytes take_rest(self)

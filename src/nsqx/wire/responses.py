@@ -136,6 +136,18 @@ class FrameReader:
         """After MESSAGE: its body."""
         return octets.cut(self._buffer, self._start + _MESSAGE_HEAD, self._stop)
 
+    def message_size(self) -> int:
+        """After MESSAGE: how many bytes its body has."""
+        return self._stop - self._start - _MESSAGE_HEAD
+
+    def copy_message_id(self, out: bytearray, place: int) -> None:
+        """After MESSAGE: put its id into ``out``, which must have the room."""
+        octets.copy_into(out, place, self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
+
+    def copy_message_body(self, out: bytearray, place: int) -> None:
+        """After MESSAGE: put its body into ``out``, which must have the room."""
+        octets.copy_into(out, place, self._buffer, self._start + _MESSAGE_HEAD, self._stop)
+
     def take_rest(self) -> bytes:
         """Everything fed and not yet read; for a layer that takes the connection over."""
         rest = octets.cut(self._buffer, self._position, self._end)

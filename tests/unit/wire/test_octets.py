@@ -20,6 +20,19 @@ MESSAGE_ID = b"0123456789abcdef"
 
 
 @BUFFER_TYPES
+def test_copy_into(buffer_type):
+    out = bytearray(b"0123456789")
+    octets.copy_into(out, 2, buffer_type(b"abcdef"), 1, 4)
+    assert out == b"01bcd56789"
+
+
+@BUFFER_TYPES
+@given(st.binary(min_size=16, max_size=16), st.binary(min_size=16, max_size=16))
+def test_is_greater_id(buffer_type, one, other):
+    assert octets.is_greater_id(buffer_type(b"x" + one), 1, buffer_type(b"yz" + other), 2) == (one > other)
+
+
+@BUFFER_TYPES
 @given(number=INT64, before=st.binary(max_size=9))
 def test_int64_at(buffer_type, number, before):
     data = buffer_type(before + struct.pack(">q", number) + b"rest")

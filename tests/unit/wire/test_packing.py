@@ -45,6 +45,12 @@ def test_append_finish():
     assert reader.message_id == b"0123456789abcdef"
 
 
+def test_append_finishes():
+    out = bytearray(b"before")
+    packing.append_finishes(out, bytearray(b"0123456789abcdeffedcba9876543210and more"), 2)
+    assert out == b"beforeFIN 0123456789abcdef\nFIN fedcba9876543210\n"
+
+
 @given(BODIES)
 def test_join_batch(bodies):
     data = packing.join_batch(bodies)
