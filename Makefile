@@ -19,7 +19,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PARALLEL := --numprocesses=auto --dist=loadfile
 
 # Spark needs Java 17 or newer; without it everything else works.
-EXTRAS = test,check,docs,peers$(if $(shell command -v java),$(comma)pipeline$(comma)declarative)
+JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
+EXTRAS = test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
 
 .NOTPARALLEL:
 .PHONY: setup system ui check test pure interop faults fuzz soak bench wheel docs up demo clean
@@ -40,8 +41,13 @@ $(VENV)/.tools: constraints.txt pyproject.toml
 	$(PIP) install --constraint constraints.txt setuptools wheel Cython
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.tools $(SOURCE) $(PAGE) constraints.txt
+# Other extras than at the last time: Java has come.
+$(VENV)/.extras: $(VENV)/.tools always
+	@echo '$(EXTRAS)' | cmp -s - $@ || echo '$(EXTRAS)' > $@
+
+$(VENV)/.installed: $(VENV)/.extras $(SOURCE) $(PAGE) constraints.txt
 	$(STALE)
+	@echo "installing; to compile takes two or three minutes"
 	$(PIP) install --constraint constraints.txt --no-build-isolation '.[$(EXTRAS)]'
 	@touch $@
 
@@ -119,9 +125,9 @@ up: setup
 demo: java setup
 	$(BIN)/python examples/demo/run.py $(if $(HOLD),--hold) $(ARGS)
 
-.PHONY: java
+.PHONY: java always
 java:
-	@tests/system-packages java
+	@tests/system-packages java || { echo "The demo runs Spark, which needs Java 17 or newer: install it, or start the cluster alone with make up"; exit 1; }
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis ui/node_modules $(STATIC)

@@ -10,6 +10,7 @@ import atexit
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -83,6 +84,11 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+def random_host() -> str:
+    """A loopback address that nothing else uses, for programs that want certain ports."""
+    return f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 15.0) -> Any:

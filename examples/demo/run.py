@@ -1,6 +1,6 @@
 """The whole of nsqx in a minute or two: a cluster, a stream of clicks, a Spark pipeline, and the reckoning at the end.
 
-    python examples/demo/run.py [--seconds 60] [--rate 2000] [--dir build/demo] [--hold]
+    python examples/demo/run.py [--seconds 60] [--rate 2000] [--dir build/demo] [--host 127.0.0.1] [--hold]
 
 Exit code 0 means that every click which nsqd acknowledged is in the archive exactly once and was counted.
 """
@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, STDOUT, Process
@@ -23,15 +24,21 @@ from pathlib import Path
 from clickstream import Stream
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from nsqx import Consumer, Message, NSQError
+from nsqx.errors import ConfigError
 from nsqx.net.http_client import request
+from nsqx.spark.session import LEAST_JAVA, check_spark
 
 HERE = Path(__file__).resolve().parent
 NSQX = [sys.executable, "-m", "nsqx.cli.umbrella"]
-NSQD_TCP, NSQD_HTTP, ADMIN = "127.0.0.1:4150", "127.0.0.1:4151", "127.0.0.1:4171"
+# Where nsqx up listens.
+NSQD_TCP, NSQD_HTTP, LOOKUPD_TCP, LOOKUPD_HTTP, ADMIN = 4150, 4151, 4160, 4161, 4171
 TOPIC, COUNTS_TOPIC = "clicks", "clicks.per_minute"
+# In the demo's directory.
+NSQ, STATE, ARCHIVE, CLUSTER_LOG, PIPELINE_LOG = LEFT = "nsq", "state", "archive", "cluster.log", "pipeline.log"
 START_S, DRAIN_S, STOP_S = 120, 180, 60
 
 
@@ -66,10 +73,15 @@ class Child:
                 log.flush()
                 self.last_line = text.strip() or self.last_line
 
-    def check(self) -> None:
+    async def check(self) -> None:
         """Raise DemoFailed if it has ended."""
-        if self._process is not None and self._process.returncode is not None:
-            raise DemoFailed(f"{self.name} ended: {self.last_line} (all it said is in {self._log_path})")
+        if self._process is None or self._process.returncode is None:
+            return
+        if self._reading is not None:
+            await self._reading
+        code = self._process.returncode
+        why = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended: {self.last_line or 'no word why'}"
+        raise DemoFailed(f"{self.name} {why} (all it said is in {self._log_path})")
 
     async def stop(self) -> None:
         if self._process is None or self._process.returncode is not None:
@@ -96,7 +108,9 @@ class Archive:
         from pyarrow import parquet
 
         for file in self.path.rglob("*.parquet"):
-            if file not in self._rows and not any(part.startswith(("_", ".")) for part in file.parts):
+            if file not in self._rows and not any(
+                part.startswith(("_", ".")) for part in file.relative_to(self.path).parts
+            ):
                 with contextlib.suppress(OSError, ValueError):  # being written
                     self._rows[file] = parquet.read_metadata(file).num_rows
         return sum(self._rows.values())
@@ -125,18 +139,21 @@ class Demo:
         self._options = options
         self._console = console
         self._directory = Path(options.dir).resolve()
-        self._cluster = Child("nsqx up", self._directory / "cluster.log")
-        self._pipeline = Child("nsqx pipeline run", self._directory / "pipeline.log")
-        self._stream = Stream(NSQD_TCP, TOPIC)
-        self._archive = Archive(self._directory / "archive")
+        self._nsqd_tcp, self._nsqd_http, self._lookupd_http, self._admin = (
+            f"{options.host}:{port}" for port in (NSQD_TCP, NSQD_HTTP, LOOKUPD_HTTP, ADMIN)
+        )
+        self._cluster = Child("nsqx up", self._directory / CLUSTER_LOG)
+        self._pipeline = Child("nsqx pipeline run", self._directory / PIPELINE_LOG)
+        self._stream = Stream(self._nsqd_tcp, TOPIC)
+        self._archive = Archive(self._directory / ARCHIVE)
         self._counts = Counts()
         self._stage = ""
         self._started_s = time.monotonic()
 
     async def run(self) -> bool:
         """True if what went in came out."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory.mkdir(parents=True)
+        _check_ports(self._options.host)
+        _make_empty(self._directory)
         try:
             with Live(get_renderable=self._table, console=self._console, refresh_per_second=4) as live:
                 await self._start()
@@ -152,26 +169,22 @@ class Demo:
 
     async def _start(self) -> None:
         self._stage = "starting nsqd, nsqlookupd and nsqadmin"
-        await self._cluster.start("up", f"--data-path={self._directory / 'nsq'}")
+        await self._cluster.start("up", f"--host={self._options.host}", f"--data-path={self._directory / NSQ}")
         await self._until("the cluster did not start", START_S, self._is_up)
         for topic in (TOPIC, COUNTS_TOPIC):
-            await request("POST", f"http://{NSQD_HTTP}/topic/create?topic={topic}")
+            await request("POST", f"http://{self._nsqd_http}/topic/create?topic={topic}")
         self._stage = "starting Spark"
         await self._pipeline.start(
-            *("pipeline", "run", str(HERE / "clicks.toml")),
-            *(
-                "--set",
-                f"pipeline.state={self._directory / 'state'}",
-                "--set",
-                f"sink.archive.path={self._archive.path}",
-            ),
+            *("pipeline", "run", str(HERE / "clicks.toml"), f"--lookupd={self._lookupd_http}"),
+            f"--set=pipeline.state={self._directory / STATE}",
+            f"--set=sink.archive.path={self._archive.path}",
         )
         # A channel gets what is published from its creation on, so nothing is before both are there.
         await self._until("the pipeline did not start", START_S, self._has_channels)
 
     async def _publish_and_drain(self) -> None:
         consumer = Consumer(
-            COUNTS_TOPIC, "demo#ephemeral", self._counts.take, nsqd_tcp_addresses=NSQD_TCP, max_in_flight=200
+            COUNTS_TOPIC, "demo#ephemeral", self._counts.take, nsqd_tcp_addresses=self._nsqd_tcp, max_in_flight=200
         )
         async with consumer:
             self._stage = f"publishing {self._options.rate:,} clicks a second"
@@ -185,8 +198,8 @@ class Demo:
     async def _until(self, otherwise: str, seconds: float, is_so: Callable[[], Awaitable[bool]]) -> None:
         until_s = time.monotonic() + seconds
         while not await is_so():
-            self._cluster.check()
-            self._pipeline.check()
+            await self._cluster.check()
+            await self._pipeline.check()
             if time.monotonic() > until_s:
                 raise DemoFailed(f"{otherwise} within {seconds:.0f} s; what was said is in {self._directory}/*.log")
             await asyncio.sleep(0.2)
@@ -203,7 +216,7 @@ class Demo:
         return self._archive.count() >= published and self._counts.total >= published
 
     async def _channels(self) -> list[dict[str, int]]:
-        answer = await request("GET", f"http://{NSQD_HTTP}/stats?format=json&topic={TOPIC}&include_clients=false")
+        answer = await request("GET", f"http://{self._nsqd_http}/stats?format=json&topic={TOPIC}&include_clients=false")
         return [channel for topic in json.loads(answer.body)["topics"] for channel in topic["channels"]]
 
     def _table(self) -> Table:
@@ -214,14 +227,16 @@ class Demo:
         table.add_row("published and acknowledged", f"{self._stream.published:,}")
         table.add_row("rows in the archive", f"{self._archive.count():,}")
         table.add_row("clicks counted by minute", f"{self._counts.total:,}")
-        table.add_row("pipeline", self._pipeline.last_line[: max(20, self._console.width - 30)])
+        table.add_row("pipeline", escape(self._pipeline.last_line[: max(20, self._console.width - 30)]))
         return table
 
     async def _hold(self) -> None:
-        self._console.print(f"\nEverything runs on; the page is at http://{ADMIN}/ and Ctrl-C ends it.")
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, (stopped := asyncio.Event()).set)
+        self._console.print(f"\nEverything runs on; the page is at http://{self._admin}/ and Ctrl-C ends it.")
         rest = asyncio.create_task(self._stream.run(self._options.rate, float("inf")))
-        await stopped.wait()
+        # Ctrl-C cancels what runs in the loop; here that is the good end.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._until("publishing did not end", float("inf"), lambda: _done(rest))
+            rest.result()
         rest.cancel()
 
     def _reckon(self) -> bool:
@@ -248,6 +263,37 @@ class Demo:
         return is_right
 
 
+def _check_spark() -> None:
+    """Raise DemoFailed unless Spark can run; Java first: where it is missing make setup leaves out the rest."""
+    without = "; without Spark the cluster works: make up"
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise DemoFailed(f"Spark needs Java {LEAST_JAVA} or newer, and there is none here{without}")
+    try:
+        check_spark()
+    except ConfigError as error:
+        raise DemoFailed(f"{error}{without}") from None
+
+
+def _check_ports(host: str) -> None:
+    """Raise DemoFailed unless the cluster can listen; asked before a directory is emptied that another demo may use."""
+    for port in (NSQD_TCP, NSQD_HTTP, LOOKUPD_TCP, LOOKUPD_HTTP, ADMIN):
+        try:
+            socket.create_server((host, port)).close()
+        except OSError as error:
+            raise DemoFailed(
+                f"cannot listen on {host}:{port}: {error.strerror}; stop what listens there,"
+                " or take another address of this machine: make demo ARGS='--host 127.0.0.2'"
+            ) from None
+
+
+def _make_empty(directory: Path) -> None:
+    """Remove what an earlier demo has left, and nothing else."""
+    if directory.exists() and any(entry.name not in LEFT for entry in directory.iterdir()):
+        raise DemoFailed(f"{directory} has other things in it: give a directory of its own with --dir")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+
+
 async def _done(task: asyncio.Task[None]) -> bool:
     return task.done()
 
@@ -266,19 +312,21 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="how long to publish")
     parser.add_argument("--rate", type=int, default=2000, help="clicks a second")
     parser.add_argument("--dir", default="build/demo", help="where everything is kept; emptied first")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on, with NSQ's standard ports")
     parser.add_argument("--hold", action="store_true", help="go on afterwards, until Ctrl-C")
     options = parser.parse_args()
-    console = Console()
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        console.print("The demo needs Java 17 or newer for Spark. Without it the cluster works: make up")
-        return 1
+    if options.seconds * options.rate < 1:
+        parser.error("--seconds and --rate must make at least one click")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, so that nothing is left running
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        return 0 if asyncio.run(Demo(options, console).run()) else 1
-    except (DemoFailed, NSQError) as error:
-        console.print(f"\ndemo: {error}", style="red")
-        return 1
+        _check_spark()
+        return 0 if asyncio.run(Demo(options, Console()).run()) else 1
+    except (DemoFailed, NSQError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
+    return 1
 
 
 if __name__ == "__main__":

@@ -51,10 +51,6 @@ class Log:
         self.level = level
         self._stream = stream
 
-    def enabled(self, level: int) -> bool:
-        """True if a line of this level would be written: lets a caller skip gathering what it would say."""
-        return level >= self.level
-
     @property
     def info_enabled(self) -> bool:
         """True if ``info`` writes."""

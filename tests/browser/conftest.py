@@ -4,6 +4,7 @@ The browser lives as long as one module: while Playwright runs, its event loop k
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,10 +20,16 @@ if TYPE_CHECKING:
 OPEN_TIMEOUT_MS = 15_000
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is missing is missed by every test here."""
+    here = Path(__file__).parent
+    for item in items if (missing := what_is_missing()) else ():
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator["Browser"]:
-    if missing := what_is_missing():
-        pytest.skip(missing)
     from playwright.sync_api import expect
 
     expect.set_options(timeout=OPEN_TIMEOUT_MS)

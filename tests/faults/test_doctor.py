@@ -201,6 +201,18 @@ def test_nsqd_does_not_start_while_the_doctor_is_at_work(stage: Stage, monkeypat
     assert locked == [True]
 
 
+def test_the_directory_above_is_not_taken_for_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a reader of ``data in ./nsqx-data`` would try it."""
+    from nsqx.cli.doctor import main
+
+    for name in ("nsqd-1", "nsqd-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "nsqd.dat").write_text('{"topics":[],"version":"1.3.0"}')
+    assert main([str(tmp_path)]) == 2
+    assert f"examine {tmp_path}/nsqd-1 and {tmp_path}/nsqd-2" in capsys.readouterr().err
+    assert main([str(tmp_path / "nsqd-1")]) == 0
+
+
 @pytest.mark.parametrize("words", [[], ["--nonsense"], ["a", "b"], ["/does/not/exist"]])
 def test_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     from nsqx.cli.doctor import main

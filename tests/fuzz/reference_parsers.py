@@ -95,17 +95,3 @@ def read_frames(data: bytes, max_size: int) -> list[Event]:
         else:
             return [*events, ("invalid",)]
     return events
-
-
-def read_lookup_answers(data: bytes, max_size: int) -> list[Event]:
-    """The answers of nsqlookupd, up to the first that is none."""
-    events: list[Event] = []
-    while len(data) >= 4:
-        (size,) = struct.unpack_from(">i", data)
-        if not 0 <= size <= max_size:
-            return [*events, ("invalid",)]
-        if len(data) < 4 + size:
-            return events
-        events.append(("answer", data[4 : 4 + size]))
-        data = data[4 + size :]
-    return events

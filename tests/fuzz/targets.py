@@ -92,7 +92,7 @@ TARGETS = (
     Target("identify", target_wire.check_identify, IDENTIFY),
     Target("session", target_session.check_session, COMMANDS + IDENTIFY + SNAPPY),
     Target("lookup_session", target_session.check_lookup_session, REGISTER + JSON),
-    Target("lookup_answers", target_wire.check_lookup_answers, SIZES + JSON),
+    Target("introduction", target_wire.check_introduction, JSON),
     Target("http_requests", target_http.check_http_requests, HTTP),
     Target("http_answer", target_http.check_http_answer, HTTP),
     Target("query", target_http.check_query, (b"%", b"%41", b"+", b"&", b"=", b";", b"topic", b"\xff")),

@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -21,16 +20,11 @@ from typing import Any, Self
 
 import pytest
 
-from daemons import wait_until
+from daemons import random_host, wait_until
 from rawclient import OK, ConnectionEnded, RawClient
 
 COMMAND = [sys.executable, "-m", "nsqx.cli.umbrella"]
 END_TIMEOUT_S = 30
-
-
-def random_host() -> str:
-    """An address in 127.0.0.0/8 that nothing else uses."""
-    return f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
 
 
 @pytest.fixture
@@ -61,10 +55,11 @@ class Cluster:
         self.process.communicate()
 
     def stop(self, signal_number: int = signal.SIGINT) -> tuple[int, str, str]:
-        """The exit code, and what was printed since the cluster was ready."""
+        """The exit code, and what was printed since the cluster was ready, but for a page that npm has not built."""
         self.process.send_signal(signal_number)
         output, errors = self.process.communicate(timeout=END_TIMEOUT_S)
-        return self.process.returncode, output, errors
+        told = [line for line in errors.splitlines(keepends=True) if "the page is not built" not in line]
+        return self.process.returncode, output, "".join(told)
 
     def request(self, method: str, port: int, target: str, body: bytes | None = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.host, port, timeout=END_TIMEOUT_S)

@@ -4,13 +4,13 @@ What Go's nsqd makes of our nsqlookupd is in test_lookupd_cluster.py.
 """
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mixed_cluster import Admin, ask, lookup, start_nsqd
 
 from daemons import Daemon, Fleet, program_command, wait_until
 from rawclient import OK, RawClient
@@ -21,21 +21,6 @@ DIFFERING_KEYS = {"remote_address", "topology_zone", "topology_region"}
 BODIES = [b"message %02d" % number for number in range(40)]
 
 
-def start_nsqd(fleet: Fleet, implementation: str, *lookupds: Daemon, **options: Any) -> Daemon:
-    """An nsqd that registers, and has done so."""
-    flags = [f"--lookupd-tcp-address={lookupd.tcp_address}" for lookupd in lookupds]
-    daemon = fleet.nsqd(implementation, *flags, **options)
-    for lookupd in lookupds:
-        wait_until(lambda at=lookupd: daemon.http_port in nodes(at), "nsqd is registered")
-    return daemon
-
-
-def ask(daemon: Daemon, target: str) -> Any:
-    response = daemon.request("GET", target)
-    assert response.status == 200, (target, response)
-    return response.json()
-
-
 def nodes(lookupd: Daemon) -> dict[int, Any]:
     """What nsqlookupd knows of every nsqd, by HTTP port, without what differs from one nsqlookupd to the next."""
     found = {}
@@ -44,15 +29,6 @@ def nodes(lookupd: Daemon) -> dict[int, Any]:
         known = {key: value for key, value in node.items() if key not in DIFFERING_KEYS}
         found[node["http_port"]] = {**known, "topics": topics}
     return found
-
-
-def lookup(lookupd: Daemon, topic: str) -> tuple[set[int], set[str]] | None:
-    """HTTP ports of the producers and names of the channels, or None for an unknown topic."""
-    response = lookupd.request("GET", f"/lookup?topic={topic}")
-    if response.status == 404:
-        return None
-    found = response.json()
-    return {producer["http_port"] for producer in found["producers"]}, set(found["channels"])
 
 
 def test_our_nsqd_at_a_go_nsqlookupd(fleet: Fleet, topic: str, tmp_path: Path) -> None:
@@ -116,21 +92,6 @@ def test_mixed_cluster_is_one(fleet: Fleet, topic: str) -> None:
         wait_until(lambda at=lookupd: lookup(at, topic) == (everyone, {"of_go", "of_nsqx"}), "everyone is known")
     go, ours = [nodes(lookupd) for lookupd in lookupds]
     assert go == ours
-
-
-class Admin:
-    """The Go nsqadmin."""
-
-    def __init__(self, fleet: Fleet, lookupd: Daemon) -> None:
-        self._daemon = fleet.nsqadmin("go", f"--lookupd-http-address={lookupd.http_address}")
-
-    def call(self, method: str, target: str, **body: str) -> Any:
-        content = json.dumps(body).encode() if body else None
-        response = self._daemon.request(method, f"/api{target}", content)
-        assert response.status == 200, (target, response)
-        answer = response.json()
-        assert answer.pop("message") == "", answer
-        return answer
 
 
 def test_nsqadmin_of_our_cluster(fleet: Fleet, topic: str) -> None:

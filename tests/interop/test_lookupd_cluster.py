@@ -1,12 +1,11 @@
 """The Go nsqd, nsqadmin and utilities around our nsqlookupd; with the Go nsqlookupd the same tests must hold."""
 
 import itertools
-import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from mixed_cluster import Admin, ask, lookup, start_nsqd
 
 from daemons import Daemon, Fleet, program_command, wait_until
 
@@ -18,35 +17,8 @@ def lookupd(implementation: str, fleet: Fleet) -> Daemon:
     return fleet.nsqlookupd(implementation)
 
 
-def start_nsqd(fleet: Fleet, *lookupds: Daemon, **options: Any) -> Daemon:
-    """A Go nsqd that registers, and has done so."""
-    flags = [f"--lookupd-tcp-address={lookupd.tcp_address}" for lookupd in lookupds]
-    daemon = fleet.nsqd("go", *flags, **options)
-    for lookupd in lookupds:
-        wait_until(lambda at=lookupd: daemon.http_port in ports(ask(at, "/nodes")), "nsqd is registered")
-    return daemon
-
-
-def ask(daemon: Daemon, target: str) -> Any:
-    response = daemon.request("GET", target)
-    assert response.status == 200, (target, response)
-    return response.json()
-
-
-def ports(answer: Any) -> set[int]:
-    return {producer["http_port"] for producer in answer["producers"]}
-
-
-def lookup(lookupd: Daemon, topic: str) -> tuple[set[int], set[str]] | None:
-    """HTTP ports of the producers and names of the channels, or None for an unknown topic."""
-    response = lookupd.request("GET", f"/lookup?topic={topic}")
-    if response.status == 404:
-        return None
-    return ports(response.json()), set(response.json()["channels"])
-
-
 def test_topics_and_channels_come_and_go(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    nsqd = start_nsqd(fleet, lookupd)
+    nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/topic/create", topic=topic)
     wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the topic is registered")
     nsqd.post("/channel/create", topic=topic, channel="ch")
@@ -63,7 +35,7 @@ def test_topics_and_channels_come_and_go(lookupd: Daemon, fleet: Fleet, topic: s
 
 
 def test_ephemeral_ones_are_forgotten(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    nsqd = start_nsqd(fleet, lookupd)
+    nsqd = start_nsqd(fleet, "go", lookupd)
     name = f"{topic}#ephemeral"
     nsqd.post("/topic/create", topic=name)
     nsqd.post("/channel/create", topic=name, channel="ch#ephemeral")
@@ -73,19 +45,19 @@ def test_ephemeral_ones_are_forgotten(lookupd: Daemon, fleet: Fleet, topic: str)
 
 
 def test_nsqd_leaves_and_comes_back(lookupd: Daemon, fleet: Fleet, topic: str, tmp_path: Path) -> None:
-    nsqd = start_nsqd(fleet, lookupd, data_path=tmp_path)
+    nsqd = start_nsqd(fleet, "go", lookupd, data_path=tmp_path)
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
     wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
     nsqd.kill()
     wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the dead nsqd is gone")
-    again = start_nsqd(fleet, lookupd, data_path=tmp_path)
+    again = start_nsqd(fleet, "go", lookupd, data_path=tmp_path)
     wait_until(lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "registered from its metadata")
 
 
 def test_new_topic_starts_with_the_channels_of_others(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     """nsqd asks the address that IDENTIFY was answered with for a topic's channels, before its first message flows."""
-    first, second = start_nsqd(fleet, lookupd), start_nsqd(fleet, lookupd)
+    first, second = start_nsqd(fleet, "go", lookupd), start_nsqd(fleet, "go", lookupd)
     for channel in ("one", "two"):
         first.post("/topic/create", topic=topic)
         first.post("/channel/create", topic=topic, channel=channel)
@@ -96,7 +68,7 @@ def test_new_topic_starts_with_the_channels_of_others(lookupd: Daemon, fleet: Fl
 
 
 def test_tombstone(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    first, second = start_nsqd(fleet, lookupd), start_nsqd(fleet, lookupd)
+    first, second = start_nsqd(fleet, "go", lookupd), start_nsqd(fleet, "go", lookupd)
     for nsqd in (first, second):
         nsqd.post("/topic/create", topic=topic)
     both = {first.http_port, second.http_port}
@@ -113,7 +85,7 @@ def test_tombstone(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
 def test_nsqlookupd_can_be_restarted(implementation: str, fleet: Fleet, topic: str) -> None:
     """It keeps nothing; nsqd notices and registers again."""
     lookupd = fleet.nsqlookupd(implementation)
-    nsqd = start_nsqd(fleet, lookupd)
+    nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/topic/create", topic=topic)
     wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
     assert lookupd.stop() == 0
@@ -130,23 +102,8 @@ def test_nsqlookupd_can_be_restarted(implementation: str, fleet: Fleet, topic: s
     wait_until(registered_again, "registered again", timeout_s=40)
 
 
-class Admin:
-    """The Go nsqadmin."""
-
-    def __init__(self, fleet: Fleet, lookupd: Daemon) -> None:
-        self._daemon = fleet.nsqadmin("go", f"--lookupd-http-address={lookupd.http_address}")
-
-    def call(self, method: str, target: str, **body: str) -> Any:
-        content = json.dumps(body).encode() if body else None
-        response = self._daemon.request(method, f"/api{target}", content)
-        assert response.status == 200, (target, response)
-        answer = response.json()
-        assert answer.pop("message") == "", answer
-        return answer
-
-
 def test_nsqadmin(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    nsqd = start_nsqd(fleet, lookupd)
+    nsqd = start_nsqd(fleet, "go", lookupd)
     admin = Admin(fleet, lookupd)
     admin.call("POST", "/topics", topic=topic, channel="ch")
     assert lookup(lookupd, topic) == (set(), {"ch"})
@@ -166,7 +123,7 @@ def test_nsqadmin(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
 
 
 def test_nsqadmin_tombstones(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    first, second = start_nsqd(fleet, lookupd), start_nsqd(fleet, lookupd)
+    first, second = start_nsqd(fleet, "go", lookupd), start_nsqd(fleet, "go", lookupd)
     for nsqd in (first, second):
         nsqd.post("/topic/create", topic=topic)
     both = {first.http_port, second.http_port}
@@ -182,7 +139,7 @@ def test_nsqadmin_lists_inactive_topics(lookupd: Daemon, fleet: Fleet, topic: st
 
 
 def test_nsq_stat(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    nsqd = start_nsqd(fleet, lookupd)
+    nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
     nsqd.post("/mpub", b"a\nb\nc", topic=topic)
@@ -198,7 +155,7 @@ def test_nsq_stat(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
 
 def test_nsq_tail_finds_its_topic(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     """A consumer that only knows nsqlookupd gets the message."""
-    nsqd = start_nsqd(fleet, lookupd)
+    nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/pub", b"found me", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="tail")
     wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"tail"}), "registered")

@@ -22,11 +22,6 @@ class Figure:
     cpu_us: float | None = None
     """CPU time of the broker for each message, where its process can be seen."""
 
-    @property
-    def is_rate(self) -> bool:
-        """True if more is better."""
-        return self.unit == PER_SECOND
-
 
 def percentile(ordered: array[int], share: float) -> int:
     """The smallest sample that at least ``share`` of all do not exceed; ``ordered`` is sorted and not empty."""

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nsqx.cli.on_spark import CLUSTER_FLAGS, check_packages
 from nsqx.cli.pipeline import run_pipeline, stop_signals
-from nsqx.cli.spark_flags import CLUSTER_FLAGS
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, UsageError
 from nsqx.tools.daily import find_tcp, read_words
@@ -72,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Archive; the exit code."""
     try:
         options = read_options(sys.argv[1:] if argv is None else argv)
+        check_packages()
         with stop_signals() as stopping:
             return archive(options, stopping)
     except UsageError as error:
@@ -84,11 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def archive(options: Options, stopping: threading.Event) -> int:
     """Run the pipeline of an archive."""
-    try:
-        from nsqx.pipeline.archive import Archive, archive_pipeline
-        from nsqx.pipeline.description import Nsq
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing: install with pip install 'nsqx[spark]'") from None
+    from nsqx.pipeline.archive import Archive, archive_pipeline
+    from nsqx.pipeline.description import Nsq
+
     place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
     wanted = Archive(
         topics=options.topics,

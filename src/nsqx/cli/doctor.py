@@ -18,9 +18,11 @@ import orjson
 
 from nsqx.doctor.directory import examine, repair
 from nsqx.doctor.shelf import Shelf
-from nsqx.errors import NSQError
+from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, Flag, UsageError
 from nsqx.nsqd.daemon import lock_data_path
+from nsqx.nsqd.metadata import FILE_NAME
+from nsqx.nsqd.options import Options
 from nsqx.tools.daily import read_words
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ SOUND, FOUND, NOT_EXAMINED = 0, 1, 2
 FLAGS: tuple[Flag, ...] = (
     Flag("repair", BOOL, False, "put right what can be; files that are replaced go to a dated folder in DATA_PATH"),
     Flag("json", BOOL, False, "print the report as JSON", config_key="is_json"),
-    Flag("max-msg-size", INT, 1024 * 1024, "the --max-msg-size that nsqd is started with"),
+    Flag("max-msg-size", INT, Options().max_msg_size, "the --max-msg-size that nsqd is started with"),
 )
 
 
@@ -46,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         return _refuse("which directory? Say it last, as in: nsqx doctor /var/lib/nsqd")
     try:
+        _check_place(words[0])
         report = _treat(words[0], values["max_msg_size"], is_repair=values["repair"])
     except NSQError as error:
         return _refuse(str(error))
@@ -60,6 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _refuse(reason: str) -> int:
     print(f"{PROGRAM}: {reason}", file=sys.stderr)
     return NOT_EXAMINED
+
+
+def _check_place(data_path: str) -> None:
+    """Raise ConfigError if it is not the directory but those below it that belong to nsqd, as with nsqx up."""
+    entries = [os.path.join(data_path, name) for name in sorted(os.listdir(data_path))]
+    below = [entry for entry in entries if os.path.exists(os.path.join(entry, FILE_NAME))]
+    if below and not any(map(os.path.isfile, entries)):
+        raise ConfigError(f"{data_path} is not of one nsqd: examine {' and '.join(below)}")
 
 
 def _treat(data_path: str, max_msg_size: int, *, is_repair: bool) -> Report:

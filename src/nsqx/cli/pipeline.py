@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nsqx.cli.spark_flags import MASTER_FLAG
+from nsqx.cli.on_spark import MASTER_FLAG, check_packages
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, STRINGS, Flag, UsageError, usage
 from nsqx.tools.daily import find_tcp, read_words
@@ -72,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Do as told; the exit code."""
     try:
         options = read_options(sys.argv[1:] if argv is None else argv)
+        check_packages()
         return {"run": run, "check": check, "explain": explain, "status": status}[options.verb](options)
     except UsageError as error:
         print(error, file=sys.stderr, end="")
@@ -168,10 +169,8 @@ def status(options: Options) -> int:
 
 def read(options: Options, *, must_find_nsq: bool = True) -> Pipeline:
     """The pipeline of the file, with the address of a cluster."""
-    try:
-        from nsqx.pipeline.reading import read_pipeline
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing: install with pip install 'nsqx[spark]'") from None
+    from nsqx.pipeline.reading import read_pipeline
+
     overrides = {}
     for text in options.set:
         key, equals, value = text.partition("=")

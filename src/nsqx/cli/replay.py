@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from nsqx.cli.on_spark import CLUSTER_FLAGS, check_packages
 from nsqx.cli.pipeline import stop_signals
-from nsqx.cli.spark_flags import CLUSTER_FLAGS
 from nsqx.client.blocking import Producer
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, STRING, Flag, UsageError
@@ -90,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if argv is None else argv)
         options = read_options(words)
+        check_packages()
         with stop_signals() as stopping:
             return run(options, words, stopping)
     except UsageError as error:
@@ -102,11 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: Options, argv: Sequence[str], stopping: threading.Event) -> int:
     """Select and publish."""
-    try:
-        from nsqx.pipeline.replay import Selection, parse_time, replay, select_rows
-        from nsqx.pipeline.session import open_session, sink_session
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing: install with pip install 'nsqx[spark]'") from None
+    from nsqx.pipeline.replay import Selection, parse_time, replay, select_rows
+    from nsqx.pipeline.session import open_session, sink_session
+
     now = datetime.now(UTC)
     selection = Selection(
         where=options.where,

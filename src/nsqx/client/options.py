@@ -25,7 +25,6 @@ Duration = float | str | timedelta
 """Seconds, a timedelta, or Go's text."""
 
 USER_AGENT = f"nsqx/{VERSION}"
-OFF_S = -1.0
 
 _MINUTE = 60.0
 _HOUR = 3600.0

@@ -32,7 +32,6 @@ class Piece:
     end: int
     count: int
     largest: int = 0  # message, in bytes
-    has_checksums: bool = False
 
 
 def pieces_of(path: str, start: int) -> list[Piece]:
@@ -50,7 +49,7 @@ def pieces_of(path: str, start: int) -> list[Piece]:
             unknown_from = -1
         if stretch.kind == GOOD:
             largest = max(size for _, size in record_sizes(data, stretch.start, stretch.end)) - _HEAD_SIZE
-            pieces.append(Piece(True, stretch.start, stretch.end, stretch.count, largest, has_checksums=True))
+            pieces.append(Piece(True, stretch.start, stretch.end, stretch.count, largest))
         elif stretch.kind == DAMAGED:
             pieces.append(Piece(False, stretch.start, stretch.end, stretch.count))
     if unknown_from >= 0:

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote_plus
 
+from nsqx.nsqadmin.documents import objects, strings, text
 from nsqx.nsqadmin.nodes import Node, merge
-from nsqx.nsqadmin.reports import ChannelStats, TopicStats, objects, strings, text
+from nsqx.nsqadmin.reports import ChannelStats, TopicStats
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed
 
 if TYPE_CHECKING:

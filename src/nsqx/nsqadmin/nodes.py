@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqx.net.address import format_host_port
-from nsqx.nsqadmin.reports import Place, integer, items, strings, text
+from nsqx.nsqadmin.documents import integer, items, strings, text
+from nsqx.nsqadmin.reports import Place
 
 _SEMVER = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"

@@ -10,9 +10,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from nsqx.nsqadmin.documents import objects
 from nsqx.nsqadmin.ledger import Ledger
 from nsqx.nsqadmin.nodes import Node
-from nsqx.nsqadmin.reports import objects
 from nsqx.nsqadmin.roll_call import RollCall
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode
 

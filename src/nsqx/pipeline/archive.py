@@ -26,7 +26,6 @@ from nsqx.pipeline.description import (
 from nsqx.spark.options import read_source_options
 
 STATE = ".nsqx"
-COLUMNS = ("value", "topic", "id", "timestamp", "attempts", "node")
 _SQL = """
 SELECT value, _topic AS topic, _id AS id, _timestamp AS timestamp, _attempts AS attempts, _node AS node,
        date_format(_timestamp, 'yyyy-MM-dd') AS date, date_format(_timestamp, 'HH') AS hour

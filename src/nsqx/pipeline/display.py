@@ -45,7 +45,7 @@ class LineDisplay:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._shown_s = 0.0
-        self._seen: dict[str, tuple[int, int, str]] = {}
+        self._seen: dict[str, tuple[int, int, int, str]] = {}
 
     def note(self, text: str) -> None:
         """A line with the time."""
@@ -63,10 +63,11 @@ class LineDisplay:
 
     def _flush(self, figures: Sequence[SinkFigures]) -> None:
         for each in figures:
-            # Batches without rows are Spark's business.
-            state = (each.rows_in, each.rows_out, each.error)
-            if self._seen.get(each.sink, (0, 0, "")) != state:
-                self._seen[each.sink] = state
+            batch, rows_in, rows_out, error = self._seen.get(each.sink, (-1, 0, 0, ""))
+            # Rows out are counted before Spark reports their batch, and batches without rows are Spark's business.
+            is_batch = each.batch != batch and (each.rows_in, each.rows_out) != (rows_in, rows_out)
+            if is_batch or each.error != error:
+                self._seen[each.sink] = (each.batch, each.rows_in, each.rows_out, each.error)
                 self.note(line_of(each))
                 self._shown_s = time.monotonic()
 

@@ -60,11 +60,6 @@ class State:
         prefix = f"drift-{source}-"
         return {name.removeprefix(prefix) for name in self._storage.names() if name.startswith(prefix)}
 
-    def forget_drift(self, source: str) -> None:
-        """The schema is another now."""
-        for field in self.drift(source):
-            self._storage.delete(f"drift-{source}-{field}")
-
 
 def create(storage: Storage, what: str) -> None:
     """Make a directory; the error names what it is for."""

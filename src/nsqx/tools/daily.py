@@ -7,6 +7,7 @@ is taken to follow its TCP port, as the standard ones do.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,6 +96,11 @@ async def _find(
     if not nsqds:
         if await _answers(LOCAL_LOOKUPD):
             return Place([LOCAL_LOOKUPD])
+        if not await _listens(LOCAL_NSQD):
+            raise UtilityFailed(
+                f"neither nsqlookupd ({LOCAL_LOOKUPD}) nor nsqd ({LOCAL_NSQD}) runs on this machine: start both with"
+                f" nsqx up, or say where they are by a flag, ${LOOKUPD_VARIABLE} or ${NSQD_VARIABLE}"
+            )
         nsqds = [LOCAL_NSQD]
     return Place([], nsqds if kind == "tcp" else [http_address(address) for address in nsqds])
 
@@ -119,6 +125,17 @@ async def _answers(lookupd_address: str) -> bool:
         await Cluster(_PROBE_TIMEOUT_S, _PROBE_TIMEOUT_S).topics([lookupd_address])
     except QueryFailed:
         return False
+    return True
+
+
+async def _listens(tcp_address: str) -> bool:
+    host, _, port = tcp_address.rpartition(":")
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
     return True
 
 

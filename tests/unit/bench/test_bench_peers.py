@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from nsqx.bench.brokers import NSQDLauncher
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.peers.catalog import find_launcher
-from nsqx.bench.peers.nats import NATSConsume, NATSLauncher, NATSPublish
+from nsqx.bench.peers.nats import NATSConsume, NATSPublish
+from nsqx.bench.peers.process import PeerLauncher
 from nsqx.bench.peers.rabbitmq import RabbitMQConsume, RabbitMQLauncher, RabbitMQPublish
-from nsqx.bench.peers.redis import RedisConsume, RedisLauncher, RedisPublish, encode_command, read_answer
+from nsqx.bench.peers.redis import RedisConsume, RedisPublish, encode_command, read_answer
 
 
 @pytest.mark.parametrize(
     ("path", "kind", "name"),
     [
-        ("/x/redis-server", RedisLauncher, "Redis"),
-        ("/x/nats-server", NATSLauncher, "NATS"),
+        ("/x/redis-server", PeerLauncher, "Redis"),
+        ("/x/nats-server", PeerLauncher, "NATS"),
         ("/x/rabbitmq-server", RabbitMQLauncher, "RabbitMQ"),
         ("/x/nsqd", NSQDLauncher, "Go nsqd"),
         ("/x/nsqd-new", NSQDLauncher, "nsqd-new"),

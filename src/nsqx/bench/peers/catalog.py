@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from nsqx.bench.brokers import Launcher, NSQDLauncher
-from nsqx.bench.peers.nats import NATSLauncher
+from nsqx.bench.peers.nats import nats_launcher
 from nsqx.bench.peers.rabbitmq import RabbitMQLauncher
-from nsqx.bench.peers.redis import RedisLauncher
+from nsqx.bench.peers.redis import redis_launcher
 
 
 def find_launcher(path: str, data_root: str | None = None) -> Launcher:
     """What starts the broker at ``path``: an adapter for a name it knows, an nsqd for any other."""
     name = Path(path).name
     if name == "redis-server":
-        return RedisLauncher(path, data_root)
+        return redis_launcher(path, data_root)
     if name == "nats-server":
-        return NATSLauncher(path, data_root)
+        return nats_launcher(path, data_root)
     if name == "rabbitmq-server":
         return RabbitMQLauncher(path, data_root)
     return NSQDLauncher("Go nsqd" if name == "nsqd" else name, [path], data_root)

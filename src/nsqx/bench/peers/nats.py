@@ -10,17 +10,14 @@ from __future__ import annotations
 import secrets
 import socket
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
 from nsqx.bench.dialects import ConsumeDialect, PublishDialect, connect
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import Place, start_peer
-
-if TYPE_CHECKING:
-    from nsqx.bench.brokers import Running
+from nsqx.bench.peers.process import PeerLauncher, Place
 
 _CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":false,"name":"nsqx-bench"}\r\nPING\r\n'
 # More would let the server hold more for a consumer than it is willing to, with large messages.
@@ -156,20 +153,10 @@ class NATSSpeech:
         return NATSConsume(topic, channel)
 
 
-class NATSLauncher:
-    """A NATS server."""
+def nats_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
+    """A NATS server with JetStream."""
 
-    name = "NATS"
-    is_nsqd = False
+    def command(place: Place) -> list[str]:
+        return [path, "-a", "127.0.0.1", "-p", str(place.port), "-js", "-sd", place.directory]
 
-    def __init__(self, path: str, data_root: str | None = None) -> None:
-        self._path = path
-        self._data_root = data_root
-
-    def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
-        """A fresh one."""
-
-        def command(place: Place) -> list[str]:
-            return [self._path, "-a", "127.0.0.1", "-p", str(place.port), "-js", "-sd", place.directory]
-
-        return start_peer(self.name, command, NATSSpeech(), self._data_root)
+    return PeerLauncher("NATS", command, NATSSpeech(), data_root)

@@ -1,4 +1,4 @@
-"""Starting a peer's process on a port that was free a moment ago, and waiting until it answers there."""
+"""Starting a broker of another make on a port that was free a moment ago, and waiting until it answers there."""
 
 from __future__ import annotations
 
@@ -36,6 +36,28 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+class PeerLauncher:
+    """A broker of another make, told by its command line where to run."""
+
+    is_nsqd = False
+
+    def __init__(
+        self,
+        name: str,
+        make_command: Callable[[Place], Sequence[str]],
+        speech: Speech,
+        data_root: str | None = None,
+    ) -> None:
+        self.name = name
+        self._make_command = make_command
+        self._speech = speech
+        self._data_root = data_root
+
+    def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
+        """A fresh one."""
+        return start_peer(self.name, self._make_command, self._speech, self._data_root)
 
 
 def start_peer(

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import socket
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nsqx.bench.dialects import ConsumeDialect, PublishDialect, connect
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import Place, start_peer
-
-if TYPE_CHECKING:
-    from nsqx.bench.brokers import Running
+from nsqx.bench.peers.process import PeerLauncher, Place
 
 _READ_COUNT = 250
 _BLOCK_MS = 50
@@ -140,21 +136,11 @@ class RedisSpeech:
         return RedisConsume(topic, channel)
 
 
-class RedisLauncher:
+def redis_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
     """A Redis server that keeps everything in memory."""
 
-    name = "Redis"
-    is_nsqd = False
+    def command(place: Place) -> list[str]:
+        memory_only = ["--save", "", "--appendonly", "no"]
+        return [path, "--bind", "127.0.0.1", "--port", str(place.port), *memory_only]
 
-    def __init__(self, path: str, data_root: str | None = None) -> None:
-        self._path = path
-        self._data_root = data_root
-
-    def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
-        """A fresh one."""
-
-        def command(place: Place) -> list[str]:
-            memory_only = ["--save", "", "--appendonly", "no"]
-            return [self._path, "--bind", "127.0.0.1", "--port", str(place.port), *memory_only]
-
-        return start_peer(self.name, command, RedisSpeech(), self._data_root)
+    return PeerLauncher("Redis", command, RedisSpeech(), data_root)

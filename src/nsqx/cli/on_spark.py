@@ -1,5 +1,8 @@
-"""The flags that the commands on Spark share."""
+"""What the commands on Spark share: their flags, and a clear word where its packages are not installed."""
 
+from importlib.util import find_spec
+
+from nsqx.errors import ConfigError
 from nsqx.flags import STRING, STRINGS, Flag
 
 MASTER_FLAG = Flag(
@@ -13,3 +16,10 @@ CLUSTER_FLAGS = (
     Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; else $NSQX_NSQD or local"),
     Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark; may be repeated"),
 )
+
+
+def check_packages() -> None:
+    """Raise ConfigError unless the packages are here, without which the modules of pipelines cannot be imported."""
+    for name in ("pyspark", "pyarrow"):
+        if find_spec(name) is None:
+            raise ConfigError(f"{name} is missing: install with pip install 'nsqx[spark]'")

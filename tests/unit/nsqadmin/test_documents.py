@@ -1,0 +1,49 @@
+"""Fields of answers: what is absent or null is empty, and what has another type is told by the field's name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nsqx.nsqadmin.documents import integer, items, objects, strings, switch, text
+from nsqx.nsqadmin.upstream import UpstreamFailed
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "empty"),
+    [
+        (integer, -3, 0),
+        (text, "t", ""),
+        (switch, True, False),
+        (items, [1, "x"], None),
+        (objects, [{"a": 1}], None),
+        (strings, ["x"], []),
+    ],
+)
+def test_there_absent_and_null(read: Callable[[Any, str], Any], value: Any, empty: Any) -> None:
+    assert read({"key": value}, "key") == value
+    assert read({}, "key") == empty
+    assert read({"key": None}, "key") == empty
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        (integer, 1.5),
+        (integer, True),
+        (text, 1),
+        (switch, 0),
+        (items, {}),
+        (objects, ["x"]),
+        (strings, [1]),
+    ],
+)
+def test_another_type(read: Callable[[Any, str], Any], value: Any) -> None:
+    with pytest.raises(UpstreamFailed, match="json: field depth "):
+        read({"depth": value}, "depth")
+
+
+@pytest.mark.parametrize("document", [None, [], "text"])
+def test_a_document_that_is_no_object(document: Any) -> None:
+    with pytest.raises(UpstreamFailed, match="json: not an object"):
+        items(document, "topics")
