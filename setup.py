@@ -15,6 +15,7 @@ HOT_MODULES = [
     "nsqx.queues.diskqueue",
     "nsqx.queues.backlog",
     "nsqx.nsqd.client",
+    "nsqx.nsqd.pace",
     "nsqx.nsqd.turn",
     "nsqx.nsqd.channel",
     "nsqx.nsqd.topic",

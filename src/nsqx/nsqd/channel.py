@@ -299,12 +299,14 @@ class Channel:
 
     def finish(self, client: Client, message_id: bytes) -> str | None:
         """The message is done with; None, or why not."""
-        message = self.in_flight.find(message_id, client.msg_timeout_ns)
-        if message is None:
-            return NOT_IN_FLIGHT
-        if message.client_id != client.id:
-            return NOT_OWNER
-        self.in_flight.remove(message, client.msg_timeout_ns)
+        message = self.in_flight.take(message_id, client.msg_timeout_ns, client.id)
+        if message is None:  # or it is elsewhere: its time was cut short, or the client asked for another one since
+            message = self.in_flight.find(message_id, client.msg_timeout_ns)
+            if message is None:
+                return NOT_IN_FLIGHT
+            if message.client_id != client.id:
+                return NOT_OWNER
+            self.in_flight.remove(message, client.msg_timeout_ns)
         if message.record and self.backlog.finish(message) and self.backlog.disk is not None:
             self._turn.used(self.backlog.disk)
         client.in_flight_count -= 1

@@ -130,6 +130,8 @@ class Daemon:
         )
         self._log.info("TCP: listening on %s", listening.address)
         await self._serve_http()
+        if _core_count() > 1:
+            self.broker.turn.pace.start(loop.call_soon, self.broker.clock.now_ns)
         self.broker.lookup = Lookup(self.broker)
         self.broker.lookup.set_addresses(self._options.nsqlookupd_tcp_addresses)
         if self._options.statsd_address:
@@ -178,6 +180,7 @@ class Daemon:
         if self._tcp_server is not None:
             self._log.info("TCP: closing %s", self._tcp_listening.address if self._tcp_listening else "")
             self._tcp_server.close()
+        broker.turn.pace.stop()
         broker.turn.end()
         for connection in list(broker.connections):
             connection.close()
@@ -231,6 +234,11 @@ def lock_data_path(path: str) -> int:
             "(possibly in use by another instance of nsqd)"
         ) from None
     return descriptor
+
+
+def _core_count() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _tls_context(options: Options, *, asks_client: bool = False) -> ssl.SSLContext | None:

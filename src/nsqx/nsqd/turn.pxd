@@ -2,11 +2,13 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.nsqd.client cimport Client
+from nsqx.nsqd.pace cimport Pace
 
 
 @cython.final
 cdef class Turn:
     cdef public bint has_failures
+    cdef readonly Pace pace
     cdef object _call_soon
     cdef object _on_write
     cdef list _unsynced

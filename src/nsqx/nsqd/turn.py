@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nsqx.errors import DiskQueueError
+from nsqx.nsqd.pace import Pace
 
 if TYPE_CHECKING:
     from nsqx.nsqd.client import Client
@@ -61,6 +62,7 @@ class Turn:
         "_waiting",
         "_writers",
         "has_failures",
+        "pace",
     )
 
     def __init__(
@@ -77,6 +79,7 @@ class Turn:
         ``commit_at`` operations that no sync has confirmed.
         """
         self.has_failures = False  # set by whoever learns of them; publishing then looks twice
+        self.pace = Pace()
         self._call_soon = call_soon
         self._on_write = on_write
         self._unsynced: list[DiskQueue] = []
@@ -130,6 +133,7 @@ class Turn:
 
     def end(self) -> None:
         """The event is handled: do what is noted, or see to it that it will be done when the loop comes round."""
+        self.pace.handled()
         self._run_pumps()
         if self._writers:
             self._schedule()

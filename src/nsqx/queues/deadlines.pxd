@@ -28,6 +28,8 @@ cdef class InFlight:
     cpdef bint add(self, Message message, int64_t now_ns, int64_t timeout_ns) except -1
     @cython.locals(message=Message)
     cpdef Message find(self, bytes message_id, int64_t timeout_ns)
+    @cython.locals(message=Message)
+    cpdef Message take(self, bytes message_id, int64_t timeout_ns, int64_t client_id)
     @cython.locals(message=Message, lane=dict)
     cdef Message _find_elsewhere(self, bytes message_id)
     @cython.locals(lane=dict)

@@ -96,6 +96,16 @@ class InFlight:
             return message
         return self._find_elsewhere(message_id)
 
+    def take(self, message_id: bytes, timeout_ns: int, client_id: int) -> Message | None:
+        """Take a message out of flight if this client, with this timeout, holds it; if None, ``find`` may know more."""
+        if timeout_ns != self._lane_timeout_ns:
+            self._use_lane(timeout_ns)
+        message = self._lane.get(message_id)
+        if message is None or message.client_id != client_id:
+            return None
+        del self._lane[message.id]  # the very key of the lane, found without a comparison
+        return message
+
     def _find_elsewhere(self, message_id: bytes) -> Message | None:
         message = self._capped.get(message_id)
         if message is not None:

@@ -82,6 +82,24 @@ class InFlightMachine(RuleBasedStateMachine):
         assert self.in_flight.find(message_id, timeout) is expected
 
     @precondition(lambda self: self.model)
+    @rule(data=st.data(), timeout=TIMEOUTS, client_id=st.integers(1, 2))
+    def take(self, data, timeout, client_id):
+        message_id = self.some_id(data)
+        message, own_timeout, _, _ = self.model[message_id]
+        message.client_id = 1
+        taken = self.in_flight.take(message_id, timeout, client_id)
+        assert taken in (message, None)
+        if client_id != 1:
+            assert taken is None
+        elif timeout == own_timeout and message_id not in self.capped():
+            assert taken is message
+        if taken is not None:
+            del self.model[message_id]
+
+    def capped(self):
+        return [key for key, (_, timeout, delivered, end) in self.model.items() if end == delivered + MAX_TIMEOUT]
+
+    @precondition(lambda self: self.model)
     @rule(data=st.data())
     def remove(self, data):
         message, timeout, _, _ = self.model.pop(self.some_id(data))
@@ -157,6 +175,19 @@ def test_a_capped_message_comes_out_once_and_at_the_cap(touches):
     assert in_flight.pop_due(14) == []
     assert in_flight.pop_due(15) == [message]
     assert in_flight.pop_due(1000) == []
+    assert len(in_flight) == 0
+
+
+def test_a_message_is_taken_by_its_holder_only():
+    in_flight = InFlight()
+    message = make_message(1)
+    message.client_id = 7
+    in_flight.add(message, 0, 10)
+    assert in_flight.take(message.id, 10, 8) is None
+    assert in_flight.take(b"%016x" % 2, 10, 7) is None
+    assert in_flight.take(message.id, 20, 7) is None  # it is elsewhere, where ``find`` finds it
+    assert in_flight.find(message.id, 20) is message
+    assert in_flight.take(message.id, 10, 7) is message
     assert len(in_flight) == 0
 
 
