@@ -12,6 +12,7 @@ HOT_MODULES = [
     "nsqx.wire.commands",
     "nsqx.queues.ids",
     "nsqx.queues.deadlines",
+    "nsqx.queues.record_reader",
     "nsqx.queues.diskqueue",
     "nsqx.queues.backlog",
     "nsqx.nsqd.client",

@@ -2,8 +2,9 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.queues cimport checksums
+from nsqx.queues.record_reader cimport RecordReader
 from nsqx.wire cimport octets
-from nsqx.wire.message cimport Batch, Message, message_at
+from nsqx.wire.message cimport Batch, Message
 
 
 cdef class DiskQueue:
@@ -15,7 +16,7 @@ cdef class DiskQueue:
     cdef object _log
     cdef object _on_pending
     cdef int64_t _read_file
-    cdef int64_t _read_position
+    cdef RecordReader _reader
     cdef int64_t _write_file
     cdef int64_t _write_position
     cdef bytearray _pending
@@ -27,12 +28,7 @@ cdef class DiskQueue:
     cdef bint _has_finished
     cdef bint _finishes_all
     cdef bint _is_announced
-    cdef int _read_descriptor
     cdef int _write_descriptor
-    cdef object _read_buffer
-    cdef Py_ssize_t _read_offset
-    cdef Py_ssize_t _read_limit
-    cdef object _sidecar
     cdef int64_t _prepared_file
     cdef bytearray _sums
     cdef int64_t _sums_start
@@ -58,10 +54,8 @@ cdef class DiskQueue:
     cpdef bint finish(self, int64_t record) except -1
     cpdef bint has_unsynced(self)
     cpdef bint has_readable(self)
-    @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
+    @cython.locals(size=Py_ssize_t, position=int64_t)
     cpdef Message get(self)
     cpdef int64_t peek_timestamp(self) except? -1
-    @cython.locals(available=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(size=Py_ssize_t, is_last=bint)
     cdef Py_ssize_t _next_size(self) except -1
-    @cython.locals(usable=Py_ssize_t, position=int64_t, index=Py_ssize_t, good=Py_ssize_t, count=Py_ssize_t, sums=bytes)
-    cdef Py_ssize_t _count_usable(self, bytes data) except -1

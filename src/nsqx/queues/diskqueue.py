@@ -22,33 +22,21 @@ What differs from Go's:
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 
 from nsqx.errors import DiskQueueError
 from nsqx.queues import checksums
-from nsqx.queues.files import (
-    DATA,
-    META,
-    cut_file,
-    open_file,
-    read_at,
-    remove_if_there,
-    replace_file,
-    write_all,
-)
+from nsqx.queues.files import DATA, META, cut_file, open_file, remove_if_there, replace_file, write_all
 from nsqx.queues.positions import Finder, Log, data_path, meta_path
+from nsqx.queues.record_reader import AT_END, DAMAGED, NOT_NOW, READ_SIZE, RecordReader
 from nsqx.queues.recovery import data_file_numbers
-from nsqx.queues.sidecar import MAX_COUNT, Sidecar, add_sums, prepare_sidecar, remove_data_file
+from nsqx.queues.sidecar import MAX_COUNT, add_sums, prepare_sidecar, remove_data_file
 from nsqx.queues.sync import Sums, SyncJob
 from nsqx.wire import octets
-from nsqx.wire.message import HEADER_LENGTH, Batch, Message, message_at
+from nsqx.wire.message import HEADER_LENGTH, Batch, Message
 
-_READ_SIZE = 64 * 1024
 _MAX_SUMS_SIZE = checksums.ENTRY_SIZE * MAX_COUNT // 2
-# Conditions of the moment, not of the file: the read is tried again later.
-_TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
 
 
 class DiskQueue:
@@ -74,14 +62,9 @@ class DiskQueue:
         "_pending",
         "_pending_count",
         "_prepared_file",
-        "_read_buffer",
-        "_read_descriptor",
         "_read_file",
-        "_read_limit",
-        "_read_offset",
-        "_read_position",
         "_read_serial",
-        "_sidecar",
+        "_reader",
         "_sums",
         "_sums_start",
         "_sync_wanted",
@@ -114,11 +97,11 @@ class DiskQueue:
         self.depth = 0
         self._directory = directory
         self._max_file_size = max_file_size
-        self._max_record_size = HEADER_LENGTH + max_message_size
         self._log = log
         self._on_pending = on_pending
         self._read_file = 0
-        self._read_position = 0
+        self._max_record_size = HEADER_LENGTH + max_message_size
+        self._reader = RecordReader(name, self._max_record_size, log)
         self._write_file = 0
         self._write_position = 0
         self._pending = bytearray()
@@ -132,12 +115,7 @@ class DiskQueue:
         self._finishes_all = False  # when what is gathered is written
         # Why records, or a sync, could not be written last time; None if they could.
         self.failure: DiskQueueError | None = None
-        self._read_descriptor = -1
         self._write_descriptor = -1
-        self._read_buffer: bytes | bytearray = b""
-        self._read_offset = 0
-        self._read_limit = 0  # how much of the buffer may be used
-        self._sidecar: Sidecar | None = None  # of the file that is read
         self._prepared_file = -1  # whose sidecar is ready for what is written
         # Checksums of the records written since the last sync: in the current file, and in those before it.
         self._sums = bytearray()
@@ -166,7 +144,8 @@ class DiskQueue:
     def _load(self, file_numbers: list[int]) -> None:
         positions = Finder(self._directory, self.name, file_numbers, self._max_record_size, self._log).find()
         self.depth = positions.depth
-        self._read_file, self._read_position = positions.read_file, positions.read_position
+        self._read_file = positions.read_file
+        self._reader.go_to(self._data_path(self._read_file), positions.read_position)
         self._write_file, self._write_position = positions.write_file, positions.write_position
         self._oldest_file = self._read_file
         self._left_paths = [self._data_path(number) for number in file_numbers if number >= self._read_file]
@@ -241,10 +220,9 @@ class DiskQueue:
         if not self._sums:
             self._sums_start = self._write_position
         checksums.append_sums(self._sums, self._pending, self._pending_count)
-        is_next = self._read_file == self._write_file and self._read_position == self._write_position
-        if is_next and len(self._pending) <= _READ_SIZE:
-            # Whoever reads waits for just this, and need not ask the file for it.
-            self._read_buffer, self._read_offset, self._read_limit = self._pending, 0, len(self._pending)
+        is_next = self._read_file == self._write_file and self._reader.position == self._write_position
+        if is_next and len(self._pending) <= READ_SIZE:
+            self._reader.give(self._pending)
         self._write_position += len(self._pending)
         self._pending, self._pending_count = bytearray(), 0
         if self._finishes_all:
@@ -308,7 +286,7 @@ class DiskQueue:
     def has_readable(self) -> bool:
         """True if ``get`` may find a message: one that has been written and not been read."""
         if self._read_file == self._write_file:
-            return self._read_position < self._write_position
+            return self._reader.position < self._write_position
         return self._read_file < self._write_file
 
     def get(self) -> Message | None:
@@ -316,13 +294,11 @@ class DiskQueue:
         size = self._next_size()
         if size == 0:
             return None
-        start = self._read_offset + 4
-        message = message_at(self._read_buffer, start, start + size)
+        position = self._reader.position
+        message = self._reader.take(size)
         self._read_serial += 1
         message.record = self._read_serial
-        self._unfinished[self._read_serial] = (self._read_file, self._read_position)
-        self._read_offset = start + size
-        self._read_position += 4 + size
+        self._unfinished[self._read_serial] = (self._read_file, position)
         self.depth -= 1
         self._operations += 1
         return message
@@ -348,106 +324,29 @@ class DiskQueue:
 
     def peek_timestamp(self) -> int:
         """The timestamp of the message that ``get`` would return, or -1 if it would return None."""
-        return octets.int64_at(self._read_buffer, self._read_offset + 4) if self._next_size() else -1
+        return self._reader.timestamp() if self._next_size() else -1
 
     def _next_size(self) -> int:
-        """The size of the next message, which then is in the buffer as a whole; 0 if there is none."""
+        """The size of the next message, for the reader to take; 0 if there is none."""
         while self.has_readable():
-            available = self._read_limit - self._read_offset
-            size = 0
-            if available >= 4:
-                size = octets.int32_at(self._read_buffer, self._read_offset)
-                if size < HEADER_LENGTH or size > self._max_record_size:
-                    self._pass_over(f"invalid message read size ({size})")
-                    continue
-                if available >= 4 + size:
-                    return size
-            if not self._fill(4 + size):
+            is_last = self._read_file == self._write_file
+            size = self._reader.next_size(self._write_position if is_last else -1)
+            if size > 0:
+                return size
+            if size == NOT_NOW:
                 return 0
+            if size == DAMAGED:
+                self._pass_over(self._reader.reason)
+            elif size == AT_END and not is_last:
+                self._next_read_file()
+            else:
+                self._set_file_aside(self._reader.reason)
         self._check_tail()
         return 0
 
-    def _fill(self, needed: int) -> bool:
-        """Bring at least ``needed`` usable bytes from the read position into the buffer, or move the position on.
-
-        False if that cannot be done now but may later.
-        """
-        try:
-            data = self._read_ahead(needed)
-            usable = self._count_usable(data)
-            following = self._next_known() if usable < needed else -1
-            if following > self._read_position + len(data):
-                data = self._read_ahead(following - self._read_position)
-                usable = self._count_usable(data)
-        except OSError as error:
-            if error.errno in _TRANSIENT:
-                self._log.warn("DISKQUEUE(%s) cannot read now, will try again - %s", self.name, error)
-                return False
-            self._set_file_aside(str(error))
-            return True
-        if usable >= needed:
-            self._read_buffer, self._read_offset, self._read_limit = data, 0, usable
-        elif self._read_file < self._write_file and not data:
-            self._next_read_file()
-        elif self._read_position < following <= self._read_position + len(data):
-            self._pass_over("checksum mismatch")
-        else:
-            self._set_file_aside("unexpected EOF")
-        return True
-
-    def _read_ahead(self, needed: int) -> bytes:
-        if self._read_descriptor < 0:
-            path = self._data_path(self._read_file)
-            self._read_descriptor = open_file(DATA, path, os.O_RDONLY)
-            self._sidecar = Sidecar(path)
-        want = max(needed, _READ_SIZE)
-        if self._read_file == self._write_file:
-            want = min(want, self._write_position - self._read_position)
-        return read_at(DATA, self._read_descriptor, want, self._read_position)
-
-    def _count_usable(self, data: bytes) -> int:
-        """How many bytes from the read position on are whole records as their checksums say, or not known to be bad."""
-        sidecar = self._sidecar
-        assert sidecar is not None
-        usable = 0
-        while usable < len(data):
-            position = self._read_position + usable
-            if not self._seek_sidecar(position):
-                return len(data)
-            if sidecar.start > position:
-                return min(len(data), sidecar.start - self._read_position)
-            index = sidecar.entry_at(position)
-            if index < 0:
-                return min(len(data), sidecar.end - self._read_position)
-            sums, count = sidecar.sums, sidecar.count
-            good = checksums.count_good(data, usable, sums, index, count)
-            usable += checksums.span(sums, index, index + good)
-            sidecar.pass_over(good, self._read_position + usable)
-            if index + good < count:
-                break
-        return usable
-
-    def _seek_sidecar(self, position: int) -> bool:
-        """Find what is known from ``position`` on; a sidecar that cannot be read knows nothing."""
-        assert self._sidecar is not None
-        try:
-            return self._sidecar.seek(position)
-        except OSError as error:
-            if error.errno in _TRANSIENT:
-                raise
-            self._log.error("DISKQUEUE(%s) cannot read checksums - %s", self.name, error)
-            self._sidecar.give_up()
-            return False
-
-    def _next_known(self) -> int:
-        """Where the next record that is known begins, behind the one at the read position; -1 if none is known."""
-        if self._sidecar is None or not self._seek_sidecar(self._read_position):
-            return -1
-        return self._sidecar.next_after(self._read_position)
-
     def _pass_over(self, reason: str) -> None:
         """Go on at the next record that is known, or give the rest of the file up."""
-        following = self._next_known()
+        following = self._reader.next_known()
         if following < 0:
             self._set_file_aside(reason)
             return
@@ -455,15 +354,13 @@ class DiskQueue:
         self._log.error(
             "DISKQUEUE(%s) corrupt record at %d of %s - %s, not delivered, reading on at %d",
             self.name,
-            self._read_position,
+            self._reader.position,
             path,
             reason,
             following,
         )
         self._bad_paths.add(path)
-        self._read_buffer = b""
-        self._read_offset = self._read_limit = 0
-        self._read_position = following
+        self._reader.skip_to(following)
         self.depth -= 1
         self._operations += 1
         self._sync_wanted = True
@@ -471,7 +368,7 @@ class DiskQueue:
     def _set_file_aside(self, reason: str) -> None:
         """Read no more of a file, and continue with the next; it is renamed when its messages are finished."""
         path = self._data_path(self._read_file)
-        self._log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self._read_position, path, reason)
+        self._log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self._reader.position, path, reason)
         if self._read_file == self._write_file:
             self._roll()
         self._log.warn("DISKQUEUE(%s) jump to next file and saving bad file as %s.bad", self.name, path)
@@ -479,19 +376,10 @@ class DiskQueue:
         self._next_read_file()
 
     def _next_read_file(self) -> None:
-        self._close_read_file()
         self._read_file += 1
-        self._read_position = 0
+        self._reader.go_to(self._data_path(self._read_file), 0)
         self._sync_wanted = True
         self._check_tail()
-
-    def _close_read_file(self) -> None:
-        self._read_buffer = b""
-        self._read_offset = self._read_limit = 0
-        self._sidecar = None
-        if self._read_descriptor >= 0:
-            os.close(self._read_descriptor)
-            self._read_descriptor = -1
 
     def _check_tail(self) -> None:
         """At the end of the queue nothing may be left to read; if the books say otherwise, the books are wrong."""
@@ -504,13 +392,13 @@ class DiskQueue:
             self._log.error("DISKQUEUE(%s) %s at tail (%d), %s, resetting 0...", self.name, kind, found, meaning)
             self.depth = self._pending_count
             self._sync_wanted = True
-        if (self._read_file, self._read_position) != (self._write_file, self._write_position):
+        if (self._read_file, self._reader.position) != (self._write_file, self._write_position):
             self._log.error(
                 "DISKQUEUE(%s) read position %d,%d is beyond write position %d,%d, corruption, "
                 "skipping to next writeFileNum and resetting 0...",
                 self.name,
                 self._read_file,
-                self._read_position,
+                self._reader.position,
                 self._write_file,
                 self._write_position,
             )
@@ -580,8 +468,8 @@ class DiskQueue:
                 add_sums(self._data_path(number), start, end, sums)
             except OSError as error:
                 self._log.warn("DISKQUEUE(%s) cannot save checksums - %s", self.name, error)
-            if number == self._read_file and self._sidecar is not None:
-                self._sidecar.note_growth()
+            if number == self._read_file:
+                self._reader.note_growth()
 
     def _distrust_write_file(self) -> None:
         """What a failed fsync was to make durable may be gone, and another would say all is well: use a new file."""
@@ -596,7 +484,7 @@ class DiskQueue:
         """File and position of the oldest record still needed, and how many have been read from there on."""
         for record, (file, position) in self._unfinished.items():
             return file, position, self._read_serial - record + 1
-        return self._read_file, self._read_position, 0
+        return self._read_file, self._reader.position, 0
 
     def _meta_text(self) -> bytes:
         file, position, read_since = self._oldest_needed()
@@ -630,7 +518,7 @@ class DiskQueue:
                 self._close_files()
 
     def _close_files(self) -> None:
-        self._close_read_file()
+        self._reader.close()
         if self._write_descriptor >= 0:
             os.close(self._write_descriptor)
             self._write_descriptor = -1
@@ -681,7 +569,7 @@ class DiskQueue:
         self._write_file = max(self._write_file, self._read_file) + 1
         self._write_position = 0
         self._read_file = self._oldest_file = self._write_file
-        self._read_position = 0
+        self._reader.go_to(self._data_path(self._read_file), 0)
         self.depth = self._pending_count
         self._sync_wanted = True
         if has_files:

@@ -1,0 +1,211 @@
+"""Reads records out of a data file, as far as they are what was written.
+
+Owns the file that is read: where in it, what was read ahead, and what its checksums say. What to do about a record that
+cannot be read, and which file comes next, is for the queue to decide.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+from nsqx.queues import checksums
+from nsqx.queues.files import DATA, open_file, read_at
+from nsqx.queues.sidecar import Sidecar
+from nsqx.wire import octets
+from nsqx.wire.message import HEADER_LENGTH, Message, message_at
+
+if TYPE_CHECKING:
+    from nsqx.queues.positions import Log
+
+READ_SIZE: Final = 64 * 1024
+# What ``next_size`` reports where there is no record: for now, or in this file, or none that is whole. Of what is
+# damaged the next record may be known; of what is unreadable nothing is.
+NOT_NOW: Final = 0
+AT_END: Final = -1
+DAMAGED: Final = -2
+UNREADABLE: Final = -3
+
+# Conditions of the moment, not of the file: the read is tried again later.
+_TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
+
+# Typed in the .pxd for ``next_size``.
+_NOT_NOW = NOT_NOW
+_AT_END = AT_END
+_DAMAGED = DAMAGED
+_UNREADABLE = UNREADABLE
+_FILLED = 1
+_READ_SIZE = READ_SIZE
+_HEADER_LENGTH = HEADER_LENGTH
+
+
+class RecordReader:
+    """Stands at a position of a data file, which is opened when the first record is asked for."""
+
+    __slots__ = (
+        "_buffer",
+        "_descriptor",
+        "_limit",
+        "_log",
+        "_max_record_size",
+        "_name",
+        "_offset",
+        "_path",
+        "_sidecar",
+        "position",
+        "reason",
+    )
+
+    def __init__(self, name: str, max_record_size: int, log: Log) -> None:
+        self.position = 0
+        self.reason = ""  # after DAMAGED or UNREADABLE
+        self._name = name
+        self._max_record_size = max_record_size
+        self._log = log
+        self._path = ""
+        self._descriptor = -1
+        self._sidecar: Sidecar | None = None
+        self._buffer: bytes | bytearray = b""
+        self._offset = 0
+        self._limit = 0  # how much of the buffer may be used
+
+    def go_to(self, path: str, position: int) -> None:
+        """Read on there."""
+        self.close()
+        self._path = path
+        self.position = position
+
+    def skip_to(self, position: int) -> None:
+        """Read on at another position of the file."""
+        self._forget()
+        self.position = position
+
+    def close(self) -> None:
+        """Let go of the file, which is opened again when needed."""
+        self._forget()
+        self._sidecar = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _forget(self) -> None:
+        self._buffer = b""
+        self._offset = self._limit = 0
+
+    def give(self, records: bytearray) -> None:
+        """These were just written at the position: whoever reads waits for them, and need not ask the file."""
+        self._buffer, self._offset, self._limit = records, 0, len(records)
+
+    def note_growth(self) -> None:
+        """There are more checksums than before."""
+        if self._sidecar is not None:
+            self._sidecar.note_growth()
+
+    # Records
+
+    def next_size(self, written: int) -> int:
+        """The size of the next message, which then is in the buffer as a whole, or why there is none.
+
+        ``written`` is how far the file goes, or -1 if it is complete.
+        """
+        while True:
+            available = self._limit - self._offset
+            size = 0
+            if available >= 4:
+                size = octets.int32_at(self._buffer, self._offset)
+                if size < _HEADER_LENGTH or size > self._max_record_size:
+                    self.reason = f"invalid message read size ({size})"
+                    return _DAMAGED
+                if available >= 4 + size:
+                    return size
+            found = self._fill(4 + size, written)
+            if found != _FILLED:
+                return found
+
+    def take(self, size: int) -> Message:
+        """The message that ``next_size`` has found."""
+        start = self._offset + 4
+        message = message_at(self._buffer, start, start + size)
+        self._offset = start + size
+        self.position += 4 + size
+        return message
+
+    def timestamp(self) -> int:
+        """When the message that ``next_size`` has found was published."""
+        return octets.int64_at(self._buffer, self._offset + 4)
+
+    def _fill(self, needed: int, written: int) -> int:
+        """Bring at least ``needed`` usable bytes into the buffer, or say why not."""
+        try:
+            data = self._read_ahead(needed, written)
+            usable = self._count_usable(data)
+            following = self.next_known() if usable < needed else -1
+            if following > self.position + len(data):
+                data = self._read_ahead(following - self.position, written)
+                usable = self._count_usable(data)
+        except OSError as error:
+            if error.errno in _TRANSIENT:
+                self._log.warn("DISKQUEUE(%s) cannot read now, will try again - %s", self._name, error)
+                return _NOT_NOW
+            self.reason = str(error)
+            return _UNREADABLE
+        if usable >= needed:
+            self._buffer, self._offset, self._limit = data, 0, usable
+            return _FILLED
+        if self.position < following <= self.position + len(data):
+            self.reason = "checksum mismatch"
+            return _DAMAGED
+        self.reason = "unexpected EOF"
+        return _UNREADABLE if data else _AT_END
+
+    def _read_ahead(self, needed: int, written: int) -> bytes:
+        if self._descriptor < 0:
+            self._descriptor = open_file(DATA, self._path, os.O_RDONLY)
+            self._sidecar = Sidecar(self._path)
+        want = max(needed, _READ_SIZE)
+        if written >= 0:
+            want = min(want, written - self.position)
+        return read_at(DATA, self._descriptor, want, self.position)
+
+    # Checksums
+
+    def _count_usable(self, data: bytes) -> int:
+        """How many bytes from the position on are whole records as their checksums say, or not known to be bad."""
+        sidecar = self._sidecar
+        assert sidecar is not None
+        usable = 0
+        while usable < len(data):
+            position = self.position + usable
+            if not self._seek_sidecar(position):
+                return len(data)
+            if sidecar.start > position:
+                return min(len(data), sidecar.start - self.position)
+            index = sidecar.entry_at(position)
+            if index < 0:
+                return min(len(data), sidecar.end - self.position)
+            sums, count = sidecar.sums, sidecar.count
+            good = checksums.count_good(data, usable, sums, index, count)
+            usable += checksums.span(sums, index, index + good)
+            sidecar.pass_over(good, self.position + usable)
+            if index + good < count:
+                break
+        return usable
+
+    def _seek_sidecar(self, position: int) -> bool:
+        """Find what is known from ``position`` on; a sidecar that cannot be read knows nothing."""
+        assert self._sidecar is not None
+        try:
+            return self._sidecar.seek(position)
+        except OSError as error:
+            if error.errno in _TRANSIENT:
+                raise
+            self._log.error("DISKQUEUE(%s) cannot read checksums - %s", self._name, error)
+            self._sidecar.give_up()
+            return False
+
+    def next_known(self) -> int:
+        """Where the next record that is known begins, behind the one at the position; -1 if none is known."""
+        if self._sidecar is None or not self._seek_sidecar(self.position):
+            return -1
+        return self._sidecar.next_after(self.position)
