@@ -130,8 +130,8 @@ class Daemon:
         )
         self._log.info("TCP: listening on %s", listening.address)
         await self._serve_http()
-        if _core_count() > 1:
-            self.broker.turn.pace.start(loop.call_soon, self.broker.clock.now_ns)
+        if _core_count() > 1 and hasattr(os, "sched_yield"):
+            self.broker.turn.pace.start(loop.call_soon, self.broker.clock.now_ns, os.sched_yield)
         self.broker.lookup = Lookup(self.broker)
         self.broker.lookup.set_addresses(self._options.nsqlookupd_tcp_addresses)
         if self._options.statsd_address:

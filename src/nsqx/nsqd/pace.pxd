@@ -13,6 +13,7 @@ cdef class Pace:
     cdef bint _is_on
     cdef object _call_soon
     cdef object _now_ns
+    cdef object _yield_core
     cdef bint _has_found
     cdef bint _is_late
     cdef int _rest

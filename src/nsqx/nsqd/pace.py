@@ -2,8 +2,8 @@
 
 Going to sleep and being woken costs more than such a moment, on both sides, so a client that asks, waits for the answer
 and asks again is served sooner by a broker that is awake. Staying awake must pay: nearly every such moment has to end
-with an event that came in time. So a quiet broker does not burn a core, and neither does one that waits for clients
-that wait for the same core.
+with an event that came in time, and whoever else wants the core gets it between two looks. So a quiet broker does not
+burn a core, and neither does one that waits for clients that wait for the same core.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Pace:
         "_now_ns",
         "_rest",
         "_until_ns",
+        "_yield_core",
         "is_awake",
     )
 
@@ -44,16 +45,23 @@ class Pace:
         self._is_on = False
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._now_ns: Callable[[], int] | None = None
+        self._yield_core: Callable[[], None] | None = None
         self._has_found = False  # something came while awake
         self._is_late = False  # but too late to count
         self._rest = 0  # events until the next attempt
         self._credit = 0
         self._until_ns = 0
 
-    def start(self, call_soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int]) -> None:
+    def start(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        now_ns: Callable[[], int],
+        yield_core: Callable[[], None],
+    ) -> None:
         """Begin to adapt; of no use where there is one core only: clients could not run while the broker looks."""
         self._call_soon = call_soon
         self._now_ns = now_ns
+        self._yield_core = yield_core
         self._is_on = True
 
     def stop(self) -> None:
@@ -95,6 +103,8 @@ class Pace:
             self._stay_awake()
         else:
             assert self._call_soon is not None
+            assert self._yield_core is not None
+            self._yield_core()
             self._call_soon(self._look)
 
     def _go_to_sleep(self) -> None:

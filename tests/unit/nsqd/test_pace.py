@@ -12,7 +12,11 @@ class PaceBench:
         self.now_ns = 1_000
         self.soon = []
         self.pace = Pace()
-        self.pace.start(self.soon.append, lambda: self.now_ns)
+        self.yield_count = 0
+        self.pace.start(self.soon.append, lambda: self.now_ns, self.yield_core)
+
+    def yield_core(self):
+        self.yield_count += 1
 
     def come_round(self):
         callbacks = self.soon[:]
@@ -58,6 +62,7 @@ def test_after_an_event_it_looks_for_more_and_then_sleeps(bench):
     bench.wake_up()
     bench.look(after_ns=AWAKE_NS - 1)
     assert bench.pace.is_awake
+    assert bench.yield_count == 1  # others had their chance before the next look
     bench.look(after_ns=2)
     assert not bench.pace.is_awake
     assert bench.soon == []  # so the loop sleeps until something comes
