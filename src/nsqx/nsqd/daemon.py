@@ -23,6 +23,7 @@ from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
+from nsqx.nsqd.cores import usable_cores
 from nsqx.nsqd.http import build_router, refuse_without_tls, route_group
 from nsqx.nsqd.lookup import Lookup
 from nsqx.nsqd.memory import MemoryMonitor
@@ -130,7 +131,7 @@ class Daemon:
         )
         self._log.info("TCP: listening on %s", listening.address)
         await self._serve_http()
-        if _core_count() > 1 and hasattr(os, "sched_yield"):
+        if usable_cores() > 1 and hasattr(os, "sched_yield"):
             self.broker.turn.pace.start(loop.call_soon, self.broker.clock.now_ns, os.sched_yield)
         self.broker.lookup = Lookup(self.broker)
         self.broker.lookup.set_addresses(self._options.nsqlookupd_tcp_addresses)
@@ -234,11 +235,6 @@ def lock_data_path(path: str) -> int:
             "(possibly in use by another instance of nsqd)"
         ) from None
     return descriptor
-
-
-def _core_count() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _tls_context(options: Options, *, asks_client: bool = False) -> ssl.SSLContext | None:
