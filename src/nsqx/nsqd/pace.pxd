@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 cdef int64_t _AWAKE_NS
 cdef int _MISS_COST
 cdef int _MOST_CREDIT
-cdef int _REST_EVENTS
+cdef int _REST_QUESTIONS
 
 
 @cython.final
@@ -20,7 +20,7 @@ cdef class Pace:
     cdef int _credit
     cdef int64_t _until_ns
 
-    cpdef handled(self)
+    cpdef asked(self)
     cdef bint _is_over(self) except -1
     cdef _stay_awake(self)
     cpdef _look(self)

@@ -2,7 +2,7 @@
 
 Going to sleep and being woken costs more than such a moment, on both sides, so a client that asks, waits for the answer
 and asks again is served sooner by a broker that is awake. Staying awake must pay: nearly every such moment has to end
-with an event that came in time, and whoever else wants the core gets it between two looks. So a quiet broker does not
+with a question that came in time, and whoever else wants the core gets it between two looks. So a quiet broker does not
 burn a core, and neither does one that waits for clients that wait for the same core.
 """
 
@@ -15,13 +15,13 @@ AWAKE_NS = 50_000
 # A moment that found something earns one, one that did not costs so many; below one it is time to sleep.
 MISS_COST = 8
 MOST_CREDIT = 32
-# Events that are handled asleep before staying awake is tried again.
-REST_EVENTS = 256
+# Questions that come asleep before staying awake is tried again.
+REST_QUESTIONS = 256
 
 _AWAKE_NS = AWAKE_NS
 _MISS_COST = MISS_COST
 _MOST_CREDIT = MOST_CREDIT
-_REST_EVENTS = REST_EVENTS
+_REST_QUESTIONS = REST_QUESTIONS
 
 
 class Pace:
@@ -48,7 +48,7 @@ class Pace:
         self._yield_core: Callable[[], None] | None = None
         self._has_found = False  # something came while awake
         self._is_late = False  # but too late to count
-        self._rest = 0  # events until the next attempt
+        self._rest = 0  # questions until the next attempt
         self._credit = 0
         self._until_ns = 0
 
@@ -68,8 +68,8 @@ class Pace:
         """Stay awake no more."""
         self._is_on = False
 
-    def handled(self) -> None:
-        """An event was handled."""
+    def asked(self) -> None:
+        """Somebody asked who waits for the answer, perhaps to ask again."""
         if not self._is_on:
             return
         if self.is_awake:
@@ -112,4 +112,4 @@ class Pace:
         self._credit -= _MISS_COST
         if self._credit < 1:
             self._credit = 0
-            self._rest = _REST_EVENTS
+            self._rest = _REST_QUESTIONS

@@ -119,6 +119,7 @@ class Turn:
 
     def hold(self, client: Client, command: str) -> None:
         """What is added to the output of ``client`` from here on acknowledges a publish of this turn."""
+        self.pace.asked()
         if self._writers and client.unwritten_from < 0:
             client.unwritten_from = len(client.output)
             client.unwritten_command = command
@@ -126,6 +127,7 @@ class Turn:
 
     def when_written(self, callback: Callable[[DiskQueueError | None], object]) -> None:
         """Call back, at once if possible, when what was put in this turn is written; with the error if it is not."""
+        self.pace.asked()
         if self._writers:
             self._waiting.append(callback)
         else:
@@ -133,7 +135,6 @@ class Turn:
 
     def end(self) -> None:
         """The event is handled: do what is noted, or see to it that it will be done when the loop comes round."""
-        self.pace.handled()
         self._run_pumps()
         if self._writers:
             self._schedule()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.nsqd.pace import AWAKE_NS, MISS_COST, MOST_CREDIT, REST_EVENTS, Pace
+from nsqx.nsqd.pace import AWAKE_NS, MISS_COST, MOST_CREDIT, REST_QUESTIONS, Pace
 
 
 class PaceBench:
@@ -28,11 +28,11 @@ class PaceBench:
         """Time passes, events are handled, and the loop comes round."""
         self.now_ns += after_ns
         for _ in range(events):
-            self.pace.handled()
+            self.pace.asked()
         self.come_round()
 
     def wake_up(self):
-        self.pace.handled()
+        self.pace.asked()
         assert self.pace.is_awake
 
     def go_to_sleep(self):
@@ -48,7 +48,7 @@ def bench():
 
 def test_a_pace_that_was_not_started_never_looks_again():
     pace = Pace()
-    pace.handled()
+    pace.asked()
     assert not pace.is_awake
 
 
@@ -70,7 +70,7 @@ def test_after_an_event_it_looks_for_more_and_then_sleeps(bench):
 
 def test_asleep_many_events_come_before_the_next_attempt(bench):
     bench.go_to_sleep()
-    for _ in range(REST_EVENTS):
+    for _ in range(REST_QUESTIONS):
         bench.look(events=1, after_ns=AWAKE_NS * 10)
         assert not bench.pace.is_awake
         assert bench.soon == []
@@ -110,7 +110,7 @@ def test_an_event_that_comes_too_late_is_a_miss(bench):
 
 def test_a_long_round_that_began_in_time_is_no_miss(bench):
     bench.wake_up()
-    bench.pace.handled()
+    bench.pace.asked()
     bench.now_ns += AWAKE_NS * 10
     bench.look(events=5)
     assert bench.pace.is_awake
