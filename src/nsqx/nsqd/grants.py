@@ -73,12 +73,15 @@ def _grant(entry: dict[str, Any]) -> Grant:
     permissions = entry.get("permissions") or []
     for permission in permissions:
         if permission not in _PERMISSIONS:
-            raise InvalidGrants(f"unknown permission {permission}")
+            text = str(permission)
+            raise InvalidGrants(f"unknown permission {text if text.isprintable() else quote(text)}")
     topic = _pattern("topic", entry.get("topic") or "")
     return Grant(frozenset(permissions), topic, [_pattern("channel", text) for text in entry.get("channels") or []])
 
 
-def _pattern(what: str, text: str) -> Any:
+def _pattern(what: str, text: object) -> Any:
+    if not isinstance(text, str):
+        raise InvalidGrants(f"not an answer to an auth request: {what} is not text")
     options = re2.Options()
     options.max_mem = _MAX_PATTERN_MEMORY
     options.log_errors = False
