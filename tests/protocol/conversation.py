@@ -75,6 +75,7 @@ class BenchTransport:
     """A socket that takes all that is written, or nothing if ``is_stuck``, and tells its protocol as asyncio does."""
 
     def __init__(self, peer: Any = ("127.0.0.1", 1234)) -> None:
+        self.is_reading = True
         self.peer = peer
         self.socket = SocketStandIn()
         self.protocol: Any = None
@@ -117,6 +118,12 @@ class BenchTransport:
             self.protocol.resume_writing()
         if self._is_closing:
             self._lose()
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
 
     def close(self) -> None:
         self._is_closing = True

@@ -91,6 +91,38 @@ def test_a_heartbeat_does_not_break_into_a_frame(line):
 # Reading
 
 
+def holding(line, count):
+    """Let a client hold so many messages, while more wait; those that it holds."""
+    line.say(MAGIC + sub("t", "c") + rdy(count))
+    line.bench.publish("t", *[b"x"] * (count + 100))
+    return [Message.decode(frame.data) for frame in line.listen()]
+
+
+def test_a_consumer_that_holds_plenty_and_finishes_one_is_read_again_after_a_moment(line):
+    held = holding(line, 2500)
+    assert len(line.say(fin(held[0].id))) == 1
+    assert not line.transport.is_reading
+    assert line.wait(SECOND // 1000) == []
+    assert line.transport.is_reading
+    assert len(line.say(b"".join(fin(message.id) for message in held[1:6]))) == 5
+    assert line.transport.is_reading
+
+
+def test_a_consumer_that_may_run_out_of_messages_is_read_at_once(line):
+    held = holding(line, 2000)
+    assert len(line.say(fin(held[0].id))) == 1
+    assert line.transport.is_reading
+
+
+def test_a_consumer_that_is_lost_before_it_is_read_again(line):
+    held = holding(line, 2500)
+    line.say(fin(held[0].id))
+    line.transport.abort()
+    line.wait(SECOND)
+    assert line.is_lost
+    assert not line.transport.is_reading
+
+
 def test_silence_for_two_intervals_is_the_end(line):
     line.say(MAGIC)
     line.say(identify(heartbeat_interval=2000))

@@ -4,6 +4,9 @@ from libc.stdint cimport int64_t
 from nsqx.nsqd.session cimport Session
 from nsqx.nsqd.turn cimport Turn
 
+cdef int64_t _PLENTY
+cdef Py_ssize_t _LITTLE
+
 
 cdef class Connection:
     cdef object _broker
