@@ -86,9 +86,22 @@ class Driver:
         if victim == "driver":
             self.close()
         elif victim == "receiver":
-            os.kill(int((self._segments / "lock").read_text().split()[1]), signal.SIGKILL)
+            self._kill_receiver()
         else:
             os.kill(rng.choice(executor_pids(root)), signal.SIGKILL)
+
+    def _kill_receiver(self, timeout_s: float = 60.0) -> None:
+        """Kill who holds the segments; one that has just ended leaves its name there until the next one comes."""
+        until_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                os.kill(int((self._segments / "lock").read_text().split()[1]), signal.SIGKILL)
+            except (ProcessLookupError, IndexError):
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     def close(self) -> None:
         """Kill all of it that is still there."""
