@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqx.bench.crew import Outcome
-from nsqx.bench.dialects import ConsumeDialect, connect
+from nsqx.bench.dialects import ConsumeDialect, greeted
 from nsqx.bench.failure import BenchFailed
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ class Consumer:
 
     def prepare(self) -> None:
         """Connect and subscribe."""
-        for dialect in self.dialects:
-            link = connect(self.address)
-            dialect.greet(link)
-            self._links[link.fileno()] = link
+        self._links = {link.fileno(): link for link in greeted(self.address, self.dialects)}
 
     def run(self) -> Outcome:
         """Consume."""
@@ -87,10 +84,7 @@ class Subscriber:
 
     def prepare(self) -> None:
         """Connect and subscribe."""
-        for dialect in self.dialects:
-            link = connect(self.address)
-            dialect.greet(link)
-            self._links.append(link)
+        self._links = greeted(self.address, self.dialects)
 
     def run(self) -> Outcome:
         """Hold them."""

@@ -113,6 +113,16 @@ def receive_frame(link: socket.socket) -> bytes:
     return frame[4:]
 
 
+def greeted(address: str, dialects: Sequence[PublishDialect | ConsumeDialect]) -> list[socket.socket]:
+    """A connection for each dialect, which has said its first words on it."""
+    links = []
+    for dialect in dialects:
+        link = connect(address)
+        dialect.greet(link)
+        links.append(link)
+    return links
+
+
 def introduce(link: socket.socket, *, heartbeat_ms: int) -> None:
     """Begin an NSQ conversation."""
     fields = {

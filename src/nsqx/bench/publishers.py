@@ -22,6 +22,7 @@ from nsqx.bench.dialects import (
     connect,
     encode_publish,
     encode_publish_many,
+    greeted,
     introduce,
     receive,
 )
@@ -62,10 +63,7 @@ class ClosedLoop:
 
     def prepare(self) -> None:
         """Connect, and greet on each connection."""
-        for dialect in self.dialects:
-            link = connect(self.address)
-            dialect.greet(link)
-            self._links.append(link)
+        self._links = greeted(self.address, self.dialects)
 
     def run(self) -> Outcome:
         """Publish until the count or the time is reached."""
