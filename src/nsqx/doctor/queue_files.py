@@ -149,9 +149,9 @@ def _examine_data_file(queue: Queue, number: int, positions: Positions | None, m
         queue.add(
             "message-too-large",
             path,
-            f"it holds a message of {largest} bytes; nsqd with --max-msg-size={max_msg_size} would give the rest of "
-            "the file up",
-            f"start nsqd with --max-msg-size={largest} or more until the queue is drained",
+            f"it holds a message of {largest} bytes; Go nsqd with --max-msg-size={max_msg_size} would not read it, nor "
+            "what follows it in the file",
+            f"nothing: nsqx delivers it. Start Go nsqd with --max-msg-size={largest} or more until the queue is empty",
             is_repairable=False,
         )
 

@@ -33,6 +33,7 @@ cdef class RecordReader:
     cpdef give(self, bytearray records)
     @cython.locals(available=Py_ssize_t, size=Py_ssize_t, found=int)
     cpdef Py_ssize_t next_size(self, int64_t written) except? -9
+    cdef int _check_unusual_size(self, Py_ssize_t size, int64_t written) except -9
     @cython.locals(start=Py_ssize_t)
     cpdef Message take(self, Py_ssize_t size)
     cpdef int64_t timestamp(self) except? -1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from nsqx.queues import checksums
 from nsqx.queues.files import DATA, open_file, read_at
+from nsqx.queues.recovery import is_large_record
 from nsqx.queues.sidecar import Sidecar
 from nsqx.wire import octets
 from nsqx.wire.message import HEADER_LENGTH, Message, message_at
@@ -115,13 +116,27 @@ class RecordReader:
             if available >= 4:
                 size = octets.int32_at(self._buffer, self._offset)
                 if size < _HEADER_LENGTH or size > self._max_record_size:
-                    self.reason = f"invalid message read size ({size})"
-                    return _DAMAGED
+                    found = self._check_unusual_size(size, written)
+                    if found != _FILLED:
+                        return found
                 if available >= 4 + size:
                     return size
             found = self._fill(4 + size, written)
             if found != _FILLED:
                 return found
+
+    def _check_unusual_size(self, size: int, written: int) -> int:
+        """Return _FILLED if the next record is larger than the limit but valid, else what ``next_size`` reports."""
+        try:
+            if size > self._max_record_size:
+                self._open()
+                end = written if written >= 0 else os.fstat(self._descriptor).st_size
+                if is_large_record(self._descriptor, self.position, end):
+                    return _FILLED
+        except OSError as error:
+            return self._failed_read(error)
+        self.reason = f"invalid message read size ({size})"
+        return _DAMAGED
 
     def take(self, size: int) -> Message:
         """The message that ``next_size`` has found."""
@@ -145,11 +160,7 @@ class RecordReader:
                 data = self._read_ahead(following - self.position, written)
                 usable = self._count_usable(data)
         except OSError as error:
-            if error.errno in _TRANSIENT:
-                self._log.warn("DISKQUEUE(%s) cannot read now, will try again - %s", self._name, error)
-                return _NOT_NOW
-            self.reason = str(error)
-            return _UNREADABLE
+            return self._failed_read(error)
         if usable >= needed:
             self._buffer, self._offset, self._limit = data, 0, usable
             return _FILLED
@@ -159,10 +170,20 @@ class RecordReader:
         self.reason = "unexpected EOF"
         return _UNREADABLE if data else _AT_END
 
-    def _read_ahead(self, needed: int, written: int) -> bytes:
+    def _failed_read(self, error: OSError) -> int:
+        if error.errno in _TRANSIENT:
+            self._log.warn("DISKQUEUE(%s) cannot read now, will try again - %s", self._name, error)
+            return _NOT_NOW
+        self.reason = str(error)
+        return _UNREADABLE
+
+    def _open(self) -> None:
         if self._descriptor < 0:
             self._descriptor = open_file(DATA, self._path, os.O_RDONLY)
             self._sidecar = Sidecar(self._path)
+
+    def _read_ahead(self, needed: int, written: int) -> bytes:
+        self._open()
         want = max(needed, _READ_SIZE)
         if written >= 0:
             want = min(want, written - self.position)

@@ -17,6 +17,8 @@ from nsqx.wire.message import HEADER_LENGTH
 _TEMPORARY = re.compile(r".+\.(?:dat|crc)\.\d+\.tmp")
 _DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
 _SIDECAR = re.compile(r"(.+\.diskqueue\.\d{6,})\.crc")
+_MESSAGE_ID = re.compile(rb"[0-9a-f]{16}")
+_MESSAGE_ID_OFFSET = 14  # in a record: behind its length, the timestamp and the attempts
 _CHUNK_SIZE = 4 * 1024 * 1024
 
 # What a stretch of a data file is: records that are as their checksums say; records of which nothing is known but that
@@ -131,8 +133,32 @@ def _scan_unchecked(descriptor: int, position: int, limit: int, max_record_size:
                 break
             offset += 4 + size
             count += 1
+        if count == 0 and is_large_record(descriptor, position, limit):
+            offset, count = 4 + octets.int32_at(data, 0), 1
         if count == 0:
             yield Stretch(UNREADABLE, position, limit, 0)
             return
         yield Stretch(UNCHECKED, position, position + offset, count)
         position += offset
+
+
+def is_large_record(descriptor: int, position: int, end: int) -> bool:
+    """Return True if the bytes at ``position`` are a record, whatever its size.
+
+    A record above the size limit was valid if nsqd ran with a larger --max-msg-size when it was written. To tell it
+    from a damaged length, it must lie before ``end``, have a message id, and be followed by ``end`` or another record.
+    """
+    size = _size_by_head(descriptor, position, end)
+    if size == 0:
+        return False
+    following = position + 4 + size
+    return following == end or _size_by_head(descriptor, following, end) > 0
+
+
+def _size_by_head(descriptor: int, position: int, end: int) -> int:
+    """Return the size that the record at ``position`` states, or 0 if its head is not that of a record."""
+    head = read_at(DATA, descriptor, 4 + HEADER_LENGTH, position)
+    if len(head) < 4 + HEADER_LENGTH or not _MESSAGE_ID.match(head, _MESSAGE_ID_OFFSET):
+        return 0
+    size = octets.int32_at(head, 0)
+    return size if HEADER_LENGTH <= size <= end - position - 4 else 0

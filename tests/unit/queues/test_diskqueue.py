@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import struct
 
 import pytest
 from diskqueue_bench import (
@@ -22,6 +23,7 @@ from diskqueue_bench import (
 
 from broker_bench import BenchLog
 from nsqx.errors import DiskQueueError
+from nsqx.queues import record_reader
 from nsqx.wire.message import new_message
 
 
@@ -712,3 +714,54 @@ def test_a_deleted_queue_does_not_come_back(tmp_path):
     open_queue(tmp_path).delete()
     queue = open_queue(tmp_path)
     assert (queue.depth, drain(queue)) == (0, [])
+
+
+# Records above the size limit
+
+
+@pytest.mark.parametrize("is_synced", [True, False], ids=["synced", "not synced"])
+def test_messages_stay_deliverable_when_the_size_limit_is_lowered(tmp_path, is_synced):
+    bodies = [b"s" * 10, b"l" * 900, b"s" * 20, b"l" * 800, b"l" * 700]
+    queue = open_queue(tmp_path, max_message_size=1000)
+    write(queue, *bodies)
+    if is_synced:
+        queue.close()
+    lowered = open_queue(tmp_path, max_message_size=100)
+    assert lowered.depth == len(bodies)
+    assert drain(lowered) == bodies
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".bad")]
+
+
+def test_messages_above_the_limit_are_found_without_a_meta_file(tmp_path):
+    bodies = [b"l" * 900, b"s" * 20, b"l" * 5_000_000]
+    (tmp_path / data_name(0)).write_bytes(b"".join(map(record, bodies)))
+    queue = open_queue(tmp_path, max_message_size=100)
+    assert queue.depth == len(bodies)
+    assert drain(queue) == bodies
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        struct.pack(">i", 26 + 150) + record(b"s" * 100)[4:],
+        struct.pack(">i", 1 << 28) + record(b"s" * 100)[4:],
+        record(b"l" * 900, message_id=b"not an id, no..."),
+    ],
+    ids=["length into the next record", "length past the end", "no message id"],
+)
+def test_a_damaged_length_above_the_limit_is_not_taken_for_a_large_record(tmp_path, damaged):
+    (tmp_path / data_name(0)).write_bytes(record(b"first") + damaged + record(b"behind") * 3)
+    queue = open_queue(tmp_path, max_message_size=100)
+    assert drain(queue) == [b"first"]
+    queue.close()
+    assert data_name(0) + ".bad" in os.listdir(tmp_path)
+
+
+def test_reading_a_record_above_the_limit_is_tried_again_after_a_passing_failure(tmp_path, monkeypatch):
+    (tmp_path / data_name(0)).write_bytes(record(b"l" * 900))
+    queue = open_queue(tmp_path, max_message_size=100)
+    with monkeypatch.context() as patch:
+        patch.setattr(record_reader, "is_large_record", failing(errno.EMFILE))
+        assert queue.get() is None
+        assert queue.depth == 1
+    assert drain(queue) == [b"l" * 900]

@@ -33,9 +33,15 @@ def test_count_records_up_to_what_is_no_record(tmp_path, tail):
     assert count_records(str(path), 101, 1000) == 0
 
 
-def test_count_records_refuses_what_is_larger_than_a_message_may_be(tmp_path):
+def test_count_records_counts_valid_records_above_the_size_limit(tmp_path):
     path = tmp_path / "file"
-    path.write_bytes(record(b"one") + record(b"three"))
+    path.write_bytes(record(b"one") + record(b"three") + record(b"seven"))
+    assert count_records(str(path), 0, 26 + 4) == 3
+
+
+def test_count_records_stops_at_a_damaged_record_above_the_size_limit(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(record(b"one") + record(b"three", message_id=b"not an id, no...") + record(b"two"))
     assert count_records(str(path), 0, 26 + 4) == 1
 
 
