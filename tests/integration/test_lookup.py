@@ -224,6 +224,56 @@ def test_what_happens_while_disconnected_takes_no_memory(topic: str) -> None:
     assert asyncio.run(scenario()) < 50_000
 
 
+@contextlib.contextmanager
+def dead_lookupd() -> Iterator[FakeLookupd]:
+    """A nsqlookupd that accepts connections and closes them; it works once its ``answer`` is honest."""
+    with FakeLookupd() as fake:
+        fake.answer = lambda _: CLOSE
+        yield fake
+
+
+NEVER_BY_ITSELF = {"_RETRY_FIRST_S": 600, "_RETRY_LONGEST_S": 600}
+
+
+def test_new_topic_or_channel_ends_the_pause_before_reconnecting(topic: str) -> None:
+    with dead_lookupd() as fake, start_hurried_nsqd(lookupd_flag(fake), **NEVER_BY_ITSELF) as daemon:
+        daemon.wait_for_log(r"LOOKUPD\(127.0.0.1:\d+\): connection closed|LOOKUPD.*0 bytes")
+        daemon.post("/topic/create", topic=topic)
+        fake.wait_for(lambda each: each.connection_count == 2, "nsqd tries again for the topic")
+        fake.answer = fake.honest_answer
+        daemon.post("/channel/create", topic=topic, channel="ch")
+        fake.wait_for_commands(f"REGISTER {topic} ch")
+
+
+def test_many_new_topics_do_not_flood_a_dead_nsqlookupd(topic: str) -> None:
+    """However many there are, the shortest pause is kept."""
+    limits = {**NEVER_BY_ITSELF, "_RETRY_SOONEST_S": 600}
+    with dead_lookupd() as fake, start_hurried_nsqd(lookupd_flag(fake), **limits) as daemon:
+        fake.wait_for(lambda each: each.connection_count == 1, "nsqd tries once")
+        for number in range(50):
+            daemon.post("/topic/create", topic=f"{topic}.{number}")
+        check_flow(daemon, topic)
+        assert fake.connection_count == 1
+
+
+def test_change_is_sent_before_anything_else_happens(fake: FakeLookupd, topic: str) -> None:
+    """The stand-in runs in threads: it can receive while this thread lets the event loop do nothing."""
+
+    async def scenario() -> None:
+        options = SimpleNamespace(broadcast_address="127.0.0.1", topology_zone="", topology_region="")
+        broker: Any = SimpleNamespace(log=Log("", FATAL), topics={}, options=options, hostname="host")
+        broker.broadcast_tcp_port = broker.broadcast_http_port = 1
+        broker.lookup_tls_context = None
+        lookup = Lookup(broker)
+        lookup.set_addresses([fake.tcp_address])
+        await lookup.settled()
+        lookup.registered(topic)
+        fake.wait_for_commands(f"REGISTER {topic}")
+        await lookup.close()
+
+    asyncio.run(scenario())
+
+
 def test_addresses_change_at_run_time(nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str) -> None:
     register_with(nsqd, fake)
     nsqd.post("/topic/create", topic=topic)

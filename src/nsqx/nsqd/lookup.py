@@ -1,14 +1,16 @@
 """nsqd's side of discovery: telling every nsqlookupd what is here, and asking which channels a new topic has.
 
 Each nsqlookupd has a task of its own, so one that is dead, slow or wrong holds up neither the others nor a single
-message. After every connect it is told everything anew; what changes after that is sent as it happens.
+message. After every connect it is told everything anew; what changes after that is sent as it happens. A change while
+not connected makes the task try to connect at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote as url_quote
 
@@ -28,11 +30,21 @@ if TYPE_CHECKING:
 PING_INTERVAL_S = 15.0
 # As in Go nsqd: connecting, and each answer, may take this long.
 _TIMEOUT_S = 1.0
-_RETRY_FIRST_S = 0.5
+# The pause between two attempts to connect doubles from the first to the longest. A change ends it early, but not
+# before the soonest: many new topics must not flood a dead nsqlookupd.
+_RETRY_SOONEST_S = 0.01
+_RETRY_FIRST_S = 0.05
 _RETRY_LONGEST_S = 15.0
-# So many commands are under way before their answers are awaited.
+# A connection that has lasted this long was a good one: after it the pauses begin with the first one again.
+_GOOD_CONNECTION_S = 5.0
+# How many commands may be without an answer; further ones wait in memory, and too many of those end the connection.
 _PIPELINE = 500
-_MAX_CHANNELS_SIZE = 8 * 1024 * 1024
+_MAX_WAITING = 100_000
+# What one nsqlookupd may say about the channels of a topic.
+_MAX_CHANNELS_SIZE = 1024 * 1024
+# How many channels known elsewhere are created for a new topic.
+MAX_CHANNELS = 1000
+_NAMES_PER_TURN = 2000
 _NS_PER_S = 1_000_000_000
 
 
@@ -48,19 +60,26 @@ class LookupPeer:
         self.http_address = ""  # where its HTTP API is, while connected
         self._broker = broker
         self._log = broker.log
-        self._commands: deque[bytes] = deque()
-        self._is_told = False  # what there is has been or is being told, so changes are to be sent
-        self._wanted = asyncio.Event()
+        self._is_connected = False  # and has answered IDENTIFY: every registration is or will be sent
+        self._registrations: Iterator[bytes] = iter(())  # of what existed at connect, not sent yet
+        self._changes: deque[bytes] = deque()  # since then, not sent yet
+        self._unanswered: deque[bytes] = deque()
+        self._answer_due_s = 0.0  # for the first of those
+        self._timeout: asyncio.Timeout | None = None  # of the read that is under way
+        self._has_changes = asyncio.Event()  # something changed while not connected
         self.was_told = asyncio.Event()  # once, everything that was here
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._task = asyncio.create_task(self._run())
 
     def send(self, command: bytes) -> None:
-        """Send soon; while not connected there is no need, because connecting tells everything."""
-        if self._is_told:
-            self._commands.append(command)
-            self._wanted.set()
+        """Send a change at once, or connect now if not connected: connecting sends everything that exists."""
+        if not self._is_connected:
+            self._has_changes.set()
+            return
+        self._log.info("LOOKUPD(%s): %s", self.address, command.decode().strip())
+        self._changes.append(command)
+        self._send_waiting()
 
     async def close(self) -> None:
         """Disconnect for good."""
@@ -68,20 +87,34 @@ class LookupPeer:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         retry_s = _RETRY_FIRST_S
         while True:
+            started_s = loop.time()
+            self._has_changes.clear()
             try:
                 await self._connect()
-                retry_s = _RETRY_FIRST_S
-                await self._keep_told()
+                await self._converse()
             except (OSError, TimeoutError, EOFError, ValueError, NSQError) as error:
                 self._log.error("LOOKUPD(%s): %s", self.address, str(error) or type(error).__name__)
             finally:
                 self._disconnect()
-            await asyncio.sleep(retry_s)
-            retry_s = min(2 * retry_s, _RETRY_LONGEST_S)
+            if loop.time() - started_s >= _GOOD_CONNECTION_S:
+                retry_s = _RETRY_FIRST_S
+            is_woken = await self._pause(retry_s)
+            retry_s = _RETRY_FIRST_S if is_woken else min(2 * retry_s, _RETRY_LONGEST_S)
+
+    async def _pause(self, pause_s: float) -> bool:
+        """Wait before the next attempt; True as soon as something has changed and the shortest pause is over."""
+        await asyncio.sleep(_RETRY_SOONEST_S)
+        try:
+            async with asyncio.timeout(pause_s - _RETRY_SOONEST_S):
+                return await self._has_changes.wait()
+        except TimeoutError:
+            return False
 
     async def _connect(self) -> None:
+        """Connect and introduce this nsqd; from here on every registration is sent."""
         self._log.info("LOOKUP connecting to %s", self.address)
         address = parse_address(self.address)
         if not isinstance(address, TCPAddress):
@@ -91,7 +124,8 @@ class LookupPeer:
                 address.host or "localhost", address.port, ssl=self._broker.lookup_tls_context
             )
         self._writer.write(wire.MAGIC + wire.encode_identify(self._announcement()))
-        introduction = await self._read_answer()
+        async with asyncio.timeout(_TIMEOUT_S):
+            introduction = await self._read_answer()
         try:
             info = wire.decode_introduction(introduction)
         except InvalidJSON as error:
@@ -101,10 +135,9 @@ class LookupPeer:
             self.http_address = format_host_port(info.broadcast_address, info.http_port)
         else:
             self._log.error("LOOKUPD(%s): no broadcast address", self.address)
-        # From here on changes are queued; what was queued before is in what is told now.
-        self._is_told = True
-        await self._tell(_registrations(self._broker))
-        self.was_told.set()
+        self._is_connected = True
+        self._registrations = _registrations(self._broker)
+        self._send_waiting()
 
     def _announcement(self) -> wire.Announcement:
         options = self._broker.options
@@ -118,75 +151,98 @@ class LookupPeer:
             topology_region=options.topology_region,
         )
 
-    async def _keep_told(self) -> None:
-        while True:
-            if not await self._has_news():
-                self._log.debug("LOOKUPD(%s): sending heartbeat", self.address)
-                await self._tell([wire.PING])
-            self._wanted.clear()
-            commands = list(self._commands)
-            self._commands.clear()
-            for command in commands:
-                self._log.info("LOOKUPD(%s): %s", self.address, command.decode().strip())
-            await self._tell(commands)
-
-    async def _has_news(self) -> bool:
-        """Wait for something to tell, False if it is time for a PING; raises PeerFailed if the connection ends."""
-        assert self._reader is not None
-        news = asyncio.create_task(self._wanted.wait())
-        unasked = asyncio.create_task(self._reader.read(1))
-        try:
-            await asyncio.wait((news, unasked), timeout=PING_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED)
-            if unasked.done():
-                raise PeerFailed("unexpected answer" if unasked.result() else "connection closed")
-            return news.done()
-        finally:
-            news.cancel()
-            unasked.cancel()
-            await asyncio.gather(news, unasked, return_exceptions=True)
-
-    async def _tell(self, commands: list[bytes]) -> None:
-        """Send commands and await their answers, a bounded number at a time."""
+    def _send_waiting(self) -> None:
+        """Send what waits, registrations first, as far as the number of commands without an answer allows."""
         assert self._writer is not None
-        for start in range(0, len(commands), _PIPELINE):
-            some = commands[start : start + _PIPELINE]
-            if self._writer.is_closing():
-                raise PeerFailed("connection lost")
-            self._writer.write(b"".join(some))
-            for command in some:
-                answer = await self._read_answer()
-                if answer != wire.OK:
-                    text = answer[:200].decode("utf-8", "replace")
-                    raise PeerFailed(f"{command.decode().strip()} - lookupd returned {text}")
+        commands = list(islice(self._registrations, _PIPELINE - len(self._unanswered)))
+        while self._changes and len(self._unanswered) + len(commands) < _PIPELINE:
+            commands.append(self._changes.popleft())
+        if commands and not self._writer.is_closing():
+            if not self._unanswered:
+                self._expect_answer()
+            self._unanswered += commands
+            self._writer.write(b"".join(commands))
+
+    def _expect_answer(self) -> None:
+        """The next answer must come within the time limit from now on."""
+        self._answer_due_s = asyncio.get_running_loop().time() + _TIMEOUT_S
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(self._answer_due_s)
+
+    async def _converse(self) -> None:
+        """Take answers, and send a PING after a long silence; raises PeerFailed or OSError when the connection ends."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._unanswered:
+                self.was_told.set()
+            if len(self._changes) > _MAX_WAITING:
+                raise PeerFailed(f"{len(self._changes)} commands wait for answers")
+            answer = await self._next_answer(self._answer_due_s if self._unanswered else loop.time() + PING_INTERVAL_S)
+            if answer is None:
+                self._send_ping()
+                continue
+            if not self._unanswered:
+                raise PeerFailed("unexpected answer")
+            command = self._unanswered.popleft()
+            if answer != wire.OK:
+                text = answer[:200].decode("utf-8", "replace")
+                raise PeerFailed(f"{command.decode().strip()} - lookupd returned {text}")
+            self._expect_answer()
+            self._send_waiting()
+
+    async def _next_answer(self, due_s: float) -> bytes | None:
+        """The next answer; None if it is time for a PING. Raises TimeoutError if an answer is overdue."""
+        try:
+            async with asyncio.timeout_at(due_s) as self._timeout:
+                return await self._read_answer()
+        except TimeoutError:
+            # A command may have been sent at the moment the timeout expired: its answer is not overdue.
+            if self._unanswered and asyncio.get_running_loop().time() >= self._answer_due_s:
+                raise TimeoutError("no answer in time") from None
+            return None
+        except asyncio.IncompleteReadError:
+            raise PeerFailed("connection closed") from None
+        finally:
+            self._timeout = None
+
+    def _send_ping(self) -> None:
+        if not self._unanswered:
+            self._log.debug("LOOKUPD(%s): sending heartbeat", self.address)
+            self._changes.append(wire.PING)
+            self._send_waiting()
 
     async def _read_answer(self) -> bytes:
         assert self._reader is not None
-        async with asyncio.timeout(_TIMEOUT_S):
-            size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
-            if not 0 <= size <= wire.MAX_ANSWER_SIZE:
-                raise PeerFailed(f"invalid response size {size}")
-            answer = await self._reader.readexactly(size)
+        size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
+        if not 0 <= size <= wire.MAX_ANSWER_SIZE:
+            raise PeerFailed(f"invalid response size {size}")
+        answer = await self._reader.readexactly(size)
         if wire.is_refusal(answer):
             raise PeerFailed(f"lookupd returned {answer[:200].decode('utf-8', 'replace')}")
         return answer
 
     def _disconnect(self) -> None:
         self.http_address = ""
-        self._is_told = False
-        self._commands.clear()
+        self._is_connected = False
+        self._registrations = iter(())
+        self._changes.clear()
+        self._unanswered.clear()
         if self._writer is not None:
             self._writer.close()
             self._writer = self._reader = None
 
 
-def _registrations(broker: Broker) -> list[bytes]:
-    """REGISTER for everything here: channels, and topics that have none."""
-    commands = []
-    for topic in broker.topics.values():
+def _registrations(broker: Broker) -> Iterator[bytes]:
+    """REGISTER for everything here: channels, and topics that have none.
+
+    The commands are made as they are asked for. A topic that is deleted meanwhile may still be named: its UNREGISTER
+    follows all of these.
+    """
+    for topic in list(broker.topics.values()):
         if not topic.channels:
-            commands.append(wire.encode_register(topic.name))
-        commands += [wire.encode_register(topic.name, channel_name) for channel_name in topic.channels]
-    return commands
+            yield wire.encode_register(topic.name)
+        for channel_name in list(topic.channels):
+            yield wire.encode_register(topic.name, channel_name)
 
 
 class Lookup:
@@ -239,15 +295,21 @@ class Lookup:
         return any(peer.http_address for peer in self._peers.values())
 
     async def channels_of(self, topic_name: str) -> list[str]:
-        """The channels that a topic has elsewhere and must have here; never raises, asks all at once.
+        """The channels that a topic has elsewhere and must have here, at most MAX_CHANNELS; never raises.
 
-        Ephemeral ones are left out: they exist while they have a consumer, and there is none here.
+        Every connected nsqlookupd is asked at the same time. Ephemeral channels are left out: they exist while they
+        have a consumer, and there is none here.
         """
         addresses = [peer.http_address for peer in self._peers.values() if peer.http_address]
         answers = await asyncio.gather(*(self._ask_channels(address, topic_name) for address in addresses))
-        return sorted({name for names in answers for name in names if not is_ephemeral(name)})
+        names = sorted(set().union(*answers))
+        if len(names) > MAX_CHANNELS:
+            self._broker.log.warn(
+                "TOPIC(%s): nsqlookupd names %d channels, creating the first %d", topic_name, len(names), MAX_CHANNELS
+            )
+        return names[:MAX_CHANNELS]
 
-    async def _ask_channels(self, http_address: str, topic_name: str) -> list[str]:
+    async def _ask_channels(self, http_address: str, topic_name: str) -> set[str]:
         options = self._broker.options
         url = f"http://{http_address}/channels?topic={url_quote(topic_name)}"
         try:
@@ -264,9 +326,22 @@ class Lookup:
             names = orjson.loads(answer.body)["channels"]
             if not isinstance(names, list):
                 raise PeerFailed(f"GET {url}: channels is not a list")
-            return [name for name in names if isinstance(name, str) and is_valid_name(name)]
+            return await _permanent_names(names)
         except (NSQError, ValueError, TypeError, KeyError) as error:
             self._broker.log.warn(
                 "failed to query nsqlookupd for channels to pre-create for topic %s - %s", topic_name, error
             )
-            return []
+            return set()
+
+
+async def _permanent_names(names: list[object]) -> set[str]:
+    """Those of the values that name a channel which is not ephemeral; lets the loop turn now and then."""
+    found: set[str] = set()
+    for start in range(0, len(names), _NAMES_PER_TURN):
+        found.update(
+            name
+            for name in names[start : start + _NAMES_PER_TURN]
+            if isinstance(name, str) and is_valid_name(name) and not is_ephemeral(name)
+        )
+        await asyncio.sleep(0)
+    return found
