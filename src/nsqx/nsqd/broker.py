@@ -26,7 +26,9 @@ from nsqx.nsqd.topic import Topic
 from nsqx.nsqd.turn import Pump, Turn
 from nsqx.queues.backlog import Backlog
 from nsqx.queues.diskqueue import DiskQueue
-from nsqx.queues.due_times import load_due_times
+from nsqx.queues.due_time_queue import DueTimeQueue
+from nsqx.queues.due_times import DueTime, due_times_path, load_due_times
+from nsqx.queues.files import DUE, remove_if_there
 from nsqx.queues.recovery import data_file_numbers, remove_leftovers
 
 if TYPE_CHECKING:
@@ -230,13 +232,25 @@ class Broker:
         self._left_files.pop(name, None)
         return Backlog(options.mem_queue_size, disk, options.mem_queue_bytes)
 
-    def load_due_times(self, name: str) -> dict[bytes, int]:
-        """When messages that were deferred at the last exit are due, by the wall clock."""
+    def load_due_times(self, name: str) -> dict[bytes, DueTime]:
+        """Return the due times of a channel's messages that were deferred at the last exit."""
         try:
-            return load_due_times(self.data_path, name)
+            return load_due_times(self.data_path, name, self.options.max_req_timeout)
         except (OSError, ValueError) as error:
-            self.log.error("DEFERRED(%s): cannot read due times, delivering at once - %s", name, error)
+            self._due_times_unreadable(name, error)
             return {}
+
+    def open_due_times(self, name: str) -> DueTimeQueue:
+        """Return the due times of a topic's messages on disk; raise OSError if their file cannot be replaced."""
+        try:
+            return DueTimeQueue(self.data_path, name, self.options.max_req_timeout)
+        except (OSError, ValueError) as error:
+            self._due_times_unreadable(name, error)
+            remove_if_there(DUE, due_times_path(self.data_path, name))
+            return DueTimeQueue(self.data_path, name, self.options.max_req_timeout)
+
+    def _due_times_unreadable(self, name: str, error: Exception) -> None:
+        self.log.error("DEFERRED(%s): cannot read due times, delivering at once - %s", name, error)
 
     def new_latency_sketch(self) -> LatencySketch | None:
         """A sketch for a channel's end-to-end latency, if percentiles are asked for."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nsqx.errors import BrokerExiting, TooManyConsumers
 from nsqx.names import is_ephemeral
 from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
-from nsqx.queues.due_times import save_due_times
+from nsqx.queues.due_times import DueTime, save_due_times
 from nsqx.wire import octets
 from nsqx.wire.message import Batch, Message
 
@@ -441,10 +441,9 @@ class Channel:
         if disk is None:
             return
         now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
-        due_ns = {message_id: wall_ns + due - now_ns for message_id, due in self._due_ns.items() if due > now_ns}
         waiting = self.backlog.drain_memory()
         deferred = self.deferred.clear()
-        due_ns.update((message.id, wall_ns + message.deadline_ns - now_ns) for message in deferred)
+        due_ns = self._due_ns | {message.id: message.deadline_ns for message in deferred}
         try:
             for item in waiting:
                 if isinstance(item, Batch):
@@ -456,7 +455,9 @@ class Channel:
             disk.finish_all()
         finally:
             disk.close()
-        self._save_due_times(due_ns)
+        self._save_due_times(
+            {message_id: DueTime(wall_ns, wall_ns + due - now_ns) for message_id, due in due_ns.items() if due > now_ns}
+        )
 
     def _stop(self) -> None:
         self.exiting = True
@@ -467,10 +468,10 @@ class Channel:
             self._turn.close(client)
 
     def _load_due_times(self) -> dict[bytes, int]:
-        wall_due_ns = self._broker.load_due_times(self.queue_name)
-        offset_ns = self._clock.now_ns() - self._clock.wall_ns()
-        return {message_id: due + offset_ns for message_id, due in wall_due_ns.items()}
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        saved = self._broker.load_due_times(self.queue_name)
+        return {message_id: now_ns + due_time.delay_ns(wall_ns) for message_id, due_time in saved.items()}
 
-    def _save_due_times(self, due_ns: dict[bytes, int]) -> None:
+    def _save_due_times(self, due_times: dict[bytes, DueTime]) -> None:
         if not self.is_ephemeral:
-            save_due_times(self._broker.data_path, self.queue_name, due_ns)
+            save_due_times(self._broker.data_path, self.queue_name, due_times)

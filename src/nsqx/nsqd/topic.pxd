@@ -27,7 +27,7 @@ cdef class Topic:
     cdef bint _is_started
     cdef bint _is_open
     cdef bint _is_awake
-    cdef dict _due_ns
+    cdef object _due_times
 
     @cython.locals(now_ns=int64_t, batch=Batch)
     cpdef publish(self, bytes items, Py_ssize_t count)

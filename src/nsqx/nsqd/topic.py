@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_ephemeral
 from nsqx.nsqd.channel import RETRY_NS, Channel
-from nsqx.queues.due_times import save_due_times
+from nsqx.queues.due_times import DueTime
 from nsqx.queues.ids import IdSource
 from nsqx.wire import octets
 from nsqx.wire.message import Batch, Message, new_batch, new_message
@@ -20,6 +20,7 @@ from nsqx.wire.message import Batch, Message, new_batch, new_message
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.queues.backlog import Backlog
+    from nsqx.queues.due_time_queue import DueTimeQueue
 
 # How many messages ``pump`` moves before it lets the loop turn.
 _MOVES_PER_TURN = 2000
@@ -32,7 +33,7 @@ class Topic:
         "_broker",
         "_channel_list",
         "_clock",
-        "_due_ns",
+        "_due_times",
         "_ids",
         "_is_awake",
         "_is_open",
@@ -65,8 +66,8 @@ class Topic:
         self._is_open = False
         self._is_awake = False
         self.backlog: Backlog = broker.open_backlog(name, self.is_ephemeral, self._disk_pending)
-        # Messages that were to be deferred and went to disk: when they are due, by the wall clock.
-        self._due_ns: dict[bytes, int] = {} if self.is_ephemeral else broker.load_due_times(name)
+        # Of the deferred messages that went to disk.
+        self._due_times: DueTimeQueue | None = None if self.is_ephemeral else broker.open_due_times(name)
 
     @property
     def depth(self) -> int:
@@ -112,8 +113,8 @@ class Topic:
         else:
             depth = self.backlog.disk_depth
             self.backlog.put_message(message)
-            if self.backlog.disk_depth != depth:
-                self._due_ns[message.id] = now_ns + defer_ns
+            if self.backlog.disk_depth != depth and self._due_times is not None:
+                self._due_times.add(message.id, DueTime(now_ns, now_ns + defer_ns))
         self.message_count += 1
         self.message_bytes += len(body)
 
@@ -190,9 +191,8 @@ class Topic:
             count = item.count
             self._fan_out(item)
             return count
-        due_ns = self._due_ns.pop(item.id, 0) if self._due_ns else 0
-        if due_ns:
-            item.defer_ns = max(0, due_ns - self._clock.wall_ns())
+        if item.record and self._due_times:
+            item.defer_ns = self._due_times.take(item.id, self._clock.wall_ns())
         self._fan_out_message(item)
         self.backlog.finish(item)
         return 1
@@ -245,7 +245,8 @@ class Topic:
     def empty(self) -> None:
         """Forget the messages that have not reached the channels."""
         self.backlog.empty()
-        self._due_ns.clear()
+        if self._due_times is not None:
+            self._due_times.clear()
         self._update_flow()
 
     def delete(self) -> None:
@@ -255,7 +256,8 @@ class Topic:
         for name in list(self.channels):
             self.delete_channel(name)
         self.backlog.delete()
-        self._save_due_times({})
+        if self._due_times is not None:
+            self._due_times.clear()
 
     def close(self) -> None:
         """Write every message to disk and release the files; raises the first error, after trying everything."""
@@ -272,8 +274,8 @@ class Topic:
             raise failure
 
     def _close_backlog(self) -> None:
-        disk = self.backlog.disk
-        if disk is None:
+        disk, due_times = self.backlog.disk, self._due_times
+        if disk is None or due_times is None:
             return
         wall_ns = self._clock.wall_ns()
         try:
@@ -283,12 +285,8 @@ class Topic:
                     continue
                 disk.put_message(item)
                 if item.defer_ns > 0:
-                    self._due_ns[item.id] = wall_ns + item.defer_ns
+                    due_times.add(item.id, DueTime(wall_ns, wall_ns + item.defer_ns))
             disk.finish_all()
         finally:
             disk.close()
-        self._save_due_times(self._due_ns)
-
-    def _save_due_times(self, due_ns: dict[bytes, int]) -> None:
-        if not self.is_ephemeral:
-            save_due_times(self._broker.data_path, self.name, due_ns)
+        due_times.close()

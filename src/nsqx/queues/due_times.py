@@ -1,17 +1,47 @@
-"""When deferred messages are due, kept over a restart.
+"""The file in which the due times of deferred messages survive a restart.
 
-The messages themselves go to the disk queue at exit, where Go nsqd finds them too; their due times go to a file that
-it does not look at, ``<name>.deferred.dat``: JSON, ``{"due": {"<message id>": <unix nanoseconds>}}``. An id that no
-message bears any more does no harm.
+The messages themselves are in the disk queue, where Go nsqd finds them too. Their due times are beside it, in a file
+that Go nsqd ignores: ``<name>.deferred.dat``.
+
+      0        8                16
+      +--------+----------------+-------------------------------------------+----
+      |NSQXDUE1| start, uint64  | id, 16 bytes | noted, int64 | due, int64  | ...
+      +--------+----------------+-------------------------------------------+----
+
+``start`` is the position of the first entry that still counts. ``noted`` and ``due`` are wall clock times in
+nanoseconds: when the entry was made, and when its message is due. An entry whose message is gone does no harm.
+Earlier versions wrote JSON without ``noted``: ``{"due": {"<message id>": <due>}}``.
 """
 
 from __future__ import annotations
 
 import os
+import struct
+from typing import NamedTuple
 
 import orjson
 
 from nsqx.queues.files import DUE, read_file, remove_if_there, replace_file, sync_directory
+
+MAGIC = b"NSQXDUE1"
+HEADER = struct.Struct(">8sQ")
+ENTRY = struct.Struct(">16sqq")
+# An entry that is due later, in the year 2116, is damaged.
+_MAX_DUE_NS = 1 << 62
+
+
+class DueTime(NamedTuple):
+    """When a message is due, and when that was noted; both by the wall clock."""
+
+    noted_ns: int
+    due_ns: int
+
+    def delay_ns(self, wall_ns: int) -> int:
+        """Return how long the message must still wait.
+
+        A clock that was set back makes a message wait no longer than the delay that was noted.
+        """
+        return max(0, self.due_ns - max(wall_ns, self.noted_ns))
 
 
 def due_times_path(directory: str, name: str) -> str:
@@ -19,25 +49,57 @@ def due_times_path(directory: str, name: str) -> str:
     return os.path.join(directory, f"{name}.deferred.dat")
 
 
-def save_due_times(directory: str, name: str, due_ns: dict[bytes, int]) -> None:
-    """Replace what is kept; with nothing to keep, the file goes."""
+def encode_entries(due_times: dict[bytes, DueTime]) -> bytes:
+    """Return the entries of ``due_times`` as they are in the file."""
+    return b"".join(ENTRY.pack(message_id, *due_time) for message_id, due_time in due_times.items())
+
+
+def decode_entries(data: bytes) -> dict[bytes, DueTime]:
+    """Return the entries in ``data``, leaving out an incomplete one at its end and damaged ones."""
+    whole = data[: len(data) - len(data) % ENTRY.size]
+    return {
+        message_id: DueTime(noted_ns, due_ns)
+        for message_id, noted_ns, due_ns in ENTRY.iter_unpack(whole)
+        if 0 <= noted_ns <= due_ns < _MAX_DUE_NS
+    }
+
+
+def decode_start(header: bytes) -> int:
+    """Return the position of the first entry that counts; raise ValueError if ``header`` is not that of the file."""
+    if len(header) < HEADER.size or not header.startswith(MAGIC):
+        raise ValueError("not a due times file")
+    start: int = HEADER.unpack_from(header)[1]
+    if start < HEADER.size:
+        raise ValueError("not a due times file")
+    return start
+
+
+def save_due_times(directory: str, name: str, due_times: dict[bytes, DueTime]) -> None:
+    """Replace the file; with nothing to keep, remove it."""
     path = due_times_path(directory, name)
-    if due_ns:
-        content = {"due": {message_id.decode("latin-1"): due_ns[message_id] for message_id in due_ns}}
-        replace_file(path, orjson.dumps(content), DUE)
+    if due_times:
+        replace_file(path, HEADER.pack(MAGIC, HEADER.size) + encode_entries(due_times), DUE)
     elif os.path.exists(path):
         remove_if_there(DUE, path)
         sync_directory(directory)
 
 
-def load_due_times(directory: str, name: str) -> dict[bytes, int]:
-    """What was saved; nothing if there is no file. Raises ValueError if the file is not what ``save`` wrote."""
+def load_due_times(directory: str, name: str, max_delay_ns: int = 0) -> dict[bytes, DueTime]:
+    """Return what was saved, nothing if there is no file; raise ValueError if it is not a file of due times.
+
+    ``max_delay_ns`` is the longest delay possible. It limits entries of earlier versions.
+    """
     try:
         data = read_file(DUE, due_times_path(directory, name))
     except FileNotFoundError:
         return {}
+    if not data.startswith(b"{"):
+        return decode_entries(data[decode_start(data) :])
     content = orjson.loads(data)
     due = content.get("due") if isinstance(content, dict) else None
     if not isinstance(due, dict) or not all(type(due_ns) is int and 0 <= due_ns < 1 << 63 for due_ns in due.values()):
         raise ValueError("not a due times file")
-    return {message_id.encode("latin-1"): due_ns for message_id, due_ns in due.items()}
+    return {
+        message_id.encode("latin-1"): DueTime(max(0, due_ns - max_delay_ns), due_ns)
+        for message_id, due_ns in due.items()
+    }

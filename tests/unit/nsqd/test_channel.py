@@ -648,6 +648,23 @@ def test_a_deferred_message_that_is_due_while_stopped_comes_at_once(tmp_path):
     assert client.link.take_bodies() == [b"deferred"]
 
 
+@pytest.mark.parametrize("with_channel", [True, False], ids=["in the channel", "in the topic"])
+def test_a_clock_set_back_over_a_restart_does_not_prolong_a_deferral(tmp_path, with_channel):
+    clock = BenchClock()
+    bench = make_bench(tmp_path, clock=clock)
+    if with_channel:
+        the_channel(bench)
+    bench.defer("t", b"deferred", 2 * SECOND)
+    bench.broker.close_topics()
+    clock.wall_offset_ns -= 24 * 60 * MINUTE
+    bench = make_bench(tmp_path, clock=clock)
+    client = bench.consume("t", "c", 10)
+    bench.advance(2 * SECOND - 1)
+    assert client.link.take_frames() == []
+    bench.advance(1)
+    assert client.link.take_bodies() == [b"deferred"]
+
+
 def test_due_times_that_make_no_sense_cost_only_the_deferral(tmp_path):
     clock = BenchClock()
     bench = make_bench(tmp_path, clock=clock)

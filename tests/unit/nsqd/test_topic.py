@@ -180,6 +180,17 @@ def test_deferred_messages_that_wait_in_the_topic_stay_deferred(tmp_path, mem_qu
     assert sorted(client.link.take_bodies()) == [b"0", b"1", b"2"]
 
 
+def test_a_clock_set_back_does_not_prolong_a_deferral_in_the_topic(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    bench.defer("t", b"1", MINUTE)
+    bench.clock.wall_offset_ns -= 24 * 60 * MINUTE
+    client = bench.consume("t", "c", 10)
+    bench.advance(MINUTE - 1)
+    assert client.link.take_frames() == []
+    bench.advance(1)
+    assert client.link.take_bodies() == [b"1"]
+
+
 def test_every_channel_defers_its_copy(bench):
     consumers = [bench.consume("t", name, 10) for name in ("a", "b")]
     bench.defer("t", b"1", SECOND)

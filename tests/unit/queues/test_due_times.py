@@ -2,12 +2,15 @@
 
 import json
 import os
+import struct
 
 import pytest
 
-from nsqx.queues.due_times import due_times_path, load_due_times, save_due_times
+from nsqx.queues.due_times import DueTime, due_times_path, load_due_times, save_due_times
 
-DUE = {b"0123456789abcdef": 1_700_000_000_000_000_001, b"fedcba9876543210": 2**63 - 1}
+NOTED_NS = 1_700_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+DUE = {b"0123456789abcdef": DueTime(NOTED_NS, NOTED_NS + 1), b"fedcba9876543210": DueTime(0, 2**62 - 1)}
 
 
 def test_saved_and_loaded(tmp_path):
@@ -20,8 +23,37 @@ def test_the_file(tmp_path):
     save_due_times(str(tmp_path), "t:c", DUE)
     assert due_times_path(str(tmp_path), "t:c") == str(tmp_path / "t:c.deferred.dat")
     assert os.listdir(tmp_path) == ["t:c.deferred.dat"]
-    content = json.loads((tmp_path / "t:c.deferred.dat").read_bytes())
-    assert content == {"due": {key.decode(): due for key, due in DUE.items()}}
+    entry = struct.pack(">16sqq", b"0123456789abcdef", NOTED_NS, NOTED_NS + 1)
+    assert (tmp_path / "t:c.deferred.dat").read_bytes()[:48] == b"NSQXDUE1" + struct.pack(">Q", 16) + entry
+
+
+def test_the_delay_counts_down_with_the_clock():
+    due_time = DueTime(NOTED_NS, NOTED_NS + 10 * SECOND_NS)
+    assert due_time.delay_ns(NOTED_NS + 3 * SECOND_NS) == 7 * SECOND_NS
+    assert due_time.delay_ns(NOTED_NS + 11 * SECOND_NS) == 0
+
+
+def test_a_clock_set_back_does_not_prolong_the_delay():
+    due_time = DueTime(NOTED_NS, NOTED_NS + 10 * SECOND_NS)
+    assert due_time.delay_ns(NOTED_NS - 86_400 * SECOND_NS) == 10 * SECOND_NS
+
+
+def test_the_file_of_an_earlier_version_is_read_with_a_bound_on_the_delay(tmp_path):
+    due_ns = NOTED_NS + 10 * SECOND_NS
+    (tmp_path / "t.deferred.dat").write_bytes(json.dumps({"due": {"0123456789abcdef": due_ns}}).encode())
+    [(message_id, due_time)] = load_due_times(str(tmp_path), "t", max_delay_ns=20 * SECOND_NS).items()
+    assert message_id == b"0123456789abcdef"
+    assert due_time.delay_ns(NOTED_NS) == 10 * SECOND_NS
+    assert due_time.delay_ns(NOTED_NS - 86_400 * SECOND_NS) == 20 * SECOND_NS
+
+
+def test_damaged_entries_are_left_out(tmp_path):
+    save_due_times(str(tmp_path), "t", DUE)
+    path = tmp_path / "t.deferred.dat"
+    content = bytearray(path.read_bytes())
+    content[32] |= 0x80  # the time of noting is negative
+    path.write_bytes(content + b"incomplete")
+    assert load_due_times(str(tmp_path), "t") == {b"fedcba9876543210": DueTime(0, 2**62 - 1)}
 
 
 def test_nothing_to_save_removes_the_file(tmp_path):
@@ -33,8 +65,8 @@ def test_nothing_to_save_removes_the_file(tmp_path):
 
 def test_saving_replaces(tmp_path):
     save_due_times(str(tmp_path), "t", DUE)
-    save_due_times(str(tmp_path), "t", {b"0000000000000000": 5})
-    assert load_due_times(str(tmp_path), "t") == {b"0000000000000000": 5}
+    save_due_times(str(tmp_path), "t", {b"0000000000000000": DueTime(4, 5)})
+    assert load_due_times(str(tmp_path), "t") == {b"0000000000000000": DueTime(4, 5)}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +81,9 @@ def test_saving_replaces(tmp_path):
         b'{"due":{"a":null}}',
         b'{"due":{"\xe2\x82\xac":1}}',
         b"\xff",
+        b"NSQXDUE1",
+        b"NSQXDUE1" + bytes(8),
+        b"NSQXDUE9" + struct.pack(">Q", 16),
     ],
 )
 def test_a_file_that_makes_no_sense(tmp_path, content):

@@ -12,7 +12,7 @@ from diskqueue_bench import META, data_name, drain, open_queue, put, record, syn
 
 from nsqx.errors import DiskQueueError
 from nsqx.queues import failpoints, files
-from nsqx.queues.due_times import load_due_times, save_due_times
+from nsqx.queues.due_times import DueTime, load_due_times, save_due_times
 from nsqx.queues.failpoints import Stopped, failpoints_of
 
 SOURCE = Path(files.__file__).parents[1]
@@ -107,8 +107,8 @@ def test_every_kind_of_operation_is_met(tmp_path, order):
     sync(queue)
     assert drain(queue) == [b"one", b"two", b"three"]
     sync(queue)
-    save_due_times(str(tmp_path), "q", {b"0" * 16: 1})
-    assert load_due_times(str(tmp_path), "q") == {b"0" * 16: 1}
+    save_due_times(str(tmp_path), "q", {b"0" * 16: DueTime(0, 1)})
+    assert load_due_times(str(tmp_path), "q") == {b"0" * 16: DueTime(0, 1)}
     save_due_times(str(tmp_path), "q", {})
     queue.delete()
     files.replace_file(str(tmp_path / "nsqd.dat"), b"{}")
