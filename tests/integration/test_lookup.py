@@ -10,6 +10,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from daemons import Daemon, Fleet, start_nsqd, wait_until, write_metadata
 from fakelookupd import CLOSE, OK, RESET, SILENCE, Answer, FakeLookupd, http_answer
 from hurried import start_hurried_nsqd
 from nsqx.log import FATAL, Log
-from nsqx.nsqd.lookup import Lookup
+from nsqx.nsqd.lookup import MAX_CHANNELS, Lookup
 from rawclient import OK as CLIENT_OK
 from rawclient import RawClient
 from rawlookup import sized
@@ -332,6 +333,22 @@ def test_new_topic_begins_with_the_channels_it_has_elsewhere(fleet: Fleet, topic
     assert channel_names(second, topic) == {"one", "two"}
 
 
+@pytest.mark.parametrize("route", ["/topic/create", "/channel/create", "/pub", "/mpub", "/mpub of nothing"])
+def test_answer_means_that_channels_known_elsewhere_exist(route: str, nsqd: Daemon, fleet: Fleet, topic: str) -> None:
+    lookupd = fleet.nsqlookupd("nsqx")
+    assert put_addresses(nsqd, json.dumps([lookupd.tcp_address]).encode()) == 200
+    wait_until(lambda: lookupd.request("GET", "/nodes").json()["producers"], "nsqd is registered")
+    body = {"/pub": b"message", "/mpub": b"one\ntwo", "/mpub of nothing": b"\n"}.get(route, b"")
+    with RawClient(nsqd.tcp_address) as producer:
+        for number in range(20):
+            name = f"{topic}.{number}"
+            lookupd.post("/channel/create", topic=name, channel="c")
+            if route == "/channel/create":
+                assert producer.pub(name, b"first") == CLIENT_OK
+            nsqd.post(route.split()[0], body, topic=name, channel="other")
+            nsqd.post("/channel/pause", topic=name, channel="c")
+
+
 def test_channels_come_from_every_nsqlookupd(
     nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str
 ) -> None:
@@ -433,9 +450,10 @@ def test_topic_deleted_while_its_channels_are_asked_for(
     wait_until_askable(daemon, fake)
     fake.channels[topic] = ["ch"]
     fake.http_answer = gate.behind(fake.honest_http_answer)
-    daemon.post("/pub", b"deleted", topic=topic)
-    daemon.post("/topic/delete", topic=topic)
-    daemon.post("/pub", b"new", topic=topic)
+    with RawClient(daemon.tcp_address) as producer:
+        assert producer.pub(topic, b"deleted") == CLIENT_OK
+        daemon.post("/topic/delete", topic=topic)
+        assert producer.pub(topic, b"new") == CLIENT_OK
     fake.wait_for(lambda each: each.requests.count(f"/channels?topic={topic}") == 2, "nsqd asks for both")
     gate.open()
     wait_until(lambda: depth(daemon, topic, "ch") == 1, "the new topic has its channel and message")
@@ -448,13 +466,19 @@ def test_message_that_waits_for_channels_survives_a_restart(
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS, data_path=tmp_path)
     wait_until_askable(daemon, fake)
     fake.http_answer = gate.behind(fake.honest_http_answer)
-    daemon.post("/pub", b"waiting", topic=topic)
-    assert daemon.stop() == 0
+    with RawClient(daemon.tcp_address) as producer:
+        assert producer.pub(topic, b"waiting") == CLIENT_OK
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(daemon.post, "/pub", b"answered", topic=topic)
+        wait_until(lambda: daemon.topic_stats(topic)["depth"] == 2, "both messages are published")
+        assert not answer.done()
+        assert daemon.stop() == 0
+        assert answer.result(15).body == b"OK"
     again = fleet.nsqd("nsqx", data_path=tmp_path)
     with RawClient(again.tcp_address) as consumer:
         assert consumer.sub(topic, "ch") == CLIENT_OK
-        consumer.rdy(1)
-        assert consumer.read_message().body == b"waiting"
+        consumer.rdy(2)
+        assert {consumer.read_message().body, consumer.read_message().body} == {b"waiting", b"answered"}
 
 
 WRONG_CHANNELS = {
@@ -509,6 +533,16 @@ def test_good_names_among_bad_ones_count(nsqd: Daemon, fake: FakeLookupd, topic:
     nsqd.post("/pub", b"message", topic=topic)
     wait_until(lambda: depth(nsqd, topic, "good") == 1, "the channel has the message")
     assert channel_names(nsqd, topic) == {"good"}
+
+
+def test_channels_beyond_the_limit_are_not_created(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    fake.channels[topic] = [f"c{number}" for number in range(20_000)]
+    register_with(nsqd, fake)
+    wait_until_askable(nsqd, fake)
+    nsqd.post("/topic/create", topic=topic)
+    assert channel_names(nsqd, topic) == set(sorted(fake.channels[topic])[:MAX_CHANNELS])
+    assert nsqd.log.count(f"TOPIC({topic}): nsqlookupd names 20000 channels, creating the first {MAX_CHANNELS}") == 1
+    nsqd.post("/topic/delete", topic=topic)
 
 
 def introduction(**fields: Any) -> bytes:

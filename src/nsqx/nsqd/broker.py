@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _NS_PER_S = 1_000_000_000
 # NSQ's client timeout, of which half is the default heartbeat interval.
 _CLIENT_TIMEOUT_S = 60
+# How many channels known to nsqlookupd are created before the loop turns.
+_CHANNELS_PER_TURN = 20
 # How long after a failed write it is tried again.
 _RETRY_WRITE_NS = 1_000_000_000
 
@@ -96,7 +98,8 @@ class Broker:
         self._client_serial = 0
         self._failure = ""
         self._is_loading = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Topics whose channels are being asked for, with the task that creates them.
+        self._fetches: dict[Topic, asyncio.Task[None]] = {}
         self._knows_topology = TOPOLOGY_AWARE_CONSUMPTION in options.enable_experiment
 
     # Topics and channels
@@ -130,20 +133,33 @@ class Broker:
             topic.start()
         elif self.lookup.can_be_asked():
             task = asyncio.get_running_loop().create_task(self._fetch_channels(topic, self.lookup))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._fetches[topic] = task
         else:
             self.log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic.name)
             topic.start()
 
     async def _fetch_channels(self, topic: Topic, lookup: Lookup) -> None:
+        names = await lookup.channels_of(topic.name)
         try:
-            for name in await lookup.channels_of(topic.name):
-                if not topic.exiting:
-                    topic.channel(name)
-        finally:
-            topic.start()
-            self.turn.end()
+            for start in range(0, len(names), _CHANNELS_PER_TURN):
+                for name in names[start : start + _CHANNELS_PER_TURN]:
+                    if not topic.exiting:
+                        topic.channel(name)
+                await asyncio.sleep(0)
+        except DiskQueueError as error:
+            self.log.error("TOPIC(%s): failed to create channels known to nsqlookupd - %s", topic.name, error)
+        del self._fetches[topic]
+        topic.start()
+        self.turn.end()
+
+    def channels_fetch(self, topic: Topic) -> asyncio.Task[None] | None:
+        """The task that creates the channels which a new topic has elsewhere, while it runs."""
+        return self._fetches.get(topic)
+
+    def stop_fetching(self) -> None:
+        """Wait for no nsqlookupd any longer; messages of the topics concerned stay with their topic."""
+        for task in self._fetches.values():
+            task.cancel()
 
     def delete_topic(self, name: str) -> bool:
         """Delete a topic with all it holds; False if there is none."""

@@ -185,6 +185,7 @@ class Daemon:
         broker.turn.end()
         for connection in list(broker.connections):
             connection.close()
+        broker.stop_fetching()
         for server in self._http_servers:
             await server.close(min(1.0, timeout_s))
         await self._stop_statsd()

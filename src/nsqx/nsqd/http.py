@@ -2,7 +2,8 @@
 
 Handlers only read the request, ask the broker and choose the answer; a refusal is an HTTPError. Those that change
 something end the broker's turn, as every event that touches the broker must. Publishing answers when what was
-published is written as far as it had to be.
+published is written as far as it had to be. Routes that may create a topic answer when the channels that it has at
+other nsqd exist here too; the time limits of requests to nsqlookupd bound that wait.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from nsqx.version import NSQ_VERSION
 from nsqx.wire.commands import read_batch, wrap_int64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from nsqx.net.requests import Deferred, Request
     from nsqx.nsqd.broker import Broker
@@ -120,9 +121,9 @@ class PublishAPI:
             self._broker.publish(topic, request.body, defer_ns)
         except (BrokerExiting, DiskQueueError):
             raise HTTPError(503, "EXITING") from None
-        return self._answer_when_written(request)
+        return self._answer_when_written(request, topic)
 
-    def publish_many(self, request: "Request") -> "Response | Deferred":
+    def publish_many(self, request: "Request") -> "Response | Deferred | Awaitable[Response]":
         """A message a line, empty lines left out; or with ``binary`` the body of an MPUB."""
         query = request.query
         topic = _topic_to_publish(self._broker, query)
@@ -131,16 +132,16 @@ class PublishAPI:
         else:
             items, count = self._split_lines(request.body)
             if not count:
-                return OK
+                return _with_channels(self._broker, topic, OK)
         try:
             self._broker.publish_many(topic, items, count)
         except (BrokerExiting, DiskQueueError):
             raise HTTPError(503, "EXITING") from None
-        return self._answer_when_written(request)
+        return self._answer_when_written(request, topic)
 
-    def _answer_when_written(self, request: "Request") -> "Deferred":
+    def _answer_when_written(self, request: "Request", topic: "Topic") -> "Deferred":
         turn = self._broker.turn
-        turn.when_written(partial(_answer_publish, request))
+        turn.when_written(partial(_answer_publish, request, self._broker.channels_fetch(topic)))
         turn.end()
         return DEFERRED
 
@@ -182,9 +183,9 @@ class AdminAPI:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
-    def create_topic(self, request: "Request") -> Response:
-        _topic_to_publish(self._broker, request.query)
-        return self._done()
+    def create_topic(self, request: "Request") -> "Response | Awaitable[Response]":
+        topic = _topic_to_publish(self._broker, request.query)
+        return _with_channels(self._broker, topic, self._done())
 
     def delete_topic(self, request: "Request") -> Response:
         self._broker.delete_topic(self._topic(request).name)
@@ -205,13 +206,13 @@ class AdminAPI:
         self._topic(request).unpause()
         return await self._saved()
 
-    def create_channel(self, request: "Request") -> Response:
+    def create_channel(self, request: "Request") -> "Response | Awaitable[Response]":
         topic, channel_name = self._topic_and_channel_name(request)
         try:
             topic.channel(channel_name)
         except BrokerExiting:
             raise HTTPError(503, "EXITING") from None
-        return self._done()
+        return _with_channels(self._broker, topic, self._done())
 
     def delete_channel(self, request: "Request") -> Response:
         topic, channel_name = self._topic_and_channel_name(request)
@@ -396,6 +397,21 @@ def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
         raise HTTPError(503, "EXITING") from None
 
 
-def _answer_publish(request: "Request", failure: Exception | None) -> None:
+def _with_channels(broker: "Broker", topic: "Topic", response: Response) -> "Response | Awaitable[Response]":
+    """The response, after the channels that a new topic has at other nsqd are created."""
+    fetch = broker.channels_fetch(topic)
+    return response if fetch is None else _after(fetch, response)
+
+
+async def _after(fetch: "asyncio.Task[None]", response: Response) -> Response:
+    await asyncio.wait([fetch])
+    return response
+
+
+def _answer_publish(request: "Request", channels_fetch: "asyncio.Task[None] | None", failure: Exception | None) -> None:
     # nsqd says EXITING for every publish that failed, a full disk included.
-    request.respond(OK if failure is None else _EXITING)
+    response = OK if failure is None else _EXITING
+    if channels_fetch is None or channels_fetch.done():
+        request.respond(response)
+    else:
+        channels_fetch.add_done_callback(lambda _: request.respond(response))

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from broker_bench import MINUTE, SECOND, Bench, BenchClock, BenchLog
+from loop_turns import Progress
 from nsqx.errors import BrokerExiting
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.metadata import SavedTopic, load_metadata
@@ -45,6 +46,55 @@ def test_an_exiting_broker_makes_no_topics(bench):
 def test_durable_topics_and_channels_are_saved_when_made(bench, change, saves):
     change(bench.broker)
     assert bench.keeper.save_count == saves
+
+
+class LookupStandIn:
+    """Knows the same channels of every topic."""
+
+    def __init__(self, channels):
+        self._channels = channels
+
+    def can_be_asked(self):
+        return True
+
+    async def channels_of(self, topic_name):
+        return self._channels
+
+    def registered(self, topic_name, channel_name=""):
+        pass
+
+
+async def create_with_known_channels(bench, names):
+    """The topic "t" on a broker whose nsqlookupd knows these channels of it."""
+    bench.broker.options.nsqlookupd_tcp_addresses = ["127.0.0.1:4160"]
+    bench.broker.lookup = LookupStandIn(names)
+    return bench.broker.topic("t")
+
+
+def test_channels_known_elsewhere_are_created_a_few_each_turn(bench):
+    async def scenario():
+        topic = await create_with_known_channels(bench, [f"c{number}" for number in range(200)])
+        progress = Progress(lambda: len(topic.channels))
+        await progress.watch(bench.broker.channels_fetch(topic))
+        assert bench.broker.channels_fetch(topic) is None
+        return len(topic.channels), progress.longest
+
+    assert asyncio.run(scenario()) == (200, 20)
+
+
+def test_channels_known_elsewhere_are_not_created_for_a_deleted_topic(bench):
+    async def scenario():
+        topic = await create_with_known_channels(bench, [f"c{number}" for number in range(200)])
+        fetch = bench.broker.channels_fetch(topic)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < len(topic.channels) < 200
+        bench.broker.lookup = None
+        bench.broker.delete_topic("t")
+        await fetch
+        return topic.channels
+
+    assert asyncio.run(scenario()) == {}
 
 
 def test_deletions_are_saved(bench):

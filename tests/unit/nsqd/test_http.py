@@ -71,6 +71,9 @@ class BrokerStandIn:
     def publish_many(self, topic, items, count):
         self.publish(topic, items, count)
 
+    def channels_fetch(self, topic):
+        return None
+
     def set_lookupd_addresses(self, addresses):
         if "bad" in addresses:
             raise ConfigError("bad address")
