@@ -26,7 +26,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touc
 @pytest.fixture(scope="module", autouse=True)
 def at_work(cluster: Cluster, traffic: Traffic) -> None:
     cluster.make_topic(BUSY, "billing", "archive")
-    cluster.make_topic("sensor.readings")
+    cluster.make_topic("sensor.readings", "archive")
     for number in range(12):
         cluster.make_topic(f"quiet.topic-{number:02d}", "worker", messages=number)
     traffic.publish(BUSY, 60, order)
@@ -218,6 +218,71 @@ class TestMessages:
         form.get_by_label("Body", exact=True).fill(base64.b64encode(b"\xff\xfe").decode())
         form.get_by_role("button", name="Publish").click()
         expect(page.get_by_role("article").first).to_contain_text("000000  ff fe")
+
+
+class TestFollowing:
+    """What the page says about following is true."""
+
+    def test_a_topic_without_a_channel_is_left_alone(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener"
+    ) -> None:
+        cluster.make_topic("untouched", messages=5)
+        page = open_page(admin, "/topics/untouched?view=messages")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_text("The topic is not followed")).to_be_visible()
+        expect(
+            page.get_by_text(re.compile("the topic has no channel on this nsqd.*Create a channel first")).first
+        ).to_be_visible()
+        assert [nsqd.topic_stats("untouched")["depth"] for nsqd in cluster.nsqds] == [5, 5]
+        page.get_by_role("button", name="New channel").click()
+        page.get_by_label("Channel", exact=True).fill("first")
+        page.get_by_role("button", name="Create").click()
+        page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+        expect(page.get_by_text("Following on 2 of 2 nodes")).to_be_visible()
+        assert [nsqd.channel_stats("untouched", "first")["depth"] for nsqd in cluster.nsqds] == [5, 5]
+        cluster.nsqds[0].post("/topic/delete", topic="untouched")
+        cluster.nsqds[1].post("/topic/delete", topic="untouched")
+
+    def test_text_is_found_and_shown_decoded(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+        page = open_page(admin, f"/topics/{BUSY}?view=messages")
+        page.get_by_label("Show up to").select_option("1")
+        page.get_by_label("Contains").fill("李雷")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_text("No message contains this")).to_be_visible()
+        expect(page.get_by_text(re.compile(r"[1-9][\d,]* messages were searched since"))).to_be_visible()
+        body = json.dumps({"customer": "李雷", "said": 'a "b" \n', "hidden": "\u202e"}).encode()
+        assert b"\\u674e" in body
+        cluster.nsqds[0].post("/pub", body, topic=BUSY)
+        shown = page.get_by_role("article")
+        expect(shown).to_have_count(1)
+        expect(shown).to_contain_text('"customer": "李雷"')
+        expect(shown).to_contain_text('"said": "a \\"b\\" \\n"')
+        expect(shown).to_contain_text('"hidden": "\\u202e"')
+        expect(page.get_by_text(re.compile(r"[\d,]+ searched, 1 contains “李雷”"))).to_be_visible()
+        with page.expect_download() as saved:
+            shown.get_by_role("button", name=re.compile("^Download")).click()
+        assert Path(saved.value.path()).read_bytes() == body
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_label("Contains").fill("nothing like it")
+        expect(page.get_by_text("None of the messages kept on this page contains this")).to_be_visible()
+
+    def test_messages_over_the_limit_are_counted(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, f"/topics/{BUSY}?view=messages")
+        page.get_by_label("Show up to").select_option("1")
+        page.get_by_label("Contains").fill("customer")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_text(re.compile(r"contain “customer”, [1-9]\d* skipped by the rate limit"))).to_be_visible()
+
+    def test_a_paused_topic_is_said_to_be_paused(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+        topic = "quiet.topic-01"
+        for nsqd in cluster.nsqds:
+            nsqd.post("/topic/pause", topic=topic)
+        page = open_page(admin, f"/topics/{topic}?view=messages")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_text("The topic is paused: new messages wait in the topic")).to_be_visible()
+        for nsqd in cluster.nsqds:
+            nsqd.post("/topic/unpause", topic=topic)
+        expect(page.get_by_text("Waiting for messages")).to_be_visible()
 
 
 class TestEverywhere:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote_plus
 
+from nsqx.nsqadmin.attach import TopicState
 from nsqx.nsqadmin.documents import objects, strings, text
 from nsqx.nsqadmin.nodes import Node, merge
 from nsqx.nsqadmin.reports import ChannelStats, TopicStats
@@ -92,6 +93,10 @@ class Cluster:
             for node in nodes:
                 by_address.setdefault(node.http_address, node)
         return list(by_address.values())
+
+    async def topic_state(self, address: str, topic: str) -> TopicState | None:
+        """A topic on one nsqd now, None if it does not have it; raises UpstreamFailed. Not logged: tails ask often."""
+        return TopicState.decode(await self._upstream.get(f"http://{address}/{_stats_path(topic, '', False)}"), topic)
 
     async def inactive_topics(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Those that no nsqd has, each with its channels; whom nobody can tell about counts as one."""

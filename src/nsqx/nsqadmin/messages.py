@@ -16,7 +16,7 @@ from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
 from nsqx.nsqadmin.call import Call, json_response
 from nsqx.nsqadmin.options import tail_options
-from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, Tail, Wish
+from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, MAX_SEARCH_LENGTH, Tail, Wish
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class MessageAPI:
             per_s=_number(call, "rate", MAX_PER_S, 1, MAX_PER_S),
             body_limit=_number(call, "limit", DEFAULT_BODY_LIMIT, 1, MAX_BODY_LIMIT),
             sample_percent=_number(call, "sample", 100, _MIN_SAMPLE_PERCENT, 100),
+            contains=_search_text(call),
         )
         response = self._tails.response(Tail(self._cluster, wish, client_options=self._client_options).events())
         self._audit.record(Action("tail_topic", topic), call.caller, audit.DONE)
@@ -130,6 +131,13 @@ def _body(fields: dict[str, Any]) -> bytes:
     if not body:
         raise HTTPError(400, "MSG_EMPTY")
     return body
+
+
+def _search_text(call: Call) -> str:
+    text = call.query.get("contains", "")
+    if len(text) > MAX_SEARCH_LENGTH:
+        raise HTTPError(400, "INVALID_ARG_CONTAINS")
+    return text
 
 
 def _number(call: Call, name: str, default: int, least: int, most: int) -> int:

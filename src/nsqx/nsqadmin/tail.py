@@ -1,10 +1,13 @@
 """Following a topic: its messages, as they are published, through an ephemeral channel of the viewer's own.
 
-On every nsqd that has the topic a connection subscribes, finishes each message at once, and passes on as many a second
-as a viewer can read; the rest is counted. Of a topic that brings far more than that only a part is taken from nsqd at
-all. The channel goes away with the connections. A connection that is lost is not made again at once, because
-subscribing would bring back a topic that was just deleted: only what the cluster still says has the topic is
-connected to.
+On every nsqd where that takes nothing from a consumer (``attach.py``) a connection subscribes, finishes each message at
+once, and passes on those that contain the text looked for, as many a second as a viewer can read; the rest is counted.
+Of a topic that brings far more than that only a part is taken from nsqd at all. The channel goes away with the
+connections.
+
+The state of the topic is read right before subscribing, again before the first message is asked for, and every two
+seconds from then on. A connection is closed as soon as the topic has no other lasting channel. A topic is never brought
+back: where it is gone nothing subscribes.
 """
 
 from __future__ import annotations
@@ -23,24 +26,32 @@ from nsqx.client.connection import Connection, Receiver
 from nsqx.client.handshake import open_connection
 from nsqx.client.options import Options as ClientOptions
 from nsqx.errors import ConfigError, NSQError
+from nsqx.nsqadmin.attach import refusal
+from nsqx.nsqadmin.search import Search
 from nsqx.nsqadmin.sse import event
 from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.version import VERSION
 from nsqx.wire import requests
 
 if TYPE_CHECKING:
+    from nsqx.nsqadmin.attach import TopicState
     from nsqx.nsqadmin.cluster import Cluster
     from nsqx.wire.responses import FrameReader
 
 MAX_PER_S = 50
 MAX_BODY_LIMIT = 65536
 DEFAULT_BODY_LIMIT = 4096
+MAX_SEARCH_LENGTH = 256
 # What is taken from nsqd in a second, shown or not.
 MAX_READ_PER_S = 2000
+MAX_READ_BYTES_PER_S = 8 * 1024 * 1024
 _READY = 50
 _MAX_WAITING = 200
 _STATUS_S = 1.0
-_REFRESH_S = 10.0
+_DISCOVER_S = 10.0
+# How often it is checked that following takes nothing from a consumer.
+_CHECK_S = 2.0
+_NO_NODE = "No nsqd has this topic."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,11 @@ class Wish:
     per_s: int = MAX_PER_S
     body_limit: int = DEFAULT_BODY_LIMIT
     sample_percent: int = 100
+    contains: str = ""
+
+
+class _Refused(NSQError):
+    """The topic must not be followed on one nsqd; the text says why."""
 
 
 class _Source(Receiver):
@@ -61,6 +77,9 @@ class _Source(Receiver):
         self._node = node
         self.connection = connection
         self.ready = 0
+        self.received = 0
+        self.missed = 0
+        """Messages that nsqd put into the channel and did not send: sampled out, or more than were taken."""
 
     def ask_for(self, count: int) -> None:
         """How many messages nsqd may have under way to us."""
@@ -68,7 +87,14 @@ class _Source(Receiver):
 
     def message(self, reader: FrameReader) -> None:
         self.connection.send(b"FIN %b\n" % reader.message_id())
+        self.received += 1
         self._tail.take(self._node, reader)
+
+    def note(self, state: TopicState) -> None:
+        """Take the channel's counters from nsqd's /stats, which was asked before now."""
+        counts = state.channels.get(self._tail.channel)
+        if counts is not None:
+            self.missed = max(self.missed, counts.message_count - counts.unfinished - self.received)
 
     def refusal(self, text: str) -> None:
         if not text.startswith("E_FIN_FAILED"):
@@ -91,19 +117,27 @@ class Tail:
         """``client_options`` are those of the client library: TLS, authentication."""
         self.channel = f"nsqadmin-tail-{secrets.token_hex(6)}#ephemeral"
         self.problems: dict[str, str] = {}
-        """Why a node is not followed."""
+        """Why a node is not followed; what concerns the whole cluster is under the empty name."""
         self._cluster = cluster
         self._wish = wish
         self._client_options = client_options
         self._clock_s = clock_s
+        self._search = Search(wish.contains)
         self._sources: dict[str, _Source] = {}
+        self._targets: dict[str, str] = {}
+        """Where the topic is: the TCP address of each nsqd by its HTTP address."""
+        self._paused: set[str] = set()
+        self._discovered_s = -_DISCOVER_S
         self._waiting: deque[dict[str, Any]] = deque()
         self._something = asyncio.Event()
         self._received = 0
+        self._matched = 0
         self._dropped = 0
+        self._missed_before = 0
         self._allowance = float(wish.per_s)
         self._refilled_s = clock_s()
         self._read_count = 0
+        self._read_bytes = 0
         self._second_s = self._refilled_s
         self._pause: asyncio.TimerHandle | None = None
 
@@ -113,7 +147,12 @@ class Tail:
         """A message came: keep it for the viewer, or count it."""
         self._received += 1
         now_s = self._clock_s()
-        self._limit_reading(now_s)
+        message_id = reader.message_id().decode("latin-1")
+        body = reader.message_body()
+        self._limit_reading(now_s, len(body))
+        if not self._search.finds(message_id, body):
+            return
+        self._matched += 1
         self._allowance = min(float(self._wish.per_s), self._allowance + (now_s - self._refilled_s) * self._wish.per_s)
         self._refilled_s = now_s
         if self._allowance < 1 or len(self._waiting) >= _MAX_WAITING:
@@ -123,21 +162,23 @@ class Tail:
         self._waiting.append(
             {
                 "node": node,
-                "id": reader.message_id().decode("latin-1"),
+                "id": message_id,
                 "timestamp_ns": str(reader.message_timestamp()),
                 "attempts": reader.message_attempts(),
-                **shown_body(reader.message_body(), self._wish.body_limit),
+                **shown_body(body, self._wish.body_limit),
             }
         )
         self._something.set()
 
-    def _limit_reading(self, now_s: float) -> None:
+    def _limit_reading(self, now_s: float, size: int) -> None:
         """Ask for no more in a second that has brought enough."""
         if now_s - self._second_s >= 1:
             self._second_s = now_s
-            self._read_count = 0
+            self._read_count = self._read_bytes = 0
         self._read_count += 1
-        if self._read_count >= MAX_READ_PER_S and self._pause is None:
+        self._read_bytes += size
+        is_enough = self._read_count >= MAX_READ_PER_S or self._read_bytes >= MAX_READ_BYTES_PER_S
+        if is_enough and self._pause is None:
             for source in self._sources.values():
                 source.ask_for(0)
             wait_s = max(self._second_s + 1 - now_s, 0)
@@ -150,22 +191,27 @@ class Tail:
 
     def lost(self, node: str, error: Exception | None) -> None:
         """A connection is gone."""
-        if self._sources.pop(node, None) is not None and error is not None:
+        source = self._sources.pop(node, None)
+        if source is None:
+            return
+        self._missed_before += source.missed
+        if error is not None:
             self.problems[node] = str(error)
 
     # For the viewer
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """What to send, without end: ``status`` now and then, ``message`` for each message."""
-        refreshed_s = -_REFRESH_S
         told: dict[str, Any] = {}
         status_s = 0.0
+        checking: asyncio.Task[None] | None = None
         try:
+            await self._check()
+            checking = asyncio.create_task(self._go_on_checking())
             while True:
+                if checking.done():
+                    checking.result()
                 now_s = self._clock_s()
-                if now_s - refreshed_s >= _REFRESH_S:
-                    refreshed_s = now_s
-                    await self._connect()
                 status = self._status()
                 if status != told and (not told or now_s - status_s >= _STATUS_S):
                     told, status_s = status, now_s
@@ -179,6 +225,9 @@ class Tail:
                 except TimeoutError:
                     pass
         finally:
+            # Nothing is awaited here: the viewer's task may be cancelled already.
+            if checking is not None:
+                checking.cancel()
             self.close()
 
     def close(self) -> None:
@@ -194,24 +243,75 @@ class Tail:
             "topic": self._wish.topic,
             "channel": self.channel,
             "nodes": sorted(self._sources),
+            "paused": sorted(self._paused & self._sources.keys()),
             "problems": dict(sorted(self.problems.items())),
+            "contains": self._wish.contains,
             "received": self._received,
+            "matched": self._matched,
             "dropped": self._dropped,
+            "missed": self._missed_before + sum(source.missed for source in self._sources.values()),
         }
 
-    async def _connect(self) -> None:
-        """Follow every nsqd that has the topic now."""
+    # Which nodes are followed
+
+    async def _go_on_checking(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            await self._check()
+
+    async def _check(self) -> None:
+        """Follow the topic wherever that takes nothing from a consumer, and leave it everywhere else."""
+        now_s = self._clock_s()
+        if now_s - self._discovered_s >= _DISCOVER_S:
+            self._discovered_s = now_s
+            await self._discover()
+        for node in self.problems.keys() - self._targets.keys() - self._sources.keys() - {""}:
+            del self.problems[node]
+        await asyncio.gather(*map(self._check_node, self._targets.keys() | self._sources.keys()))
+
+    async def _discover(self) -> None:
         problems: list[str] = []
         try:
             nodes = await self._cluster.topic_nodes(self._wish.topic, problems)
         except UpstreamFailed as error:
-            self.problems = {"": str(error)}
-            return
-        self.problems = {"": "\n".join(problems)} if problems else {}
+            if "TOPIC_NOT_FOUND" not in str(error):
+                self.problems[""] = str(error)
+                return
+            nodes = []
+        self._targets = {node.http_address: node.tcp_address for node in nodes}
         if not nodes:
-            self.problems[""] = "no nsqd has this topic"
-        missing = [node for node in nodes if node.http_address not in self._sources]
-        await asyncio.gather(*(self._follow(node.http_address, node.tcp_address) for node in missing))
+            problems.append(_NO_NODE)
+        self.problems.pop("", None)
+        if problems:
+            self.problems[""] = "\n".join(problems)
+
+    async def _check_node(self, node: str) -> None:
+        try:
+            state = await self._cluster.topic_state(node, self._wish.topic)
+        except UpstreamFailed as error:
+            self._leave(node, str(error))
+            return
+        reason = refusal(state, self.channel)
+        if state is None or reason:
+            self._leave(node, reason)
+            return
+        self._note(node, state)
+        if node in self._sources:
+            self.problems.pop(node, None)
+        elif node in self._targets:
+            await self._follow(node, self._targets[node])
+
+    def _note(self, node: str, state: TopicState) -> None:
+        (self._paused.add if state.is_paused else self._paused.discard)(node)
+        if node in self._sources:
+            self._sources[node].note(state)
+
+    def _leave(self, node: str, reason: str) -> None:
+        source = self._sources.pop(node, None)
+        if source is not None:
+            self._missed_before += source.missed
+            source.connection.close()
+        self.problems[node] = reason
 
     async def _follow(self, node: str, tcp_address: str) -> None:
         try:
@@ -225,12 +325,17 @@ class Tail:
             connection, terms = await open_connection(tcp_address, options)
             try:
                 await connection.request(requests.encode_subscribe(self._wish.topic, self.channel))
+                # The other channels may have been deleted since the check that came before.
+                reason = refusal(await self._cluster.topic_state(node, self._wish.topic), self.channel)
+                if reason:
+                    raise _Refused(reason)
             except BaseException:
                 connection.close()
                 raise
         except (NSQError, ConfigError) as error:
             self.problems[node] = str(error)
             return
+        self.problems.pop(node, None)
         source = _Source(self, node, connection)
         source.ready = terms.max_rdy_count
         self._sources[node] = source

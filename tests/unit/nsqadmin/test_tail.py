@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 import pytest
 
-from nsqx.nsqadmin.tail import MAX_READ_PER_S, Tail, Wish, _Source, shown_body
+from nsqx.nsqadmin.attach import ChannelCounts, TopicState
+from nsqx.nsqadmin.tail import MAX_READ_BYTES_PER_S, MAX_READ_PER_S, Tail, Wish, _Source, shown_body
 from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.wire.responses import MESSAGE, FrameReader
 
@@ -84,6 +85,43 @@ async def test_no_more_than_the_rate() -> None:
     for _ in range(20):
         tail.take("n", reader_at())
     assert (len(tail._waiting), tail._dropped) == (12, 33)
+
+
+async def test_only_what_contains_the_text_counts_against_the_rate() -> None:
+    tail = tail_of(Clock(), per_s=2, contains="Hit")
+    for body in (b"miss", b"a hit", b"miss", b"HIT", b"hit again"):
+        tail.take("n", reader_at(body))
+    status = tail._status()
+    assert (status["received"], status["matched"], status["dropped"]) == (5, 3, 1)
+    assert [message["body"] for message in tail._waiting] == ["a hit", "HIT"]
+
+
+async def test_large_bodies_are_limited_by_their_size() -> None:
+    tail = tail_of(Clock())
+    connection = ConnectionStandIn()
+    source = _Source(tail, "n", cast("Any", connection))
+    tail._sources["n"] = source
+    body = b"x" * (MAX_READ_BYTES_PER_S // 4)
+    for _ in range(3):
+        source.message(reader_at(body))
+    assert b"RDY 0\n" not in connection.sent
+    source.message(reader_at(body))
+    assert connection.sent.count(b"RDY 0\n") == 1
+    tail.close()
+
+
+def test_what_nsqd_did_not_send_is_counted() -> None:
+    tail = tail_of(Clock())
+    source = _Source(tail, "n", cast("Any", ConnectionStandIn()))
+    tail._sources["n"] = source
+    source.received = 40
+    source.note(TopicState(False, {"c": ChannelCounts(900, 0), tail.channel: ChannelCounts(100, 10)}))
+    assert tail._status()["missed"] == 50
+    source.received = 60
+    source.note(TopicState(False, {tail.channel: ChannelCounts(100, 0)}))
+    assert tail._status()["missed"] == 50, "a number that was shown does not shrink"
+    tail.lost("n", None)
+    assert tail._status()["missed"] == 50
 
 
 async def test_a_viewer_who_does_not_read_costs_no_memory() -> None:

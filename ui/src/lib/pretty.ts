@@ -1,7 +1,9 @@
 /**
  * JSON in lines and colours, token by token from the text itself: numbers too large for JavaScript, doubled keys and the
- * order of keys stay what they are. What is short stays on one line.
+ * order of keys stay what they are. What is short stays on one line. Escaped characters are shown as what they stand for.
  */
+
+import { readable } from "./escapes";
 
 export type Kind = "key" | "text" | "number" | "word" | "plain";
 export interface Token {
@@ -23,7 +25,7 @@ export function pretty(text: string): Token[] | null {
   } catch {
     return null;
   }
-  const parts = trimmed.match(TOKEN) ?? [];
+  const parts = (trimmed.match(TOKEN) ?? []).map(readable);
   const short = shortOnes(parts);
   return short && laidOut(parts, short);
 }

@@ -218,9 +218,14 @@ export interface TailStatus {
   topic: string;
   channel: string;
   nodes: string[];
+  /** Those of the followed nodes on which the topic is paused. */
+  paused: string[];
   problems: Record<string, string>;
+  contains: string;
   received: number;
+  matched: number;
   dropped: number;
+  missed: number;
 }
 
 export interface TailMessage {
@@ -232,6 +237,8 @@ export interface TailMessage {
   body: string;
   size: number;
   truncated: boolean;
+  /** The text that nsqadmin found in the whole body; empty if it looked for none. */
+  foundBy?: string;
 }
 
 export interface AuditRecord {

@@ -9,6 +9,7 @@ export interface TailChoice {
   rate: number;
   sample: number;
   limit: number;
+  contains: string;
 }
 
 export class Tail {
@@ -35,16 +36,17 @@ export class Tail {
       "status",
       (event) => (this.status = JSON.parse((event as MessageEvent<string>).data) as TailStatus),
     );
-    source.addEventListener("message", (event) =>
-      this.#take(JSON.parse((event as MessageEvent<string>).data) as TailMessage),
-    );
+    source.addEventListener("message", (event) => {
+      const message = JSON.parse((event as MessageEvent<string>).data) as TailMessage;
+      this.#take({ ...message, foundBy: choice.contains });
+    });
     source.onerror = () => {
       if (source.readyState !== EventSource.CLOSED) {
         this.problem = "The connection is lost. Trying again…";
         return;
       }
       this.stop();
-      this.problem = "nsqadmin refused to follow the topic: too many people do, or you may not.";
+      this.problem = "nsqadmin refused to follow the topic: too many viewers follow topics now, or you may not read messages.";
     };
     source.onopen = () => (this.problem = "");
   }

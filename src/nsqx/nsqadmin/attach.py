@@ -1,0 +1,66 @@
+"""Whether a topic on one nsqd can be followed without taking a message from a consumer.
+
+A topic without channels keeps its messages for the first channel that is made. A tail's ephemeral channel would be that
+first channel: it would take the messages and vanish with them. Where another channel exists, every channel gets a copy,
+and a tail takes nothing. Pure: decodes nsqd's /stats and decides, does no I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nsqx.names import is_ephemeral
+from nsqx.nsqadmin.documents import integer, objects, switch, text
+
+NO_TOPIC = "Not followed, because this nsqd does not have the topic."
+NO_CHANNEL = (
+    "Not followed, because the topic has no channel on this nsqd: its messages wait for the first channel, and"
+    " following would take them. Create a channel first."
+)
+EPHEMERAL_ONLY = (
+    "Not followed, because the topic has only ephemeral channels on this nsqd: once they go away messages wait for the"
+    " next channel, and following would take them. Create a channel that is not ephemeral first."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCounts:
+    """How many messages a channel got, and how many of these it still has: waiting, in flight or deferred."""
+
+    message_count: int
+    unfinished: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic on one nsqd."""
+
+    is_paused: bool
+    channels: dict[str, ChannelCounts]
+
+    @classmethod
+    def decode(cls, stats: Any, topic: str) -> TopicState | None:
+        """The topic from the answer to /stats; None if it is not there. Raises UpstreamFailed."""
+        for each in objects(stats, "topics") or ():
+            if text(each, "topic_name") == topic:
+                channels = {
+                    text(channel, "channel_name"): _counts(channel) for channel in objects(each, "channels") or ()
+                }
+                return cls(switch(each, "paused"), channels)
+        return None
+
+
+def _counts(channel: dict[str, Any]) -> ChannelCounts:
+    unfinished = sum(integer(channel, key) for key in ("depth", "in_flight_count", "deferred_count"))
+    return ChannelCounts(integer(channel, "message_count"), unfinished)
+
+
+def refusal(state: TopicState | None, own_channel: str) -> str:
+    """Why a tail must not attach to the topic, or must leave it; empty if it takes nothing from a consumer."""
+    if state is None:
+        return NO_TOPIC
+    others = [name for name in state.channels if name != own_channel]
+    if any(not is_ephemeral(name) for name in others):
+        return ""
+    return EPHEMERAL_ONLY if others else NO_CHANNEL

@@ -1,0 +1,37 @@
+"""What a search finds in a body."""
+
+import json
+
+import pytest
+
+from nsqx.nsqadmin.search import Search, decoded
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("李雷", json.dumps({"name": "李雷"}).encode()),
+        ("李雷", json.dumps({"name": "李雷"}, ensure_ascii=False).encode()),
+        ("😀", json.dumps(["😀"]).encode()),
+        ("GRÜSSE", json.dumps({"a": "grüße"}).encode()),
+        ("a/b", b'{"path": "a\\/b"}'),
+        ('say "hi"', json.dumps({"text": 'say "hi"'}).encode()),
+        ("\\u674e", json.dumps({"name": "李"}).encode()),
+        ("two\nlines", json.dumps("two\nlines").encode()),
+        ("needle", b"\xff\xfe needle \x00"),
+        ("0123456789abcdef", b"its id"),
+        ("", b"anything"),
+    ],
+)
+def test_found(text: str, body: bytes) -> None:
+    assert Search(text).finds("0123456789abcdef", body)
+
+
+@pytest.mark.parametrize(("text", "body"), [("李", b"{}"), ("A", b"not json \\u0041"), ("x", b""), ("x", b"\xff")])
+def test_not_found(text: str, body: bytes) -> None:
+    assert not Search(text).finds("0123456789abcdef", body)
+
+
+@pytest.mark.parametrize("body", ['{"a": "\\ud83d"}', '["\\ude00\\ud83d"]', '"\\u12', "{\\"])
+def test_broken_escapes_do_no_harm(body: str) -> None:
+    decoded(body).encode()
