@@ -53,12 +53,12 @@ def what_is_missing() -> str:
 
 
 @contextmanager
-def browser() -> Iterator["Browser"]:
-    """A running Chromium."""
+def browser(*flags: str) -> Iterator["Browser"]:
+    """A running Chromium, with ``flags`` beside the usual ones."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium(), args=_FLAGS)
+        running = playwright.chromium.launch(executable_path=chromium(), args=[*_FLAGS, *flags])
         try:
             yield running
         finally:

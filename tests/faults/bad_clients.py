@@ -68,7 +68,7 @@ def silent_clients(stage: Stage, patience_s: float) -> Outcome:
     certificate = self_signed(stage.directory, "server")
     daemon = stage.nsqd(f"--tls-cert={certificate.cert}", f"--tls-key={certificate.key}")
     tcp, http, https = daemon.tcp_address, daemon.http_address, daemon.addresses["HTTPS"]
-    post = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"
+    post = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n"
     # Where to connect, what to say at once, and what to say byte by byte.
     starts = {
         "TCP, nothing": (tcp, b"", b""),

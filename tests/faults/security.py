@@ -30,13 +30,13 @@ topic = "pay"
 channels = [".*"]
 permissions = ["subscribe", "publish"]
 """
-_REQUEST = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\n"
+_REQUEST = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\n"
 FRAMINGS = {
-    "bare LF": b"GET /ping HTTP/1.1\nHost: x\nConnection: close\n\n",
-    "obs-fold": b"GET /ping HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\nConnection: close\r\n\r\n",
+    "bare LF": b"GET /ping HTTP/1.1\nHost: localhost\nConnection: close\n\n",
+    "obs-fold": b"GET /ping HTTP/1.1\r\nHost: localhost\r\nA: b\r\n c\r\nConnection: close\r\n\r\n",
     "two lengths": _REQUEST + b"Content-Length: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab",
     "space before the colon": b"GET /ping HTTP/1.1\r\nHost : x\r\nConnection: close\r\n\r\n",
-    "two hosts": b"GET /ping HTTP/1.1\r\nHost: x\r\nHost: y\r\nConnection: close\r\n\r\n",
+    "two hosts": b"GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: y\r\nConnection: close\r\n\r\n",
     "length of +1": _REQUEST + b"Content-Length: +1\r\nConnection: close\r\n\r\na",
     "chunked twice": _REQUEST + b"Transfer-Encoding: chunked, chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\n\r\n",
     "length and chunks": _REQUEST

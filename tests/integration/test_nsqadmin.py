@@ -888,7 +888,7 @@ class TestOneQuestionForMany:
         monkeypatch.setattr(nsqadmin, "_MAX_VIEWERS", 1)
         admin = await start_admin(poll_interval=10**9, history_window=10**10)
         reader, writer = await asyncio.open_connection("127.0.0.1", admin.http_port)
-        writer.write(b"GET /api/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b"event: snapshot")
         refused = await ask(admin, "/api/stream")
         assert (refused.status, refused.body) == (503, b'{"message":"TOO_MANY_VIEWERS"}')

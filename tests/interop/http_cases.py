@@ -164,7 +164,7 @@ def path_cases() -> Iterator[Case]:
         "/create_topic?topic=x",
         "/empty_channel",
         "/favicon.ico",
-        "http://example.com/ping",
+        "http://localhost/ping",
     ):
         yield Case(f"path {path}", [get(path)])
     for path in (

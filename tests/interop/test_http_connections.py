@@ -15,7 +15,7 @@ SHOWN_HEADERS = ("content-type", "x-nsq-content-type", "content-length", "connec
 
 def request(line: str, *headers: str, body: bytes = b"", version: str = "HTTP/1.1") -> bytes:
     """A request head with a Host, and the bytes after it."""
-    return "\r\n".join([f"{line} {version}", "Host: x", *headers, "", ""]).encode() + body
+    return "\r\n".join([f"{line} {version}", "Host: localhost", *headers, "", ""]).encode() + body
 
 
 def publish(target: str, body: bytes, *headers: str) -> bytes:
@@ -99,8 +99,8 @@ CONVERSATIONS: dict[str, bytes] = {
     "bad escape in the path": request("GET /%zz"),
     "no slash": request("GET ping"),
     "empty target": request("GET "),
-    "bytes in the path": b"GET /p\xff HTTP/1.1\r\nHost: x\r\n\r\n",
-    "bytes in the query": b"POST /topic/create?topic=\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+    "bytes in the path": b"GET /p\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "bytes in the query": b"POST /topic/create?topic=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "upgrade asked": request("GET /ping", "Connection: Upgrade", "Upgrade: websocket"),
 }
 

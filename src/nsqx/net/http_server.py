@@ -15,11 +15,13 @@ from nsqx.net.http_head import parse_head, refusal
 from nsqx.net.listen import BACKLOG
 from nsqx.net.request_log import failure_line
 from nsqx.net.responses import error_response
+from nsqx.net.router import fixed_route
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
 
+    from nsqx.net.browsers import HeadCheck
     from nsqx.net.http_head import Head
     from nsqx.net.listen import Listening
     from nsqx.net.request_log import Log
@@ -68,6 +70,7 @@ class HTTPServer:
         self.body_timeout_s = body_timeout_s + self._sweep_s
         self.idle_timeout_s = idle_timeout_s + self._sweep_s
         self._router = router
+        self._check: HeadCheck | None = None
         self._name = name
         self._max_connections = max_connections
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,8 +92,14 @@ class HTTPServer:
         """What is listened on: ``host:port`` or a path."""
         return self._listening.address if self._listening is not None else ""
 
-    async def serve(self, listening: Listening, ssl_context: ssl.SSLContext | None = None) -> None:
-        """Serves on a bound socket, which the server then owns."""
+    async def serve(
+        self, listening: Listening, ssl_context: ssl.SSLContext | None = None, check: HeadCheck | None = None
+    ) -> None:
+        """Serves on a bound socket, which the server then owns.
+
+        ``check`` sees every head before it is used, equal heads once, and may answer in the handler's place.
+        """
+        self._check = check
         loop = asyncio.get_running_loop()
         self._listening = listening
         create = loop.create_unix_server if listening.path else loop.create_server
@@ -174,6 +183,9 @@ class HTTPServer:
             raise refusal(431, "HEADER_TOO_BIG", "head is too long")
         head = parse_head(raw)
         self._router.resolve(head)
+        refused = self._check(head) if self._check is not None else None
+        if refused is not None:
+            head.route = fixed_route(refused, logged=True)
         if len(raw) <= _MAX_REMEMBERED_HEAD:
             if len(self.heads) >= _MAX_HEADS:
                 self.heads.clear()

@@ -15,10 +15,11 @@ from binascii import Error as Base64Error
 from collections import OrderedDict
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from nsqx.errors import HTTPError
 from nsqx.net.address import format_host_port
+from nsqx.net.browsers import CROSS_ORIGIN, HOST_NOT_ALLOWED, HostRule, is_cross_origin, parse_origin
 from nsqx.nsqadmin.options import Network, Options, config_network, trusted_networks
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from nsqx.log import Log
+    from nsqx.net.listen import Listening
 
 COOKIE = "nsqadmin_session"
 SESSION_S = 12 * 3600.0
 _MAX_SESSIONS = 1000
 _MAX_WARNED = 100
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 # What Go leaves as it is in the path of a URL that it writes.
 _UNESCAPED = "/$&+,:;=@"
 
@@ -72,7 +73,8 @@ class Access:
         self._log = log
         self._trusted = trusted_networks(options)
         self._config_network = config_network(options)
-        self._origins = frozenset(map(_origin, options.allowed_origins))
+        self._origins = frozenset(map(parse_origin, options.allowed_origins))
+        self._host_rule: HostRule | None = None
         self._tokens = [
             (token.encode(), role)
             for token, role in (
@@ -111,7 +113,17 @@ class Access:
             url,
         )
 
-    # Origin
+    # Host and origin
+
+    def serve_on(self, listening: Listening) -> None:
+        """Note where requests come in: a listener on loopback serves only names that are its own."""
+        proxied = [host for _, host, _ in self._origins]
+        self._host_rule = HostRule(listening, proxied, self._options.allowed_hosts)
+
+    def check_host(self, request: Request) -> None:
+        """Refuse a Host that is not ours, to which a page of another site may have rebound its name."""
+        if self._host_rule is not None and not self._host_rule.allows(request.headers.get("host", "")):
+            raise HTTPError(403, HOST_NOT_ALLOWED)
 
     def check_origin(self, request: Request) -> None:
         """Refuse what a page of another site makes a browser send; raises HTTPError.
@@ -120,14 +132,10 @@ class Access:
         """
         site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
-        if origin is not None and _origin(origin) in self._origins:
+        if origin is not None and parse_origin(origin) in self._origins:
             return
-        if site is not None:
-            if site not in ("same-origin", "none"):
-                raise HTTPError(403, "CROSS_ORIGIN")
-            return
-        if origin is not None and not _is_same_host(origin, request.headers.get("host", "")):
-            raise HTTPError(403, "CROSS_ORIGIN")
+        if is_cross_origin(site, origin, request.headers.get("host", "")):
+            raise HTTPError(403, CROSS_ORIGIN)
 
     # Roles
 
@@ -250,22 +258,3 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def _is_in(address: ipaddress.IPv4Address | ipaddress.IPv6Address, networks: Iterable[Network]) -> bool:
     return any(address.version == network.version and address in network for network in networks)
-
-
-def _origin(text: str) -> tuple[str, str, int]:
-    """Scheme, host and port; what is no origin equals only itself."""
-    try:
-        parts = urlsplit(text)
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
-    except ValueError:
-        return "", text, 0
-    return parts.scheme, (parts.hostname or "").lower(), port
-
-
-def _is_same_host(origin: str, host: str) -> bool:
-    """True if ``host`` is where a page of ``origin`` comes from; a proxy may have ended TLS, so schemes may differ."""
-    scheme, origin_host, origin_port = _origin(origin)
-    if scheme not in _DEFAULT_PORTS or not origin_host:
-        return False
-    _, asked_host, asked_port = _origin(f"{scheme}://{host}")
-    return (origin_host, origin_port) == (asked_host, asked_port)

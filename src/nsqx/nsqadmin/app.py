@@ -212,6 +212,7 @@ class _Application:
 
     async def _answer(self, request: Request) -> Response:
         try:
+            self._access.check_host(request)
             head = _head(request)
             self._router.resolve(head)
             assert head.route is not None

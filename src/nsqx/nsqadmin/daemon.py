@@ -51,7 +51,7 @@ class Daemon:
         upstream = Upstream(options, context, _ASKING)
         cluster = Cluster(options, upstream, log)
         flights = Flights()
-        access = Access(options, log)
+        access = self._access = Access(options, log)
         self._audit = Audit(options, upstream, log)
         self.poller: Poller | None = None
         if options.poll_interval:
@@ -84,6 +84,7 @@ class Daemon:
         await self._resolve("nsqd-http-address", options.nsqd_http_addresses)
         self._log.info(version_line("nsqadmin"))
         listening = await listen_on(options.http_address)
+        self._access.serve_on(listening)
         try:
             self._audit.start()
             if self.poller is not None:

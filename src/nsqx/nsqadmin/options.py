@@ -17,6 +17,7 @@ from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
+from nsqx.net.browsers import check_host_names
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -62,6 +63,7 @@ class Options:
     history_window: int = 3600 * _S
     trusted_proxies: list[str] = field(default_factory=list)
     allowed_origins: list[str] = field(default_factory=list)
+    allowed_hosts: list[str] = field(default_factory=list)
     auth_token: str = ""
     auth_token_file: str = ""
     view_token: str = ""
@@ -118,6 +120,13 @@ FLAGS: tuple[Flag, ...] = (
         "origin such as https://admin.example.com whose pages may change things; may be repeated; needed only if a"
         " proxy changes the Host header",
         "allowed_origins",
+    ),
+    _option(
+        "allowed-host",
+        STRINGS,
+        "name in the Host header that is served besides this host's own and those of -allowed-origin, * for any; may"
+        " be repeated; needed if nsqadmin listens on loopback and a proxy passes on the name that browsers use",
+        "allowed_hosts",
     ),
     _option("auth-token", STRING, "token without which nothing is shown or done"),
     _option("auth-token-file", STRING, "file with that token, which keeps it off the command line"),
@@ -177,6 +186,7 @@ def validate(options: Options) -> None:
     trusted_networks(options)
     for origin in options.allowed_origins:
         _check_origin(origin)
+    check_host_names(options.allowed_hosts)
     for name in ("auth_token", "view_token", "operate_token"):
         _settle_token(options, name)
     tail_options(options)

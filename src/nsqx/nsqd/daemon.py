@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from nsqx.errors import ConfigError, DataPathLocked, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.access import ADMIN, PUBLISH, READ, access_gate
+from nsqx.net.browsers import HostRule, head_check
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import any_certificate_context, load_certificate, server_context, trusting_context
@@ -35,6 +36,7 @@ from nsqx.version import version_line
 
 if TYPE_CHECKING:
     from nsqx.log import Log
+    from nsqx.net.browsers import HeadCheck
 
 _NS_PER_S = 1_000_000_000
 
@@ -147,11 +149,19 @@ class Daemon:
                 gate = refuse_without_tls(self._https_listening.port if self._https_listening is not None else 0)
             server = HTTPServer(router, self._log, gate=gate)
             self._http_servers.append(server)
-            await server.serve(self._http_listening)
+            await server.serve(self._http_listening, check=self._browser_check(self._http_listening))
         if self._https_listening is not None:
             server = HTTPServer(router, self._log, name="HTTPS", gate=self._access_gate)
             self._http_servers.append(server)
-            await server.serve(self._https_listening, self._https_context())
+            check = self._browser_check(self._https_listening)
+            await server.serve(self._https_listening, self._https_context(), check)
+
+    def _browser_check(self, listening: Listening) -> HeadCheck | None:
+        options = self._options
+        if not options.http_browser_checks:
+            return None
+        rule = HostRule(listening, [options.broadcast_address], options.allowed_hosts)
+        return head_check(rule, route_group)
 
     def _https_context(self) -> ssl.SSLContext | None:
         """As for TCP, but where some routes need a client certificate, clients are asked for one."""

@@ -34,6 +34,7 @@ from nsqx.flags import (
 )
 from nsqx.gotext import format_float, quote
 from nsqx.net.address import MAX_PORT, UnixAddress, format_host_port, parse_listen_address
+from nsqx.net.browsers import check_host_names
 
 TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)
@@ -135,6 +136,8 @@ class Options:
     http_read_token_file: str = ""
     http_admin_token_file: str = ""
     http_client_cert_groups: list[str] = field(default_factory=list)
+    http_browser_checks: bool = True
+    allowed_hosts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # A policy for client certificates is useless if clients may stay without TLS.
@@ -238,6 +241,13 @@ FLAGS: tuple[Flag, ...] = (
         "group of routes that needs a client certificate: publish, read or admin (nsqx only, may be repeated)",
         "http_client_cert_groups",
     ),
+    _option("http-browser-checks", BOOL, "refuse what pages of other sites make browsers send over HTTP (nsqx only)"),
+    _option(
+        "allowed-host",
+        STRINGS,
+        "name in the Host header that HTTP serves besides this host's own, * for any (nsqx only, may be repeated)",
+        "allowed_hosts",
+    ),
 )
 
 _OPTION_FLAGS = {flag.key: flag for flag in FLAGS if flag.in_config}
@@ -334,6 +344,7 @@ def _validate_ranges(options: Options) -> None:
 
 
 def _validate_addresses(options: Options) -> None:
+    check_host_names(options.allowed_hosts)
     parse_listen_address(options.tcp_address)
     if options.http_address:
         parse_listen_address(options.http_address)

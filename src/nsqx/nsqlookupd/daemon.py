@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError
 from nsqx.net.access import ADMIN, READ, access_gate
+from nsqx.net.browsers import HostRule, head_check
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import load_certificate, server_context
@@ -21,6 +22,7 @@ from nsqx.wire.lookup import Introduction, encode_introduction
 
 if TYPE_CHECKING:
     from nsqx.log import Log
+    from nsqx.net.browsers import HeadCheck
     from nsqx.nsqlookupd.options import Options
 
 _STOP_S = 1.0
@@ -69,9 +71,12 @@ class Daemon:
         options = self._options
         self._log.info(version_line("nsqlookupd"))
         listening = self._tcp_listening = await listen_on(options.tcp_address)
-        await self._http_server.serve(await listen_on(options.http_address))
+        http_listening = await listen_on(options.http_address)
+        await self._http_server.serve(http_listening, check=self._browser_check(http_listening))
         if self._https_context is not None:
-            await self._https_server.serve(await listen_on(options.https_address), self._https_context)
+            https_listening = await listen_on(options.https_address)
+            check = self._browser_check(https_listening)
+            await self._https_server.serve(https_listening, self._https_context, check)
         self.lookupd.introduction = encode_introduction(
             Introduction(
                 broadcast_address=options.broadcast_address,
@@ -85,6 +90,13 @@ class Daemon:
             lambda: Connection(self.lookupd, loop), sock=listening.socket, backlog=BACKLOG, ssl=self._tls_context
         )
         self._log.info("TCP: listening on %s", listening.address)
+
+    def _browser_check(self, listening: Listening) -> HeadCheck | None:
+        options = self._options
+        if not options.http_browser_checks:
+            return None
+        rule = HostRule(listening, [options.broadcast_address], options.allowed_hosts)
+        return head_check(rule, route_group)
 
     async def stop(self) -> None:
         """Stop serving; what was answered is sent, for up to a second."""

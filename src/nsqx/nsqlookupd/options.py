@@ -11,8 +11,9 @@ from typing import TextIO
 
 from nsqx import log
 from nsqx.errors import ConfigError
-from nsqx.flags import DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
+from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import parse_tcp_listen_address
+from nsqx.net.browsers import check_host_names
 
 _S = 1_000_000_000
 
@@ -35,6 +36,8 @@ class Options:
     http_read_token_file: str = ""
     http_admin_token_file: str = ""
     http_client_cert_groups: list[str] = field(default_factory=list)
+    http_browser_checks: bool = True
+    allowed_hosts: list[str] = field(default_factory=list)
 
 
 _option = OptionTable(Options()).option
@@ -61,6 +64,13 @@ FLAGS: tuple[Flag, ...] = (
         "group of routes that needs a client certificate, so HTTPS: read or admin (nsqx only, may be repeated)",
         "http_client_cert_groups",
     ),
+    _option("http-browser-checks", BOOL, "refuse what pages of other sites make browsers send over HTTP (nsqx only)"),
+    _option(
+        "allowed-host",
+        STRINGS,
+        "name in the Host header that HTTP serves besides this host's own, * for any (nsqx only, may be repeated)",
+        "allowed_hosts",
+    ),
 )
 
 
@@ -74,6 +84,7 @@ def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
 
 def validate(options: Options) -> None:
     """Raise ConfigError if nsqlookupd cannot run as asked."""
+    check_host_names(options.allowed_hosts)
     parse_tcp_listen_address(options.tcp_address)
     parse_tcp_listen_address(options.http_address)
     if bool(options.tls_cert) != bool(options.tls_key):

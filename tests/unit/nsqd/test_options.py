@@ -86,6 +86,8 @@ LATER_DEFAULTS = {
     "http_read_token_file": "",
     "http_admin_token_file": "",
     "http_client_cert_groups": [],
+    "http_browser_checks": True,
+    "allowed_hosts": [],
 }
 
 
