@@ -64,6 +64,14 @@ class DiskQueueError(NSQError):
     """A disk queue could not be written; the text is the operating system's."""
 
 
+class MessagesLost(NSQError):
+    """Messages that were in memory at exit could not be written."""
+
+    def __init__(self, count: int, data_path: str) -> None:
+        noun = "message" if count == 1 else "messages"
+        super().__init__(f"{count} {noun} in memory could not be written to {data_path} and are lost")
+
+
 class MetadataError(NSQError):
     """nsqd.dat cannot be read or written; the text says what to do."""
 

@@ -1,5 +1,7 @@
 """Scenarios of a full disk that has room again later (row 12)."""
 
+import re
+import signal
 import time
 from dataclasses import replace
 
@@ -135,6 +137,24 @@ def stop_when_full(stage: Stage) -> Outcome:
     disk.make_room()
     outcome = stage.restart_and_drain(*FLAGS[1:])
     return replace(outcome, seen={**outcome.seen, "exit": code})
+
+
+def stop_with_messages_in_memory(stage: Stage, *flags: str, makes_room: bool = False) -> Outcome:
+    """SIGTERM on a full disk with acknowledged messages in memory; in the end there is room, for the next start."""
+    disk = small_disk(stage)
+    daemon = stage.nsqd_with_channel(*flags)
+    stage.ledger.publish_many(daemon, TOPIC, bodies("in memory", 3 * HELD, 200))
+    disk.fill()
+    daemon.process.send_signal(signal.SIGTERM)
+    if makes_room:
+        daemon.wait_for_log("the disk cannot be written, trying again")
+        disk.make_room()
+    code = daemon.stop()
+    if not makes_room:
+        disk.make_room()
+    lost = re.findall(r"DISKQUEUE\((\S+)\): (\d+) messages in memory could not be written and are lost", daemon.log)
+    outcome = stage.restart_and_drain()
+    return replace(outcome, seen={"exit": code, "lost by the log": dict(lost)})
 
 
 def save_metadata_when_full(stage: Stage) -> Outcome:

@@ -2,7 +2,7 @@
 
 import disk_full
 import pytest
-from stage import Stage
+from stage import QUEUE, Stage
 
 
 def test_publishing(stage: Stage) -> None:
@@ -34,10 +34,28 @@ def test_messages_on_the_way_to_a_channel(stage: Stage) -> None:
 
 
 def test_exit(stage: Stage) -> None:
-    """nsqd ends as usual; what was in flight is still where it was read from."""
+    """Messages in flight are still where they were read from. The exit code tells that a refused message is lost."""
     outcome = disk_full.stop_when_full(stage)
     assert (outcome.lost, outcome.foreign) == (0, 0)
-    assert outcome.seen["exit"] == 0
+    assert outcome.seen["exit"] == 1
+
+
+def test_exit_with_messages_in_memory_tells_how_many_are_lost(stage: Stage) -> None:
+    outcome = disk_full.stop_with_messages_in_memory(stage, "--shutdown-timeout=200ms", "--shutdown-reserve=0")
+    assert outcome.seen == {"exit": 1, "lost by the log": {QUEUE: str(outcome.acked)}}
+    assert outcome.lost == outcome.acked
+
+
+def test_exit_waits_for_room(stage: Stage) -> None:
+    outcome = disk_full.stop_with_messages_in_memory(stage, "--shutdown-reserve=0", makes_room=True)
+    assert (outcome.lost, outcome.duplicated) == (0, 0)
+    assert outcome.seen == {"exit": 0, "lost by the log": {}}
+
+
+def test_exit_uses_the_disk_space_reserved_for_it(stage: Stage) -> None:
+    outcome = disk_full.stop_with_messages_in_memory(stage, "--shutdown-timeout=0s", "--shutdown-reserve=262144")
+    assert (outcome.lost, outcome.duplicated) == (0, 0)
+    assert outcome.seen == {"exit": 0, "lost by the log": {}}
 
 
 def test_metadata(stage: Stage) -> None:

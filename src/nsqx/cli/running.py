@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TextIO, TypeVar, runtime_checkable
 
-from nsqx.errors import NSQError
+from nsqx.errors import MessagesLost, NSQError
 from nsqx.flags import UsageError, VersionWanted
 from nsqx.log import INFO, Log
 from nsqx.version import version_line
@@ -82,7 +82,11 @@ async def _serve(make_daemon: Callable[[], Daemon], log: Log) -> int:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload_certificate)
     await daemon.start()
     await stopped.wait()
-    await daemon.stop()
+    try:
+        await daemon.stop()
+    except MessagesLost as error:
+        log.fatal("%s", error)
+        return 1
     return 0
 
 

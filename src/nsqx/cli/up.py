@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from nsqx.cli.running import Daemon, log_exceptions, run_in_loop, stop_event
-from nsqx.errors import ConfigError, NSQError
+from nsqx.errors import ConfigError, MessagesLost, NSQError
 from nsqx.flags import BOOL, INT, LOG_LEVEL, STRING, Flag, UsageError, VersionWanted, read_options
 from nsqx.log import WARN, Log
 from nsqx.net.address import format_host_port
@@ -98,8 +98,7 @@ async def _run(options: UpOptions, out: TextIO) -> int:
     print(_summary(options, started), file=out, flush=True)
     await stopped.wait()
     print("stopping", file=out, flush=True)
-    await _stop(started)
-    return 0
+    return await _stop(started)
 
 
 async def _registered(started: list[Part]) -> None:
@@ -112,9 +111,16 @@ async def _registered(started: list[Part]) -> None:
         pass
 
 
-async def _stop(started: list[Part]) -> None:
+async def _stop(started: list[Part]) -> int:
+    """Stop all daemons; return the exit code."""
+    code = 0
     for part in reversed(started):
-        await part.daemon.stop()
+        try:
+            await part.daemon.stop()
+        except MessagesLost as error:
+            print(f"nsqx up: {error}", file=sys.stderr)
+            code = 1
+    return code
 
 
 def _parts(options: UpOptions) -> list[Part]:

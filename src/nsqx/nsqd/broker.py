@@ -400,11 +400,36 @@ class Broker:
         self._is_loading = False
         self.turn.end()
 
-    def close_topics(self) -> None:
-        """Write every message to disk; what cannot be written is logged."""
+    def spill_topics(self) -> None:
+        """Give every message to the disk queues; see ``write_spilled``."""
         self.exiting = True
+        for topic in self.topics.values():
+            topic.spill()
+
+    def write_spilled(self) -> bool:
+        """Write what the disk queues have; return False if one of them cannot be written now."""
+        is_written = True
+        for topic in self.topics.values():
+            for queue in topic.disk_queues():
+                try:
+                    queue.write_pending()
+                except DiskQueueError:
+                    is_written = False
+        return is_written
+
+    def close_topics(self) -> int:
+        """Write every message to disk and release the files; return how many messages are lost.
+
+        What cannot be written is lost. The log has the number for each queue.
+        """
+        self.spill_topics()
+        lost = 0
         for topic in self.topics.values():
             try:
                 topic.close()
             except (OSError, DiskQueueError) as error:
                 self.log.error("TOPIC(%s): failed to flush to disk - %s", topic.name, error)
+            for name, count in topic.lost_counts().items():
+                self.log.error("DISKQUEUE(%s): %d messages in memory could not be written and are lost", name, count)
+                lost += count
+        return lost

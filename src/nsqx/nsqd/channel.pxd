@@ -42,6 +42,8 @@ cdef class Channel:
     cdef object _timer
     cdef int64_t _timer_ns
     cdef dict _due_ns
+    cdef int64_t _recorded_count
+    cdef readonly int64_t lost_count
 
     cpdef put_batch(self, Batch batch)
     cpdef put_message(self, Message message)

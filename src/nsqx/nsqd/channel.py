@@ -54,6 +54,7 @@ class Channel:
         "_next",
         "_ready",
         "_ready_near",
+        "_recorded_count",
         "_timer",
         "_timer_ns",
         "_turn",
@@ -65,6 +66,7 @@ class Channel:
         "in_flight",
         "is_ephemeral",
         "latency",
+        "lost_count",
         "message_count",
         "name",
         "paused",
@@ -103,6 +105,8 @@ class Channel:
         self._is_awake = False
         self._timer: Timer | None = None
         self._timer_ns = NEVER_NS
+        self._recorded_count = 0  # messages in the disk queue twice since ``spill``
+        self.lost_count = 0  # messages that ``close`` could not write
         self.backlog: Backlog = broker.open_backlog(self.queue_name, self.is_ephemeral, self._disk_pending)
         self._due_ns: dict[bytes, int] = {} if self.is_ephemeral else self._load_due_times()
 
@@ -434,29 +438,45 @@ class Channel:
         self.backlog.delete()
         self._save_due_times({})
 
-    def close(self) -> None:
-        """Write every message to disk and release the files; raises DiskQueueError or OSError if that fails."""
+    def spill(self) -> None:
+        """Stop, and give every message to the disk queue, which writes it in its own time."""
         self._stop()
         disk = self.backlog.disk
         if disk is None:
             return
-        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
-        waiting = self.backlog.drain_memory()
         deferred = self.deferred.clear()
-        due_ns = self._due_ns | {message.id: message.deadline_ns for message in deferred}
+        self._due_ns.update((message.id, message.deadline_ns) for message in deferred)
+        recorded: list[Message] = []
+        for item in [*self.backlog.drain_memory(), *self.in_flight.clear(), *deferred]:
+            if isinstance(item, Batch):
+                disk.put_batch(item)
+            elif item.record:
+                recorded.append(item)
+            else:
+                disk.put_message(item)
+        # Last, because they are not lost if they cannot be written: the records they were read from are still there.
+        for message in recorded:
+            disk.put_message(message)
+        self._recorded_count += len(recorded)
+        disk.finish_all()
+
+    def close(self) -> None:
+        """Write every message to disk and release the files; raises DiskQueueError or OSError if that fails."""
+        self.spill()
+        disk = self.backlog.disk
+        if disk is None:
+            return
         try:
-            for item in waiting:
-                if isinstance(item, Batch):
-                    disk.put_batch(item)
-                else:
-                    disk.put_message(item)
-            for message in self.in_flight.clear() + deferred:
-                disk.put_message(message)
-            disk.finish_all()
-        finally:
             disk.close()
+        finally:
+            self.lost_count = max(0, disk.lost_count - self._recorded_count)
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
         self._save_due_times(
-            {message_id: DueTime(wall_ns, wall_ns + due - now_ns) for message_id, due in due_ns.items() if due > now_ns}
+            {
+                message_id: DueTime(wall_ns, wall_ns + due - now_ns)
+                for message_id, due in self._due_ns.items()
+                if due > now_ns
+            }
         )
 
     def _stop(self) -> None:

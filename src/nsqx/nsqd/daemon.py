@@ -13,7 +13,7 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
-from nsqx.errors import ConfigError, DataPathLocked, MetadataError
+from nsqx.errors import ConfigError, DataPathLocked, MessagesLost, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.access import ADMIN, PUBLISH, READ, access_gate
 from nsqx.net.browsers import HostRule, head_check
@@ -25,6 +25,7 @@ from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
 from nsqx.nsqd.cores import usable_cores
+from nsqx.nsqd.disk_reserve import DiskReserve
 from nsqx.nsqd.http import build_router, refuse_without_tls, route_group
 from nsqx.nsqd.lookup import Lookup
 from nsqx.nsqd.memory import MemoryMonitor
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from nsqx.net.browsers import HeadCheck
 
 _NS_PER_S = 1_000_000_000
+# How often writing to a full disk is tried again at exit.
+_RETRY_WRITE_S = 0.1
 
 
 class Daemon:
@@ -70,6 +73,7 @@ class Daemon:
         self.broker.is_tls_required = options.tls_required != TLS_NOT_REQUIRED
         self._memory = MemoryMonitor()
         self._lock = -1
+        self._reserve = DiskReserve()
         self._tcp_listening: Listening | None = None
         self._tcp_server: asyncio.Server | None = None
         self._http_listening: Listening | None = None
@@ -86,6 +90,7 @@ class Daemon:
             await self._listen()
             self.broker.restore(load_metadata(self.broker.data_path))
             self._save_first_metadata()
+            self._take_reserve()
             await self._serve()
         except BaseException:
             await self._release()
@@ -93,6 +98,15 @@ class Daemon:
         # What exists now lives as long as the process: no collection needs to look at it again.
         gc.collect()
         gc.freeze()
+
+    def _take_reserve(self) -> None:
+        size = self._options.shutdown_reserve
+        if size == 0:
+            return
+        try:
+            self._reserve.take(self.broker.data_path, size)
+        except OSError as error:
+            self._log.warn("cannot reserve %d bytes of disk space for the exit - %s", size, error.strerror or error)
 
     def _save_first_metadata(self) -> None:
         """What cannot be written now could not be written at the end either."""
@@ -184,7 +198,10 @@ class Daemon:
             self._log.info("TLS: certificate reloaded from %s", self._options.tls_cert)
 
     async def stop(self) -> None:
-        """Stop serving, write everything to disk, and let the data directory go."""
+        """Stop serving, write everything to disk, and release the data directory.
+
+        Raises MessagesLost, after all of that, if messages could not be written within --shutdown-timeout.
+        """
         timeout_s = self._options.shutdown_timeout / _NS_PER_S
         broker = self.broker
         broker.exiting = True
@@ -202,12 +219,28 @@ class Daemon:
         await broker.authorizer.close()
         if broker.lookup is not None:
             await broker.lookup.close()
+        self._reserve.release()
         await broker.save_metadata(is_urgent=True)
         await broker.keeper.close()
         self._log.info("NSQ: closing topics")
-        broker.close_topics()
+        broker.spill_topics()
+        await self._write_spilled(timeout_s)
+        lost = broker.close_topics()
         await self._release()
         self._log.info("NSQ: bye")
+        if lost:
+            raise MessagesLost(lost, broker.data_path)
+
+    async def _write_spilled(self, timeout_s: float) -> None:
+        """Write the messages of all topics, waiting for room on a full disk."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        is_first = True
+        while not self.broker.write_spilled() and loop.time() < deadline_s:
+            if is_first:
+                self._log.error("NSQ: the disk cannot be written, trying again for up to %g s", timeout_s)
+                is_first = False
+            await asyncio.sleep(_RETRY_WRITE_S)
 
     async def _stop_statsd(self) -> None:
         if self._statsd is not None and self._statsd_task is not None:
@@ -226,6 +259,7 @@ class Daemon:
             await server.close(0)
         await self.broker.keeper.close()
         self._memory.stop()
+        self._reserve.release()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -128,6 +128,7 @@ class Options:
     enable_debug_endpoints: bool = False
     metrics_per_client: bool = False
     shutdown_timeout: int = 10 * _S
+    shutdown_reserve: int = 16 * 1024 * 1024
     max_connections: int = 0
     max_connections_per_ip: int = 0
     mem_queue_bytes: int = 0
@@ -227,7 +228,14 @@ FLAGS: tuple[Flag, ...] = (
     _option("enable-experiment", STRINGS, f"turn on an experiment: {', '.join(EXPERIMENTS)} (may be repeated)"),
     _option("enable-debug-endpoints", BOOL, "serve /debug/pprof over HTTP (nsqx only)"),
     _option("metrics-per-client", BOOL, "give each client its own Prometheus series (nsqx only)"),
-    _option("shutdown-timeout", DURATION, "longest time that open work may delay the exit (nsqx only)"),
+    _option(
+        "shutdown-timeout", DURATION, "longest time that open work, or a full disk, may delay the exit (nsqx only)"
+    ),
+    _option(
+        "shutdown-reserve",
+        INT,
+        "bytes of disk space kept free for the messages in memory at exit, 0 for none (nsqx only)",
+    ),
     _option("max-connections", INT, "most TCP clients at once, 0 for no limit (nsqx only)"),
     _option("max-connections-per-ip", INT, "most TCP clients at once from one address, 0 for no limit (nsqx only)"),
     _option("mem-queue-bytes", INT, "bytes that a topic or channel keeps in memory, 0 for no limit (nsqx only)"),
@@ -287,6 +295,7 @@ _LEAST = {
     "max_channel_consumers": 0,
     "statsd_udp_packet_size": 1,
     "shutdown_timeout": 0,
+    "shutdown_reserve": 0,
     "max_connections": 0,
     "max_connections_per_ip": 0,
     "mem_queue_bytes": 0,

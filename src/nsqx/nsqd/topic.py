@@ -20,6 +20,7 @@ from nsqx.wire.message import Batch, Message, new_batch, new_message
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.queues.backlog import Backlog
+    from nsqx.queues.diskqueue import DiskQueue
     from nsqx.queues.due_time_queue import DueTimeQueue
 
 # How many messages ``pump`` moves before it lets the loop turn.
@@ -259,34 +260,49 @@ class Topic:
         if self._due_times is not None:
             self._due_times.clear()
 
-    def close(self) -> None:
-        """Write every message to disk and release the files; raises the first error, after trying everything."""
+    def spill(self) -> None:
+        """Stop, and give every message to the disk queues, which write them in their own time."""
         self.exiting = True
         self._update_flow()
+        for channel in self._channel_list:
+            channel.spill()
+        disk, due_times = self.backlog.disk, self._due_times
+        if disk is None or due_times is None:
+            return
+        wall_ns = self._clock.wall_ns()
+        for item in self.backlog.drain_memory():
+            if isinstance(item, Batch):
+                disk.put_batch(item)
+                continue
+            disk.put_message(item)
+            if item.defer_ns > 0:
+                due_times.add(item.id, DueTime(wall_ns, wall_ns + item.defer_ns))
+        disk.finish_all()
+
+    def close(self) -> None:
+        """Write every message to disk and release the files; raises the first error, after trying everything."""
+        self.spill()
         failure: Exception | None = None
         for channel in self._channel_list:
             try:
                 channel.close()
             except (OSError, DiskQueueError) as error:
                 failure = error
-        self._close_backlog()
+        if self.backlog.disk is not None:
+            self.backlog.disk.close()
+        if self._due_times is not None:
+            self._due_times.close()
         if failure is not None:
             raise failure
 
-    def _close_backlog(self) -> None:
-        disk, due_times = self.backlog.disk, self._due_times
-        if disk is None or due_times is None:
-            return
-        wall_ns = self._clock.wall_ns()
-        try:
-            for item in self.backlog.drain_memory():
-                if isinstance(item, Batch):
-                    disk.put_batch(item)
-                    continue
-                disk.put_message(item)
-                if item.defer_ns > 0:
-                    due_times.add(item.id, DueTime(wall_ns, wall_ns + item.defer_ns))
-            disk.finish_all()
-        finally:
-            disk.close()
-        due_times.close()
+    def disk_queues(self) -> list[DiskQueue]:
+        """Return the disk queues of the topic and its channels."""
+        owners: list[Topic | Channel] = [self, *self._channel_list]
+        return [owner.backlog.disk for owner in owners if owner.backlog.disk is not None]
+
+    def lost_counts(self) -> dict[str, int]:
+        """Return how many messages ``close`` could not write, by the name of their queue."""
+        lost = {channel.queue_name: channel.lost_count for channel in self._channel_list}
+        if self.backlog.disk is not None:
+            lost[self.name] = self.backlog.disk.lost_count
+        return {name: count for name, count in lost.items() if count}

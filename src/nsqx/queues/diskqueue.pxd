@@ -10,6 +10,7 @@ from nsqx.wire.message cimport Batch, Message
 cdef class DiskQueue:
     cdef readonly str name
     cdef readonly int64_t depth
+    cdef readonly int64_t lost_count
     cdef str _directory
     cdef int64_t _max_file_size
     cdef int64_t _max_record_size

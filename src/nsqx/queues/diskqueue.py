@@ -75,6 +75,7 @@ class DiskQueue:
         "_write_position",
         "depth",
         "failure",
+        "lost_count",
         "name",
     )
 
@@ -95,6 +96,7 @@ class DiskQueue:
         """
         self.name = name
         self.depth = 0
+        self.lost_count = 0  # records that ``close`` could not write
         self._directory = directory
         self._max_file_size = max_file_size
         self._log = log
@@ -502,6 +504,7 @@ class DiskQueue:
             self.write_pending()
         finally:
             # What cannot be written now is lost; what is written is not.
+            self.lost_count = self._pending_count
             self.depth -= self._pending_count
             self._pending, self._pending_count = bytearray(), 0
             self._abandon_job()

@@ -78,6 +78,7 @@ LATER_DEFAULTS = {
     "enable_debug_endpoints": False,
     "metrics_per_client": False,
     "shutdown_timeout": 10 * S,
+    "shutdown_reserve": 16 * 1024 * 1024,
     "max_connections": 0,
     "max_connections_per_ip": 0,
     "mem_queue_bytes": 0,
