@@ -228,14 +228,8 @@ FLAGS: tuple[Flag, ...] = (
     _option("enable-experiment", STRINGS, f"turn on an experiment: {', '.join(EXPERIMENTS)} (may be repeated)"),
     _option("enable-debug-endpoints", BOOL, "serve /debug/pprof over HTTP (nsqx only)"),
     _option("metrics-per-client", BOOL, "give each client its own Prometheus series (nsqx only)"),
-    _option(
-        "shutdown-timeout", DURATION, "longest time that open work, or a full disk, may delay the exit (nsqx only)"
-    ),
-    _option(
-        "shutdown-reserve",
-        INT,
-        "bytes of disk space kept free for the messages in memory at exit, 0 for none (nsqx only)",
-    ),
+    _option("shutdown-timeout", DURATION, "longest time that open work or a full disk may delay exit (nsqx only)"),
+    _option("shutdown-reserve", INT, "bytes of disk kept free for writing messages at exit, 0 for none (nsqx only)"),
     _option("max-connections", INT, "most TCP clients at once, 0 for no limit (nsqx only)"),
     _option("max-connections-per-ip", INT, "most TCP clients at once from one address, 0 for no limit (nsqx only)"),
     _option("mem-queue-bytes", INT, "bytes that a topic or channel keeps in memory, 0 for no limit (nsqx only)"),
