@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import os
 import socket
 import stat
@@ -70,14 +71,22 @@ async def listen_on(text: str) -> Listening:
 
 
 async def _bind_tcp(host: str, port: int) -> socket.socket:
-    if not host:
+    """Bind a TCP address. As in Go, no host, ``0.0.0.0`` and ``::`` all mean every interface, IPv4 and IPv6."""
+    if not host or _is_unspecified(host):
         if socket.has_dualstack_ipv6():
             return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
-        host = "0.0.0.0"
+        host = host or "0.0.0.0"
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
     return socket.create_server(cast("tuple[str, int]", address[:2]), family=family, backlog=BACKLOG)
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _inode(path: str) -> tuple[int, int]:

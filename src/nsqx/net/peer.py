@@ -19,10 +19,13 @@ def peer_address(transport: asyncio.BaseTransport) -> tuple[str, str]:
     peer = transport.get_extra_info("peername")
     if not isinstance(peer, tuple):
         return "@", ""
-    host: str = peer[0]
-    if "." in host:
-        host = host.removeprefix(_IPV4_IN_IPV6)
+    host = plain_host(peer[0])
     return format_host_port(host, peer[1]), host
+
+
+def plain_host(host: str) -> str:
+    """Return an IPv4 address that came over an IPv6 socket as IPv4, any other host as it is."""
+    return host.removeprefix(_IPV4_IN_IPV6) if "." in host else host
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from nsqx.net.peer import plain_host
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
@@ -31,6 +33,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if self.client is not None:
+            self.client = (plain_host(self.client[0]), self.client[1])
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, transport.close)
 
     def data_received(self, data: bytes) -> None:
