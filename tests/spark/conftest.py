@@ -62,6 +62,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that a test calls by itself, without Spark, is read in the test's own process."""
+    from nsqx.spark import batch, source
+
+    for module in (source, batch):
+        monkeypatch.setattr(module, "tasks_run_here", lambda: True)
+
+
 @pytest.fixture(params=["go", "nsqx"])
 def nsqd(request: pytest.FixtureRequest, fleet: Fleet) -> Daemon:
     """The reference nsqd, and ours."""

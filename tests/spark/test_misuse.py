@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from streams import Query, bodies, publish, source_options, until
@@ -49,27 +48,6 @@ def test_a_directory_of_another_channel(our_nsqd, topic, tmp_path):
     first.stop()
     with pytest.raises(ConfigError, match="belongs to channel spark, not other"):
         reader({**options, "channel": "other"}).initialOffset()
-
-
-@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
-def test_a_local_directory_on_a_cluster(our_nsqd, topic, tmp_path, monkeypatch, master):
-    monkeypatch.setattr(source, "driver_master", lambda: master)
-    options = source_options(our_nsqd, topic, tmp_path)
-    with pytest.raises(ConfigError, match="is a directory of this machine, but the master .* runs tasks on others"):
-        reader(options).initialOffset()
-    allowed = reader({**options, "segmentDirIsShared": "true"})
-    assert allowed.initialOffset()["rows"] == 0
-    allowed.stop()
-
-
-def test_the_master_is_read_from_the_drivers_command_line(spark):
-    assert session.master_in("java\0-cp\0x\0SparkSubmit\0--conf\0spark.master=spark://h:1\0app.py\0") == "spark://h:1"
-    assert session.master_in("java\0SparkSubmit\0--master\0yarn\0--conf\0a=b\0") == "yarn"
-    assert session.master_in("java\0-Dspark.master=k8s://x\0Main\0") == "k8s://x"
-    assert session.master_in("java\0Main\0") == ""
-    driver = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/cmdline")
-    if driver.exists():
-        assert session.master_in(driver.read_text()) == "local[2]"
 
 
 def test_an_executor_that_does_not_see_the_directory(our_nsqd, topic, tmp_path):

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from nsqx.spark.probe import check_place
 from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
+from nsqx.spark.session import tasks_run_here
 from nsqx.spark.slices import DataLost, read_slices
 from nsqx.spark.source import LOCK_WAIT_S, SlicePartition, open_directory, partition_count
 from nsqx.spark.workers import spare_collections
@@ -58,6 +60,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Receive, and say what to read."""
         options = self._options
+        check_place(options, tasks_run_here(), can_probe=False)
         directory = open_directory(options)
         is_clean = directory.state.is_clean
         try:

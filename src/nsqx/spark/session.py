@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsqx.errors import ConfigError
@@ -18,7 +20,9 @@ _MISSING_JAVA = (
     " or set JAVA_HOME"
 )
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-_MASTER = re.compile(r"(?:--conf\0|-D)spark\.master=([^\0]+)|--master\0([^\0]+)")
+# Spark's names of the threads, as far as Linux keeps them: 15 characters.
+_EXECUTOR_THREAD = "executor-heartb"
+_SCHEDULER_THREAD = "driver-revive-t"
 
 
 def check_spark() -> None:
@@ -66,16 +70,36 @@ def _submitted() -> Mapping[str, str]:
     return dict(SparkConf().getAll())
 
 
-def driver_master() -> str:
-    """The master of the driver that started this process, as far as its command line tells; else nothing."""
-    try:
-        with open(f"/proc/{os.getppid()}/cmdline", encoding="utf-8", errors="replace") as stream:
-            return master_in(stream.read())
-    except OSError:
-        return ""
+def tasks_run_here() -> bool | None:
+    """Whether Spark runs its tasks on this machine (master local): True, False on a cluster, None if unknown.
+
+    The master itself is known to the driver's JVM alone: it may come from a command line, a file or a program. But the
+    threads of that JVM show whether it has an executor or a scheduler of executors. Only Linux shows their names.
+    """
+    for process in _ancestors():
+        threads = list(_thread_names(process))
+        if any(name.startswith(_EXECUTOR_THREAD) for name in threads):
+            return True
+        if any(name.startswith(_SCHEDULER_THREAD) for name in threads):
+            return False
+    return None
 
 
-def master_in(command_line: str) -> str:
-    """The master in a Java command line whose words end with NUL; the last one counts."""
-    found = _MASTER.findall(command_line)
-    return (found[-1][0] or found[-1][1]) if found else ""
+def _ancestors() -> Iterator[int]:
+    """The parent of this process, its parent, and so on: with a daemon in between the JVM is not the first."""
+    process = os.getppid()
+    while process > 1:
+        yield process
+        try:
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as stream:
+                # The name in parentheses may contain anything.
+                process = int(stream.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
+
+
+def _thread_names(process: int) -> Iterator[str]:
+    for path in glob.iglob(f"/proc/{process}/task/*/comm"):
+        # A thread may have ended.
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
+            yield stream.read()

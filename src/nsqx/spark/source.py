@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,11 +26,11 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from nsqx.errors import ConfigError
 from nsqx.spark.options import SourceOptions, check_names, read_sink_options, read_source_options
+from nsqx.spark.probe import ProbePartition, check_place, read_probe, remove_probes, write_probe
 from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
-from nsqx.spark.session import driver_master
+from nsqx.spark.session import tasks_run_here
 from nsqx.spark.slices import DataLost, Slice, read_slices
-from nsqx.spark.storage import open_storage
 from nsqx.spark.workers import spare_collections
 
 if TYPE_CHECKING:
@@ -147,14 +148,6 @@ def partition_count(options: SourceOptions, rows: int) -> int:
 
 def open_directory(options: SourceOptions) -> SegmentDirectory:
     """The segment directory of a query, locked; raises ConfigError if it cannot serve."""
-    storage = open_storage(options.segment_dir)
-    master = driver_master()
-    if storage.is_local and master and not master.startswith("local") and not options.segment_dir_is_shared:
-        raise ConfigError(
-            f"nsq: segmentDir {storage.location} is a directory of this machine, but the master {master} runs tasks on"
-            " others: use storage that all of them see, such as hdfs:// or s3://; or, if the directory is mounted on"
-            " every machine, set segmentDirIsShared to true"
-        )
     return SegmentDirectory.open(
         options.segment_dir,
         channel=options.channel,
@@ -176,6 +169,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._directory: SegmentDirectory | None = None
         self._receiver: Receiver | None = None
         self._bound_ns = 0
+        # Set once it is known that executors can read the directory.
+        self._is_proven = False
+        self._probe_token = ""
+        self._runs_here: bool | None = None
         self._last_batch_s = time.monotonic()
         self._is_terminated = False
 
@@ -202,15 +199,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = self._row_of(start)
         if isinstance(limit, ReadAllAvailable) and not self._bound_ns:
             self._bound_ns = time.time_ns()
+        if not self._is_proven and not self._prove(directory, start, limit):
+            return {**self._offset(first), "probe": self._probe_token}
         receiver = self._receiving()
         # What Spark starts from it has committed.
         directory.commit(first)
         receiver.committed()
-        if isinstance(limit, ReadAllAvailable):
-            return self._offset(self._all_rows(receiver))
-        available = self._wait_for_rows(receiver, first)
+        is_all = isinstance(limit, ReadAllAvailable)
+        available = self._all_rows(receiver) if is_all else self._wait_for_rows(receiver, first)
         if available <= first:
             return start
+        if is_all:
+            return self._offset(available)
         self._last_batch_s = time.monotonic()
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
         return self._offset(directory.end_within(first, available, max_rows, self._options.max_bytes))
@@ -226,7 +226,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         directory = self._opened()
         first, last = self._row_of(start), end["rows"]
         if last <= first:
-            return []
+            is_probe = "probe" in end and end["probe"] != start.get("probe")
+            return write_probe(directory.storage, end["probe"]) if is_probe else []
         parts = directory.slices(first, last, partition_count(self._options, last - first))
         identity = directory.state.identity
         return [SlicePartition(directory.storage.location, identity, part) for part in parts]
@@ -249,8 +250,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # In executors
 
-    def read(self, partition: SlicePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: SlicePartition | ProbePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of one partition."""
+        if isinstance(partition, ProbePartition):
+            read_probe(partition)
+            return iter(())
         spare_collections()
         return read_slices(partition.location, partition.identity, partition.slices)
 
@@ -258,11 +262,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> SegmentDirectory:
         if self._directory is None:
+            self._runs_here = tasks_run_here()
+            check_place(self._options, self._runs_here, can_probe=True)
             self._directory = open_directory(self._options)
             if threading.current_thread() is threading.main_thread():
                 # Spark ends this process by SIGTERM and does not call stop.
                 signal.signal(signal.SIGTERM, self._on_terminate)
         return self._directory
+
+    def _prove(self, directory: SegmentDirectory, start: dict[str, Any], limit: ReadLimit) -> bool:
+        """True if executors can read the directory; if False, the next batch must find out."""
+        if isinstance(limit, ReadAllAvailable):
+            # There will be one batch only, and it has rows.
+            check_place(self._options, self._runs_here, can_probe=False)
+            self._is_proven = True
+        elif self._runs_here or (self._probe_token and start.get("probe") == self._probe_token):
+            remove_probes(directory.storage)
+            self._is_proven = True
+        elif not self._probe_token:
+            self._probe_token = uuid.uuid4().hex[:12]
+        return self._is_proven
 
     def _on_terminate(self, *_: object) -> NoReturn:
         self._is_terminated = True
