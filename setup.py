@@ -25,6 +25,7 @@ HOT_MODULES = [
     "nsqx.wire.responses",
     "nsqx.client.connection",
     "nsqx.client.publisher",
+    "nsqx.client.deadlines",
     "nsqx.client.producer",
     "nsqx.client.subscription",
     "nsqx.client.intake",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         NotConnected,
         NSQError,
         PublishFailed,
+        PublishTimedOut,
     )
     from nsqx.version import VERSION as __version__  # noqa: N811
 
@@ -50,6 +51,7 @@ _HOMES = {
         "NSQError",
         "NotConnected",
         "PublishFailed",
+        "PublishTimedOut",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -73,6 +75,7 @@ __all__ = [
     "Options",
     "Producer",
     "PublishFailed",
+    "PublishTimedOut",
     "__version__",
     "blocking",
     "read_option_flags",

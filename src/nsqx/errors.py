@@ -16,8 +16,9 @@ NSQError
     ├── LookupFailed       no nsqlookupd gave an answer
     ├── InvalidName        a topic or channel name that NSQ does not allow
     ├── InvalidMessage     a body that cannot be published
-    ├── PublishFailed      a message was not published, or nobody knows
-    │   └── NotConnected   no nsqd was there to publish to
+    ├── PublishFailed      a message was not published, or its outcome is unknown
+    │   ├── NotConnected   no nsqd was there to publish to
+    │   └── PublishTimedOut  the deadline of a publish has passed
     ├── ClientClosed       a producer or consumer was used after its end
     └── AlreadyAnswered    a message was finished or requeued before
 """
@@ -112,17 +113,36 @@ class InvalidMessage(ClientError, ValueError):
     """A body that cannot be published: empty, or not bytes."""
 
 
-class PublishFailed(ClientError):
-    """A publish was refused, or its answer never came; ``__cause__`` is the last reason."""
+_MAY_BE_PUBLISHED = "; the message may have been published"
 
-    def __init__(self, topic: str, attempts: int, reason: object) -> None:
-        super().__init__(f"publish to {topic} failed after {attempts} attempt{'s'[: attempts != 1]}: {reason}")
+
+class PublishFailed(ClientError):
+    """A publish was refused, or its answer never came; ``__cause__`` is the last reason.
+
+    ``may_be_published`` is True if the message was sent and the answer is unknown: publishing it again may double it.
+    """
+
+    def __init__(self, topic: str, attempts: int, reason: object, *, may_be_published: bool = False) -> None:
+        text = f"publish to {topic} failed after {attempts} attempt{'s'[: attempts != 1]}: {reason}"
+        super().__init__(text + _MAY_BE_PUBLISHED if may_be_published else text)
         self.topic = topic
         self.attempts = attempts
+        self.may_be_published = may_be_published
 
 
 class NotConnected(PublishFailed):
     """No nsqd was there to publish to: the message was never sent."""
+
+
+class PublishTimedOut(PublishFailed, TimeoutError):
+    """The deadline of a publish has passed. The text says why, and whether the message may have been published."""
+
+    def __init__(self, topic: str, attempts: int, timeout_s: float, reason: object, *, may_be_published: bool) -> None:
+        ending = _MAY_BE_PUBLISHED if may_be_published else "; the message was not sent"
+        ClientError.__init__(self, f"publish to {topic} timed out after {timeout_s:g} s: {reason}{ending}")
+        self.topic = topic
+        self.attempts = attempts
+        self.may_be_published = may_be_published
 
 
 class ClientClosed(ClientError):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -132,3 +133,16 @@ def test_mistakes_are_told_in_one_line() -> None:
         assert (code, shown, said.count("\n")) == (1, "", 1), words
     for words in (("pub",), ("sub",), ("sub", "a", "b", "c"), ("topics", "x"), ("stats", "--nope")):
         assert nsqx(*words)[0] == 2
+
+
+def test_pub_ends_when_nsqd_does_not_answer(fleet: Fleet) -> None:
+    daemon = fleet.nsqd("nsqx")
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        code, _, said = nsqx("pub", "t", "m", "--timeout=300ms", NSQX_NSQD=daemon.tcp_address)
+        assert code == 1
+        assert f"no nsqd is connected after 0.3 s ({daemon.tcp_address}: connecting)" in said
+        code, _, said = nsqx("pub", "t", "--timeout=300ms", stdin=b"m\n", NSQX_NSQD=daemon.tcp_address)
+        assert (code, len(said.splitlines())) == (1, 1)
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqx.cli.utility import run_utility
-from nsqx.client.producer import Producer
+from nsqx.client.producer import PUBLISH_TIMEOUT_S, Producer
 from nsqx.flags import DURATION, INT, STRING, Flag
 from nsqx.names import is_valid_name
 from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
 from nsqx.tools.progress import Progress
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
-from nsqx.tools.to_nsq import Publishing, publish_stdin
+from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S, Publishing, publish_stdin
 from nsqx.tools.utility import UtilityFailed, say
 
 PROGRAM = "nsqx pub"
@@ -29,6 +29,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("defer", DURATION, 0, "hand the messages out after this time, such as 30s"),
     Flag("delimiter", STRING, "\n", "byte that ends each message of stdin; empty to make one message of it"),
     Flag("rate", INT, 0, "messages per second of stdin; 0 for as fast as possible"),
+    Flag("timeout", DURATION, 0, "fail if nsqd has not answered after this time (default 10s; of stdin 60s)"),
     PRODUCER_FLAG,
 )
 
@@ -46,6 +47,8 @@ class Options:
     """In nanoseconds."""
     delimiter: bytes = b"\n"
     rate: int = 0
+    timeout: int = 0
+    """In nanoseconds; 0 for the default."""
     producer_options: list[str] = field(default_factory=list)
 
 
@@ -61,6 +64,8 @@ def read_options(argv: Sequence[str]) -> Options:
         raise UtilityFailed(f"{topic!r} cannot name a topic: 1 to 64 of . _ - a-z A-Z 0-9, perhaps with #ephemeral")
     if len(options.delimiter) > 1:
         raise UtilityFailed("--delimiter must be a single byte")
+    if options.timeout < 0:
+        raise UtilityFailed("--timeout must not be negative")
     if not all(options.messages):
         raise UtilityFailed("nsqd takes no empty messages")
     return options
@@ -70,8 +75,13 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
     """Publish; raises UtilityFailed if anything was not published."""
     place = await find_tcp(options.nsqd_addresses, options.lookupd_addresses)
     client: dict[str, Any] = client_options("nsqx-pub", options.producer_options)
+    default_s = PUBLISH_TIMEOUT_S if options.messages else STREAM_PUBLISH_TIMEOUT_S
     producer = Producer(
-        place.nsqd_addresses, lookupd_http_addresses=place.lookupd_addresses, batching=not options.defer, **client
+        place.nsqd_addresses,
+        lookupd_http_addresses=place.lookupd_addresses,
+        batching=not options.defer,
+        publish_timeout=options.timeout / _NS_PER_S or default_s,
+        **client,
     )
 
     def publish(producer: Producer, body: bytes) -> asyncio.Future[None]:

@@ -21,6 +21,7 @@ from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, STRING, Flag, UsageError
 from nsqx.names import is_valid_name
 from nsqx.tools.daily import find_tcp, read_words
+from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S
 
 if TYPE_CHECKING:
     from nsqx.pipeline.replay import Outcome
@@ -122,7 +123,11 @@ def run(options: Options, argv: Sequence[str], stopping: threading.Event) -> int
             print(f"{total:,} messages")
             return 0
         place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
-        producer = Producer(place.nsqd_addresses, lookupd_http_addresses=place.lookupd_addresses)
+        producer = Producer(
+            place.nsqd_addresses,
+            lookupd_http_addresses=place.lookupd_addresses,
+            publish_timeout=STREAM_PUBLISH_TIMEOUT_S,
+        )
         with producer, progress_bar(options.to, total) as progress:
             outcome = replay(
                 rows.toLocalIterator(prefetchPartitions=True),

@@ -22,12 +22,15 @@ from nsqx.client import consumer as asyncio_consumer
 from nsqx.client import producer as asyncio_producer
 from nsqx.client import subscription
 from nsqx.client.options import Duration, seconds_of
-from nsqx.errors import AlreadyAnswered, ClientClosed
+from nsqx.errors import AlreadyAnswered, ClientClosed, PublishTimedOut
 
 if TYPE_CHECKING:
     from typing import Self
 
 _T = TypeVar("_T")
+
+# The loop in the other thread keeps the deadline of a publish. This is the further wait if that thread hangs.
+_LOOP_GRACE_S = 5.0
 
 
 class _LoopThread:
@@ -122,26 +125,27 @@ class Producer:
         self.close()
 
     def publish(self, topic: str, body: bytes, timeout: Duration | None = None) -> None:
-        """Publish one message."""
-        self.submit(topic, body).result(_optional_s(timeout))
+        """Publish one message; raises PublishTimedOut after ``timeout``, by default ``publish_timeout``."""
+        self._wait(topic, self.submit(topic, body, timeout), timeout)
 
     def publish_many(self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None) -> None:
         """Publish messages together."""
-        listed = list(bodies)
-        self._submit(lambda: self._producer.publish_many(topic, listed)).result(_optional_s(timeout))
+        self._wait(topic, self.submit_many(topic, bodies, timeout), timeout)
 
     def publish_deferred(self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None) -> None:
         """Publish one message that nsqd hands out after ``delay``."""
-        self._submit(lambda: self._producer.publish_deferred(topic, body, delay)).result(_optional_s(timeout))
+        self._wait(topic, self._submit(lambda: self._producer.publish_deferred(topic, body, delay, timeout)), timeout)
 
-    def submit(self, topic: str, body: bytes) -> concurrent.futures.Future[None]:
+    def submit(self, topic: str, body: bytes, timeout: Duration | None = None) -> concurrent.futures.Future[None]:
         """Publish without waiting: the future will know. Many may be under way at once."""
-        return self._submit(lambda: self._producer.publish(topic, body))
+        return self._submit(lambda: self._producer.publish(topic, body, timeout))
 
-    def submit_many(self, topic: str, bodies: Iterable[bytes]) -> concurrent.futures.Future[None]:
+    def submit_many(
+        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
+    ) -> concurrent.futures.Future[None]:
         """Publish messages together without waiting: the future will know."""
         listed = list(bodies)
-        return self._submit(lambda: self._producer.publish_many(topic, listed))
+        return self._submit(lambda: self._producer.publish_many(topic, listed, timeout))
 
     def close(self, timeout: Duration | None = None) -> None:
         """Wait for all answers, then close; what is left after ``timeout`` fails."""
@@ -153,6 +157,16 @@ class Producer:
             self._thread.wait_for(self._producer.close(timeout))
         finally:
             self._thread.close()
+
+    def _wait(self, topic: str, outcome: concurrent.futures.Future[None], timeout: Duration | None) -> None:
+        timeout_s = self._producer.publish_timeout_s if timeout is None else seconds_of("timeout", timeout)
+        try:
+            outcome.result(max(0.0, timeout_s) + _LOOP_GRACE_S)
+        except concurrent.futures.TimeoutError:
+            if outcome.done():
+                raise
+            reason = "the thread of this producer does not run"
+            raise PublishTimedOut(topic, 1, timeout_s, reason, may_be_published=True) from None
 
     def _submit(self, publish: Callable[[], asyncio.Future[None]]) -> concurrent.futures.Future[None]:
         if self._is_closed:

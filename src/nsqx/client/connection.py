@@ -266,6 +266,10 @@ class Connection:
         except Exception as error:
             self.fail(error)
 
+    def silent_s(self) -> float:
+        """How long ago the last bytes came."""
+        return self._loop.time() - self._read_at_s
+
     @property
     def transport(self) -> Any:
         """What it is connected by."""
@@ -310,11 +314,14 @@ class Connection:
     # The end
 
     def close(self) -> None:
-        """Close once everything has been sent."""
+        """Close once everything has been sent, or when nsqd takes nothing for the write timeout."""
         if self._transport is None or self._transport.is_closing():
             return
         self._flush()
         self._transport.close()
+        if self._write_timer is None and self._transport.get_write_buffer_size():
+            self._blocked_size = self._transport.get_write_buffer_size()
+            self._write_timer = self._loop.call_later(self._write_timeout_s, self._check_blockage)
 
     def fail(self, error: Exception) -> None:
         """Close at once, for this reason."""

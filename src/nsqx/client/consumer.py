@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nsqx.client.arguments import as_list, check_name
 from nsqx.client.discovery import Discovery
 from nsqx.client.flow import Flow
-from nsqx.client.handshake import check_address, open_connection
+from nsqx.client.handshake import SETUP_TIMEOUT_S, check_address, open_connection
 from nsqx.client.intake import Handler, Intake
 from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
 from nsqx.client.pool import retry_delay_s
@@ -302,7 +302,11 @@ class Consumer:
         try:
             connection, terms = await open_connection(address, self.options, max_frame_size=self.options.max_msg_size)
             try:
-                await connection.request(requests.encode_subscribe(self.topic, self.channel))
+                async with asyncio.timeout(SETUP_TIMEOUT_S):
+                    await connection.request(requests.encode_subscribe(self.topic, self.channel))
+            except TimeoutError:
+                connection.fail(ConnectFailed("too slow"))
+                raise ConnectFailed(f"{address}: nsqd did not answer SUB within {SETUP_TIMEOUT_S:g} s") from None
             except NSQError as error:
                 connection.fail(error)
                 raise ConnectFailed(f"{address}: {error}") from error

@@ -253,6 +253,14 @@ def seconds_of(name: str, value: Duration) -> float:
     return _seconds(name, value)
 
 
+def positive_seconds_of(name: str, value: Duration) -> float:
+    """A duration argument called ``name`` that must be above 0, in seconds; raises ConfigError."""
+    seconds = _seconds(name, value)
+    if seconds <= 0:
+        raise ConfigError(f"option {name}: {_shown(seconds)} is out of range, more than 0s expected")
+    return seconds
+
+
 def _seconds(name: str, value: Any) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()

@@ -50,7 +50,10 @@ class Pool:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[str, Connection] = {}
         self._lost: dict[str, asyncio.Event] = {}
+        # Failures of this round of attempts, and the last one of each nsqd.
         self._failed: dict[str, Exception] = {}
+        self._last_failures: dict[str, Exception] = {}
+        self._lookup_failure: Exception | None = None
         self._poll: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -65,6 +68,13 @@ class Pool:
         event = self._lost.get(connection.address)
         if event is not None:
             event.set()
+
+    def obstacle(self) -> str:
+        """Why no nsqd is connected, or what is being tried."""
+        if not self._tasks:
+            lookupds = ", ".join(self._discovery.addresses)
+            return str(self._lookup_failure or f"asking nsqlookupd {lookupds}")
+        return "; ".join(str(self._last_failures.get(each, f"{each}: connecting")) for each in self._tasks)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -85,6 +95,7 @@ class Pool:
         self._tasks.pop(address).cancel()
         self._lost.pop(address)
         self._failed.pop(address, None)
+        self._last_failures.pop(address, None)
 
     async def _keep(self, address: str) -> None:
         """Connect to ``address`` again and again."""
@@ -101,6 +112,7 @@ class Pool:
                 continue
             attempt = 0
             self._failed.pop(address, None)
+            self._last_failures.pop(address, None)
             lost = self._lost[address]
             lost.clear()
             self._connections[address] = connection
@@ -109,7 +121,7 @@ class Pool:
             self._connections.pop(address, None)
 
     def _note_failure(self, address: str, error: Exception) -> None:
-        self._failed[address] = error
+        self._failed[address] = self._last_failures[address] = error
         if not self._connections and len(self._failed) == len(self._tasks):
             self._report_unreachable()
 
@@ -125,6 +137,7 @@ class Pool:
                 found = await self._discovery.nodes()
             except LookupFailed as error:
                 _log.warning("cannot find nsqd: %s", error)
+                self._lookup_failure = error
                 if not self._tasks:
                     self._owner.on_unreachable(error)
             else:
@@ -138,7 +151,8 @@ class Pool:
         for address in found:
             self._add(address)
         if not found and not self._tasks:
-            self._owner.on_unreachable(ConnectFailed("nsqlookupd knows no nsqd"))
+            error = self._lookup_failure = ConnectFailed("nsqlookupd knows no nsqd")
+            self._owner.on_unreachable(error)
         # One that is connected stays: nsqlookupd may just have been restarted.
         for address in [each for each in self._tasks if each not in (*found, *self._named, *self._connections)]:
             self._remove(address)

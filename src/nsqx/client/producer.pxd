@@ -1,6 +1,7 @@
 cimport cython
 
-from nsqx.client.publisher cimport Publication, Publisher, new_publication
+from nsqx.client.deadlines cimport Deadlines
+from nsqx.client.publisher cimport Publication, Publisher, earliest_deadline_s, new_publication
 from nsqx.wire cimport packing
 
 cdef int _NEW
@@ -13,6 +14,7 @@ cdef Py_ssize_t _JOINED_BYTES
 cdef class Producer:
     cdef object __weakref__
     cdef object _create_future
+    cdef Deadlines _deadlines
     cdef dict _delayed
     cdef object _discovery
     cdef list _drain_waiters
@@ -31,13 +33,15 @@ cdef class Producer:
     cdef object _opened
     cdef object _options
     cdef object _pool
+    cdef double _publish_timeout_s
     cdef double _retry_delay_s
     cdef int _state
     cdef object _telemetry
     cdef object _waiting
 
     @cython.locals(publication=Publication, line=bytes)
-    cpdef publish(self, str topic, body)
+    cpdef publish(self, str topic, body, timeout=*)
+    cdef double _timeout_s(self, timeout) except? -1
     cdef _join(self, Publication publication)
     @cython.locals(publication=Publication)
     cpdef _send_joined(self)
@@ -49,7 +53,7 @@ cdef class Producer:
     cpdef on_room(self, Publisher publisher)
     @cython.locals(size=Py_ssize_t, body=bytes)
     cdef list _split(self, list bodies)
-    cdef _publish_batch(self, str topic, list bodies)
+    cdef _publish_batch(self, str topic, list bodies, double timeout_s)
 
 
 @cython.locals(size=Py_ssize_t, index=Py_ssize_t)

@@ -1,7 +1,7 @@
 """Publishing: to which nsqd, how much at once, and what is done when one fails.
 
-Every publish ends in success or in an exception; there is no third way. A publish whose answer was lost is tried
-again, perhaps on another nsqd, so a message may be published twice, as NSQ's promise allows.
+Every publish ends in success or in an exception, at the latest at its deadline. A publish whose answer was lost is
+tried again, perhaps on another nsqd, so a message may be published twice, as NSQ's promise allows.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.arguments import as_bytes, as_list, at_least_one, check_name
+from nsqx.client.deadlines import Deadlines
 from nsqx.client.discovery import Discovery
 from nsqx.client.handshake import check_address
-from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
+from nsqx.client.options import Duration, OptionKeywords, Options, positive_seconds_of, seconds_of
 from nsqx.client.pool import Pool, retry_delay_s
-from nsqx.client.publisher import Publication, Publisher, new_publication
+from nsqx.client.publisher import Publication, Publisher, earliest_deadline_s, new_publication
 from nsqx.client.telemetry import ProducerTelemetry, producer_telemetry
 from nsqx.errors import (
     ClientClosed,
     ConfigError,
+    ConnectFailed,
     ConnectionClosed,
     InvalidMessage,
     NotConnected,
@@ -40,6 +42,9 @@ MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_PUBLISH_ATTEMPTS = 5
 RETRY_DELAY_S = 0.1
+PUBLISH_TIMEOUT_S = 10.0
+# A connection that owes an answer and is silent for the publish timeout, but at least this long, counts as dead.
+_MIN_SILENCE_S = 1.0
 _JOINED_BYTES = 1024 * 1024
 
 _RETRIED_CODES = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
@@ -61,6 +66,7 @@ class Producer:
     __slots__ = (
         "__weakref__",
         "_create_future",
+        "_deadlines",
         "_delayed",
         "_discovery",
         "_drain_waiters",
@@ -79,6 +85,7 @@ class Producer:
         "_opened",
         "_options",
         "_pool",
+        "_publish_timeout_s",
         "_retry_delay_s",
         "_state",
         "_telemetry",
@@ -96,6 +103,7 @@ class Producer:
         max_batch_bytes: int = MAX_BATCH_BYTES,
         max_publish_attempts: int = MAX_PUBLISH_ATTEMPTS,
         retry_delay: Duration = RETRY_DELAY_S,
+        publish_timeout: Duration = PUBLISH_TIMEOUT_S,
         telemetry: bool | ProducerTelemetry = False,
         **options: Unpack[OptionKeywords],
     ) -> None:
@@ -103,7 +111,7 @@ class Producer:
 
         ``batching`` joins the publishes to one topic that are made in one turn of the event loop into one command.
         Per connection at most ``max_outstanding`` commands or ``max_outstanding_bytes`` wait for an answer; further
-        publishes wait here.
+        publishes wait here. Each publish ends within ``publish_timeout`` unless it is given a timeout of its own.
         """
         self._options = Options.of(options)
         self._named = [check_address(each) for each in as_list(nsqd_tcp_addresses)]
@@ -115,11 +123,13 @@ class Producer:
         self._max_batch_bytes = at_least_one("max_batch_bytes", max_batch_bytes)
         self._max_attempts = at_least_one("max_publish_attempts", max_publish_attempts)
         self._retry_delay_s = seconds_of("retry_delay", retry_delay)
+        self._publish_timeout_s = positive_seconds_of("publish_timeout", publish_timeout)
         self._is_batching = batching
         self._telemetry = producer_telemetry(telemetry)
         self._state = _NEW
         self._loop: Any = None
         self._create_future: Any = None
+        self._deadlines: Any = None
         self._pool: Pool | None = None
         self._opened: asyncio.Future[None] | None = None
         self._lines: dict[str, bytes] = {}
@@ -148,20 +158,29 @@ class Producer:
     async def start(self) -> None:
         """Connect, and return when the first nsqd is there; raises ConnectFailed if none can be reached.
 
-        Not needed: the first publish connects too.
+        This takes no longer than the publish timeout. Not needed: the first publish connects too.
         """
         self._begin()
         if self._open:
             return
         assert self._opened is not None
+        assert self._pool is not None
         try:
-            await asyncio.shield(self._opened)
+            async with asyncio.timeout(self._publish_timeout_s):
+                await asyncio.shield(self._opened)
+        except TimeoutError:
+            reason = f"no nsqd is connected after {self._publish_timeout_s:g} s ({self._pool.obstacle()})"
+            await self.close(0)
+            raise ConnectFailed(reason) from None
         except Exception:
             await self.close(0)
             raise
 
     async def close(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
-        """Wait for all answers, then close the connections. After ``timeout`` what is left fails."""
+        """Wait for all outcomes, then close the connections. After ``timeout`` what is left fails.
+
+        Without ``timeout`` this ends when the last publish has been answered or has expired.
+        """
         if self._state == _NEW:
             self._state = _CLOSED
         if self._state == _CLOSED:
@@ -178,6 +197,7 @@ class Producer:
             self._fail_everything(ClientClosed("the producer was closed"))
             if self._opened is not None and not self._opened.done():
                 self._opened.cancel()
+            self._deadlines.close()
             assert self._pool is not None
             await self._pool.close()
 
@@ -187,6 +207,11 @@ class Producer:
             waiter = self._loop.create_future()
             self._drain_waiters.append(waiter)
             await waiter
+
+    @property
+    def publish_timeout_s(self) -> float:
+        """How long a publish takes at most, unless it is given a timeout of its own."""
+        return self._publish_timeout_s
 
     @property
     def connected_addresses(self) -> list[str]:
@@ -202,8 +227,8 @@ class Producer:
 
     # Publishing
 
-    def publish(self, topic: str, body: bytes) -> asyncio.Future[None]:
-        """Publish one message."""
+    def publish(self, topic: str, body: bytes, timeout: Duration | None = None) -> asyncio.Future[None]:
+        """Publish one message; the future raises PublishTimedOut after ``timeout``, by default ``publish_timeout``."""
         line = self._lines.get(topic)
         if line is None:
             line = self._new_line(topic)
@@ -214,7 +239,7 @@ class Producer:
         if self._state != _RUNNING:
             self._begin()
         future: asyncio.Future[None] = self._create_future()
-        publication = new_publication(topic, line, body, future)
+        publication = new_publication(topic, line, body, future, self._timeout_s(timeout))
         if self._telemetry is not None:
             self._telemetry.published(topic, 1, len(body), future)
         if self._is_batching:
@@ -223,7 +248,9 @@ class Producer:
             self._send(publication)
         return future
 
-    def publish_many(self, topic: str, bodies: Iterable[bytes]) -> asyncio.Future[None]:
+    def publish_many(
+        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
+    ) -> asyncio.Future[None]:
         """Publish messages together; more than fits into one command goes in several, and all must succeed."""
         if topic not in self._lines:
             self._new_line(topic)
@@ -231,12 +258,15 @@ class Producer:
         size = _check_bodies(topic, listed)
         if self._state != _RUNNING:
             self._begin()
+        timeout_s = self._timeout_s(timeout)
         if listed and size <= self._max_batch_bytes:
-            return self._publish_batch(topic, listed)
-        futures = [self._publish_batch(topic, batch) for batch in self._split(listed)]
+            return self._publish_batch(topic, listed, timeout_s)
+        futures = [self._publish_batch(topic, batch, timeout_s) for batch in self._split(listed)]
         return asyncio.ensure_future(_all_of(futures), loop=self._loop)
 
-    def publish_deferred(self, topic: str, body: bytes, delay: Duration) -> asyncio.Future[None]:
+    def publish_deferred(
+        self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None
+    ) -> asyncio.Future[None]:
         """Publish one message that nsqd hands out after ``delay``."""
         if topic not in self._lines:
             self._new_line(topic)
@@ -252,15 +282,21 @@ class Producer:
         line = requests.publish_deferred_line(topic, round(delay_s * 1000))
         if self._telemetry is not None:
             self._telemetry.published(topic, 1, len(body), future)
-        self._send(new_publication(topic, line, body, future))
+        self._send(new_publication(topic, line, body, future, self._timeout_s(timeout)))
         return future
 
-    def _publish_batch(self, topic: str, bodies: list[bytes]) -> asyncio.Future[None]:
+    def _timeout_s(self, timeout: Duration | None) -> float:
+        """A publish's own timeout, or the producer's; raises ConfigError."""
+        if timeout is None:
+            return self._publish_timeout_s
+        return positive_seconds_of("timeout", timeout)
+
+    def _publish_batch(self, topic: str, bodies: list[bytes], timeout_s: float) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._create_future()
         body = packing.join_batch(bodies)
         if self._telemetry is not None:
             self._telemetry.published(topic, len(bodies), len(body), future)
-        self._send(new_publication(topic, requests.publish_many_line(topic), body, future))
+        self._send(new_publication(topic, requests.publish_many_line(topic), body, future, timeout_s))
         return future
 
     def _split(self, bodies: list[bytes]) -> list[list[bytes]]:
@@ -299,13 +335,17 @@ class Producer:
                 self._send(members[0])
                 continue
             body = packing.join_batch([member.body for member in members])
-            publication = new_publication(topic, requests.publish_many_line(topic), body, None)
+            line = requests.publish_many_line(topic)
+            publication = new_publication(topic, line, body, None, self._publish_timeout_s)
             publication.members = members
+            publication.deadline_s = earliest_deadline_s(members)
             self._send(publication)
 
     # Choosing a connection
 
     def _send(self, publication: Publication) -> None:
+        if publication.deadline_s < self._deadlines.earliest_s:
+            self._deadlines.watch(publication.deadline_s)
         publisher = None if self._waiting else self._pick()
         if publisher is None:
             self._waiting.append(publication)
@@ -361,6 +401,7 @@ class Producer:
         self._create_future = self._loop.create_future
         self._opened = self._loop.create_future()
         self._opened.add_done_callback(_retrieve)
+        self._deadlines = Deadlines(self._loop, self._expire)
         self._pool = Pool(self, self._named, self._discovery, self._options, self._retry_delay_s)
         self._state = _RUNNING
         self._pool.start()
@@ -381,10 +422,12 @@ class Producer:
         waiting, self._waiting = self._waiting, deque()
         for publication in waiting:
             publication.attempts += 1
-            if publication.attempts >= self._max_attempts:
-                publication.fail(_caused(NotConnected(publication.topic, publication.attempts, error), error))
-            else:
+            if publication.attempts < self._max_attempts:
                 self._waiting.append(publication)
+            elif publication.is_uncertain:
+                publication.fail(_unanswered(publication, error))
+            else:
+                publication.fail(_caused(NotConnected(publication.topic, publication.attempts, error), error))
         self._wake_drained()
 
     def on_refused(self, publisher: Publisher, publication: Publication, text: str) -> None:
@@ -394,10 +437,14 @@ class Producer:
             self._retry(publication, ConnectionClosed(f"{publisher.connection.address}: {text}"))
         elif publication.members is not None and code in _BODY_CODES:
             # One of them is at fault; alone each gets its own answer.
+            for member in publication.members:
+                member.is_uncertain = publication.is_uncertain
             self._waiting.extend(publication.members)
         else:
             reason = f"{publisher.connection.address}: {text}"
-            publication.fail(PublishFailed(publication.topic, publication.attempts + 1, reason))
+            may_be_published = publication.is_uncertain
+            attempts = publication.attempts + 1
+            publication.fail(PublishFailed(publication.topic, attempts, reason, may_be_published=may_be_published))
 
     def on_lost(self, publisher: Publisher, publications: Iterable[Publication], error: Exception | None) -> None:
         """A connection is gone, and the answers to ``publications`` with it."""
@@ -408,11 +455,16 @@ class Producer:
             self._pool.lost(publisher.connection)
         reason = error or ConnectionClosed(f"{publisher.connection.address}: nsqd closed the connection")
         for publication in publications:
-            if self._state == _CLOSED:
-                publication.fail(_caused(PublishFailed(publication.topic, publication.attempts + 1, reason), reason))
-            elif publisher.refusal_text:
-                # Another's fault, which will not occur again: that one has failed.
+            if publication.is_abandoned():
+                continue
+            if publisher.refusal_text:
+                # Another's fault, which will not occur again: that one has failed. nsqd reads nothing after it.
                 self._waiting.append(publication)
+                continue
+            publication.is_uncertain = True
+            if self._state == _CLOSED:
+                publication.attempts += 1
+                publication.fail(_unanswered(publication, reason))
             else:
                 self._retry(publication, reason)
         self._pump()
@@ -420,8 +472,10 @@ class Producer:
 
     def _retry(self, publication: Publication, reason: Exception) -> None:
         publication.attempts += 1
+        publication.error = reason
+        publication.drop_finished_members()
         if publication.attempts >= self._max_attempts:
-            publication.fail(_caused(PublishFailed(publication.topic, publication.attempts, reason), reason))
+            publication.fail(_unanswered(publication, reason))
         elif publication.attempts == 1:
             self._waiting.append(publication)
         else:
@@ -433,16 +487,51 @@ class Producer:
         self._waiting.append(publication)
         self._pump()
 
+    def _expire(self, now_s: float) -> float:
+        """Fail every publication whose deadline has passed; when the next one expires."""
+        next_s = self._expire_unsent(now_s)
+        silence_s = max(self._publish_timeout_s, _MIN_SILENCE_S)
+        for publisher in list(self._open):
+            next_s = min(next_s, publisher.expire(now_s))
+            if publisher.unanswered_s(now_s) >= silence_s:
+                address = publisher.connection.address
+                publisher.connection.fail(ConnectionClosed(f"{address}: nsqd answered nothing for {silence_s:g} s"))
+        self._wake_drained()
+        return next_s
+
+    def _expire_unsent(self, now_s: float) -> float:
+        """Fail what waits for room or for another attempt and has expired; when the next one does."""
+        next_s = min(earliest_deadline_s(self._waiting), earliest_deadline_s(self._delayed))
+        if next_s > now_s:
+            return next_s
+        reason = "earlier publishes are not answered yet"
+        if not self._open and self._pool is not None:
+            reason = f"no nsqd is connected ({self._pool.obstacle()})"
+        for publication in (*self._waiting, *self._delayed):
+            if publication.deadline_s <= now_s:
+                publication.expire(now_s, reason, False)
+                publication.drop_finished_members()
+        self._waiting = deque([each for each in self._waiting if not each.is_abandoned()])
+        for publication in [each for each in self._delayed if each.is_abandoned()]:
+            self._delayed.pop(publication).cancel()
+        return min(earliest_deadline_s(self._waiting), earliest_deadline_s(self._delayed))
+
     def _fail_everything(self, error: Exception) -> None:
         left = [*self._waiting, *self._delayed]
-        for publisher in self._open:
-            left.extend(publisher.take_under_way())
+        for publisher in list(self._open):
+            under_way = publisher.take_under_way()
+            for publication in under_way:
+                publication.is_uncertain = True
+            if under_way:
+                # What is still unsent must not hold up the end of the connection.
+                publisher.connection.fail(error)
+            left.extend(under_way)
         for timer in self._delayed.values():
             timer.cancel()
         self._waiting.clear()
         self._delayed.clear()
         for publication in left:
-            publication.fail(_caused(PublishFailed(publication.topic, publication.attempts, error), error))
+            publication.fail(_unanswered(publication, error))
         waiters, self._drain_waiters = self._drain_waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -459,6 +548,13 @@ def _check_bodies(topic: str, bodies: list[bytes]) -> int:
             raise InvalidMessage(f"publish to {topic}: body {index} is empty, which nsqd refuses")
         size += 4 + len(body)
     return size
+
+
+def _unanswered(publication: Publication, reason: Exception) -> Exception:
+    """The failure of a publication that gets no more attempts."""
+    uncertain = publication.is_uncertain
+    error = PublishFailed(publication.topic, publication.attempts, reason, may_be_published=uncertain)
+    return _caused(error, reason)
 
 
 def _caused(error: Exception, cause: Exception) -> Exception:

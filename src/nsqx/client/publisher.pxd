@@ -2,6 +2,8 @@ cimport cython
 
 from nsqx.client.connection cimport Connection, Receiver
 
+cdef double _NEVER_S
+
 
 @cython.final
 @cython.freelist(256)
@@ -12,6 +14,10 @@ cdef class Publication:
     cdef public object future
     cdef public list members
     cdef public int attempts
+    cdef public object error
+    cdef public bint is_uncertain
+    cdef public double created_s
+    cdef public double deadline_s
 
     cpdef succeed(self)
     cpdef fail(self, object error)
@@ -19,7 +25,11 @@ cdef class Publication:
 
 
 @cython.locals(publication=Publication)
-cpdef Publication new_publication(str topic, bytes head, bytes body, object future)
+cpdef Publication new_publication(str topic, bytes head, bytes body, object future, double timeout_s)
+
+
+@cython.locals(publication=Publication, earliest_s=double)
+cpdef double earliest_deadline_s(publications) except? -1
 
 
 cdef class Publisher(Receiver):
@@ -28,6 +38,7 @@ cdef class Publisher(Receiver):
     cdef readonly str refusal_text
     cdef object _owner
     cdef object _under_way
+    cdef Py_ssize_t _expired_count
     cdef Py_ssize_t _max_count
     cdef Py_ssize_t _max_bytes
 

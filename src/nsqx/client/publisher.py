@@ -9,9 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any
 
 from nsqx.client.connection import Connection, Receiver
+from nsqx.errors import PublishTimedOut
+from nsqx.wire import packing
+
+NEVER_S = float("inf")
+# Typed in the .pxd.
+_NEVER_S = NEVER_S
 
 
 class Publication:
@@ -19,9 +26,24 @@ class Publication:
 
     ``head`` is the command's line and ``body`` what follows the size. Several publishes that were joined into one
     command have ``members``, each a publication of its own; otherwise ``future`` is the one that waits.
+
+    ``created_s`` and ``deadline_s`` are times of ``monotonic()``; the deadline of several members is the earliest of
+    theirs, and that of an expired publication is NEVER_S. ``is_uncertain`` is True once a connection was lost before
+    it answered: nsqd may have the message. ``error`` is why the last attempt failed.
     """
 
-    __slots__ = ("attempts", "body", "future", "head", "members", "topic")
+    __slots__ = (
+        "attempts",
+        "body",
+        "created_s",
+        "deadline_s",
+        "error",
+        "future",
+        "head",
+        "is_uncertain",
+        "members",
+        "topic",
+    )
 
     topic: str
     head: bytes
@@ -29,6 +51,10 @@ class Publication:
     future: asyncio.Future[None] | None
     members: list[Publication] | None
     attempts: int
+    created_s: float
+    deadline_s: float
+    error: Exception | None
+    is_uncertain: bool
 
     def succeed(self) -> None:
         """It is published."""
@@ -52,9 +78,39 @@ class Publication:
             return [member for member in self.members if not member.is_abandoned()] == []
         return self.future is None or self.future.done()
 
+    def expire(self, now_s: float, reason: str, is_under_way: bool) -> None:
+        """Fail if the deadline has passed; of several members those whose deadline has."""
+        if self.members is not None:
+            self.deadline_s = _NEVER_S
+            for member in self.members:
+                member.is_uncertain = member.is_uncertain or self.is_uncertain
+                member.error = member.error or self.error
+                member.expire(now_s, reason, is_under_way)
+                self.deadline_s = min(self.deadline_s, member.deadline_s)
+        elif self.deadline_s <= now_s:
+            timeout_s = self.deadline_s - self.created_s
+            error = PublishTimedOut(
+                self.topic,
+                self.attempts + is_under_way,
+                round(timeout_s, 6),
+                reason,
+                may_be_published=is_under_way or self.is_uncertain,
+            )
+            error.__cause__ = self.error
+            self.fail(error)
+            self.deadline_s = _NEVER_S
 
-def new_publication(topic: str, head: bytes, body: bytes, future: asyncio.Future[None] | None) -> Publication:
-    """A publication that was not tried yet."""
+    def drop_finished_members(self) -> None:
+        """Leave out the members that have an outcome: they must not be sent again."""
+        if self.members is not None and any(member.is_abandoned() for member in self.members):
+            self.members = [member for member in self.members if not member.is_abandoned()]
+            self.body = packing.join_batch([member.body for member in self.members])
+
+
+def new_publication(
+    topic: str, head: bytes, body: bytes, future: asyncio.Future[None] | None, timeout_s: float
+) -> Publication:
+    """A publication that was not tried yet and expires after ``timeout_s``."""
     publication = Publication.__new__(Publication)
     publication.topic = topic
     publication.head = head
@@ -62,7 +118,20 @@ def new_publication(topic: str, head: bytes, body: bytes, future: asyncio.Future
     publication.future = future
     publication.members = None
     publication.attempts = 0
+    publication.error = None
+    publication.is_uncertain = False
+    publication.created_s = monotonic()
+    publication.deadline_s = publication.created_s + timeout_s
     return publication
+
+
+def earliest_deadline_s(publications: Iterable[Publication]) -> float:
+    """When the first of ``publications`` expires; NEVER_S if none does."""
+    earliest_s = _NEVER_S
+    for publication in publications:
+        if publication.deadline_s < earliest_s:
+            earliest_s = publication.deadline_s
+    return earliest_s
 
 
 class Publisher(Receiver):
@@ -72,7 +141,16 @@ class Publisher(Receiver):
     ``on_lost(publisher, publications, error)``.
     """
 
-    __slots__ = ("_max_bytes", "_max_count", "_owner", "_under_way", "bytes_under_way", "connection", "refusal_text")
+    __slots__ = (
+        "_expired_count",
+        "_max_bytes",
+        "_max_count",
+        "_owner",
+        "_under_way",
+        "bytes_under_way",
+        "connection",
+        "refusal_text",
+    )
 
     def __init__(self, connection: Connection, owner: Any, max_count: int, max_bytes: int) -> None:
         self.connection = connection
@@ -81,6 +159,8 @@ class Publisher(Receiver):
         self.refusal_text = ""
         self._owner = owner
         self._under_way: deque[Publication] = deque()
+        # Those of them that have expired; they stay in line because their answers may still come.
+        self._expired_count = 0
         self._max_count = max_count
         self._max_bytes = max_bytes
 
@@ -95,8 +175,8 @@ class Publisher(Receiver):
         )
 
     def count_under_way(self) -> int:
-        """How many commands wait for their answer."""
-        return len(self._under_way)
+        """How many commands wait for their answer and have not expired."""
+        return len(self._under_way) - self._expired_count
 
     def publish(self, publication: Publication) -> None:
         """Send; the answer will come."""
@@ -111,6 +191,8 @@ class Publisher(Receiver):
         for _ in range(count):
             publication = self._under_way.popleft()
             self.bytes_under_way -= len(publication.body)
+            if self._expired_count and publication.deadline_s == _NEVER_S:
+                self._expired_count -= 1
             future = publication.future
             if future is None:
                 publication.succeed()
@@ -131,14 +213,36 @@ class Publisher(Receiver):
         if self._under_way:
             publication = self._under_way.popleft()
             self.bytes_under_way -= len(publication.body)
+            if publication.deadline_s == _NEVER_S:
+                self._expired_count -= 1
             self._owner.on_refused(self, publication, text)
 
     def lost(self, error: Exception | None) -> None:
         """The connection is gone, and with it the answers."""
         self._owner.on_lost(self, self.take_under_way(), error)
 
-    def take_under_way(self) -> Iterable[Publication]:
+    def take_under_way(self) -> deque[Publication]:
         """Give up all that wait for an answer."""
         under_way, self._under_way = self._under_way, deque()
         self.bytes_under_way = 0
+        self._expired_count = 0
         return under_way
+
+    def expire(self, now_s: float) -> float:
+        """Fail what has waited for its answer too long; when the next one expires."""
+        earliest_s = earliest_deadline_s(self._under_way)
+        if earliest_s > now_s:
+            return earliest_s
+        reason = f"{self.connection.address}: nsqd did not answer"
+        for publication in self._under_way:
+            if publication.deadline_s <= now_s:
+                publication.expire(now_s, reason, True)
+                if publication.deadline_s == _NEVER_S:
+                    self._expired_count += 1
+        return earliest_deadline_s(self._under_way)
+
+    def unanswered_s(self, now_s: float) -> float:
+        """How long nsqd has owed an answer and sent nothing at all."""
+        if not self._under_way:
+            return 0.0
+        return min(now_s - self._under_way[0].created_s, self.connection.silent_s())

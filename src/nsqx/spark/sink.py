@@ -40,6 +40,8 @@ _IGNORED_COLUMNS = frozenset({"id", "timestamp", "attempts", "node"})
 # So many messages go into one MPUB, so that several nsqds get their share.
 _MESSAGES_PER_COMMAND = 2000
 _BATCHES_UNDER_WAY = 2
+# Large batches fill the socket buffers, and their answers take longer on a slow link than that of one message.
+_PUBLISH_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ class Publisher:
             cluster.nsqd_tcp_addresses,
             lookupd_http_addresses=cluster.lookupd_http_addresses,
             max_publish_attempts=attempts,
+            publish_timeout=_PUBLISH_TIMEOUT_S,
             **dict(cluster.client_options),
         )
         try:

@@ -26,6 +26,8 @@ PROGRAM = "to_nsq"
 
 _READ_SIZE = 256 * 1024
 _STOP_TIMEOUT_S = 10.0
+# Publishing from a stream fills the socket buffers, so the last of them wait longer on a slow link than one publish.
+STREAM_PUBLISH_TIMEOUT_S = 60.0
 # How much may be sent at once after a pause, in time at the given rate.
 _BURST_S = 1.0
 
@@ -175,6 +177,7 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
     """Publish what comes on stdin until its end; raises UtilityFailed if anything was not published."""
     producer_options: dict[str, Any] = client_options(PROGRAM, options.producer_options)
     addresses = list(dict.fromkeys(options.nsqd_tcp_addresses))
+    producer_options["publish_timeout"] = STREAM_PUBLISH_TIMEOUT_S
     producers = [Producer([address], batching=True, **producer_options) for address in addresses]
     if options.rate >= 1:
         say(f"Throttling messages rate to max:{options.rate}/second")

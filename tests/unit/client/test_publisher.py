@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from client_bench import ConnectionBench, error_frame
 
-from nsqx.client.publisher import Publisher, new_publication
+from nsqx.client.publisher import NEVER_S, Publisher, earliest_deadline_s, new_publication
+from nsqx.errors import PublishTimedOut
 from nsqx.wire import frames
 
 
@@ -34,9 +35,9 @@ class Bench(ConnectionBench):
         self.publisher = Publisher(self.connection, self.owner, max_count, max_bytes)
         self.connection.start(self.publisher)
 
-    def publish(self, body=b"x"):
+    def publish(self, body=b"x", timeout_s=60.0):
         future = asyncio.get_running_loop().create_future()
-        publication = new_publication("t", b"PUB t\n", body, future)
+        publication = new_publication("t", b"PUB t\n", body, future, timeout_s)
         self.publisher.publish(publication)
         return publication
 
@@ -131,16 +132,62 @@ async def test_a_cancelled_publication_is_answered_all_the_same():
 
 async def test_joined_publications_share_one_answer():
     bench = Bench()
-    members = [new_publication("t", b"PUB t\n", b"x", asyncio.get_running_loop().create_future()) for _ in range(3)]
-    joined = new_publication("t", b"MPUB t\n", b"...", None)
+    members = [
+        new_publication("t", b"PUB t\n", b"x", asyncio.get_running_loop().create_future(), 60.0) for _ in range(3)
+    ]
+    joined = new_publication("t", b"MPUB t\n", b"...", None, 60.0)
     joined.members = members
     assert not joined.is_abandoned()
     bench.publisher.publish(joined)
     bench.receive(frames.OK)
     assert all(states(members))
     assert joined.is_abandoned()
-    failing = new_publication("t", b"MPUB t\n", b"...", None)
-    failing.members = [new_publication("t", b"PUB t\n", b"x", asyncio.get_running_loop().create_future())]
+    failing = new_publication("t", b"MPUB t\n", b"...", None, 60.0)
+    failing.members = [new_publication("t", b"PUB t\n", b"x", asyncio.get_running_loop().create_future(), 60.0)]
     failing.fail(ValueError("no"))
     with pytest.raises(ValueError):
         await failing.members[0].future
+
+
+async def test_an_expired_publication_keeps_its_place_for_the_late_answer():
+    bench = Bench()
+    hasty, patient = bench.publish(timeout_s=5.0), bench.publish(timeout_s=50.0)
+    assert earliest_deadline_s([hasty, patient]) == hasty.deadline_s
+    assert bench.publisher.expire(hasty.deadline_s - 1) == hasty.deadline_s
+    assert states([hasty, patient]) == [False, False]
+    assert bench.publisher.expire(hasty.deadline_s + 1) == patient.deadline_s
+    assert bench.publisher.count_under_way() == 1
+    with pytest.raises(PublishTimedOut, match="after 5 s: 127.0.0.1:4150: nsqd did not answer; the message may"):
+        await hasty.future
+    bench.receive(frames.OK)
+    assert not patient.future.done()
+    assert bench.publisher.count_under_way() == 1
+    bench.receive(frames.OK)
+    assert patient.future.done()
+    assert bench.publisher.expire(NEVER_S) == NEVER_S
+
+
+async def test_members_of_a_batch_expire_by_themselves():
+    create_future = asyncio.get_running_loop().create_future
+    members = [new_publication("t", b"PUB t\n", b"%d" % each, create_future(), float(each)) for each in (10, 20, 30)]
+    joined = new_publication("t", b"MPUB t\n", b"...", None, 60.0)
+    joined.members = members
+    joined.deadline_s = earliest_deadline_s(members)
+    joined.expire(joined.deadline_s + 11, "nothing is connected", False)
+    assert states(members) == [True, True, False]
+    assert joined.deadline_s == members[2].deadline_s
+    joined.drop_finished_members()
+    assert joined.members == [members[2]]
+    assert joined.body == b"\x00\x00\x00\x01\x00\x00\x00\x0230"
+    for member in members[:2]:
+        with pytest.raises(PublishTimedOut, match="; the message was not sent"):
+            await member.future
+
+
+async def test_how_long_an_answer_is_owed():
+    bench = Bench()
+    assert bench.publisher.unanswered_s(1e9) == 0.0
+    publication = bench.publish()
+    assert bench.publisher.unanswered_s(publication.created_s) <= 0.0
+    bench.receive(frames.OK)
+    assert bench.publisher.unanswered_s(1e9) == 0.0
