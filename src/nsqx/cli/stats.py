@@ -31,6 +31,8 @@ _COLUMNS = {
     "message_count": "messages",
     "client_count": "clients",
 }
+# The columns that a narrow terminal can do without, the least important first.
+_OPTIONAL = ("memory", "disk", "timed out", "requeued", "deferred", "messages", "clients", "in flight")
 
 FLAGS: tuple[Flag, ...] = (
     NSQD_HTTP_FLAG,
@@ -118,7 +120,7 @@ def _print_table(
         columns += ["in/s", "out/s"]
         for row, (key, counts) in zip(rows, now.items(), strict=True):
             row += rates(counts, before.get(key, counts), interval_s)
-    print_table(columns, rows, text_columns=2)
+    print_table(columns, rows, text_columns=2, optional=_OPTIONAL)
 
 
 def rates(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) -> list[str]:

@@ -52,6 +52,7 @@ async def run(options: Options, _stopping: asyncio.Event) -> int:
             ("topic", "channels", "nsqds", "depth", "messages"),
             [_row(name, by_name[name]) for name in sorted(by_name)],
             text_columns=2,
+            optional=("nsqds", "messages"),
         )
     else:
         write_stdout("".join(f"{name}\n" for name in sorted(by_name)).encode())

@@ -132,10 +132,11 @@ def table_of(title: str, figures: Sequence[SinkFigures]) -> Any:
     from rich.text import Text
 
     table = Table(title=title, title_justify="left")
-    table.add_column("sink")
-    table.add_column("state")
+    # On a narrow terminal text goes on in the next line instead of being cut off.
+    table.add_column("sink", overflow="fold")
+    table.add_column("state", overflow="fold")
     for name in ("batch", "rows in", "rows out", "rows/s", "batch time", "lag"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for each in figures:
         colour = {"running": "green", "retrying": "yellow", "failed": "red"}.get(each.state, "white")
         table.add_row(

@@ -1,38 +1,95 @@
-"""Rows of text as a table: drawn on a terminal, plain columns elsewhere."""
+"""Rows of text as a table, which on a terminal fits its width.
+
+Names are always shown whole. Less important columns are left out; if that is not enough, each row becomes a block.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 
 from nsqx.tools.utility import write_stdout
 
+_GAP = "  "
+_BOLD = "\x1b[1m{}\x1b[0m"
 
-def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+Row = Sequence[str]
+
+
+def plain_table(columns: Row, rows: Sequence[Row], text_columns: int = 1) -> str:
     """Columns two spaces apart; the first ``text_columns`` are aligned left, the others, numbers, right."""
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    widths = _widths(columns, rows)
 
-    def line(cells: Sequence[str]) -> str:
+    def line(cells: Row) -> str:
         padded = [
             cell.ljust(width) if index < text_columns else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ]
-        return "  ".join(padded).rstrip()
+        return _GAP.join(padded).rstrip()
 
     return "".join(f"{line(cells)}\n" for cells in (columns, *rows))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
-    """Write a table to stdout."""
+def narrow_table(
+    columns: Row, rows: Sequence[Row], text_columns: int, optional: Sequence[str], width: int
+) -> tuple[str, list[str]] | None:
+    """A table of at most ``width`` characters a line, and which columns it leaves out; None if there is none.
+
+    Columns named in ``optional`` are left out one by one, in that order, until the rest fits.
+    """
+    shown = list(columns)
+    for name in ("", *optional):
+        if name in shown:
+            shown.remove(name)
+        places = [columns.index(each) for each in shown]
+        picked = [[row[place] for place in places] for row in rows]
+        if sum(_widths(shown, picked)) + len(_GAP) * (len(shown) - 1) <= width:
+            return plain_table(shown, picked, text_columns), [name for name in columns if name not in shown]
+    return None
+
+
+def stacked_table(columns: Row, rows: Sequence[Row], text_columns: int, width: int) -> str:
+    """Each row as a block: the first name, and below it the other names and the numbers, each with its title."""
+    lines: list[str] = []
+    for row in rows:
+        lines.append(row[0])
+        for title, cell in zip(columns[1:text_columns], row[1:text_columns], strict=True):
+            lines += _wrapped([title, *cell.split()], width, " ")
+        numbers = [f"{title} {cell}" for title, cell in zip(columns[text_columns:], row[text_columns:], strict=True)]
+        lines += _wrapped(numbers, width, _GAP)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def print_table(columns: Row, rows: Sequence[Row], text_columns: int = 1, optional: Sequence[str] = ()) -> None:
+    """Write a table to stdout; on a terminal one that fits it."""
     if not sys.stdout.isatty():
         write_stdout(plain_table(columns, rows, text_columns).encode())
         return
-    from rich.console import Console
-    from rich.table import Table
+    width = shutil.get_terminal_size().columns
+    found = narrow_table(columns, rows, text_columns, optional, width)
+    if found is None:
+        write_stdout(stacked_table(columns, rows, text_columns, width).encode())
+        return
+    table, left_out = found
+    heading, _, rest = table.partition("\n")
+    lines = [_BOLD.format(heading), *rest.splitlines()]
+    if left_out:
+        note = f"not shown on {width} columns: {', '.join(left_out)}; add | cat to see all"
+        lines += _wrapped(note.split(), width, " ", indent="")
+    write_stdout("".join(f"{line}\n" for line in lines).encode())
 
-    table = Table(box=None, header_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < text_columns else "right", no_wrap=index >= text_columns)
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False).print(table)
+
+def _wrapped(words: Sequence[str], width: int, gap: str, indent: str = "    ") -> list[str]:
+    """Lines of whole words; a word that is longer than a line gets one of its own."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(gap) + len(word) <= width:
+            lines[-1] += gap + word
+        else:
+            lines.append(indent + word)
+    return lines
+
+
+def _widths(columns: Row, rows: Sequence[Row]) -> list[int]:
+    return [max(map(len, column)) for column in zip(columns, *rows, strict=True)]

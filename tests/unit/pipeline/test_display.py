@@ -2,7 +2,10 @@
 
 import io
 
-from nsqx.pipeline.display import LineDisplay
+import pytest
+from rich.console import Console
+
+from nsqx.pipeline.display import LineDisplay, table_of
 from nsqx.pipeline.figures import SinkFigures
 
 
@@ -45,3 +48,16 @@ def test_an_error_is_told_once() -> None:
 
 def test_nothing_is_told_before_the_first_batch() -> None:
     assert lines_of(moment(-1, 0, 0), moment(-1, 0, 10)) == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_is_cut_off_on_a_narrow_terminal(width: int) -> None:
+    figures = SinkFigures(
+        "warehouse_events_by_hour", "running", 123_456, 1_234_567_890, 1_234_567_890, 10, 2.0, 98_765.0, lag=1_234_567
+    )
+    stream = io.StringIO()
+    Console(file=stream, width=width, force_terminal=False).print(table_of("a pipeline", [figures]))
+    rows = [line.strip("│").split("│") for line in stream.getvalue().splitlines() if line.startswith("│")]
+    joined = ["".join(cell.strip() for cell in column) for column in zip(*rows, strict=True)]
+    assert joined[:4] == ["warehouse_events_by_hour", "running", "123456", "1,234,567,890"]
+    assert "…" not in stream.getvalue()

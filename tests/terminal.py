@@ -1,0 +1,54 @@
+"""Running a command on a pseudo-terminal of a given width."""
+
+import errno
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import threading
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TIMEOUT_S = 40
+
+
+def run_on_terminal(command: list[str], columns: int, *, end_when: str = "") -> tuple[int, str]:
+    """The exit code and what the terminal shows, stdout and stderr together, without colours.
+
+    With ``end_when`` the command gets SIGINT once that text was shown.
+    """
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm-256color"}
+    )
+    os.close(theirs)
+    watchdog = threading.Timer(_TIMEOUT_S, process.kill)
+    watchdog.start()
+    shown = b""
+    try:
+        while data := _read(ours):
+            shown += data
+            if end_when and end_when.encode() in shown:
+                process.send_signal(signal.SIGINT)
+                end_when = ""
+        code = process.wait()
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return code, _CONTROL.sub("", shown.decode()).replace("\r\n", "\n")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError as error:  # the other end was closed
+        if error.errno != errno.EIO:
+            raise
+        return b""

@@ -1,0 +1,46 @@
+"""Tables: plain ones, narrow ones, and blocks where no table fits."""
+
+from nsqx.tools.table import narrow_table, plain_table, stacked_table
+
+COLUMNS = ("topic", "channel", "depth", "in flight", "messages")
+ROWS = [("orders", "billing", "5", "1", "1234"), ("o", "-", "0", "0", "7")]
+
+
+def test_numbers_are_aligned_right():
+    assert plain_table(COLUMNS, ROWS, 2).splitlines() == [
+        "topic   channel  depth  in flight  messages",
+        "orders  billing      5          1      1234",
+        "o       -            0          0         7",
+    ]
+
+
+def test_optional_columns_go_one_by_one():
+    assert narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 43) == (plain_table(COLUMNS, ROWS, 2), [])
+    table, left_out = narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 42)
+    assert (table.splitlines()[0], left_out) == ("topic   channel  depth  in flight", ["messages"])
+    table, left_out = narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 22)
+    assert (table.splitlines()[1], left_out) == ("orders  billing      5", ["in flight", "messages"])
+    assert narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 21) is None
+
+
+def test_blocks_show_every_name_and_number():
+    assert stacked_table(COLUMNS, ROWS[:1], 2, 30).splitlines() == [
+        "orders",
+        "    channel billing",
+        "    depth 5  in flight 1",
+        "    messages 1234",
+    ]
+
+
+def test_lists_of_names_are_wrapped_between_names():
+    rows = [("t" * 64, "first-channel second-channel third-channel", "5")]
+    assert stacked_table(("topic", "channels", "depth"), rows, 2, 40).splitlines() == [
+        "t" * 64,
+        "    channels first-channel",
+        "    second-channel third-channel",
+        "    depth 5",
+    ]
+
+
+def test_a_table_without_rows():
+    assert narrow_table(COLUMNS, [], 2, [], 80) == ("topic  channel  depth  in flight  messages\n", [])
