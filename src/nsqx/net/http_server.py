@@ -16,6 +16,7 @@ from nsqx.net.listen import BACKLOG
 from nsqx.net.request_log import failure_line
 from nsqx.net.responses import error_response
 from nsqx.net.router import fixed_route
+from nsqx.net.tls_protocol import TLSProtocol
 
 if TYPE_CHECKING:
     import ssl
@@ -74,6 +75,8 @@ class HTTPServer:
         self._name = name
         self._max_connections = max_connections
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ssl_context: ssl.SSLContext | None = None
+        self._handshaking: set[TLSProtocol] = set()
         self._listener: asyncio.Server | None = None
         self._addresses: list[str] = []
         self._port = -1
@@ -102,14 +105,10 @@ class HTTPServer:
         self._check = check
         loop = asyncio.get_running_loop()
         self._listening = listening
+        self._ssl_context = ssl_context
         create = loop.create_unix_server if listening.path else loop.create_server
-        self._listener = await create(
-            self._make_connection,
-            sock=listening.socket,
-            backlog=BACKLOG,
-            ssl=ssl_context,
-            ssl_handshake_timeout=None if ssl_context is None else self.header_timeout_s,
-        )
+        make = self._make_connection if ssl_context is None else self._make_tls_connection
+        self._listener = await create(make, sock=listening.socket, backlog=BACKLOG)
         self._router.freeze()
         self._loop = loop
         self.now = loop.time()
@@ -117,6 +116,10 @@ class HTTPServer:
 
     def _make_connection(self) -> asyncio.Protocol:
         return cast("asyncio.Protocol", HTTPConnection(self))
+
+    def _make_tls_connection(self) -> asyncio.Protocol:
+        assert self._ssl_context is not None
+        return TLSProtocol(self._ssl_context, self._make_connection, self.log, self.header_timeout_s, self._handshaking)
 
     async def close(self, timeout_s: float = 5.0) -> None:
         """Stops listening, lets requests under way finish for up to ``timeout_s``, and ends what is left."""
@@ -127,6 +130,8 @@ class HTTPServer:
         self.closing = True
         self._listener.close()
         self._listening.close()
+        for handshaking in tuple(self._handshaking):
+            handshaking.abort()
         self._empty = asyncio.Event()
         for connection in tuple(self.connections):
             connection.close_if_idle()

@@ -60,7 +60,7 @@ def client_context(options: ClientTLSOptions) -> ssl.SSLContext:
 class TLSLayer:
     """TLS on one connection."""
 
-    __slots__ = ("_early", "_in", "_is_done", "_object", "_out", "has_more")
+    __slots__ = ("_early", "_in", "_is_done", "_object", "_out", "has_ended", "has_more")
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool = False, server_hostname: str = "") -> None:
         """``server_hostname`` is whom a client means to reach."""
@@ -71,12 +71,18 @@ class TLSLayer:
         self._is_done = False
         self._early = b""
         self.has_more = False
+        self.has_ended = False  # the peer has said that nothing more comes
         self._shake_hands()
 
     @property
     def is_done(self) -> bool:
         """True once the handshake is over."""
         return self._is_done
+
+    @property
+    def ssl_object(self) -> ssl.SSLObject:
+        """What knows the peer's certificate."""
+        return self._object
 
     @property
     def version(self) -> str:
@@ -127,6 +133,14 @@ class TLSLayer:
             return self.wrap(early)
         return self._out.read()
 
+    def end(self) -> bytes:
+        """What tells the peer that nothing more comes."""
+        try:
+            self._object.unwrap()
+        except ssl.SSLError:
+            pass  # the peer has not answered yet, or is beyond hearing
+        return self._out.read()
+
     def _shake_hands(self) -> None:
         try:
             self._object.do_handshake()
@@ -144,6 +158,7 @@ class TLSLayer:
             while size < limit:
                 piece = self._object.read(limit - size)
                 if not piece:
+                    self.has_ended = True
                     break
                 pieces.append(piece)
                 size += len(piece)
@@ -152,7 +167,7 @@ class TLSLayer:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            pass
+            self.has_ended = True
         except ssl.SSLError as error:
             raise TLSFailed(f"TLS: {_reason(error)}") from error
         return b"".join(pieces)

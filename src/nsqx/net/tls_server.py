@@ -14,6 +14,8 @@ _GO_VERSIONS = {
     0x0303: ssl.TLSVersion.TLSv1_2,
     0x0304: ssl.TLSVersion.TLSv1_3,
 }
+_CERTIFICATE = re.compile(rb"-----BEGIN (TRUSTED |X509 )?CERTIFICATE-----")
+_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 def server_context(
@@ -71,17 +73,37 @@ def trusting_context(ca_file: str) -> ssl.SSLContext:
 def load_certificate(context: ssl.SSLContext, certificate_file: str, key_file: str) -> None:
     """Put a certificate into a context, or a new one in its place for connections to come; raises ConfigError."""
     try:
+        _check_pem(certificate_file, _CERTIFICATE, "certificate")
+        _check_pem(key_file, _PRIVATE_KEY, "private key")
         # Into a throw-away first: a pair that does not fit must not spoil the context.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate_file, key_file)
-        context.load_cert_chain(certificate_file, key_file)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate_file, key_file, _no_password)
+        context.load_cert_chain(certificate_file, key_file, _no_password)
     except (OSError, ValueError) as error:
         names = f"{certificate_file} {key_file}"
         raise ConfigError(f"failed to build TLS config - {names}: {_reason(error)}") from None
 
 
+def _check_pem(path: str, begin: re.Pattern[bytes], noun: str) -> None:
+    """Raise ConfigError if a file has not what it should have; OpenSSL would only say "PEM lib"."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise ConfigError(f"failed to build TLS config - open {path}: {error.strerror}") from None
+    if not begin.search(content):
+        raise ConfigError(f"failed to build TLS config - {path}: no {noun} in PEM format found")
+    if begin is _PRIVATE_KEY and b"ENCRYPTED" in content:
+        raise ConfigError(f"failed to build TLS config - {path}: the private key is encrypted: give it decrypted")
+
+
+def _no_password() -> bytes:
+    """Without this OpenSSL would ask for a password on the terminal."""
+    return b""
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
+        return (error.reason or "damaged PEM data").replace("_", " ").lower()
     return getattr(error, "strerror", None) or str(error)
 
 
