@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_valid_name
+from nsqx.net.steps import Turns
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
 from nsqx.nsqd.channel import ELSEWHERE, SAME_REGION, SAME_ZONE, Channel
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.keeper import Keeper
 from nsqx.nsqd.latency import LatencySketch
-from nsqx.nsqd.metadata import SavedTopic, encode_metadata, metadata_path
+from nsqx.nsqd.metadata import SavedTopic, metadata_path, metadata_steps
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, Options
 from nsqx.nsqd.topic import Topic
 from nsqx.nsqd.turn import Pump, Turn
@@ -92,6 +93,7 @@ class Broker:
         # way while the next window fills, and only then must publishers wait.
         commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
         self.turn = Turn(call_soon, self._disk_written, self._note_unsynced, self.keeper.commit, commit_at)
+        self.long_jobs = Turns()
         self._failing: set[DiskQueue] = set()
         # Data files that an earlier process left, by queue; whoever opens the queue takes them.
         self._left_files: dict[str, list[int]] = {}
@@ -375,7 +377,7 @@ class Broker:
     def save_metadata(self, *, is_urgent: bool = False) -> asyncio.Future[None]:
         """Save nsqd.dat soon, or now if urgent; done when it is."""
         path = metadata_path(self.data_path)
-        return self.keeper.save(path, lambda: encode_metadata(self.topics.values()), is_urgent=is_urgent)
+        return self.keeper.save(path, lambda: self.long_jobs.run(metadata_steps(self.topics)), is_urgent=is_urgent)
 
     def restore(self, saved: list[SavedTopic]) -> None:
         """Make the topics and channels of nsqd.dat again, then let their messages flow."""

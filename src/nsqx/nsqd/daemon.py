@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import gc
 import os
 import ssl
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from nsqx.errors import ConfigError, DataPathLocked, MessagesLost, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.access import ADMIN, PUBLISH, READ, access_gate
 from nsqx.net.browsers import HostRule, head_check
+from nsqx.net.garbage import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import any_certificate_context, load_certificate, server_context, trusting_context
@@ -95,9 +95,7 @@ class Daemon:
         except BaseException:
             await self._release()
             raise
-        # What exists now lives as long as the process: no collection needs to look at it again.
-        gc.collect()
-        gc.freeze()
+        keep_collections_short()
 
     def _take_reserve(self) -> None:
         size = self._options.shutdown_reserve

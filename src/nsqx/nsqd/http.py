@@ -346,38 +346,29 @@ class ReportAPI:
         )
 
     async def stats(self, request: "Request") -> Response:
-        """JSON with ``format=json``, else text; ``topic`` and ``channel`` choose, the rest is shown unless refused.
-
-        Text, which takes longer to write, is written in a thread.
-        """
+        """JSON with ``format=json``, else text; ``topic`` and ``channel`` choose, the rest is shown unless refused."""
         broker = self._broker
         query = request.query
         now_ns = broker.clock.wall_ns()
-        snapshot = await stats.collect_gradually(
-            broker,
-            now_ns,
+        selection = stats.Selection(
             topic_name=query.get("topic", ""),
             channel_name=query.get("channel", ""),
             include_clients=_BOOLEANS.get(query.get("include_clients", ""), True),
         )
         memory = self._memory.stats() if _BOOLEANS.get(query.get("include_mem", ""), True) else None
         if query.get("format") == "json":
-            document = stats.json_form(snapshot, broker.health, broker.start_time_ns, memory)
+            document = await broker.long_jobs.run(stats.json_steps(broker, now_ns, selection, memory))
             return Response(200, document, JSON, NSQ_HEADERS)
-        text = await asyncio.get_running_loop().run_in_executor(
-            None, stats.text_form, snapshot, broker.health, broker.start_time_ns, now_ns, memory
-        )
-        return text_response(text)
+        return text_response(await broker.long_jobs.run(stats.text_steps(broker, now_ns, selection, memory)))
 
     async def metrics(self, request: "Request") -> Response:
-        """The page for Prometheus, written in a thread: with many topics it takes a while."""
+        """The page for Prometheus."""
         broker = self._broker
         openmetrics = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
-        snapshot = await stats.collect_gradually(
-            broker, broker.clock.wall_ns(), include_clients=broker.options.metrics_per_client
-        )
-        render = partial(self._metrics_page.render, snapshot, healthy=broker.is_healthy, openmetrics=openmetrics)
-        page = await asyncio.get_running_loop().run_in_executor(None, render)
+        selection = stats.Selection(include_clients=broker.options.metrics_per_client)
+        topics = stats.each_topic(broker, broker.clock.wall_ns(), selection)
+        steps = self._metrics_page.steps(topics, healthy=broker.is_healthy, openmetrics=openmetrics)
+        page = await broker.long_jobs.run(steps)
         return Response(200, page, OPENMETRICS_CONTENT_TYPE if openmetrics else TEXT_CONTENT_TYPE)
 
 

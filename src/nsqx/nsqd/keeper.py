@@ -6,7 +6,7 @@ All of it runs in a few threads, so the event loop never waits for the disk to c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from nsqx.queues.sync import SyncJob
 
 _THREADS = 4
-# Between two saves of metadata, this many times what making its content took.
+# Between two saves of metadata, this many times what making its content took, within reason.
 _SAVE_DISTANCE = 20
+_MAX_SAVE_DISTANCE_S = 1.0
 # After a failed save it is tried again, whether something changes or not.
 _RETRY_SAVE_S = 1.0
 
@@ -151,11 +152,14 @@ class Keeper:
 
     # Metadata
 
-    def save(self, path: str, content: Callable[[], bytes], *, is_urgent: bool = False) -> asyncio.Future[None]:
+    def save(
+        self, path: str, content: Callable[[], Awaitable[bytes]], *, is_urgent: bool = False
+    ) -> asyncio.Future[None]:
         """Replace a file by ``content()`` soon; done when a save that took in every change so far is.
 
-        However many calls come meanwhile, they are served by one more save. With very many topics making the
-        content takes its time, so saves keep a distance that leaves the loop free for other things, unless urgent.
+        However many calls come meanwhile, they are served by one more save; changes while the content is made too.
+        With very many topics making the content takes its time, so saves keep a distance that leaves the loop free for
+        other things, unless urgent.
         """
         if is_urgent:
             self._hurry.set()
@@ -167,7 +171,11 @@ class Keeper:
         return self._saving
 
     async def _save(
-        self, path: str, content: Callable[[], bytes], previous: asyncio.Future[None] | None, done: asyncio.Future[None]
+        self,
+        path: str,
+        content: Callable[[], Awaitable[bytes]],
+        previous: asyncio.Future[None] | None,
+        done: asyncio.Future[None],
     ) -> None:
         loop = asyncio.get_running_loop()
         if previous is not None:
@@ -182,8 +190,9 @@ class Keeper:
         self._is_stale = True
         started_s = loop.time()
         try:
-            data = content()
-            self._next_save_at_s = loop.time() + _SAVE_DISTANCE * (loop.time() - started_s)
+            data = await content()
+            distance_s = min(_SAVE_DISTANCE * (loop.time() - started_s), _MAX_SAVE_DISTANCE_S)
+            self._next_save_at_s = loop.time() + distance_s
             self._log.info("NSQ: persisting topic/channel metadata to %s", path)
             await loop.run_in_executor(self._executor, replace_file, path, data)
         except OSError as error:
@@ -200,7 +209,7 @@ class Keeper:
                 self._saving = None
             done.set_result(None)
 
-    def _save_later(self, path: str, content: Callable[[], bytes]) -> None:
+    def _save_later(self, path: str, content: Callable[[], Awaitable[bytes]]) -> None:
         """What has changed is to be in the file as soon as it can be saved, without another change to wait for."""
         if self._retry is not None:
             self._retry.cancel()

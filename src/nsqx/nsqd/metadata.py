@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from nsqx.errors import MetadataError
+from nsqx.net.steps import Steps, finish
 from nsqx.queues.files import NSQD, read_file
 from nsqx.version import NSQ_VERSION
 
@@ -38,20 +39,23 @@ def metadata_path(data_path: str) -> str:
 
 def encode_metadata(topics: Iterable[Topic]) -> bytes:
     """The file's content for these topics; ephemeral ones are left out."""
-    saved = [
-        {
-            "name": topic.name,
-            "paused": topic.paused,
-            "channels": [
-                {"name": channel.name, "paused": channel.paused}
-                for channel in topic.channels.values()
-                if not channel.is_ephemeral
-            ]
-            or None,
-        }
-        for topic in topics
-        if not topic.is_ephemeral
-    ]
+    return finish(metadata_steps({topic.name: topic for topic in topics}))
+
+
+def metadata_steps(topics: Mapping[str, Topic]) -> Steps[bytes]:
+    """Make the file's content for these topics, each as it is when its step comes; ephemeral ones are left out."""
+    saved = []
+    for name in list(topics):
+        topic = topics.get(name)
+        if topic is not None and not topic.is_ephemeral:
+            channels = []
+            for channel in list(topic.channels.values()):
+                if not channel.is_ephemeral:
+                    channels.append({"name": channel.name, "paused": channel.paused})
+                    yield
+            entry = {"name": topic.name, "paused": topic.paused, "channels": channels or None}
+            saved.append(orjson.Fragment(orjson.dumps(entry)))
+        yield
     return orjson.dumps({"topics": saved or None, "version": NSQ_VERSION})
 
 

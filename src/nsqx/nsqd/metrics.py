@@ -4,7 +4,8 @@ nsq_exporter shows every number as a gauge with a ``paused`` label; dashboards m
 must keep its labels for life, so the ``_total`` series, which are new here, leave that one out.
 
 The families of topics and channels are written by hand, because there may be ten thousand of each: prometheus_client
-makes several objects per sample and takes many times as long. It writes the numbers of the process.
+makes several objects per sample and takes many times as long. It writes the numbers of the process. The page is made in
+steps (see ``nsqx.net.steps``), one for each topic, channel and client.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,10 +17,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from nsqx.version import NSQ_VERSION, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from nsqx.net.steps import Steps
     from nsqx.nsqd.latency import LatencyResult
-    from nsqx.nsqd.stats import ClientStats, Snapshot, TopicStats
+    from nsqx.nsqd.stats import ChannelStats, ClientStats, TopicStats
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -71,7 +73,11 @@ _CLIENT_GAUGES = (
 _TOPIC_PERCENTILES = ((0.99, "99_percentile"), (0.95, "95_percentile"))
 _CHANNEL_PERCENTILES = ((0.99, "99p"), (0.95, "95p"))
 
-_INFO_HELP = "Version of NSQ whose behaviour this is, and of the package"
+_INFO = _Family("nsq_info", "Version of NSQ whose behaviour this is, and of the package", "")
+_HEALTHY = _Family("nsq_healthy", "1 if the last disk write succeeded", "")
+_CHANNEL_COUNT = _Family("nsq_topic_channel_count", "Channels of the topic", "")
+# How many lines are kept before they become one piece of the page.
+_LINES_PER_PIECE = 500
 
 
 def accepts_openmetrics(accept: str) -> bool:
@@ -80,7 +86,7 @@ def accepts_openmetrics(accept: str) -> bool:
 
 
 class MetricsPage:
-    """Writes the page of a snapshot; owns nothing but the collectors of the process."""
+    """Writes the page of a broker; owns nothing but the collectors of the process."""
 
     def __init__(self) -> None:
         self._process = CollectorRegistry(auto_describe=False)
@@ -88,16 +94,21 @@ class MetricsPage:
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
 
-    def render(self, snapshot: "Snapshot", *, healthy: bool, openmetrics: bool) -> bytes:
-        """The whole page; there are series for each client if the snapshot has clients."""
-        text = _FamilyWriter(openmetrics)
-        text.broker(healthy)
-        text.topics(snapshot.topics or [])
-        text.channels(snapshot.topics or [])
-        text.clients(snapshot.topics or [])
+    def steps(self, topics: "Iterable[Steps[TopicStats]]", *, healthy: bool, openmetrics: bool) -> "Steps[bytes]":
+        """Make the whole page; there are series for each client if the topics have clients."""
+        families = _Families(openmetrics)
+        for steps in topics:
+            topic = yield from steps
+            _add(families.topics, _topic_row(topic))
+            for channel in topic["channels"]:
+                _add(families.channels, _channel_row(topic["topic_name"], channel))
+                yield
+                for client in channel["clients"] or ():
+                    _add(families.clients, _client_row(topic["topic_name"], channel["channel_name"], client))
+                    yield
         # Last, because prometheus_client ends its OpenMetrics text with the mark for the end.
         process = generate_latest_openmetrics if openmetrics else generate_latest
-        return "".join(text.parts).encode() + process(self._process)
+        return b"".join([*families.pieces(healthy), process(self._process)])
 
 
 class _Row(NamedTuple):
@@ -107,95 +118,137 @@ class _Row(NamedTuple):
     counter_labels: str
     numbers: "Mapping[str, object]"
     latency: "LatencyResult | None" = None
+    channel_count: int = 0
 
 
-class _FamilyWriter:
-    """Collects the text of the page, family by family, as both formats demand."""
+def _topic_row(topic: "TopicStats") -> _Row:
+    name = f'topic="{topic["topic_name"]}"'
+    labels = f'{{{name},paused="{_boolean(topic["paused"])}"}}'
+    return _Row(labels, f"{{{name}}}", topic, topic["e2e_processing_latency"], len(topic["channels"]))
+
+
+def _channel_row(topic_name: str, channel: "ChannelStats") -> _Row:
+    names = f'topic="{topic_name}",channel="{channel["channel_name"]}"'
+    labels = f'{{{names},paused="{_boolean(channel["paused"])}"}}'
+    return _Row(labels, f"{{{names}}}", channel, channel["e2e_processing_latency"])
+
+
+def _client_row(topic_name: str, channel_name: str, client: "ClientStats") -> _Row:
+    labels = _client_labels(topic_name, channel_name, client)
+    return _Row(labels, labels, client)
+
+
+class _Samples:
+    """The text of one family. Samples are added one at a time, because those of all families are made together."""
+
+    def __init__(self, family: _Family, kind: str = "gauge", *, head_name: str = "", is_shown: bool = True) -> None:
+        """A family that is not shown becomes so with its first row."""
+        self.name, help_text, self.key = family
+        head_name = head_name or self.name
+        self._pieces = [f"# HELP {head_name} {help_text}\n# TYPE {head_name} {kind}\n".encode()]
+        self._lines: list[str] = []
+        self._is_shown = is_shown
+
+    def add_row(self, row: _Row) -> None:
+        """Add the sample of a row."""
+        self.add(f"{self.name}{row.labels} {row.numbers[self.key]}\n")
+
+    def add(self, line: str) -> None:
+        """Add a sample, newline included."""
+        self._is_shown = True
+        self._lines.append(line)
+        if len(self._lines) == _LINES_PER_PIECE:
+            self._encode()
+
+    def show(self) -> None:
+        """Show the head even if there are no samples."""
+        self._is_shown = True
+
+    def _encode(self) -> None:
+        self._pieces.append("".join(self._lines).encode())
+        self._lines.clear()
+
+    def pieces(self) -> list[bytes]:
+        """The head and all samples."""
+        self._encode()
+        return self._pieces if self._is_shown else []
+
+
+class _Counter(_Samples):
+    def __init__(self, family: _Family, openmetrics: bool) -> None:
+        # In OpenMetrics a counter's family is named without the suffix of its samples.
+        super().__init__(family, "counter", head_name=family.name.removesuffix("_total") if openmetrics else "")
+
+    def add_row(self, row: _Row) -> None:
+        self.add(f"{self.name}{row.counter_labels} {row.numbers[self.key]}\n")
+
+
+class _ChannelCount(_Samples):
+    def add_row(self, row: _Row) -> None:
+        self.add(f"{self.name}{row.labels} {row.channel_count}\n")
+
+
+class _LatencySeconds(_Samples):
+    """The configured percentiles in seconds."""
+
+    def __init__(self, prefix: str) -> None:
+        family = _Family(f"{prefix}_e2e_processing_latency_seconds", "Time from publish to finish", "")
+        super().__init__(family, "summary", is_shown=False)
+
+    def add_row(self, row: _Row) -> None:
+        for entry in (row.latency and row.latency["percentiles"]) or ():
+            labels = f'{row.counter_labels[:-1]},quantile="{entry["quantile"]}"}}'
+            self.add(f"{self.name}{labels} {entry['value'] / 1e9}\n")
+
+
+class _LatencyPercentile(_Samples):
+    """A percentile that nsq_exporter knows, in nanoseconds."""
+
+    def __init__(self, prefix: str, quantile: float, ending: str) -> None:
+        help_text = f"Time from publish to finish that {quantile:.0%} kept, in nanoseconds"
+        super().__init__(_Family(f"{prefix}_e2e_latency_{ending}", help_text, ""), is_shown=False)
+        self._quantile = quantile
+
+    def add_row(self, row: _Row) -> None:
+        for entry in (row.latency and row.latency["percentiles"]) or ():
+            self.show()
+            if entry["quantile"] == self._quantile:
+                self.add(f"{self.name}{row.labels} {entry['value']}\n")
+
+
+class _Families:
+    """All families of the page, in order."""
 
     def __init__(self, openmetrics: bool) -> None:
-        self.parts: list[str] = []
         self._openmetrics = openmetrics
-
-    def broker(self, healthy: bool) -> None:
-        if self._openmetrics:
-            self._head("nsq", "info", _INFO_HELP)
-        else:
-            self._head("nsq_info", "gauge", _INFO_HELP)
-        self.parts.append(f'nsq_info{{version="{NSQ_VERSION}",nsqx_version="{VERSION}"}} 1\n')
-        self._head("nsq_healthy", "gauge", "1 if the last disk write succeeded")
-        self.parts.append(f"nsq_healthy {int(healthy)}\n")
-
-    def topics(self, topics: "list[TopicStats]") -> None:
-        rows = []
-        for topic in topics:
-            name = f'topic="{topic["topic_name"]}"'
-            labels = f'{{{name},paused="{_boolean(topic["paused"])}"}}'
-            rows.append(_Row(labels, f"{{{name}}}", topic, topic["e2e_processing_latency"]))
-        self._gauges(_TOPIC_GAUGES, rows)
-        self._head("nsq_topic_channel_count", "gauge", "Channels of the topic")
-        self.parts += [
-            f"nsq_topic_channel_count{row.labels} {len(topic['channels'])}\n"
-            for row, topic in zip(rows, topics, strict=True)
+        self.topics: list[_Samples] = [
+            *map(_Samples, _TOPIC_GAUGES),
+            _ChannelCount(_CHANNEL_COUNT),
+            *(_Counter(family, openmetrics) for family in _TOPIC_COUNTERS),
+            _LatencySeconds("nsq_topic"),
+            *(_LatencyPercentile("nsq_topic", *percentile) for percentile in _TOPIC_PERCENTILES),
         ]
-        self._counters(_TOPIC_COUNTERS, rows)
-        self._latencies("nsq_topic", _TOPIC_PERCENTILES, rows)
+        self.channels: list[_Samples] = [
+            *map(_Samples, _CHANNEL_GAUGES),
+            *(_Counter(family, openmetrics) for family in _CHANNEL_COUNTERS),
+            _LatencySeconds("nsq_channel"),
+            *(_LatencyPercentile("nsq_channel", *percentile) for percentile in _CHANNEL_PERCENTILES),
+        ]
+        self.clients = [_Samples(family, is_shown=False) for family in _CLIENT_GAUGES]
 
-    def channels(self, topics: "list[TopicStats]") -> None:
-        rows = []
-        for topic in topics:
-            for channel in topic["channels"]:
-                names = f'topic="{topic["topic_name"]}",channel="{channel["channel_name"]}"'
-                labels = f'{{{names},paused="{_boolean(channel["paused"])}"}}'
-                rows.append(_Row(labels, f"{{{names}}}", channel, channel["e2e_processing_latency"]))
-        self._gauges(_CHANNEL_GAUGES, rows)
-        self._counters(_CHANNEL_COUNTERS, rows)
-        self._latencies("nsq_channel", _CHANNEL_PERCENTILES, rows)
+    def pieces(self, healthy: bool) -> "Iterator[bytes]":
+        """The families of the broker itself, then those of topics, channels and clients."""
+        info = _Samples(_INFO, "info", head_name="nsq") if self._openmetrics else _Samples(_INFO)
+        info.add(f'nsq_info{{version="{NSQ_VERSION}",nsqx_version="{VERSION}"}} 1\n')
+        health = _Samples(_HEALTHY)
+        health.add(f"nsq_healthy {int(healthy)}\n")
+        for family in (info, health, *self.topics, *self.channels, *self.clients):
+            yield from family.pieces()
 
-    def clients(self, topics: "list[TopicStats]") -> None:
-        rows = []
-        for topic in topics:
-            for channel in topic["channels"]:
-                for client in channel["clients"] or ():
-                    labels = _client_labels(topic["topic_name"], channel["channel_name"], client)
-                    rows.append(_Row(labels, labels, client))
-        if rows:
-            self._gauges(_CLIENT_GAUGES, rows)
 
-    def _gauges(self, families: "Iterable[_Family]", rows: list[_Row]) -> None:
-        for name, help_text, key in families:
-            self._head(name, "gauge", help_text)
-            self.parts += [f"{name}{row.labels} {row.numbers[key]}\n" for row in rows]
-
-    def _counters(self, families: "Iterable[_Family]", rows: list[_Row]) -> None:
-        for name, help_text, key in families:
-            # In OpenMetrics a counter's family is named without the suffix of its samples.
-            self._head(name.removesuffix("_total") if self._openmetrics else name, "counter", help_text)
-            self.parts += [f"{name}{row.counter_labels} {row.numbers[key]}\n" for row in rows]
-
-    def _latencies(self, prefix: str, exporter_names: "Iterable[tuple[float, str]]", rows: list[_Row]) -> None:
-        """The configured percentiles in seconds, and those that nsq_exporter knows as it has them."""
-        measured = [(row, row.latency["percentiles"]) for row in rows if row.latency and row.latency["percentiles"]]
-        if not measured:
-            return
-        name = f"{prefix}_e2e_processing_latency_seconds"
-        self._head(name, "summary", "Time from publish to finish")
-        for row, percentiles in measured:
-            self.parts += [
-                f'{name}{row.counter_labels[:-1]},quantile="{entry["quantile"]}"}} {entry["value"] / 1e9}\n'
-                for entry in percentiles
-            ]
-        for quantile, ending in exporter_names:
-            name = f"{prefix}_e2e_latency_{ending}"
-            self._head(name, "gauge", f"Time from publish to finish that {quantile:.0%} kept, in nanoseconds")
-            self.parts += [
-                f"{name}{row.labels} {entry['value']}\n"
-                for row, percentiles in measured
-                for entry in percentiles
-                if entry["quantile"] == quantile
-            ]
-
-    def _head(self, name: str, kind: str, help_text: str) -> None:
-        self.parts.append(f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n")
+def _add(families: list[_Samples], row: _Row) -> None:
+    for family in families:
+        family.add_row(row)
 
 
 def _client_labels(topic_name: str, channel_name: str, client: "ClientStats") -> str:

@@ -2,15 +2,18 @@
 
 A snapshot is plain dicts whose keys, order and absences are those of nsqd's JSON; the text form, statsd and the
 Prometheus page read the same dicts. This module reads the broker and never changes it, and knows nothing of HTTP.
+
+A broker may have ten thousand topics, a topic as many channels, and a channel as many clients. So everything here is a
+job in steps (see ``nsqx.net.steps``), one for each of them.
 """
 
-import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
 
 import orjson
 
 from nsqx.gotext import format_duration
+from nsqx.net.steps import Steps, finish
 from nsqx.nsqd.latency import LatencyResult, merged_result
 from nsqx.version import NSQ_VERSION, version_line
 
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.topic import Topic
 
 SECOND_NS = 1_000_000_000
-# A broker may have ten thousand topics; looking at all of them at once would hold up its clients.
-TOPICS_PER_TURN = 200
 
 
 class PubCount(TypedDict):
@@ -106,49 +107,91 @@ class Snapshot(NamedTuple):
     producers: list[ClientStats] | None
 
 
+class Selection(NamedTuple):
+    """What to show; an empty name stands for every topic or channel."""
+
+    topic_name: str = ""
+    channel_name: str = ""
+    include_clients: bool = True
+
+
+EVERYTHING = Selection()
+WITHOUT_CLIENTS = Selection(include_clients=False)
+
+
+Kind = TypeVar("Kind")
+
+
+class Seal(Protocol):
+    """What is done with each client, channel and topic as soon as it is collected."""
+
+    def __call__(self, stats: Kind) -> Kind: ...
+
+
+def _unsealed(stats: Kind) -> Kind:
+    return stats
+
+
+def _as_json(stats: Kind) -> Kind:
+    """JSON that orjson takes over as it is. It takes little memory, and the garbage collector does not visit it."""
+    return cast("Kind", orjson.Fragment(orjson.dumps(stats)))
+
+
 def collect(
     broker: "Broker", now_ns: int, *, topic_name: str = "", channel_name: str = "", include_clients: bool = True
 ) -> Snapshot:
     """A snapshot, sorted by name; an empty name stands for every topic or channel."""
-    if topic_name and topic_name not in broker.topics:
-        return Snapshot(None, None)
-    topics = list(_topics(broker, now_ns, topic_name, channel_name, include_clients))
-    return Snapshot(topics, _producers(broker, topic_name) if include_clients else None)
+    return finish(snapshot_steps(broker, now_ns, Selection(topic_name, channel_name, include_clients)))
 
 
-async def collect_gradually(
-    broker: "Broker", now_ns: int, *, topic_name: str = "", channel_name: str = "", include_clients: bool = True
-) -> Snapshot:
-    """As ``collect``, but lets the loop turn now and then: each topic is as it was at one moment, the whole is not."""
-    if topic_name and topic_name not in broker.topics:
+def snapshot_steps(
+    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, seal: "Seal" = _unsealed
+) -> Steps[Snapshot]:
+    """Collect a snapshot, sorted by name. Each channel and client is as it was at one moment, the whole is not."""
+    if selection.topic_name and selection.topic_name not in broker.topics:
         return Snapshot(None, None)
     topics = []
-    for topic in _topics(broker, now_ns, topic_name, channel_name, include_clients):
-        topics.append(topic)
-        if len(topics) % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
-    return Snapshot(topics, _producers(broker, topic_name) if include_clients else None)
+    for steps in each_topic(broker, now_ns, selection, seal):
+        topic = yield from steps
+        topics.append(seal(topic))
+    return Snapshot(topics, (yield from _producer_steps(broker, selection, seal)))
 
 
-def _topics(
-    broker: "Broker", now_ns: int, topic_name: str, channel_name: str, include_clients: bool
-) -> "Iterator[TopicStats]":
-    for name in [topic_name] if topic_name else sorted(broker.topics):
+def each_topic(
+    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, seal: "Seal" = _unsealed
+) -> "Iterator[Steps[TopicStats]]":
+    """For each topic that is selected, sorted by name, the job that collects it; deleted ones are passed over."""
+    for name in [selection.topic_name] if selection.topic_name else sorted(broker.topics):
         topic = broker.topics.get(name)
-        if topic is not None and (not channel_name or channel_name in topic.channels):
-            yield _topic_stats(topic, now_ns, topic_name, channel_name, include_clients)
+        if topic is not None and (not selection.channel_name or selection.channel_name in topic.channels):
+            yield _topic_steps(topic, now_ns, selection, seal)
 
 
-def _producers(broker: "Broker", topic_name: str) -> list[ClientStats] | None:
-    """Every client that has published, to whatever topic."""
-    return [client_stats(client, topic_name) for client in broker.clients.values() if client.pub_counts] or None
+def _producer_steps(broker: "Broker", selection: Selection, seal: "Seal") -> Steps[list[ClientStats] | None]:
+    """Every client that has published, to whatever topic; None if there is none or clients are not asked for."""
+    producers = []
+    if selection.include_clients:
+        for client in list(broker.clients.values()):
+            if client.pub_counts:
+                producers.append(seal(client_stats(client, selection.topic_name)))
+            yield
+    return producers or None
 
 
-def _topic_stats(
-    topic: "Topic", now_ns: int, topic_filter: str, channel_name: str, include_clients: bool
-) -> TopicStats:
-    names = [channel_name] if channel_name else sorted(topic.channels)
-    channels = [_channel_stats(topic.channels[name], now_ns, topic_filter, include_clients) for name in names]
+def _topic_steps(topic: "Topic", now_ns: int, selection: Selection, seal: "Seal") -> Steps[TopicStats]:
+    channels = []
+    latency: LatencyResult | None = None
+    for name in [selection.channel_name] if selection.channel_name else sorted(topic.channels):
+        channel = topic.channels.get(name)
+        if channel is not None:
+            stats = yield from _channel_steps(channel, now_ns, selection, seal)
+            latency = stats["e2e_processing_latency"]
+            channels.append(seal(stats))
+        yield
+    # The latency over all channels, shown or not; merging is saved where there is but one.
+    if latency is None or not len(topic.channels) == len(channels) == 1:
+        latency = yield from _merge_steps(topic, now_ns)
+    yield
     return {
         "topic_name": topic.name,
         "channels": channels,
@@ -157,22 +200,26 @@ def _topic_stats(
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": _topic_latency(topic, channels, now_ns),
+        "e2e_processing_latency": latency,
     }
 
 
-def _topic_latency(topic: "Topic", shown: list[ChannelStats], now_ns: int) -> LatencyResult:
-    """The latency over all channels, shown or not; merging is saved where there is but one."""
-    if len(topic.channels) == len(shown) == 1:
-        return shown[0]["e2e_processing_latency"]
-    sketches = (channel.latency for channel in topic.channels.values() if channel.latency is not None)
+def _merge_steps(topic: "Topic", now_ns: int) -> Steps[LatencyResult]:
+    sketches = []
+    for channel in list(topic.channels.values()):
+        if channel.latency is not None:
+            sketches.append(channel.latency)
+            yield
     return merged_result(sketches, now_ns)
 
 
-def _channel_stats(channel: "Channel", now_ns: int, topic_filter: str, include_clients: bool) -> ChannelStats:
-    clients = None
-    if include_clients:
-        clients = [client_stats(client, topic_filter) for client in channel.clients.values()]
+def _channel_steps(channel: "Channel", now_ns: int, selection: Selection, seal: "Seal") -> Steps[ChannelStats]:
+    clients: list[ClientStats] | None = None
+    if selection.include_clients:
+        clients = []
+        for client in list(channel.clients.values()):
+            clients.append(seal(client_stats(client, selection.topic_name)))
+            yield
     latency: LatencyResult = {"count": 0, "percentiles": None}
     if channel.latency is not None:
         latency = channel.latency.result(now_ns)
@@ -251,12 +298,15 @@ def client_stats(client: "Client", topic_filter: str = "") -> ClientStats:
     return stats
 
 
-def json_form(snapshot: Snapshot, health: str, start_time_ns: int, memory: "MemoryStats | None") -> bytes:
-    """nsqd's /stats?format=json; without ``memory`` that key is absent."""
+def json_steps(
+    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, memory: "MemoryStats | None" = None
+) -> Steps[bytes]:
+    """Make nsqd's /stats?format=json; without ``memory`` that key is absent."""
+    snapshot = yield from snapshot_steps(broker, now_ns, selection, _as_json)
     document: dict[str, object] = {
         "version": NSQ_VERSION,
-        "health": health,
-        "start_time": start_time_ns // SECOND_NS,
+        "health": broker.health,
+        "start_time": broker.start_time_ns // SECOND_NS,
         "topics": snapshot.topics,
     }
     if memory is not None:
@@ -265,25 +315,39 @@ def json_form(snapshot: Snapshot, health: str, start_time_ns: int, memory: "Memo
     return orjson.dumps(document)
 
 
-def text_form(snapshot: Snapshot, health: str, start_time_ns: int, now_ns: int, memory: "MemoryStats | None") -> str:
-    """nsqd's /stats for people."""
+def text_steps(
+    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, memory: "MemoryStats | None" = None
+) -> Steps[str]:
+    """Make nsqd's /stats for people."""
+    start_time_ns = broker.start_time_ns
     started = datetime.fromtimestamp(start_time_ns // SECOND_NS).astimezone().isoformat().replace("+00:00", "Z")
     lines = [
         version_line("nsqd"),
         f"start_time {started}",
         f"uptime {format_duration(now_ns - start_time_ns)}",
         "",
-        f"Health: {health}",
+        f"Health: {broker.health}",
     ]
     if memory is not None:
         lines += ["", "Memory:", *(f"   {name:<25}\t{value}" for name, value in memory.items())]
-    lines += ["", "Topics:" if snapshot.topics else "Topics: None"]
-    for number, topic in enumerate(snapshot.topics or ()):
-        if number:
+    lines += ["", "Topics: None"]
+    has_topics = False
+    is_known = not selection.topic_name or selection.topic_name in broker.topics
+    for steps in each_topic(broker, now_ns, selection):
+        topic = yield from steps
+        if has_topics:
             lines.append("")
-        lines += _topic_lines(topic, now_ns)
-    lines += ["", "Producers:" if snapshot.producers else "Producers: None"]
-    lines += (f"   {_client_line(client, now_ns)}" for client in snapshot.producers or ())
+        else:
+            lines[-1] = "Topics:"
+            has_topics = True
+        for line in _topic_lines(topic, now_ns):
+            lines.append(line)
+            yield
+    producers = (yield from _producer_steps(broker, selection, _unsealed)) if is_known else None
+    lines += ["", "Producers:" if producers else "Producers: None"]
+    for client in producers or ():
+        lines.append(f"   {_client_line(client, now_ns)}")
+        yield
     return "\n".join(lines) + "\n"
 
 

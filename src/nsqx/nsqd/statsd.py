@@ -1,20 +1,21 @@
 """The push to statsd: what changed since the last push, packed into UDP packets that are spread over the interval.
 
-``lines`` and ``packets`` are pure; ``StatsdPusher`` owns the clock and the socket. A push that fails is logged and
+The lines and packets know no clock and no socket; ``StatsdPusher`` owns these. A push that fails is logged and
 the next one tried as if nothing had happened: statsd may come and go, and never holds up the broker.
 """
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError
 from nsqx.names import is_ephemeral
 from nsqx.net.address import TCPAddress, parse_address
-from nsqx.nsqd.stats import ChannelStats, Snapshot, TopicStats, collect_gradually
+from nsqx.net.steps import Steps
+from nsqx.nsqd.stats import WITHOUT_CLIENTS, ChannelStats, TopicStats, each_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.latency import LatencyResult
@@ -27,67 +28,69 @@ LEAST_INTERVAL_S = 0.01
 RESOLVE_TIMEOUT_S = 1.0
 
 
-class Measured(NamedTuple):
-    """What one push reports: counters in it are totals, the push sends their growth."""
-
-    snapshot: Snapshot
-    memory: "MemoryStats | None"
+Totals = dict[str, tuple[int, ...]]
+"""The counters of the last push, by topic, channel or memory: a push sends their growth."""
 
 
-NOTHING_MEASURED = Measured(Snapshot(None, None), None)
-
-
-def lines(previous: Measured, current: Measured, *, exclude_ephemeral: bool) -> "Iterator[str]":
-    """Every line of a push, without prefix and newline."""
-    earlier = {topic["topic_name"]: topic for topic in previous.snapshot.topics or ()}
-    for topic in current.snapshot.topics or ():
-        if not (exclude_ephemeral and is_ephemeral(topic["topic_name"])):
-            yield from _topic_lines(topic, earlier.get(topic["topic_name"]), exclude_ephemeral)
-    if current.memory is not None:
-        yield from _memory_lines(current.memory, previous.memory)
-
-
-def packets(prefixed: "Iterable[str]", packet_size: int) -> list[bytes]:
-    """The lines, each ended by a newline, in packets that split no line; too long a line is a packet by itself."""
-    done = []
-    packet = b""
-    for line in prefixed:
-        encoded = line.encode() + b"\n"
-        if packet and len(packet) + len(encoded) > packet_size:
-            done.append(packet)
-            packet = b""
-        packet += encoded
-    if packet:
-        done.append(packet)
-    return done
-
-
-def _topic_lines(topic: TopicStats, earlier: TopicStats | None, exclude_ephemeral: bool) -> "Iterator[str]":
+def lines_of(topic: TopicStats, previous: Totals, current: Totals, *, exclude_ephemeral: bool) -> "Iterator[str]":
+    """The lines of one topic, without prefix and newline; adds its counters to ``current``."""
+    if exclude_ephemeral and is_ephemeral(topic["topic_name"]):
+        return
     name = f"topic.{topic['topic_name']}"
-    messages, size = (earlier["message_count"], earlier["message_bytes"]) if earlier else (0, 0)
-    yield f"{name}.message_count:{_growth(topic['message_count'], messages)}|c"
-    yield f"{name}.message_bytes:{_growth(topic['message_bytes'], size)}|c"
+    totals = current[name] = topic["message_count"], topic["message_bytes"]
+    messages, size = _growth(totals, previous.get(name))
+    yield f"{name}.message_count:{messages}|c"
+    yield f"{name}.message_bytes:{size}|c"
     yield f"{name}.depth:{topic['depth']}|g"
     yield f"{name}.backend_depth:{topic['backend_depth']}|g"
     yield from _latency_lines(name, topic["e2e_processing_latency"])
-    earlier_channels = {channel["channel_name"]: channel for channel in earlier["channels"]} if earlier else {}
     for channel in topic["channels"]:
         if not (exclude_ephemeral and is_ephemeral(channel["channel_name"])):
-            yield from _channel_lines(name, channel, earlier_channels.get(channel["channel_name"]))
+            yield from _channel_lines(name, channel, previous, current)
 
 
-def _channel_lines(topic: str, channel: ChannelStats, earlier: ChannelStats | None) -> "Iterator[str]":
+def memory_lines(memory: "MemoryStats", previous: Totals, current: Totals) -> "Iterator[str]":
+    """The lines of the memory section; adds its counter to ``current``."""
+    for name, value in memory.items():
+        if name != "gc_total_runs":
+            yield f"mem.{name}:{value}|g"
+    totals = current["mem"] = (memory["gc_total_runs"],)
+    yield f"mem.gc_runs:{_growth(totals, previous.get('mem'))[0]}|c"
+
+
+class Packets:
+    """Lines, each ended by a newline, in packets that split no line; too long a line is a packet by itself."""
+
+    def __init__(self, prefix: str, packet_size: int) -> None:
+        self._prefix = prefix
+        self._size = packet_size
+        self._full: list[bytes] = []
+        self._last = b""
+
+    def add(self, line: str) -> None:
+        """Add a line without prefix and newline."""
+        encoded = f"{self._prefix}{line}\n".encode()
+        if self._last and len(self._last) + len(encoded) > self._size:
+            self._full.append(self._last)
+            self._last = b""
+        self._last += encoded
+
+    def all(self) -> list[bytes]:
+        """Every packet; none if there is no line."""
+        return [*self._full, self._last] if self._last else self._full
+
+
+def _channel_lines(topic: str, channel: ChannelStats, previous: Totals, current: Totals) -> "Iterator[str]":
     name = f"{topic}.channel.{channel['channel_name']}"
-    messages = requeues = timeouts = 0
-    if earlier is not None:
-        messages, requeues, timeouts = earlier["message_count"], earlier["requeue_count"], earlier["timeout_count"]
-    yield f"{name}.message_count:{_growth(channel['message_count'], messages)}|c"
+    totals = current[name] = channel["message_count"], channel["requeue_count"], channel["timeout_count"]
+    messages, requeues, timeouts = _growth(totals, previous.get(name))
+    yield f"{name}.message_count:{messages}|c"
     yield f"{name}.depth:{channel['depth']}|g"
     yield f"{name}.backend_depth:{channel['backend_depth']}|g"
     yield f"{name}.in_flight_count:{channel['in_flight_count']}|g"
     yield f"{name}.deferred_count:{channel['deferred_count']}|g"
-    yield f"{name}.requeue_count:{_growth(channel['requeue_count'], requeues)}|c"
-    yield f"{name}.timeout_count:{_growth(channel['timeout_count'], timeouts)}|c"
+    yield f"{name}.requeue_count:{requeues}|c"
+    yield f"{name}.timeout_count:{timeouts}|c"
     yield f"{name}.clients:{channel['client_count']}|g"
     yield from _latency_lines(name, channel["e2e_processing_latency"])
 
@@ -97,16 +100,13 @@ def _latency_lines(name: str, latency: "LatencyResult") -> "Iterator[str]":
         yield f"{name}.e2e_processing_latency_{percentile['quantile'] * 100:.0f}:{percentile['value']}|g"
 
 
-def _memory_lines(memory: "MemoryStats", earlier: "MemoryStats | None") -> "Iterator[str]":
-    for name, value in memory.items():
-        if name != "gc_total_runs":
-            yield f"mem.{name}:{value}|g"
-    yield f"mem.gc_runs:{_growth(memory['gc_total_runs'], earlier['gc_total_runs'] if earlier else 0)}|c"
-
-
-def _growth(total: int, earlier_total: int) -> int:
-    """By how much a counter has grown; one that shrank belongs to something deleted and made anew, and began at 0."""
-    return total - earlier_total if total >= earlier_total else total
+def _growth(totals: tuple[int, ...], previous: tuple[int, ...] | None) -> tuple[int, ...]:
+    """By how much counters have grown; one that shrank belongs to something deleted and made anew, and began at 0."""
+    if previous is None:
+        return totals
+    return tuple(
+        total - earlier if total >= earlier else total for total, earlier in zip(totals, previous, strict=True)
+    )
 
 
 class StatsdPusher:
@@ -115,7 +115,7 @@ class StatsdPusher:
     def __init__(self, broker: "Broker", memory: "MemoryMonitor") -> None:
         self._broker = broker
         self._memory = memory
-        self._previous = NOTHING_MEASURED
+        self._previous: Totals = {}
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -134,16 +134,21 @@ class StatsdPusher:
             next_push += interval_s * max(1, -((next_push - loop.time()) // interval_s))
         log.info("STATSD: closing")
 
-    async def _measure(self) -> list[bytes]:
-        """The packets that the next push sends."""
-        options = self._broker.options
-        current = Measured(
-            await collect_gradually(self._broker, self._broker.clock.wall_ns(), include_clients=False),
-            self._memory.stats() if options.statsd_mem_stats else None,
-        )
-        pushed = lines(self._previous, current, exclude_ephemeral=options.statsd_exclude_ephemeral)
+    def _packet_steps(self) -> Steps[list[bytes]]:
+        """Make the packets that the next push sends."""
+        broker, options = self._broker, self._broker.options
+        packets = Packets(options.statsd_prefix, options.statsd_udp_packet_size)
+        current: Totals = {}
+        for steps in each_topic(broker, broker.clock.wall_ns(), WITHOUT_CLIENTS):
+            topic = yield from steps
+            for line in lines_of(topic, self._previous, current, exclude_ephemeral=options.statsd_exclude_ephemeral):
+                packets.add(line)
+                yield
+        if options.statsd_mem_stats:
+            for line in memory_lines(self._memory.stats(), self._previous, current):
+                packets.add(line)
         self._previous = current
-        return packets((options.statsd_prefix + line for line in pushed), options.statsd_udp_packet_size)
+        return packets.all()
 
     async def _push(self, spread_s: float) -> None:
         address = self._broker.options.statsd_address
@@ -155,7 +160,7 @@ class StatsdPusher:
             return
         with connection:
             log.info("STATSD: pushing stats to %s", address)
-            waiting = await self._measure()
+            waiting = await self._broker.long_jobs.run(self._packet_steps())
             pause_s = spread_s / max(1, len(waiting))
             for packet in waiting:
                 try:

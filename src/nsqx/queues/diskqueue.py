@@ -39,6 +39,10 @@ from nsqx.wire.message import HEADER_LENGTH, Batch, Message
 _MAX_SUMS_SIZE = checksums.ENTRY_SIZE * MAX_COUNT // 2
 
 
+def _ignore() -> None:
+    pass
+
+
 class DiskQueue:
     """First in, first out, on disk. Not thread-safe; only the SyncJobs it gives may run elsewhere."""
 
@@ -558,6 +562,7 @@ class DiskQueue:
         """Remove the queue altogether; it must not be used after that."""
         self.empty()
         self._close_files()
+        self._on_pending = _ignore  # its owner holds the queue: a cycle would wait for a full garbage collection
 
     def _skip_to_fresh_file(self) -> None:
         """Go on behind all files, which then go. The meta file says so first, in case not all of them get to go."""

@@ -75,6 +75,8 @@ class TopicStandIn:
 class BrokerStandIn:
     topics: dict[str, TopicStandIn] = field(default_factory=dict)
     clients: dict[int, ClientStandIn] = field(default_factory=dict)
+    health: str = "OK"
+    start_time_ns: int = NOW_NS
 
     def add(self, *topics: TopicStandIn) -> "BrokerStandIn":
         self.topics.update((topic.name, topic) for topic in topics)

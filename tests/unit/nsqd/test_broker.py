@@ -1,6 +1,7 @@
 """The broker: topics by name, restarts, health, and who is near."""
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -9,8 +10,10 @@ from broker_bench import MINUTE, SECOND, Bench, BenchClock, BenchLog
 from loop_turns import Progress
 from nsqx.errors import BrokerExiting
 from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.channel import Channel
 from nsqx.nsqd.metadata import SavedTopic, load_metadata
 from nsqx.nsqd.options import Options
+from nsqx.nsqd.topic import Topic
 
 
 @pytest.fixture
@@ -266,3 +269,18 @@ async def test_metadata_and_messages_with_a_real_keeper(tmp_path):
         await broker.keeper.close()
         broker.close_topics()
     assert (tmp_path / "t:c.diskqueue.000000.dat").stat().st_size == 2 * (4 + 26 + 7)
+
+
+def test_deleted_topics_and_channels_leave_no_cycles(bench):
+    """They are frozen, so the garbage collector would not find cycles."""
+    bench.broker.topic("in_no_cycle").channel("c")
+    gc.disable()
+    try:
+        bench.broker.delete_topic("in_no_cycle")
+        bench.keeper.forgotten.clear()
+        topics = [each for each in gc.get_objects() if isinstance(each, Topic)]
+        channels = [each for each in gc.get_objects() if isinstance(each, Channel)]
+    finally:
+        gc.enable()
+    assert "in_no_cycle" not in [topic.name for topic in topics]
+    assert "in_no_cycle" not in [channel.topic_name for channel in channels]

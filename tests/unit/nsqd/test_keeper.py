@@ -177,10 +177,14 @@ async def test_a_queue_that_was_forgotten_is_left_alone(keep):
 # nsqd.dat
 
 
+async def content():
+    return b"content"
+
+
 async def test_save_is_done_when_the_file_is_there(keep, tmp_path):
     kept = keep()
     path = tmp_path / "file"
-    await kept.keeper.save(str(path), lambda: b"content")
+    await kept.keeper.save(str(path), content)
     assert path.read_bytes() == b"content"
 
 
@@ -188,7 +192,7 @@ async def test_saves_that_come_together_are_one(keep, tmp_path):
     kept = keep()
     contents = []
 
-    def content():
+    async def content():
         contents.append(len(contents))
         return b"%d" % len(contents)
 
@@ -208,12 +212,15 @@ async def test_a_change_during_a_save_is_in_the_next(keep, tmp_path, monkeypatch
         release.wait(10)
         rename(source, target)
 
+    async def state_as_json():
+        return json.dumps(state).encode()
+
     monkeypatch.setattr(os, "rename", slow_rename)
-    first = kept.keeper.save(path, lambda: json.dumps(state).encode())
+    first = kept.keeper.save(path, state_as_json)
     await until(writing.is_set)
     state["number"] = 2
-    second = kept.keeper.save(path, lambda: json.dumps(state).encode(), is_urgent=True)
-    third = kept.keeper.save(path, lambda: json.dumps(state).encode())
+    second = kept.keeper.save(path, state_as_json, is_urgent=True)
+    third = kept.keeper.save(path, state_as_json)
     release.set()
     await asyncio.gather(first, second, third)
     assert json.loads((tmp_path / "file").read_bytes()) == {"number": 2}
@@ -223,7 +230,7 @@ async def test_a_failed_save_is_tried_again_by_itself(keep, tmp_path, monkeypatc
     monkeypatch.setattr(keeper, "_RETRY_SAVE_S", SOON_S)
     kept = keep()
     path = tmp_path / "not yet" / "file"
-    await kept.keeper.save(str(path), lambda: b"content")
+    await kept.keeper.save(str(path), content)
     assert len(kept.failures) == 1
     path.parent.mkdir()
     async with asyncio.timeout(10):
@@ -233,15 +240,15 @@ async def test_a_failed_save_is_tried_again_by_itself(keep, tmp_path, monkeypatc
 
 async def test_a_failed_save_is_reported_and_does_not_block_the_next(keep, tmp_path):
     kept = keep()
-    await kept.keeper.save(str(tmp_path / "absent" / "file"), lambda: b"content")
+    await kept.keeper.save(str(tmp_path / "absent" / "file"), content)
     assert len(kept.failures) == 1
-    await kept.keeper.save(str(tmp_path / "file"), lambda: b"content")
+    await kept.keeper.save(str(tmp_path / "file"), content)
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
 async def test_close_waits_for_what_is_under_way(keep, tmp_path):
     kept = keep()
-    kept.keeper.save(str(tmp_path / "file"), lambda: b"content")
+    kept.keeper.save(str(tmp_path / "file"), content)
     kept.write(b"1")
     await kept.keeper.close()
     assert (tmp_path / "file").read_bytes() == b"content"

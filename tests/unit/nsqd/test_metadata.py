@@ -6,7 +6,8 @@ import pytest
 
 from broker_bench import Bench
 from nsqx.errors import MetadataError
-from nsqx.nsqd.metadata import SavedTopic, encode_metadata, load_metadata, metadata_path
+from nsqx.net.steps import finish
+from nsqx.nsqd.metadata import SavedTopic, encode_metadata, load_metadata, metadata_path, metadata_steps
 
 
 def test_byte_for_byte(tmp_path):
@@ -78,3 +79,21 @@ def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "nsqd.dat").mkdir()
     with pytest.raises(MetadataError, match="failed to read metadata"):
         load_metadata(str(tmp_path))
+
+
+def test_each_topic_and_channel_takes_a_step(tmp_path):
+    bench = Bench(tmp_path)
+    for number in range(10):
+        for channel in range(5):
+            bench.broker.topic(f"t{number}").channel(f"c{channel}")
+    assert sum(1 for _ in metadata_steps(bench.broker.topics)) == 10 * 5 + 10
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(tmp_path):
+    bench = Bench(tmp_path)
+    bench.broker.topic("t")
+    bench.broker.topic("u")
+    steps = metadata_steps(bench.broker.topics)
+    next(steps)
+    bench.broker.delete_topic("u")
+    assert finish(steps) == b'{"topics":[{"name":"t","paused":false,"channels":null}],"version":"1.3.0"}'

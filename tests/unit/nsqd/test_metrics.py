@@ -5,9 +5,10 @@ from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, Cli
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from nsqx.net.steps import finish
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.metrics import MetricsPage, accepts_openmetrics
-from nsqx.nsqd.stats import collect
+from nsqx.nsqd.stats import Selection, each_topic
 
 TOPIC = {"topic": "orders", "paused": "false"}
 CHANNEL = {"topic": "orders", "channel": "billing", "paused": "true"}
@@ -39,8 +40,8 @@ def busy_broker(**channel):
 
 
 def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True):
-    snapshot = collect(broker, NOW_NS, include_clients=include_clients)
-    return MetricsPage().render(snapshot, healthy=healthy, openmetrics=openmetrics).decode()
+    topics = each_topic(broker, NOW_NS, Selection(include_clients=include_clients))
+    return finish(MetricsPage().steps(topics, healthy=healthy, openmetrics=openmetrics)).decode()
 
 
 @pytest.fixture(params=[False, True], ids=["text", "openmetrics"])
@@ -176,3 +177,18 @@ def test_counters_are_typed_as_each_format_wants():
 )
 def test_accept_header_chooses_the_format(accept, wanted):
     assert accepts_openmetrics(accept) is wanted
+
+
+def test_samples_of_a_family_stay_together_however_many_there_are():
+    names = [f"t{number:04}" for number in range(1200)]
+    page = page_of(BrokerStandIn().add(*(TopicStandIn(name) for name in names)))
+    depths = [line for line in page.splitlines() if line.startswith("nsq_topic_depth{")]
+    assert depths == [f'nsq_topic_depth{{topic="{name}",paused="false"}} 0' for name in names]
+    assert "\n".join(depths) in page
+
+
+def test_each_topic_channel_and_client_takes_a_step():
+    clients = {number: ClientStandIn() for number in range(30)}
+    channels = [ChannelStandIn(f"c{number}", clients=clients) for number in range(20)]
+    topics = each_topic(BrokerStandIn().add(TopicStandIn("t").add(*channels), TopicStandIn("u")), NOW_NS)
+    assert sum(1 for _ in MetricsPage().steps(topics, healthy=True, openmetrics=False)) >= 20 * 30 + 20 + 2

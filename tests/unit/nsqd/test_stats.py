@@ -6,6 +6,7 @@ import json
 import pytest
 from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
 
+from nsqx.net.steps import finish
 from nsqx.nsqd import stats
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.memory import MemoryMonitor, percentile
@@ -128,12 +129,34 @@ class TestCollect:
     def test_latency_without_percentiles_is_null(self):
         assert stats.collect(busy_broker(), NOW_NS).topics[1]["e2e_processing_latency"] == NOTHING_FINISHED
 
-    async def test_gradual_collection_is_the_same(self):
-        broker = busy_broker().add(*(TopicStandIn(f"t{number}") for number in range(2 * stats.TOPICS_PER_TURN)))
-        assert await stats.collect_gradually(broker, NOW_NS) == stats.collect(broker, NOW_NS)
-        arguments = {"topic_name": "b", "channel_name": "jobs", "include_clients": False}
-        assert await stats.collect_gradually(broker, NOW_NS, **arguments) == stats.collect(broker, NOW_NS, **arguments)
-        assert await stats.collect_gradually(broker, NOW_NS, topic_name="unknown") == (None, None)
+
+class TestSteps:
+    """A report is made in steps, so that a large broker serves its clients in between."""
+
+    JOBS = (stats.snapshot_steps, stats.json_steps, stats.text_steps)
+
+    @pytest.mark.parametrize("job", JOBS)
+    def test_each_topic_channel_and_client_takes_a_step(self, job):
+        clients = {number: ClientStandIn(pub_counts={"t": 1}) for number in range(30)}
+        channels = [ChannelStandIn(f"c{number}", clients=clients) for number in range(20)]
+        broker = BrokerStandIn(clients=clients).add(TopicStandIn("t").add(*channels))
+        broker.add(*(TopicStandIn(f"t{number}") for number in range(10)))
+        assert sum(1 for _ in job(broker, NOW_NS)) >= 20 * 30 + 20 + 11 + 30
+
+    @pytest.mark.parametrize("job", JOBS)
+    def test_what_is_deleted_meanwhile_is_left_out(self, job):
+        topics = [
+            TopicStandIn(f"t{number}").add(*(ChannelStandIn(f"c{each}") for each in range(5))) for number in (1, 2)
+        ]
+        broker = BrokerStandIn().add(*topics)
+        steps = job(broker, NOW_NS)
+        next(steps)
+        del broker.topics["t2"], topics[0].channels["c4"]
+        shown = str(finish(steps))
+        assert "t1" in shown
+        assert "c3" in shown
+        assert "c4" not in shown
+        assert "t2" not in shown
 
 
 class TestClient:
@@ -155,8 +178,8 @@ class TestClient:
 
 class TestJSON:
     def test_document(self):
-        snapshot = stats.collect(BrokerStandIn().add(TopicStandIn("t")), NOW_NS)
-        assert stats.json_form(snapshot, "OK", START_NS, MEMORY) == (
+        broker = BrokerStandIn(start_time_ns=START_NS).add(TopicStandIn("t"))
+        assert finish(stats.json_steps(broker, NOW_NS, memory=MEMORY)) == (
             b'{"version":"1.3.0","health":"OK","start_time":1699996276,"topics":[{"topic_name":"t","channels":[],'
             b'"depth":0,"backend_depth":0,"message_count":0,"message_bytes":0,"paused":false,'
             b'"e2e_processing_latency":{"count":0,"percentiles":null}}],"memory":{"heap_objects":1,'
@@ -165,15 +188,28 @@ class TestJSON:
         )
 
     def test_memory_is_absent_when_not_asked_for(self):
-        document = json.loads(stats.json_form(stats.Snapshot(None, None), "NOK - full", START_NS, None))
+        broker = BrokerStandIn(health="NOK - full")
+        document = json.loads(finish(stats.json_steps(broker, NOW_NS, stats.Selection("unknown"))))
         assert list(document) == ["version", "health", "start_time", "topics", "producers"]
         assert document["health"] == "NOK - full"
         assert document["topics"] is None
 
+    @pytest.mark.parametrize(
+        "selection",
+        [stats.Selection(), stats.Selection("b"), stats.Selection("b", "jobs", False), stats.Selection("x")],
+    )
+    def test_document_holds_the_snapshot(self, selection):
+        broker = busy_broker()
+        snapshot = finish(stats.snapshot_steps(broker, NOW_NS, selection))
+        document = json.loads(finish(stats.json_steps(broker, NOW_NS, selection)))
+        assert document["topics"] == snapshot.topics
+        assert document["producers"] == snapshot.producers
+
 
 class TestText:
     def text_of(self, broker, memory=None):
-        return stats.text_form(stats.collect(broker, NOW_NS), "OK", START_NS, NOW_NS, memory)
+        broker.start_time_ns = START_NS
+        return finish(stats.text_steps(broker, NOW_NS, memory=memory))
 
     def test_idle_broker(self):
         lines = self.text_of(BrokerStandIn()).split("\n")
@@ -209,6 +245,13 @@ class TestText:
             "   [V2 worker.example:5000 test/1.0] msgs: 7        topics: a=3,b=4 connected: 1m5s",
             "",
         ]
+
+    def test_unknown_topic_has_no_producers(self):
+        selection = stats.Selection("unknown")
+        text = finish(stats.text_steps(busy_broker(), NOW_NS, selection))
+        assert text.endswith("\n\nTopics: None\n\nProducers: None\n")
+        selection = stats.Selection("b", "unknown")
+        assert "\nTopics: None\n\nProducers:\n" in finish(stats.text_steps(busy_broker(), NOW_NS, selection))
 
     def test_paused_topic(self):
         assert "\n*P [t              ] depth" in self.text_of(BrokerStandIn().add(TopicStandIn("t", paused=True)))

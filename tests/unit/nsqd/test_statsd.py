@@ -4,9 +4,10 @@ from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, Cli
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqx.net.steps import finish
 from nsqx.nsqd.latency import LatencySketch
-from nsqx.nsqd.stats import collect
-from nsqx.nsqd.statsd import NOTHING_MEASURED, Measured, lines, packets
+from nsqx.nsqd.stats import WITHOUT_CLIENTS, each_topic
+from nsqx.nsqd.statsd import Packets, lines_of, memory_lines
 
 MEMORY = {
     "heap_objects": 1,
@@ -21,12 +22,24 @@ MEMORY = {
 }
 
 
-def measured(*topics, memory=None):
-    return Measured(collect(BrokerStandIn().add(*topics), NOW_NS, include_clients=False), memory)
+def pushed(*pushes, memory=(), exclude_ephemeral=False):
+    """The lines of the last of several pushes, each of which reports some topics."""
+    found, previous = [], {}
+    for number, topics in enumerate(pushes):
+        found, current = [], {}
+        for steps in each_topic(BrokerStandIn().add(*topics), NOW_NS, WITHOUT_CLIENTS):
+            found += lines_of(finish(steps), previous, current, exclude_ephemeral=exclude_ephemeral)
+        if memory:
+            found += memory_lines(memory[number], previous, current)
+        previous = current
+    return found
 
 
-def pushed(previous, current, exclude_ephemeral=False):
-    return list(lines(previous, current, exclude_ephemeral=exclude_ephemeral))
+def packets(lines, packet_size):
+    made = Packets("", packet_size)
+    for line in lines:
+        made.add(line)
+    return made.all()
 
 
 def topic_after(messages, requeues=0, timeouts=0):
@@ -46,7 +59,7 @@ def topic_after(messages, requeues=0, timeouts=0):
 
 
 def test_first_push_reports_totals():
-    assert pushed(NOTHING_MEASURED, measured(topic_after(7, 2, 1))) == [
+    assert pushed([topic_after(7, 2, 1)]) == [
         "topic.t.message_count:7|c",
         "topic.t.message_bytes:70|c",
         "topic.t.depth:6|g",
@@ -63,7 +76,7 @@ def test_first_push_reports_totals():
 
 
 def test_later_pushes_report_the_growth_of_counters():
-    again = pushed(measured(topic_after(7, 2, 1)), measured(topic_after(10, 2, 5)))
+    again = pushed([topic_after(7, 2, 1)], [topic_after(10, 2, 5)])
     assert [line for line in again if line.endswith("|c")] == [
         "topic.t.message_count:3|c",
         "topic.t.message_bytes:30|c",
@@ -74,12 +87,12 @@ def test_later_pushes_report_the_growth_of_counters():
 
 
 def test_topic_made_anew_starts_at_zero():
-    assert pushed(measured(topic_after(100)), measured(topic_after(3)))[0] == "topic.t.message_count:3|c"
+    assert pushed([topic_after(100)], [topic_after(3)])[0] == "topic.t.message_count:3|c"
 
 
 def test_channel_that_is_new_reports_totals():
-    previous = measured(TopicStandIn("t", message_count=5))
-    assert "topic.t.channel.c.message_count:7|c" in pushed(previous, measured(topic_after(7)))
+    previous = TopicStandIn("t", message_count=5)
+    assert "topic.t.channel.c.message_count:7|c" in pushed([previous], [topic_after(7)])
 
 
 def test_ephemeral_names_can_be_excluded():
@@ -87,10 +100,10 @@ def test_ephemeral_names_can_be_excluded():
         TopicStandIn("t").add(ChannelStandIn("c#ephemeral"), ChannelStandIn("durable")),
         TopicStandIn("u#ephemeral").add(ChannelStandIn("c")),
     )
-    everything = pushed(NOTHING_MEASURED, measured(*topics))
+    everything = pushed(topics)
     assert "topic.u#ephemeral.depth:0|g" in everything
     assert "topic.t.channel.c#ephemeral.depth:0|g" in everything
-    durable = pushed(NOTHING_MEASURED, measured(*topics), exclude_ephemeral=True)
+    durable = pushed(topics, exclude_ephemeral=True)
     assert [line for line in durable if "ephemeral" in line] == []
     assert "topic.t.channel.durable.depth:0|g" in durable
 
@@ -99,7 +112,7 @@ def test_latencies_are_named_by_percentage():
     sketch = LatencySketch((0.999, 0.95, 0.5), 600 * SECOND_NS)
     sketch.add(1_000_000, NOW_NS)
     topic = TopicStandIn("t").add(ChannelStandIn("c", latency=sketch))
-    found = [line for line in pushed(NOTHING_MEASURED, measured(topic)) if "latency" in line]
+    found = [line for line in pushed([topic]) if "latency" in line]
     value = sketch.result(NOW_NS)["percentiles"][0]["value"]
     assert found == [
         f"{name}.e2e_processing_latency_{percent}:{value}|g"
@@ -109,7 +122,7 @@ def test_latencies_are_named_by_percentage():
 
 
 def test_memory_follows_the_topics():
-    found = pushed(measured(memory={**MEMORY, "gc_total_runs": 4}), measured(TopicStandIn("t"), memory=MEMORY))
+    found = pushed([], [TopicStandIn("t")], memory=[{**MEMORY, "gc_total_runs": 4}, MEMORY])
     assert found[4:] == [
         "mem.heap_objects:1|g",
         "mem.heap_idle_bytes:2|g",
@@ -124,7 +137,7 @@ def test_memory_follows_the_topics():
 
 
 def test_first_push_counts_all_collections():
-    assert pushed(NOTHING_MEASURED, measured(memory=MEMORY))[-1] == "mem.gc_runs:9|c"
+    assert pushed([], memory=[MEMORY])[-1] == "mem.gc_runs:9|c"
 
 
 def test_packets_are_filled_line_by_line():

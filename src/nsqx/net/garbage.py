@@ -1,0 +1,29 @@
+"""Short garbage collections in a process with many long-lived objects.
+
+A full collection visits every object that is not frozen, and nothing else runs meanwhile: with ten thousand topics that
+takes more than 100 ms. Objects that have survived a full collection are therefore frozen, so that the next one visits
+only what is new. Frozen objects are freed when their last reference goes, as any others; only reference cycles among
+them are not found. Topics, channels and connections leave no cycles when they end.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+# Python's defaults, but for the last number: full collections twice as often, each half as long.
+_THRESHOLDS = (700, 10, 5)
+
+
+def keep_collections_short() -> None:
+    """Freeze what exists, and from now on what survives a full collection."""
+    gc.set_threshold(*_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
+    if _freeze_survivors not in gc.callbacks:
+        gc.callbacks.append(_freeze_survivors)
+
+
+def _freeze_survivors(phase: str, info: dict[str, Any]) -> None:
+    if phase == "stop" and info["generation"] == 2:
+        gc.freeze()

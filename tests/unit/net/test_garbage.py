@@ -1,0 +1,33 @@
+"""Garbage collections stay short: what has survived a full one is not visited again."""
+
+import gc
+import subprocess
+import sys
+
+PROGRAM = """
+import gc
+from nsqx.net.garbage import keep_collections_short
+keep_collections_short()
+keep_collections_short()
+assert gc.get_freeze_count() > 0
+kept = [[number] for number in range(50_000)]
+gc.collect()
+assert gc.get_freeze_count() > 50_000, gc.get_freeze_count()
+assert len(gc.get_objects()) < 1000, len(gc.get_objects())
+frozen = gc.get_freeze_count()
+del kept
+assert gc.get_freeze_count() < frozen - 49_000, gc.get_freeze_count()
+print("as expected")
+"""
+
+
+def test_survivors_are_frozen_and_freed_with_their_last_reference():
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "as expected\n", ended.stderr
+
+
+def test_this_process_is_left_alone():
+    """The hook belongs to daemons: importing the module changes nothing."""
+    import nsqx.net.garbage as garbage
+
+    assert garbage._freeze_survivors not in gc.callbacks

@@ -1,0 +1,68 @@
+"""Long jobs in steps: all at once, a bounded number in each turn of the loop, and several jobs in turn."""
+
+import asyncio
+
+import pytest
+
+from loop_turns import Progress
+from nsqx.net.steps import STEPS_PER_TURN, Turns, finish, join_steps
+
+
+def counting(done, count):
+    """A job that notes each of its steps in ``done``."""
+    for number in range(count):
+        done.append(number)
+        yield
+    return "result"
+
+
+def test_finish_does_every_step():
+    done = []
+    assert finish(counting(done, 1000)) == "result"
+    assert len(done) == 1000
+
+
+def test_joined_pieces_take_a_step_each():
+    steps = join_steps(b",", [b"a", b"b", b"c"])
+    assert sum(1 for _ in steps) == 3
+    assert finish(join_steps(b",", [b"a", b"b", b"c"])) == b"a,b,c"
+
+
+async def test_a_long_job_lets_the_loop_turn():
+    done = []
+    progress = Progress(lambda: len(done))
+    assert await progress.watch(Turns().run(counting(done, 10 * STEPS_PER_TURN))) == "result"
+    assert progress.longest == STEPS_PER_TURN
+
+
+async def test_a_short_job_is_done_at_once():
+    done = []
+    job = Turns().run(counting(done, STEPS_PER_TURN - 1))
+    with pytest.raises(StopIteration) as end:
+        job.send(None)
+    assert end.value.value == "result"
+    assert len(done) == STEPS_PER_TURN - 1
+
+
+async def test_jobs_that_run_together_take_turns():
+    """However many there are, one of them goes on in a turn of the loop, and none waits for the end of another."""
+    turns, done = Turns(), [[] for _ in range(5)]
+    jobs = [asyncio.ensure_future(turns.run(counting(each, 1000), steps_per_turn=10)) for each in done]
+    await asyncio.sleep(0)
+    progress = Progress(lambda: sum(map(len, done)))
+    progress_of_first = Progress(lambda: len(done[0]) - min(map(len, done)))
+    await asyncio.gather(progress.watch(asyncio.gather(*jobs)), progress_of_first.watch(asyncio.wait(jobs)))
+    assert progress.longest == 10
+    assert progress_of_first.longest <= 10
+
+
+async def test_a_job_that_is_cancelled_does_not_hold_up_the_others():
+    turns, done = Turns(), []
+    cancelled = asyncio.ensure_future(turns.run(counting([], 1000), steps_per_turn=10))
+    other = asyncio.ensure_future(turns.run(counting(done, 1000), steps_per_turn=10))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    async with asyncio.timeout(10):
+        assert await other == "result"
+    assert len(done) == 1000
+    assert cancelled.cancelled()
