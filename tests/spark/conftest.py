@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,24 @@ def _reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (source, batch):
         monkeypatch.setattr(module, "tasks_run_here", lambda: True)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of an S3 server, which has a bucket."""
+    program = Path(__file__).with_name("s3_server.py")
+    with subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+
+
+@pytest.fixture
+def s3_directory(s3_server: str) -> str:
+    """The URI of a directory in that bucket, with all that is needed to reach it."""
+    server = f"region=us-east-1&scheme=http&endpoint_override={s3_server}"
+    return f"s3://key:secret@bucket/directory-{next(_numbers)}?{server}"
 
 
 @pytest.fixture(params=["go", "nsqx"])

@@ -5,18 +5,21 @@
 OPTIONS is the JSON of the source's options. FAULT is where it dies, at the COUNT-th time it comes there: ``append``
 (the segment is durable, no FIN was sent), ``rename`` (the segment is written under its temporary name), ``finish``
 (half of the FINs of a segment were sent; COUNT counts messages), ``trim`` (identities are kept, segments not yet
-removed); or ``none``. It says so on its standard output when it receives, and ends when its standard input does.
+removed); or ``none``. It says so on its standard output when it receives, and ends when its standard input does. If
+receiving becomes impossible it prints why and ends with status 3. LEASE_S and RENEW_S may be set in the environment.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import threading
 
-from nsqx.spark import topics
+from nsqx.errors import NSQError
+from nsqx.spark import lease, topics
 from nsqx.spark.columns import ColumnReceiver
 from nsqx.spark.options import read_source_options
 from nsqx.spark.receiver import Receiver
@@ -82,6 +85,8 @@ def arm(fault: str, count: int) -> None:
 def main() -> None:
     options = read_source_options(json.loads(sys.argv[1]))
     arm(sys.argv[2], int(sys.argv[3]))
+    lease.LEASE_S = float(os.environ.get("LEASE_S", lease.LEASE_S))
+    lease.RENEW_S = float(os.environ.get("RENEW_S", lease.RENEW_S))
     directory = SegmentDirectory.open(
         options.segment_dir,
         channel=options.channel,
@@ -92,7 +97,12 @@ def main() -> None:
     receiver = Receiver(options, directory)
     receiver.start()
     print("receiving", flush=True)
-    sys.stdin.read()
+    try:
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            receiver.check()
+    except NSQError as error:
+        print(error, flush=True)
+        sys.exit(3)
     directory.close(is_clean=receiver.stop())
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 
-import pyarrow.fs as pafs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +15,8 @@ from nsqx.spark.columns import Columns
 from nsqx.spark.identities import Identities
 from nsqx.spark.rows import SPARK_SCHEMA, Rows
 from nsqx.spark.segments import SegmentDirectory
-from nsqx.spark.slices import read_slices
-from nsqx.spark.storage import LocalStorage, RemoteStorage
+from nsqx.spark.slices import DataLost, read_slices
+from nsqx.spark.storage import LocalStorage
 
 NODE = "127.0.0.1:4150"
 
@@ -186,48 +186,123 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path):
         LocalStorage(str(tmp_path / "file" / "sub")).create()
 
 
-class TestRemote:
-    """The same through one of pyarrow's file systems, as HDFS and S3 are reached."""
+class TestDataLoss:
+    """A segment that was removed or damaged is noticed, and named."""
 
-    def storage(self, path):
-        return RemoteStorage("mock://bucket/dir", pafs.LocalFileSystem(), str(path))
+    def filled(self, path):
+        """A directory with five segments of ten rows, of which five rows are committed; the names of the segments."""
+        directory = open_directory(path)
+        for start in range(0, 50, 10):
+            directory.append([rows(start, start + 10)])
+        directory.commit(5)
+        directory.close(is_clean=True)
+        return sorted(file.name for file in path.glob("segment-*"))
 
-    def test_files_appear_whole_and_go(self, tmp_path):
-        storage = self.storage(tmp_path / "dir")
-        assert storage.names() == []
-        storage.create()
-        storage.write("a", lambda stream: stream.write(b"one"))
-        storage.write("a", lambda stream: stream.write(b"two"))
-        assert storage.names() == ["a"]
-        with storage.open("a") as stream:
-            assert stream.read() == b"two"
-        storage.delete("a")
-        storage.delete("a")
-        assert storage.names() == []
-        with pytest.raises(FileNotFoundError):
-            storage.open("a")
+    @pytest.mark.parametrize(
+        ("place", "missing"), [(0, "0 to 10"), (2, "20 to 30"), (4, "40 to 50")], ids=["oldest", "middle", "newest"]
+    )
+    def test_a_removed_segment_is_an_error_before_planning(self, tmp_path, place, missing):
+        (tmp_path / self.filled(tmp_path)[place]).unlink()
+        directory = open_directory(tmp_path)
+        expected = f"rows {missing} are missing|has 10 to 50: it was emptied"
+        with pytest.raises(DataLost, match=expected):
+            directory.check_start(5, fail_on_data_loss=True)
+        name = r"segment-0{18}\d\d-" if place else "the first segment was removed"
+        with pytest.raises(DataLost, match=name):
+            directory.slices(5, 50, 1)
 
-    def test_a_second_owner_is_kept_out(self, tmp_path):
-        storage = self.storage(tmp_path / "dir")
-        storage.create()
-        lock = storage.lock(0)
-        with pytest.raises(ConfigError, match="is in use by process"):
-            storage.lock(0)
-        lock.release()
-        storage.lock(0).release()
+    def test_rows_that_are_missing_beside_those_asked_for_are_no_error(self, tmp_path):
+        (tmp_path / self.filled(tmp_path)[2]).unlink()
+        directory = open_directory(tmp_path)
+        assert directory.check_start(30, fail_on_data_loss=True) == 30
+        assert values(directory, 30, 50) == [b"%d" % number for number in range(30, 50)]
 
-    def test_a_whole_directory(self, tmp_path):
-        storage = self.storage(tmp_path / "dir")
-        storage.create()
-        directory = SegmentDirectory(storage, 1000)
-        directory._load("c", 10)
-        directory.append([rows(0, 20)])
-        directory.append([rows(20, 30)])
-        directory.commit(20)
-        assert known(directory) == [b"%016x" % number for number in range(30)]
-        (part,) = directory.slices(20, 30, 1)
-        batches = read_slices(storage.location, directory.state.identity, part, lambda _: storage)
-        assert [value for batch in batches for value in batch.column("value").to_pylist()] == [
-            b"%d" % number for number in range(20, 30)
-        ]
-        assert directory.end_within(20, 30, 0, 6) == 23
+    @pytest.mark.parametrize("place", [2, 4])
+    def test_without_failing_the_rest_is_read_and_numbers_go_on(self, tmp_path, caplog, place):
+        (tmp_path / self.filled(tmp_path)[place]).unlink()
+        directory = open_directory(tmp_path)
+        for _ in range(3):
+            assert directory.check_start(5, fail_on_data_loss=False) == 5
+        assert caplog.text.count("are missing in segmentDir") == 1
+        assert directory.append([rows(50, 60)]) == 60
+        kept = [number for number in range(5, 60) if number // 10 != place]
+        assert found(directory, directory.slices(5, 60, 3, fail_on_data_loss=False)) == [b"%d" % each for each in kept]
+        directory.commit(60)
+        assert directory.next_row == 60
+        directory.close(is_clean=True)
+        assert open_directory(tmp_path).check_start(60, fail_on_data_loss=True) == 60
+
+    def test_all_segments_removed(self, tmp_path):
+        for name in self.filled(tmp_path):
+            (tmp_path / name).unlink()
+        with pytest.raises(DataLost, match="rows 5 to 50 are missing"):
+            open_directory(tmp_path).check_start(5, fail_on_data_loss=True)
+
+    @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+    @settings(max_examples=30, deadline=None)
+    def test_a_flipped_bit_anywhere_is_an_error(self, tmp_path_factory, place, bit):
+        path = tmp_path_factory.mktemp("segments")
+        damaged = path / self.filled(path)[1]
+        content = bytearray(damaged.read_bytes())
+        content[int(place * len(content))] ^= 1 << bit
+        damaged.write_bytes(content)
+        directory = open_directory(path)
+        with pytest.raises(DataLost, match=f"{damaged.name} in segmentDir .* is damaged"):
+            values(directory, 5, 50)
+        parts = directory.slices(5, 50, 1)
+        kept = [number for number in range(5, 50) if number // 10 != 1]
+        assert found(directory, parts, fail_on_data_loss=False) == [b"%d" % number for number in kept]
+        directory.close(is_clean=True)
+
+    def test_a_segment_cut_short_is_an_error(self, tmp_path):
+        damaged = tmp_path / self.filled(tmp_path)[4]
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+        with pytest.raises(DataLost, match=f"{damaged.name} in segmentDir .* is damaged"):
+            values(open_directory(tmp_path), 5, 50)
+
+    def test_a_segment_that_goes_while_the_query_runs(self, tmp_path):
+        names = self.filled(tmp_path)
+        directory = open_directory(tmp_path)
+        (tmp_path / names[1]).unlink()
+        with pytest.raises(DataLost, match=f"{names[1]} is gone from segmentDir"):
+            values(directory, 5, 50)
+        assert directory.end_within(5, 50, 0, 5) > 5
+        directory.commit(50)
+
+    def test_a_directory_of_the_version_before_is_taken_over(self, tmp_path):
+        names = self.filled(tmp_path)
+        for name in names:
+            (tmp_path / name).rename(tmp_path / ("-".join(name.split("-")[:4]) + ".arrow"))
+        state = json.loads((tmp_path / "state.json").read_text())
+        old = {key: state[key] for key in ("identity", "channel", "committed", "max_in_flight", "is_clean")}
+        (tmp_path / "state.json").write_text(json.dumps({"version": 1, **old}))
+        (tmp_path / "state.latest").unlink()
+        directory = open_directory(tmp_path)
+        assert (directory.state.identity, directory.state.committed) == (state["identity"], 5)
+        assert directory.append([rows(50, 60)]) == 60
+        assert values(directory, 5, 60) == [b"%d" % number for number in range(5, 60)]
+        directory.close(is_clean=True)
+        assert json.loads((tmp_path / "state.json").read_text())["version"] == 2
+        (tmp_path / "segment-00000000000000000020-10-20.arrow").unlink()
+        with pytest.raises(DataLost, match="rows 20 to 30 are missing"):
+            open_directory(tmp_path).check_start(5, fail_on_data_loss=True)
+
+    def test_a_power_cut_that_undoes_the_latest_state_is_no_loss(self, tmp_path):
+        self.filled(tmp_path)
+        for content in (b"", b"\0" * 300, b'{"identity"'):
+            (tmp_path / "state.latest").write_bytes(content)
+            directory = open_directory(tmp_path)
+            assert directory.check_start(5, fail_on_data_loss=True) == 5
+            assert directory.next_row == 50
+            directory.close(is_clean=True)
+
+
+def found(directory, parts, *, fail_on_data_loss=True):
+    """The values in the parts of a batch."""
+    location, identity = directory.storage.location, directory.state.identity
+    return [
+        value
+        for part in parts
+        for batch in read_slices(location, identity, part, fail_on_data_loss=fail_on_data_loss)
+        for value in batch.column("value").to_pylist()
+    ]

@@ -22,8 +22,8 @@ from nsqx.spark.probe import check_place
 from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
 from nsqx.spark.session import tasks_run_here
-from nsqx.spark.slices import DataLost, read_slices
-from nsqx.spark.source import LOCK_WAIT_S, SlicePartition, open_directory, partition_count
+from nsqx.spark.slices import DataLost
+from nsqx.spark.source import LOCK_WAIT_S, SlicePartition, open_directory, plan_partitions, read_partition
 from nsqx.spark.workers import spare_collections
 
 if TYPE_CHECKING:
@@ -92,16 +92,14 @@ class BatchReader(DataSourceReader):
             receiver.stop()
 
     def _partitions(self, directory: SegmentDirectory, read: Read) -> list[InputPartition]:
-        rows = read.end - read.start
-        parts = directory.slices(read.start, read.end, partition_count(self._options, rows)) if rows else []
-        return [SlicePartition(directory.storage.location, directory.state.identity, part) for part in parts]
+        return plan_partitions(directory, self._options, read.start, read.end) if read.end > read.start else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
         # Without rows Spark makes a partition of its own.
         if isinstance(partition, SlicePartition):
             spare_collections()
-            yield from read_slices(partition.location, partition.identity, partition.slices)
+            yield from read_partition(partition)
 
 
 @dataclass(frozen=True, slots=True)

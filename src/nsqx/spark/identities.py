@@ -3,15 +3,18 @@
 Owns two kinds of files of a segment directory:
 
     ids-FIRST-END.arrow     the identities of rows that were trimmed, as far back as the window goes
-    pins-NUMBER.arrow       the identities of rows that nsqd may hand out again at any time
+    pins-NUMBER.arrow       the identities of rows that nsqd may hand out again at any time; the name ends with the
+                            owner's epoch where the lock is a lease
 
-Knows neither connections nor Spark.
+Files that replace others are written first, then ``verify`` says that this process still owns the directory, then the
+others are deleted: so a later owner never misses what an earlier one deletes. Knows neither connections nor Spark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +29,7 @@ IDENTITY_COLUMNS = ("topic", "id", "timestamp_ns", "node")
 _SCHEMA = pa.schema([FILE_SCHEMA.field(name) for name in IDENTITY_COLUMNS])
 _PLAIN_SCHEMA = pa.schema([(field.name, pa.utf8() if field.type == NAME_TYPE else field.type) for field in _SCHEMA])
 _IDS = re.compile(r"ids-(\d{20})-(\d{20})\.arrow")
-_PINS = re.compile(r"pins-(\d{8})\.arrow")
+_PINS = re.compile(r"pins-(\d{8})(?:-(\d+))?\.arrow")
 # A file of identities smaller than this is merged with the next.
 _FULL_IDS_ROWS = 50_000
 _MAX_PIN_FILES = 16
@@ -81,17 +84,22 @@ def identities_of(table: pa.Table) -> Iterator[Identities]:
 class IdentityFiles:
     """The identities in a segment directory whose rows are gone, and those that are pinned."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, epoch: int, verify: Callable[[], None]) -> None:
         self._storage = storage
+        self._epoch = epoch
+        self._verify = verify
         # The first row of each file and the one after its last, in order.
         self._ids: list[tuple[int, int]] = []
-        self._pins: list[int] = []
+        # The number and the epoch of each file, in order.
+        self._pins: list[tuple[int, int]] = []
 
     def load(self, names: Iterable[str]) -> None:
         """Take up the files that are there."""
         listed = list(names)
-        self._ids = sorted((int(match[1]), int(match[2])) for match in map(_IDS.fullmatch, listed) if match)
-        self._pins = sorted(int(match[1]) for match in map(_PINS.fullmatch, listed) if match)
+        ids = sorted((int(match[1]), int(match[2])) for match in map(_IDS.fullmatch, listed) if match)
+        # One within another was replaced by it, and is about to be deleted.
+        self._ids = [each for each in ids if not any(_covers(other, each) for other in ids)]
+        self._pins = sorted((int(match[1]), int(match[2] or 0)) for match in map(_PINS.fullmatch, listed) if match)
 
     @property
     def end(self) -> int:
@@ -112,9 +120,11 @@ class IdentityFiles:
             batch = join_identities(tables)
             self._storage.write(_ids_name((first, end)), lambda stream: write_batches([batch], stream))
             self._ids.append((first, end))
-        self._ids = [each for each in self._ids if each not in superseded]
-        for each in superseded:
-            self._storage.delete(_ids_name(each))
+        if superseded:
+            self._ids = [each for each in self._ids if each not in superseded]
+            self._verify()
+            for each in superseded:
+                self._storage.delete(_ids_name(each))
 
     def kept(self, oldest: int) -> Iterator[Identities]:
         """Of the rows from ``oldest`` on, the oldest first."""
@@ -126,8 +136,10 @@ class IdentityFiles:
 
     def pinned(self) -> Iterator[Identities]:
         """Of the rows that were pinned, the oldest first."""
-        for number in self._pins:
-            yield from identities_of(self._read(_pins_name(number)))
+        for each in self._pins:
+            # An owner that lost its lease may delete files that it has merged; the merged file is here too.
+            with contextlib.suppress(FileNotFoundError):
+                yield from identities_of(self._read(_pins_name(each)))
 
     def pin(self, parts: Iterable[Identities]) -> None:
         """Remember identities for good, durably."""
@@ -139,10 +151,10 @@ class IdentityFiles:
         self._write_pins(listed)
 
     def _write_pins(self, parts: list[Identities]) -> None:
-        number = self._pins[-1] + 1 if self._pins else 1
+        name = (self._pins[-1][0] + 1 if self._pins else 1, self._epoch)
         batch = to_identity_batch(parts)
-        self._storage.write(_pins_name(number), lambda stream: write_batches([batch], stream))
-        self._pins.append(number)
+        self._storage.write(_pins_name(name), lambda stream: write_batches([batch], stream))
+        self._pins.append(name)
 
     def _merge_pins(self) -> None:
         parts = list(self.pinned())
@@ -151,17 +163,23 @@ class IdentityFiles:
         merged = list(self._pins)
         self._write_pins(parts)
         self._pins = self._pins[-1:]
-        for number in merged:
-            self._storage.delete(_pins_name(number))
+        self._verify()
+        for each in merged:
+            self._storage.delete(_pins_name(each))
 
     def _read(self, name: str) -> pa.Table:
         with self._storage.open(name) as stream:
             return read_table(stream)
 
 
+def _covers(other: tuple[int, int], each: tuple[int, int]) -> bool:
+    return other != each and other[0] <= each[0] and each[1] <= other[1]
+
+
 def _ids_name(each: tuple[int, int]) -> str:
     return f"ids-{each[0]:020d}-{each[1]:020d}.arrow"
 
 
-def _pins_name(number: int) -> str:
-    return f"pins-{number:08d}.arrow"
+def _pins_name(each: tuple[int, int]) -> str:
+    number, epoch = each
+    return f"pins-{number:08d}-{epoch}.arrow" if epoch else f"pins-{number:08d}.arrow"

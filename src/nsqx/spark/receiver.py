@@ -31,6 +31,7 @@ _log = logging.getLogger("nsqx.spark")
 _START_TIMEOUT_S = 60.0
 # Consuming goes on when so much of the buffer's limit is left.
 _RESUME_SHARE = 0.8
+_LEASE_TICK_S = 1.0
 
 
 class Receiver:
@@ -183,7 +184,7 @@ class Receiver:
             await self._topics.abandon()
 
     def _companions(self) -> list[Coroutine[Any, Any, None]]:
-        companions = [self._recorder.keep_touching(self._topics.msg_timeout_s)]
+        companions = [self._recorder.keep_touching(self._topics.msg_timeout_s), self._watch_lease()]
         if self.options.cluster.lookupd_http_addresses:
             companions.append(self._topics.keep_asking_depth())
         if self.options.topic_pattern:
@@ -195,6 +196,13 @@ class Receiver:
     async def _end_when_drained(self, drain: Drain) -> None:
         await drain.watch(lambda: self._recorder.pending_count > 0, lambda: self._is_paused)
         self._ending.set()
+
+    async def _watch_lease(self) -> None:
+        """Stop receiving, by raising LeaseLost, when another process has taken over the directory."""
+        while True:
+            await asyncio.sleep(_LEASE_TICK_S)
+            if self.directory.is_lost:
+                self.directory.verify()
 
     def _begin_stop(self) -> None:
         self._recorder.hurry()

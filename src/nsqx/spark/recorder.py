@@ -177,8 +177,12 @@ class Recorder:
         raise AssertionError("unreachable")
 
     def _write(self, parts: list[Rows], pins: list[Identities]) -> int:
+        """Make everything durable; raises LeaseLost, so that nothing is finished, if another process has taken over."""
         self._directory.identities.pin(pins)
-        return self._directory.append(parts) if any(map(len, parts)) else self._directory.next_row
+        if any(map(len, parts)):
+            return self._directory.append(parts)
+        self._directory.verify()
+        return self._directory.next_row
 
     async def keep_touching(self, msg_timeout_s: float) -> None:
         """A write that takes long must not make nsqd think that nobody cares."""

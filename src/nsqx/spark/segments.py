@@ -1,25 +1,31 @@
 """The segment directory: what was received, on disk, until Spark has committed it.
 
-Owns these files; the directory listing is the manifest, and a rename adds to it:
+Owns these files:
 
-    lock                              held by the process that receives
-    state.json                        whose directory it is, and how far Spark has committed
-    segment-FIRST-ROWS-BYTES.arrow    messages; FIRST counts the rows ever received before it
+    lock, owner/                      held by the process that receives
+    state.json, state.latest          whose directory it is, how far Spark has committed, and the newest segment; on
+                                      remote storage this is kept with the lease, and state.json says only whose it is
+    segment-FIRST-ROWS-BYTES-EPOCH-CHECKSUM.arrow
+                                      messages; FIRST counts the rows ever received before it
 
-and lets ``identities`` keep what must be known of rows that were removed. An offset is a count of rows. Knows nothing
-of NSQ's connections nor of Spark's interfaces.
+and lets ``identities`` keep what must be known of rows that were removed. An offset is a count of rows. The names of
+the segments are the manifest: each begins where the one before it ends, and the state names the newest, so a missing
+one is noticed. Where the lock is a lease, a segment counts only if the state has named it as the newest, and so only if
+its writer owned the directory then; ``spans`` tells the epoch in which each row was received. Knows nothing of NSQ's
+connections nor of Spark's interfaces.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import logging
-import re
 import threading
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,14 +33,15 @@ import pyarrow.compute as pc
 
 from nsqx.errors import ConfigError
 from nsqx.spark.identities import IDENTITY_COLUMNS, Identities, IdentityFiles, identities_of
+from nsqx.spark.lease import LeaseLost
 from nsqx.spark.rows import Rows, read_table, to_file_batches, write_batches
-from nsqx.spark.slices import STATE_NAME, DataLost, Segment, Slice, cut_slices
-from nsqx.spark.storage import Lock, Storage, open_storage
+from nsqx.spark.slices import DataLost, Segment, Slice, cut_slices, read_segment
+from nsqx.spark.storage import STATE_NAME, Lock, Storage, open_storage
 
 _log = logging.getLogger("nsqx.spark")
 
-_VERSION = 1
-_SEGMENT = re.compile(r"segment-(\d{20})-(\d+)-(\d+)\.arrow")
+# 1 had no checksums and no epochs; its directories are taken over.
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +54,55 @@ class State:
     # How many messages may have been in flight when the directory was last used, and whether all were accounted for.
     max_in_flight: int = 0
     is_clean: bool = True
+    # The name of the newest segment.
+    newest: str = ""
+    # Epochs and the first row that was received in each, in order.
+    spans: tuple[tuple[int, int], ...] = ((0, 0),)
+    # The files in which the latest notes are, by the name of the note.
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def received(self) -> int:
+        """The offset after the newest segment, or 0."""
+        newest = Segment.of(self.newest)
+        return newest.end if newest is not None else 0
+
+    def counts(self, segment: Segment) -> bool:
+        """True if the segment was written by the owner of its time."""
+        start, end = -1, -1
+        for epoch, first in self.spans:
+            if start >= 0:
+                end = first
+                break
+            if epoch == segment.epoch:
+                start = first
+        return 0 <= start <= segment.first and (end < 0 or segment.first < end)
+
+    def spans_with(self, epoch: int, row: int, oldest: int) -> tuple[tuple[int, int], ...]:
+        """The spans once rows from ``row`` on are received in ``epoch``, without those of rows before ``oldest``."""
+        spans = [*(span for span in self.spans if span[0] != epoch), (epoch, row)] if epoch else list(self.spans)
+        while len(spans) > 1 and spans[1][1] <= oldest:
+            spans.pop(0)
+        return tuple(spans)
 
 
 class SegmentDirectory:
     """The segments of one query. ``append`` and the rest may be called from different threads."""
 
-    def __init__(self, storage: Storage, window_rows: int) -> None:
+    def __init__(self, storage: Storage, window_rows: int, lock: Lock) -> None:
         self.storage = storage
         self._window_rows = window_rows
+        self._lock = lock
+        self._is_open = True
         self._guard = threading.Lock()
-        # In order and without gaps.
+        self._state_guard = threading.Lock()
+        # In order.
         self._segments: list[Segment] = []
+        # Rows that are neither committed nor in a segment, from and to, and whether they were warned of.
+        self._gaps: list[tuple[int, int]] = []
+        self._has_warned = False
         self._kept_bytes = 0
-        self.identities = IdentityFiles(storage)
-        self._held: Lock | None = None
+        self.identities = IdentityFiles(storage, lock.epoch, lock.verify)
         self.state = State("", "")
 
     # Life
@@ -72,77 +114,120 @@ class SegmentDirectory:
         """The directory, made if need be and locked; raises ConfigError if it is another's."""
         storage = open_storage(location)
         storage.create()
-        lock = storage.lock(lock_wait_s)
-        directory = cls(storage, window_rows)
+        return cls.load(storage, storage.lock(lock_wait_s), channel, max_in_flight, window_rows)
+
+    @classmethod
+    def load(cls, storage: Storage, lock: Lock, channel: str, max_in_flight: int, window_rows: int) -> SegmentDirectory:
+        """The directory that the lock holds; lets go of it and raises ConfigError if it is another's."""
+        directory = cls(storage, window_rows, lock)
         try:
             directory._load(channel, max_in_flight)
         except BaseException:
             lock.release()
             raise
-        directory._held = lock
         return directory
 
     def close(self, *, is_clean: bool) -> None:
         """Let go of the directory; ``is_clean`` if nsqd has heard of every message that is in it."""
-        if self._held is None:
+        if not self._is_open:
             return
+        self._is_open = False
         if is_clean:
-            self._save(replace(self.state, is_clean=True))
-        self._held.release()
-        self._held = None
+            with contextlib.suppress(LeaseLost):
+                self._change(is_clean=True)
+        self._lock.release()
 
     def begin(self, max_in_flight: int) -> None:
         """Messages are about to come."""
-        self._save(replace(self.state, max_in_flight=max_in_flight, is_clean=False))
+        self._change(max_in_flight=max_in_flight, is_clean=False)
+
+    @property
+    def is_lost(self) -> bool:
+        """True once another process is known to have taken over the directory."""
+        return self._lock.is_lost
+
+    def verify(self) -> None:
+        """Raise LeaseLost if another process has taken over the directory."""
+        self._lock.verify()
 
     def _load(self, channel: str, max_in_flight: int) -> None:
         names = self.storage.names()
-        self._segments = sorted(
-            Segment(int(match[1]), int(match[2]), int(match[3])) for match in map(_SEGMENT.fullmatch, names) if match
-        )
-        self._kept_bytes = sum(segment.value_bytes for segment in self._segments)
+        found = sorted(segment for segment in map(Segment.of, names) if segment is not None)
         self.identities.load(names)
-        if STATE_NAME in names:
-            self.state = self._read_state()
-            if self.state.channel != channel:
+        state = self._read_state(names)
+        if state is None:
+            if found:
                 raise ConfigError(
-                    f"nsq: segmentDir {self.storage.location} belongs to channel {self.state.channel}, not {channel}:"
-                    " give this query a segmentDir of its own"
+                    f"nsq: segmentDir {self.storage.location} has segments but no {STATE_NAME}: restore that file, or"
+                    " name an empty directory"
                 )
-        elif self._segments:
+            state = State(uuid.uuid4().hex[:12], channel, max_in_flight=max_in_flight)
+        if state.channel != channel:
             raise ConfigError(
-                f"nsq: segmentDir {self.storage.location} has segments but no {STATE_NAME}: restore that file, or name"
-                " an empty directory"
+                f"nsq: segmentDir {self.storage.location} belongs to channel {state.channel}, not {channel}:"
+                " give this query a segmentDir of its own"
             )
-        else:
-            self._save(State(uuid.uuid4().hex[:12], channel, max_in_flight=max_in_flight))
-
-    def _read_state(self) -> State:
-        with self.storage.open(STATE_NAME) as stream:
-            text = bytes(stream.read())
-        try:
-            found = json.loads(text)
-            version = found.pop("version")
-            if version == _VERSION:
-                return State(**found)
-        except (ValueError, KeyError, TypeError):
-            version = "unknown"
-        raise ConfigError(f"nsq: {STATE_NAME} in segmentDir {self.storage.location} is of version {version}, not 1")
-
-    def _save(self, state: State) -> None:
-        fields = {name: getattr(state, name) for name in State.__slots__}
-        text = json.dumps({"version": _VERSION, **fields}).encode()
-        self.storage.write(STATE_NAME, lambda stream: stream.write(text))
+        counted = [segment for segment in found if state.counts(segment)]
+        if self._lock.epoch and state.newest:
+            counted = [segment for segment in counted if segment.first < state.received]
+        elif counted and counted[-1].end > state.received:
+            state = replace(state, newest=counted[-1].name)
+        received = max(state.received, state.committed, self.identities.end)
         self.state = state
+        oldest = counted[0].first if counted else received
+        self._change(spans=state.spans_with(self._lock.epoch, received, oldest))
+        self._write_card()
+        window_start = received - self._window_rows
+        trimmed = max(min(state.committed, self.identities.end), min(state.committed, window_start))
+        self._segments = [segment for segment in counted if segment.end > trimmed]
+        self._kept_bytes = sum(segment.value_bytes for segment in self._segments)
+        self._gaps = self._find_gaps(state.committed, state.received)
+        # Left by an owner that was about to delete them, or by one that wrote them when it had lost its lease.
+        for segment in found:
+            if segment.end <= trimmed or (segment.epoch and segment not in counted):
+                self.storage.delete(segment.name)
+
+    def _read_state(self, names: list[str]) -> State | None:
+        record = dict(self._lock.load())
+        if not record and STATE_NAME in names:
+            # Remote storage of version 1.
+            with contextlib.suppress(ValueError):
+                record = dict(json.loads(self.storage.read(STATE_NAME)))
+        if not record and STATE_NAME not in names:
+            return None
+        version = record.pop("version", "unknown")
+        try:
+            if version in (1, _VERSION) and not (version == _VERSION and "committed" not in record):
+                record.pop("serial", None)
+                record["spans"] = tuple((epoch, first) for epoch, first in record.get("spans", ((0, 0),)))
+                return State(**record)
+        except (TypeError, ValueError):
+            version = "unknown"
+        raise ConfigError(
+            f"nsq: {STATE_NAME} in segmentDir {self.storage.location} is of version {version}, not {_VERSION}"
+        )
+
+    def _write_card(self) -> None:
+        """Say on remote storage whose directory this is: executors look there, and older versions refuse it."""
+        if self._lock.epoch:
+            card = {"version": _VERSION, "identity": self.state.identity, "channel": self.state.channel}
+            content = json.dumps(card).encode()
+            self.storage.write(STATE_NAME, lambda stream: stream.write(content))
+
+    def _change(self, *, is_lazy: bool = False, **fields: Any) -> None:
+        """Change the state, durably unless ``is_lazy``; raises LeaseLost."""
+        with self._state_guard:
+            state = replace(self.state, **fields)
+            record = {name: getattr(state, name) for name in State.__slots__}
+            (self._lock.advance if is_lazy else self._lock.save)({"version": _VERSION, **record})
+            self.state = state
 
     # What is there
 
     @property
     def next_row(self) -> int:
         """How many rows were received, ever."""
-        with self._guard:
-            last = self._segments[-1].end if self._segments else 0
-        return max(last, self.state.committed, self.identities.end)
+        return max(self.state.received, self.state.committed, self.identities.end)
 
     @property
     def first_row(self) -> int:
@@ -155,11 +240,20 @@ class SegmentDirectory:
         return self.next_row - self.state.committed, self._kept_bytes
 
     def append(self, parts: Iterable[Rows]) -> int:
-        """Make rows durable; the offset after them."""
+        """Make rows durable; the offset after them. Raises LeaseLost if they do not count."""
         batches = to_file_batches(parts)
-        value_bytes = sum(batch.column("value").total_values_length for batch in batches)
-        segment = Segment(self.next_row, sum(batch.num_rows for batch in batches), value_bytes)
-        self.storage.write(segment.name, lambda stream: write_batches(batches, stream))
+        sink = pa.BufferOutputStream()
+        write_batches(batches, sink)
+        content = sink.getvalue()
+        segment = Segment(
+            self.next_row,
+            sum(batch.num_rows for batch in batches),
+            sum(batch.column("value").total_values_length for batch in batches),
+            self._lock.epoch,
+            zlib.crc32(content),
+        )
+        self.storage.write(segment.name, lambda stream: stream.write(content))
+        self._change(is_lazy=True, newest=segment.name)
         with self._guard:
             self._segments.append(segment)
             self._kept_bytes += segment.value_bytes
@@ -171,6 +265,7 @@ class SegmentDirectory:
         """The offset to read from; raises DataLost if rows after ``start`` are gone."""
         first, end = self.first_row, self.next_row
         if first <= start <= end:
+            self._check_gaps(start, end, fail_on_data_loss=fail_on_data_loss)
             return start
         text = (
             f"nsq: the checkpoint asks for rows from {start}, but segmentDir {self.storage.location} has {first} to"
@@ -181,6 +276,36 @@ class SegmentDirectory:
             raise DataLost(text)
         _log.warning("%s", text)
         return min(max(start, first), end)
+
+    def _find_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The rows from ``start`` to ``end`` that are in no segment."""
+        gaps = []
+        for segment in self._segments:
+            if segment.first > start:
+                gaps.append((start, segment.first))
+            start = max(start, segment.end)
+        return [*gaps, (start, end)] if start < end else gaps
+
+    def _check_gaps(self, start: int, end: int, *, fail_on_data_loss: bool) -> None:
+        missing = [(first, last) for first, last in self._gaps if last > start and first < end]
+        if not missing or (self._has_warned and not fail_on_data_loss):
+            return
+        names = [self._missing_name(first, last) for first, last in missing]
+        text = (
+            f"nsq: rows {', '.join(f'{first} to {last}' for first, last in missing)} are missing in segmentDir"
+            f" {self.storage.location}: {', '.join(names)} was removed. Restore it, start with a new checkpoint and"
+            " segmentDir, or set failOnDataLoss to false to go on without these rows"
+        )
+        if fail_on_data_loss:
+            raise DataLost(text)
+        self._has_warned = True
+        _log.warning("%s", text)
+
+    def _missing_name(self, first: int, last: int) -> str:
+        """What is known of the names of segments that had these rows."""
+        if last == self.state.received:
+            return self.state.newest
+        return "the first segment" if first == self.state.committed else f"segment-{first:020d}-*"
 
     def end_within(self, start: int, available: int, max_rows: int, max_bytes: int) -> int:
         """How far a batch from ``start`` goes: not beyond ``available`` and the limits, of which 0 means none."""
@@ -201,14 +326,21 @@ class SegmentDirectory:
         return end
 
     def _rows_within(self, segment: Segment, first: int, last: int, room: int) -> tuple[int, int]:
-        with self.storage.open(segment.name) as stream:
-            values = read_table(stream, ["value"]).column(0).slice(first - segment.first, last - first)
-            ends = pc.cumulative_sum(pc.binary_length(values).cast(pa.int64())).to_pylist()
+        try:
+            table = read_segment(self.storage, segment.name, ["value"])
+        except (FileNotFoundError, DataLost):
+            # The task that reads it says so.
+            return last - first, 0
+        values = table.column(0).slice(first - segment.first, last - first)
+        ends = pc.cumulative_sum(pc.binary_length(values).cast(pa.int64())).to_pylist()
         fitting = bisect.bisect_right(ends, room)
         return fitting, ends[fitting - 1] if fitting else 0
 
-    def slices(self, start: int, end: int, partition_count: int) -> list[list[Slice]]:
-        """The rows from ``start`` to ``end`` in about equal parts."""
+    def slices(
+        self, start: int, end: int, partition_count: int, *, fail_on_data_loss: bool = True
+    ) -> list[list[Slice]]:
+        """The rows from ``start`` to ``end`` in about equal parts; raises DataLost if some are missing."""
+        self._check_gaps(start, end, fail_on_data_loss=fail_on_data_loss)
         return cut_slices(self._covering(start, end), start, end, partition_count)
 
     def _covering(self, start: int, end: int) -> list[Segment]:
@@ -223,7 +355,7 @@ class SegmentDirectory:
         """Rows before ``offset`` are never asked for again: remember their identities, and remove them."""
         if offset <= self.state.committed:
             return
-        self._save(replace(self.state, committed=offset))
+        self._change(committed=offset)
         self.trim(offset)
 
     def trim(self, offset: int) -> None:
@@ -237,17 +369,23 @@ class SegmentDirectory:
         with self._guard:
             del self._segments[:count]
             self._kept_bytes -= sum(segment.value_bytes for segment in done)
+        self._lock.verify()
         for segment in done:
             self.storage.delete(segment.name)
 
     def _keep_ids(self, trimmed: list[Segment]) -> None:
         oldest = max(0, self.next_row - self._window_rows)
-        tables = [self._read_identities(segment) for segment in trimmed if segment.end > oldest]
+        tables = [table for segment in trimmed if segment.end > oldest for table in self._read_identities(segment)]
         self.identities.keep(tables, trimmed[0].first, trimmed[-1].end, oldest=oldest)
 
-    def _read_identities(self, segment: Segment) -> pa.Table:
-        with self.storage.open(segment.name) as stream:
-            return read_table(stream, IDENTITY_COLUMNS)
+    def _read_identities(self, segment: Segment) -> list[pa.Table]:
+        """The identities of a segment; nothing if it is missing or damaged, which the task that reads it reports."""
+        try:
+            with self.storage.open(segment.name) as stream:
+                return [read_table(stream, IDENTITY_COLUMNS)]
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            _log.warning("cannot read the identities in %s: %s", segment.name, error)
+            return []
 
     def known_identities(self) -> Iterator[Identities]:
         """Of the rows in the window, the oldest first."""
@@ -256,19 +394,23 @@ class SegmentDirectory:
         with self._guard:
             segments = [segment for segment in self._segments if segment.end > oldest]
         for segment in segments:
-            yield from identities_of(self._read_identities(segment))
+            for table in self._read_identities(segment):
+                yield from identities_of(table)
 
     # Small files of others
 
     def read_note(self, name: str) -> Any:
         """What ``write_note`` wrote, or None."""
         try:
-            with self.storage.open(name) as stream:
-                return json.loads(bytes(stream.read()))
+            return json.loads(self.storage.read(self.state.notes.get(name, name)))
         except FileNotFoundError:
             return None
 
     def write_note(self, name: str, content: Any) -> None:
-        """Keep something small, durably."""
+        """Keep something small, durably; raises LeaseLost."""
         text = json.dumps(content).encode()
-        self.storage.write(name, lambda stream: stream.write(text))
+        former = self.state.notes.get(name, name)
+        file_name = f"{uuid.uuid4().hex[:12]}-{name}"
+        self.storage.write(file_name, lambda stream: stream.write(text))
+        self._change(notes={**self.state.notes, name: file_name})
+        self.storage.delete(former)

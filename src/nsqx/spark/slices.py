@@ -6,16 +6,22 @@ An executor has nothing but the location and the slices; everything it needs is 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from nsqx.errors import ConfigError, NSQError
 from nsqx.spark.rows import read_table, to_spark_batch
-from nsqx.spark.storage import Storage, open_storage
+from nsqx.spark.storage import STATE_NAME, Storage, open_storage
 
-STATE_NAME = "state.json"
+_log = logging.getLogger("nsqx.spark")
+
+# The last two parts are missing in the names of older versions.
+_SEGMENT = re.compile(r"segment-(\d{20})-(\d+)-(\d+)(?:-(\d+)-([0-9a-f]{8}))?\.arrow")
 # Small segments are joined to batches of about this many rows on their way to Spark.
 _BATCH_ROWS = 10_000
 
@@ -26,11 +32,25 @@ class DataLost(NSQError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """One file of messages; ``first`` counts the rows ever received before it."""
+    """One file of messages; ``first`` counts the rows ever received before it.
+
+    ``epoch`` is that of the owner who wrote it, and ``checksum`` the CRC-32 of the file, -1 if it is not known.
+    """
 
     first: int
     rows: int
     value_bytes: int
+    epoch: int = 0
+    checksum: int = -1
+
+    @classmethod
+    def of(cls, name: str) -> Segment | None:
+        """The segment that a file name stands for, or None."""
+        match = _SEGMENT.fullmatch(name)
+        if match is None:
+            return None
+        first, rows, value_bytes, epoch, checksum = match.groups()
+        return cls(int(first), int(rows), int(value_bytes), int(epoch or 0), int(checksum, 16) if checksum else -1)
 
     @property
     def end(self) -> int:
@@ -40,7 +60,8 @@ class Segment:
     @property
     def name(self) -> str:
         """The file's name."""
-        return f"segment-{self.first:020d}-{self.rows}-{self.value_bytes}.arrow"
+        start = f"segment-{self.first:020d}-{self.rows}-{self.value_bytes}"
+        return f"{start}.arrow" if self.checksum < 0 else f"{start}-{self.epoch}-{self.checksum:08x}.arrow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +90,22 @@ def cut_slices(segments: Iterable[Segment], start: int, end: int, partition_coun
 
 
 def read_slices(
-    location: str, identity: str, slices: list[Slice], opened: Callable[[str], Storage] = open_storage
+    location: str,
+    identity: str,
+    slices: list[Slice],
+    opened: Callable[[str], Storage] = open_storage,
+    *,
+    fail_on_data_loss: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of slices as Spark wants them, small segments joined."""
+    """The rows of slices as Spark wants them, small segments joined.
+
+    Raises DataLost if a segment is missing or damaged, or leaves its rows out without ``fail_on_data_loss``.
+    """
     storage = opened(location)
     joined: list[pa.RecordBatch] = []
     count = 0
     for each in slices:
-        for batch in _read_slice(storage, identity, each):
+        for batch in _read_slice(storage, identity, each, fail_on_data_loss):
             if joined and count + batch.num_rows > _BATCH_ROWS:
                 yield _join(joined)
                 joined, count = [], 0
@@ -86,13 +115,34 @@ def read_slices(
         yield _join(joined)
 
 
-def _read_slice(storage: Storage, identity: str, part: Slice) -> list[pa.RecordBatch]:
+def _read_slice(storage: Storage, identity: str, part: Slice, fail_on_data_loss: bool) -> list[pa.RecordBatch]:
     try:
-        with storage.open(part.name) as stream:
-            table = read_table(stream).slice(part.start, part.rows)
-            return [to_spark_batch(batch) for batch in table.to_batches()]
+        table = read_segment(storage, part.name).slice(part.start, part.rows)
+        return [to_spark_batch(batch) for batch in table.to_batches()]
     except FileNotFoundError:
-        raise _unseen(storage, part, identity) from None
+        error = _unseen(storage, part, identity)
+    except DataLost as damage:
+        error = damage
+    if fail_on_data_loss or not isinstance(error, DataLost):
+        raise error
+    _log.warning("%s; its rows are left out", error)
+    return []
+
+
+def read_segment(storage: Storage, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a segment, or some of its columns; raises FileNotFoundError, or DataLost if it is damaged."""
+    segment = Segment.of(name)
+    try:
+        with storage.open(name) as stream:
+            content = stream.read_buffer()
+            if segment is not None and segment.checksum >= 0 and zlib.crc32(content) != segment.checksum:
+                raise pa.ArrowInvalid("its checksum is wrong")
+            return read_table(pa.BufferReader(content), columns)
+    except pa.ArrowInvalid as error:
+        raise DataLost(
+            f"nsq: {name} in segmentDir {storage.location} is damaged ({error}). Restore it, or set failOnDataLoss to"
+            " false to go on without its rows"
+        ) from None
 
 
 def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -101,12 +151,14 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _unseen(storage: Storage, missing: Slice, identity: str) -> NSQError:
     try:
-        with storage.open(STATE_NAME) as stream:
-            is_same = json.loads(bytes(stream.read()))["identity"] == identity
+        is_same = json.loads(storage.read(STATE_NAME))["identity"] == identity
     except (OSError, ValueError, KeyError):
         is_same = False
     if is_same:
-        return DataLost(f"nsq: {missing.name} is gone from segmentDir {storage.location}: it was removed by hand")
+        return DataLost(
+            f"nsq: {missing.name} is gone from segmentDir {storage.location}: it was removed by hand. Restore it, or"
+            " set failOnDataLoss to false to go on without its rows"
+        )
     return ConfigError(
         f"nsq: this executor does not see segmentDir {storage.location}: on more than one machine it must be on storage"
         " that all of them see, such as hdfs://, s3:// or a directory mounted everywhere"

@@ -139,11 +139,27 @@ class SlicePartition(InputPartition):
     location: str
     identity: str
     slices: list[Slice]
+    fail_on_data_loss: bool
 
 
 def partition_count(options: SourceOptions, rows: int) -> int:
     """Into how many tasks to part a batch."""
     return max(options.min_partitions, -(-rows // ROWS_PER_PARTITION))
+
+
+def plan_partitions(directory: SegmentDirectory, options: SourceOptions, start: int, end: int) -> list[InputPartition]:
+    """The tasks that read the rows between two offsets; raises DataLost if some are missing."""
+    is_strict = options.fail_on_data_loss
+    count = partition_count(options, end - start)
+    parts = directory.slices(start, end, count, fail_on_data_loss=is_strict)
+    return [SlicePartition(directory.storage.location, directory.state.identity, part, is_strict) for part in parts]
+
+
+def read_partition(partition: SlicePartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition, in an executor; raises DataLost if some are missing or damaged."""
+    return read_slices(
+        partition.location, partition.identity, partition.slices, fail_on_data_loss=partition.fail_on_data_loss
+    )
 
 
 def open_directory(options: SourceOptions) -> SegmentDirectory:
@@ -228,9 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last <= first:
             is_probe = "probe" in end and end["probe"] != start.get("probe")
             return write_probe(directory.storage, end["probe"]) if is_probe else []
-        parts = directory.slices(first, last, partition_count(self._options, last - first))
-        identity = directory.state.identity
-        return [SlicePartition(directory.storage.location, identity, part) for part in parts]
+        return plan_partitions(directory, self._options, first, last)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has done with everything before ``end``."""
@@ -256,7 +270,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             read_probe(partition)
             return iter(())
         spare_collections()
-        return read_slices(partition.location, partition.identity, partition.slices)
+        return read_partition(partition)
 
     # Here
 

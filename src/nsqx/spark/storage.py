@@ -11,8 +11,6 @@ import fcntl
 import json
 import os
 import re
-import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -21,22 +19,43 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from nsqx.errors import ConfigError
+from nsqx.spark.exclusive import CreateOnce, exclusive_creation
+from nsqx.spark.lease import in_use, owner_text, take_lease
 
 LOCK_NAME = "lock"
+STATE_NAME = "state.json"
+_LATEST_STATE_NAME = "state.latest"
 _TEMPORARY_SUFFIX = ".tmp"
 _URI = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
-# How long a lock file on remote storage counts, and how often its owner writes it anew.
-_LEASE_S = 60.0
-_RENEW_S = 15.0
 
 Fill = Callable[[Any], None]
 """Writes the content of a file to the stream it is given."""
 
 
 class Lock(Protocol):
-    """A directory held against others."""
+    """A directory held against others, and its record, which only the holder can replace."""
 
-    def release(self) -> None: ...
+    # True once another process has taken over, which can happen on remote storage only.
+    is_lost: bool
+
+    @property
+    def epoch(self) -> int:
+        """Which holder this is, where the lock can be lost: later holders have higher epochs. 0 elsewhere."""
+
+    def load(self) -> dict[str, Any]:
+        """The record; empty if there is none."""
+
+    def save(self, record: dict[str, Any]) -> None:
+        """Replace the record, durably; raises LeaseLost if another process has taken over."""
+
+    def advance(self, record: dict[str, Any]) -> None:
+        """Replace the record; a power cut may undo that where the lock cannot be lost. Raises LeaseLost."""
+
+    def verify(self) -> None:
+        """Raise LeaseLost if another process has taken over."""
+
+    def release(self) -> None:
+        """Let others in."""
 
 
 class Storage(Protocol):
@@ -48,8 +67,8 @@ class Storage(Protocol):
     def create(self) -> None:
         """Make the directory, if it is not there."""
 
-    def names(self) -> list[str]:
-        """Every complete file; nothing if there is no directory."""
+    def names(self, folder: str = "") -> list[str]:
+        """Every complete file of the directory, or of a folder in it; nothing if that does not exist."""
 
     def write(self, name: str, fill: Fill) -> None:
         """Make a file, durably and at once; one of that name is replaced."""
@@ -57,11 +76,17 @@ class Storage(Protocol):
     def open(self, name: str) -> Any:
         """A file to read, as pyarrow wants it; raises FileNotFoundError."""
 
+    def read(self, name: str) -> bytes:
+        """The content of a small file; raises FileNotFoundError."""
+
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
 
     def lock(self, wait_s: float) -> Lock:
-        """Hold the directory against every other process; raises ConfigError if another holds it."""
+        """Hold the directory against every other process; raises ConfigError if another holds it.
+
+        Where the lock is a lease, this waits longer than ``wait_s`` if the holder shows no sign of life.
+        """
 
 
 def open_storage(location: str) -> Storage:
@@ -105,10 +130,11 @@ class LocalStorage:
         except OSError as error:
             raise ConfigError(f"nsq: segmentDir {self.location} cannot be used: {error.strerror}") from None
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """Every complete file."""
         try:
-            return [name for name in os.listdir(self.location) if not name.endswith(_TEMPORARY_SUFFIX)]
+            listed = os.listdir(os.path.join(self.location, folder))
+            return [name for name in listed if not name.endswith(_TEMPORARY_SUFFIX)]
         except FileNotFoundError:
             return []
 
@@ -131,6 +157,11 @@ class LocalStorage:
         """The file, mapped into memory."""
         return pa.memory_map(os.path.join(self.location, name))
 
+    def read(self, name: str) -> bytes:
+        """The content of a small file; raises FileNotFoundError."""
+        with open(os.path.join(self.location, name), "rb") as stream:
+            return stream.read()
+
     def delete(self, name: str) -> None:
         """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
@@ -151,31 +182,79 @@ class LocalStorage:
                     continue
                 holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
                 os.close(descriptor)
-                raise _locked(self.location, holder) from None
+                raise in_use(self.location, holder) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _owner_text().encode(), 0)
+        os.pwrite(descriptor, owner_text().encode(), 0)
         for name in os.listdir(self.location):
             if name.endswith(_TEMPORARY_SUFFIX):
                 self.delete(name)
-        return _FileLock(descriptor)
+        return _FileLock(self, descriptor)
 
 
 class _FileLock:
-    def __init__(self, descriptor: int) -> None:
+    """An flock, and the record in two files: one that is durable, and a later one that may not be."""
+
+    is_lost = False
+    epoch = 0
+
+    def __init__(self, storage: LocalStorage, descriptor: int) -> None:
+        self._storage = storage
         self._descriptor = descriptor
+        self._latest = -1
+        self._serial = 0
+
+    def load(self) -> dict[str, Any]:
+        """The later of the two records."""
+        record = self._read(STATE_NAME)
+        if record is None:
+            raise ConfigError(f"nsq: {STATE_NAME} in segmentDir {self._storage.location} is of version unknown")
+        latest = self._read(_LATEST_STATE_NAME) or {}
+        if latest.get("identity") == record.get("identity") and latest.get("serial", 0) > record.get("serial", 0):
+            record = latest
+        self._serial = record.pop("serial", 0)
+        return record
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            found = json.loads(self._storage.read(name))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def save(self, record: dict[str, Any]) -> None:
+        """Replace the durable record."""
+        content = self._encode(record)
+        self._storage.write(STATE_NAME, lambda stream: stream.write(content))
+
+    def advance(self, record: dict[str, Any]) -> None:
+        """Replace the later record in place, without waiting for the disk."""
+        if self._latest < 0:
+            path = os.path.join(self._storage.location, _LATEST_STATE_NAME)
+            self._latest = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        content = self._encode(record)
+        os.pwrite(self._latest, content.ljust(os.fstat(self._latest).st_size), 0)
+
+    def _encode(self, record: dict[str, Any]) -> bytes:
+        self._serial += 1
+        return json.dumps({**record, "serial": self._serial}).encode()
+
+    def verify(self) -> None:
+        """No-op: the system keeps the lock as long as the process lives."""
 
     def release(self) -> None:
         """Let others in."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._latest, self._descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._latest = self._descriptor = -1
 
 
 class RemoteStorage:
     """A directory behind one of pyarrow's file systems: HDFS, S3 and their kin.
 
-    Object stores show a file when it is complete; elsewhere it is written beside and moved. The lock is a file that its
-    owner renews: weaker than a local one, but it keeps out a second query started by mistake.
+    Object stores show a file when it is complete; elsewhere it is written beside and moved. The lock is a lease.
     """
 
     is_local = False
@@ -186,6 +265,7 @@ class RemoteStorage:
         self._filesystem = filesystem
         self._path = path.rstrip("/")
         self._is_atomic = filesystem.type_name in self._APPEARS_COMPLETE
+        self._create_once: CreateOnce | None = None
 
     def create(self) -> None:
         """Make the directory."""
@@ -194,9 +274,10 @@ class RemoteStorage:
         except OSError as error:
             raise ConfigError(f"nsq: segmentDir {self.location} cannot be used: {error}") from None
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """Every complete file."""
-        listed = self._filesystem.get_file_info(pafs.FileSelector(self._path, allow_not_found=True))
+        path = f"{self._path}/{folder}" if folder else self._path
+        listed = self._filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         return [each.base_name for each in listed if each.is_file and not each.base_name.endswith(_TEMPORARY_SUFFIX)]
 
     def write(self, name: str, fill: Fill) -> None:
@@ -212,66 +293,27 @@ class RemoteStorage:
         """The file."""
         return self._filesystem.open_input_file(f"{self._path}/{name}")
 
+    def read(self, name: str) -> bytes:
+        """The content of a small file; raises FileNotFoundError."""
+        with self.open(name) as stream:
+            return bytes(stream.read())
+
     def delete(self, name: str) -> None:
         """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._path}/{name}")
 
+    def create_once(self, name: str, content: bytes) -> bool:
+        """Create a file; False if one of that name exists."""
+        if self._create_once is None:
+            self._create_once = exclusive_creation(self.location, self._filesystem, self._path)
+        return self._create_once(f"{self._path}/{name}", content)
+
     def lock(self, wait_s: float) -> Lock:
-        """A file with a lease; one whose owner stopped renewing it is taken over after a minute."""
-        until_s = time.monotonic() + wait_s
-        while True:
-            holder = self._lease()
-            if not holder:
-                return _Lease(self)
-            if time.monotonic() >= until_s:
-                raise _locked(self.location, holder)
-            time.sleep(1.0)
-
-    def _lease(self) -> str:
-        """Who holds the directory, or nothing."""
-        try:
-            with self.open(LOCK_NAME) as stream:
-                lease = json.loads(stream.read())
-            return str(lease["owner"]) if time.time() - lease["renewed_s"] < _LEASE_S else ""
-        except (FileNotFoundError, ValueError, KeyError):
-            return ""
-
-
-class _Lease:
-    def __init__(self, storage: RemoteStorage) -> None:
-        self._storage = storage
-        self._ending = threading.Event()
-        self._renew()
-        self._thread = threading.Thread(target=self._keep_renewing, name="nsq segment lease", daemon=True)
-        self._thread.start()
-
-    def _renew(self) -> None:
-        text = json.dumps({"owner": _owner_text(), "renewed_s": time.time()}).encode()
-        self._storage.write(LOCK_NAME, lambda stream: stream.write(text))
-
-    def _keep_renewing(self) -> None:
-        while not self._ending.wait(_RENEW_S):
-            with contextlib.suppress(OSError):
-                self._renew()
-
-    def release(self) -> None:
-        """Let others in."""
-        if not self._ending.is_set():
-            self._ending.set()
-            self._thread.join()
-            self._storage.delete(LOCK_NAME)
-
-
-def _owner_text() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-
-
-def _locked(location: str, holder: str) -> ConfigError:
-    return ConfigError(
-        f"nsq: segmentDir {location} is in use by {holder or 'another process'}: stop that query, or give this one a"
-        " segmentDir and a channel of its own"
-    )
+        """A lease, renewed until it is released."""
+        lease = take_lease(self, wait_s)
+        lease.keep_renewing()
+        return lease
 
 
 def _sync(path: str) -> None:

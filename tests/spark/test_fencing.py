@@ -1,0 +1,233 @@
+"""Segments on S3: one process owns them, and one that lost them finishes nothing more."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from streams import Query, bodies, make_channel, publish, source_options
+from test_receiver import Outlet, channel_is_empty, end
+from test_segments import known, open_directory, rows, values
+
+from daemons import wait_until
+from nsqx.errors import ConfigError
+from nsqx.spark import exclusive, lease
+from nsqx.spark.lease import LeaseLost
+from nsqx.spark.storage import open_storage
+
+PROGRAM = Path(__file__).with_name("receiving.py")
+LONG_S = 90.0
+# Of the receivers in processes of their own: long enough for a busy machine, short enough for a test.
+LEASE_S = 4.0
+RENEW_S = 0.5
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Leases of this process run out soon."""
+    monkeypatch.setattr(lease, "LEASE_S", 1.5)
+    monkeypatch.setattr(lease, "RENEW_S", 0.2)
+    monkeypatch.setattr(lease, "_POLL_S", 0.05)
+
+
+@pytest.fixture
+def start():
+    """Starts receivers in processes of their own; none outlives its test."""
+    started = []
+    environment = {**os.environ, "LEASE_S": str(LEASE_S), "RENEW_S": str(RENEW_S)}
+
+    def start(options):
+        command = [sys.executable, str(PROGRAM), json.dumps(options), "none", "1"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()
+
+
+def segments_in(storage):
+    return [name for name in storage.names() if name.startswith("segment-")]
+
+
+def test_files_appear_whole_and_go(s3_directory):
+    storage = open_storage(s3_directory)
+    assert storage.names() == []
+    storage.create()
+    storage.write("a", lambda stream: stream.write(b"one"))
+    storage.write("a", lambda stream: stream.write(b"two"))
+    assert storage.names() == ["a"]
+    assert storage.read("a") == b"two"
+    storage.delete("a")
+    storage.delete("a")
+    assert storage.names() == []
+    with pytest.raises(FileNotFoundError):
+        storage.open("a")
+
+
+def test_a_whole_directory(s3_directory):
+    directory = open_directory(s3_directory)
+    directory.append([rows(0, 20)])
+    directory.append([rows(20, 30)])
+    directory.commit(20)
+    directory.write_note("note", [1])
+    directory.write_note("note", [2])
+    directory.close(is_clean=True)
+    again = open_directory(s3_directory)
+    assert (again.state.committed, again.first_row, again.next_row) == (20, 20, 30)
+    assert known(again) == [b"%016x" % number for number in range(30)]
+    assert values(again, 20, 30) == [b"%d" % number for number in range(20, 30)]
+    assert again.end_within(20, 30, 0, 6) == 23
+    assert again.read_note("note") == [2]
+    assert again.state.is_clean
+    again.close(is_clean=True)
+
+
+def test_of_simultaneous_starters_one_wins(s3_directory, quick):
+    for number in range(4):
+        held, refused = [], []
+
+        def start(location, barrier, held, refused):
+            storage = open_storage(location)
+            barrier.wait()
+            try:
+                held.append(storage.lock(0.0))
+            except ConfigError as error:
+                refused.append(str(error))
+
+        given = (s3_directory.replace("?", f"-{number}?"), threading.Barrier(4), held, refused)
+        threads = [threading.Thread(target=start, args=given) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG_S)
+        assert (len(held), len(refused)) == (1, 3)
+        assert all("is in use by process" in each for each in refused)
+        held[0].verify()
+        held[0].release()
+
+
+def test_an_owner_that_sleeps_too_long_can_change_nothing(s3_directory, quick, monkeypatch):
+    monkeypatch.setattr(lease.Lease, "keep_renewing", lambda self: None)
+    first = open_directory(s3_directory)
+    first.append([rows(0, 10)])
+    first.append([rows(10, 20)])
+    second = open_directory(s3_directory)
+    with pytest.raises(LeaseLost, match="another process has taken over"):
+        first.append([rows(20, 25)])
+    for change in (first.verify, lambda: first.commit(10), lambda: first.write_note("note", 1)):
+        with pytest.raises(LeaseLost):
+            change()
+    first.close(is_clean=True)
+    # The segment that the first has written in vain does not count, now and later.
+    assert len(segments_in(second.storage)) == 3
+    assert second.append([rows(20, 40)]) == 40
+    assert values(second, 0, 40) == [b"%d" % number for number in range(40)]
+    second.close(is_clean=True)
+    third = open_directory(s3_directory)
+    assert values(third, 0, 40) == [b"%d" % number for number in range(40)]
+    assert len(segments_in(third.storage)) == 3
+    third.close(is_clean=True)
+
+
+def test_a_restart_after_kill_waits_for_the_lease(our_nsqd, topic, s3_directory, tmp_path, start):
+    make_channel(our_nsqd, topic)
+    publish(our_nsqd, topic, bodies(0, 2000))
+    options = {**source_options(our_nsqd, topic, tmp_path, **{"nsq.msg_timeout": "2s"}), "segmentDir": s3_directory}
+    first = start(options)
+    assert first.stdout.readline() == b"receiving\n"
+    wait_until(lambda: segments_in(open_storage(s3_directory)), "something is received", LONG_S)
+    first.kill()
+    first.wait()
+    second = start(options)
+    assert second.stdout.readline() == b"receiving\n"
+    wait_until(lambda: channel_is_empty(our_nsqd, topic), "everything is received", LONG_S)
+    end(second)
+    outlet = Outlet(options)
+    outlet.take()
+    assert sorted(outlet.values, key=int) == bodies(0, 2000)
+
+
+def test_a_frozen_owner_that_thaws_loses_and_doubles_nothing(nsqd, topic, s3_directory, tmp_path, start):
+    make_channel(nsqd, topic)
+    publish(nsqd, topic, bodies(0, 10_000))
+    given = source_options(nsqd, topic, tmp_path, **{"nsq.msg_timeout": "3s", "maxInFlight": "500"})
+    options = {**given, "segmentDir": s3_directory}
+    first = start(options)
+    assert first.stdout.readline() == b"receiving\n"
+    wait_until(lambda: segments_in(open_storage(s3_directory)), "something is received", LONG_S)
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        second = start(options)
+        assert second.stdout.readline() == b"receiving\n"
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    publish(nsqd, topic, bodies(10_000, 20_000))
+    assert first.wait(LONG_S) == 3
+    assert b"another process has taken over" in first.stdout.read()
+    wait_until(lambda: channel_is_empty(nsqd, topic), "everything is received", LONG_S)
+    end(second)
+    outlet = Outlet(options)
+    outlet.take()
+    assert sorted(outlet.values, key=int) == bodies(0, 20_000)
+
+
+def test_a_lease_that_is_lost_without_messages_ends_the_receiver(our_nsqd, topic, s3_directory, tmp_path, start):
+    make_channel(our_nsqd, topic)
+    options = {**source_options(our_nsqd, topic, tmp_path), "segmentDir": s3_directory}
+    first = start(options)
+    assert first.stdout.readline() == b"receiving\n"
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        assert start(options).stdout.readline() == b"receiving\n"
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert first.wait(LONG_S) == 3
+
+
+def test_a_query_on_s3(spark, our_nsqd, topic, s3_directory, tmp_path):
+    make_channel(our_nsqd, topic)
+    publish(our_nsqd, topic, bodies(0, 1000))
+    query = Query(spark, {**source_options(our_nsqd, topic, tmp_path), "segmentDir": s3_directory}, tmp_path)
+    query.run_available()
+    assert query.values == bodies(0, 1000)
+
+
+def test_storage_that_cannot_create_once_is_refused(s3_directory, monkeypatch):
+    monkeypatch.setattr(exclusive, "_creation_of", lambda *_: lambda *_: True)
+    with pytest.raises(ConfigError, match=r"cannot keep two queries apart \(it overwrites files"):
+        open_directory(s3_directory)
+
+
+def test_a_directory_of_the_version_before_is_taken_over(s3_directory):
+    directory = open_directory(s3_directory)
+    directory.append([rows(0, 20)])
+    directory.close(is_clean=True)
+    as_before(directory)
+    again = open_directory(s3_directory)
+    assert again.state.identity == directory.state.identity
+    assert again.append([rows(20, 30)]) == 30
+    assert values(again, 0, 30) == [b"%d" % number for number in range(30)]
+    again.close(is_clean=True)
+
+
+def as_before(directory):
+    """Make a directory as the version before leases left it."""
+    storage = directory.storage
+    for name in storage.names("owner"):
+        storage.delete(f"owner/{name}")
+    (name,) = segments_in(storage)
+    content = storage.read(name)
+    storage.write("-".join(name.split("-")[:4]) + ".arrow", lambda stream: stream.write(content))
+    storage.delete(name)
+    state = {"identity": directory.state.identity, "channel": "c", "committed": 0, "max_in_flight": 0, "is_clean": True}
+    text = json.dumps({"version": 1, **state}).encode()
+    storage.write("state.json", lambda stream: stream.write(text))
