@@ -25,6 +25,10 @@ FIGURES = {
     "many-10000": [f"many-10000{what}" for what in ("", " publish p50", " publish p99", " memory before")],
     "defer": [f"defer late {share}" for share in ("p50", "p99", "p99.9")],
     "idle": ["idle"],
+    **{
+        f"fair-{flood}": [f"fair-{flood} {what}" for what in ("p99", "worst", "flood")]
+        for flood in ("pub", "dpub", "fin", "rdy", "ping", "mpub")
+    },
 }
 
 

@@ -55,6 +55,10 @@ class Board:
         """Published messages that have not reached every channel's consumer."""
         return self.published() - self.received() // self._copies
 
+    def is_published(self) -> bool:
+        """True if all is published."""
+        return all(self._is_done)
+
     def is_over(self) -> bool:
         """True if all is published and received."""
-        return all(self._is_done) and self.received() >= self.published() * self._copies
+        return self.is_published() and self.received() >= self.published() * self._copies

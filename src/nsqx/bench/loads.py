@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CHANNEL: Final = "bench"
 READY_COUNT: Final = 2500
 BATCH: Final = 200
-_GRACE_S: Final = 60.0
+GRACE_S: Final = 60.0
 _WARM_UP_SHARE: Final = 0.1
 
 
@@ -55,7 +55,7 @@ class _Meter:
 
     def run(self, workers: Sequence[Worker], seconds: float) -> tuple[Shift, float | None]:
         """What the crew saw, and the CPU seconds of the broker meanwhile if its process can be seen."""
-        shift = run_together(workers, seconds + _GRACE_S, self._begin)
+        shift = run_together(workers, seconds + GRACE_S, self._begin)
         after = self._target.usage()
         if after is None or self._before is None:
             return shift, None
@@ -74,7 +74,7 @@ def new_topic(name: str) -> str:
     return f"bench_{name.replace('-', '_')}_{secrets.token_hex(4)}"
 
 
-def _make_channel(target: Target, topic: str, channel: str = CHANNEL) -> None:
+def make_channel(target: Target, topic: str, channel: str = CHANNEL) -> None:
     target.speech.make_queue(target.tcp_address, topic, channel)
 
 
@@ -92,7 +92,7 @@ def _publish_rate(name: str, workers: list[ClosedLoop], target: Target, limits: 
 def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limits], list[Figure]]:
     def run(target: Target, limits: Limits) -> list[Figure]:
         topic = new_topic(kind)
-        _make_channel(target, topic)
+        make_channel(target, topic)
         batch = min(BATCH, limits.counted(default_count))
         bodies = [_body(limits)] * batch
         count = limits.counted(default_count)
@@ -126,7 +126,7 @@ def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limit
 def one_by_one(connections: int) -> Callable[[Target, Limits], list[Figure]]:
     def run(target: Target, limits: Limits) -> list[Figure]:
         topic = new_topic(f"pub-{connections}")
-        _make_channel(target, topic)
+        make_channel(target, topic)
         bodies = [_body(limits)]
         workers = closed_loops(
             target.tcp_address,
@@ -146,7 +146,7 @@ def http_publish(target: Target, limits: Limits) -> list[Figure]:
     if not target.http_address:
         raise BenchFailed("http-pub needs --nsqd-http-address")
     topic = new_topic("http-pub")
-    _make_channel(target, topic)
+    make_channel(target, topic)
     workers = closed_loops(
         target.http_address,
         lambda _: HTTPPublish(target.http_address, topic, _body(limits)),
@@ -177,7 +177,7 @@ def _through(
     topic = new_topic(name)
     names = [f"{CHANNEL}{index}" for index in range(channels)]
     for channel in names:
-        _make_channel(target, topic, channel)
+        make_channel(target, topic, channel)
     batch = min(batch, count)
     bodies = [_body(limits, size)] * batch
     board = Board(publishers, consumers, channels)
@@ -222,7 +222,7 @@ def flow(target: Target, limits: Limits) -> list[Figure]:
 def _latency(target: Target, limits: Limits, rate: int) -> list[Figure]:
     name = f"flow {rate // 1000}k"
     topic = new_topic("flow-paced")
-    _make_channel(target, topic)
+    make_channel(target, topic)
     count = limits.counted(int(rate * min(limits.seconds, 5.0)))
     board = Board(1, 1)
     size = max(limits.size or 200, 8)
@@ -297,7 +297,7 @@ def many_at(index: int) -> Callable[[Target, Limits], list[Figure]]:
         label = f"many-{MANY_COUNTS[index]}"
         if not target.knows_topics:
             for topic in topics:
-                _make_channel(target, topic)
+                make_channel(target, topic)
         body = _body(limits)
         count = limits.counted(400_000)
         batch = min(20, count)
@@ -374,5 +374,5 @@ def idle(target: Target, limits: Limits) -> list[Figure]:
     workers = [
         Subscriber(target.tcp_address, dialects[slot :: limits.processes], 1.0) for slot in range(limits.processes)
     ]
-    run_together(workers, limits.seconds + _GRACE_S, look)
+    run_together(workers, limits.seconds + GRACE_S, look)
     return [Figure("idle", held_bytes / connections / 1024, KIBIBYTES)]

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nsqx.bench.failure import BenchFailed
+from nsqx.bench.fairness import (
+    beside_bad_finishes,
+    beside_deferred,
+    beside_late_ready,
+    beside_pings,
+    beside_publishes,
+    beside_tiny_lines,
+)
 from nsqx.bench.loads import (
     CHANNEL,
     MANY_COUNTS,
@@ -49,6 +57,13 @@ class Workload:
     aliases: tuple[str, ...] = ()
     is_general: bool = False
     """It can be put to brokers that are no nsqd."""
+
+
+def _fair_workload(
+    name: str, flood: str, run: Callable[[Target, Limits], list[Figure]], flags: tuple[str, ...] = _ALL_IN_MEMORY
+) -> Workload:
+    about = f"PUB one at a time beside {flood}: p99 and worst round trip"
+    return Workload(f"fair-{name}", about, flags, run, aliases=("fair",))
 
 
 def _channels_for(names: Callable[[Limits], list[str]]) -> Callable[[Limits], Mapping[str, Sequence[str]]]:
@@ -113,6 +128,12 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         _channels_for(defer_topics),
     ),
     Workload("idle", "memory for each of 9,000 subscribed connections that do nothing", (), idle),
+    _fair_workload("pub", "5 connections that pipeline PUB", beside_publishes),
+    _fair_workload("dpub", "5 connections that pipeline DPUB", beside_deferred),
+    _fair_workload("fin", "5 connections that pipeline FINs of unknown ids", beside_bad_finishes),
+    _fair_workload("rdy", "5 connections that pipeline RDY after CLS", beside_late_ready),
+    _fair_workload("ping", "5 connections that pipeline GET /ping", beside_pings),
+    _fair_workload("mpub", "POST /mpub of 2.5 million lines", beside_tiny_lines, ()),
 )
 
 

@@ -1,0 +1,193 @@
+"""One polite client beside a flood: how long its PUBs wait while other connections send as fast as they can.
+
+The polite client publishes one message at a time and waits for each OK. The flood pipelines commands on several
+connections and reads the answers, so that only the broker decides how much of it is taken.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from nsqx.bench.board import Board
+from nsqx.bench.crew import Outcome, Worker, run_together
+from nsqx.bench.dialects import connect, encode_publish, introduce, receive_frame
+from nsqx.bench.failure import BenchFailed
+from nsqx.bench.figures import MILLISECONDS, PER_SECOND, Figure, percentile
+from nsqx.bench.loads import CHANNEL, GRACE_S, Limits, make_channel, new_topic
+from nsqx.bench.publishers import ClosedLoop
+from nsqx.wire.packing import append_sized
+from nsqx.wire.requests import encode_subscribe, publish_deferred_line
+
+if TYPE_CHECKING:
+    from nsqx.bench.brokers import Target
+
+_CONNECTIONS: Final = 5
+_SECONDS: Final = 3.0
+# The flood begins before the polite client and ends after it.
+_LEAD_S: Final = 0.3
+_BURST_BYTES: Final = 256 * 1024
+_RECEIVE_BYTES: Final = 1024 * 1024
+_POLL_S: Final = 0.05
+_DEFER_MS: Final = 600_000
+_BODY_BYTES: Final = 20
+_LINES: Final = 2_500_000
+
+
+@dataclass
+class Flood:
+    """Connections that repeat prepared commands without waiting, until the board says that the polite client is done.
+
+    A burst may be as long as the broker's socket takes; the answers are read and dropped.
+    """
+
+    address: str
+    openings: Sequence[bytes]
+    """Commands sent once, each answered by one frame."""
+    command: bytes
+    connections: int
+    seconds: float
+    board: Board
+    is_http: bool = False
+    _links: list[socket.socket] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Connect and send the opening."""
+        for _ in range(self.connections):
+            link = connect(self.address)
+            if not self.is_http:
+                introduce(link, heartbeat_ms=60_000)
+            for opening in self.openings:
+                link.sendall(opening)
+                receive_frame(link)
+            link.setblocking(False)
+            self._links.append(link)
+
+    def run(self) -> Outcome:
+        """Send; the outcome counts the commands that the broker's sockets took."""
+        burst = self.command * max(_BURST_BYTES // len(self.command), 1)
+        links = {link.fileno(): link for link in self._links}
+        rests = {number: memoryview(burst) for number in links}
+        poll = select.epoll()
+        for number in links:
+            poll.register(number, select.EPOLLIN | select.EPOLLOUT)
+        sent_bytes = 0
+        deadline_ns = time.monotonic_ns() + int(self.seconds * 1e9)
+        while not self.board.is_published() and time.monotonic_ns() < deadline_ns:
+            for number, event in poll.poll(_POLL_S):
+                if event & select.EPOLLIN and not links[number].recv(_RECEIVE_BYTES):
+                    raise BenchFailed("the broker closed a connection of the flood")
+                if event & select.EPOLLOUT:
+                    try:
+                        count = links[number].send(rests[number])
+                    except BlockingIOError:
+                        continue
+                    sent_bytes += count
+                    rests[number] = rests[number][count:] or memoryview(burst)
+        poll.close()
+        for link in self._links:
+            link.close()
+        return Outcome(sent_bytes // len(self.command), time.monotonic_ns())
+
+
+@dataclass
+class Polite(ClosedLoop):
+    """A timed closed loop that begins when the flood is under way."""
+
+    def run(self) -> Outcome:
+        """Publish one by one, and note how long each took."""
+        time.sleep(_LEAD_S)
+        return super().run()
+
+
+def _beside(
+    name: str, target: Target, limits: Limits, address: str, openings: Sequence[bytes], command: bytes, connections: int
+) -> list[Figure]:
+    """The polite client's p99 and worst round trip beside a flood, and the commands of the flood per second."""
+    topic = new_topic(name)
+    make_channel(target, topic)
+    seconds = min(limits.seconds, _SECONDS)
+    board = Board(1, 1)
+    polite = Polite(
+        target.tcp_address,
+        [target.speech.publisher(topic, [b"x" * (limits.size or 200)])],
+        1,
+        limits.counted(10_000_000),
+        seconds,
+        board=board,
+        is_timed=True,
+    )
+    is_http = address == target.http_address
+    # The flood goes on while the polite client waits for its last answer.
+    flood = Flood(address, openings, command, connections, seconds + GRACE_S / 2, board, is_http)
+    workers: list[Worker] = [polite, flood]
+    shift = run_together(workers, seconds + GRACE_S)
+    samples = array("q", sorted(shift.outcomes[0].samples_ns))
+    if not samples:
+        raise BenchFailed("the polite client got no answer")
+    return [
+        Figure(f"{name} p99", percentile(samples, 0.99) / 1e6, MILLISECONDS),
+        Figure(f"{name} worst", samples[-1] / 1e6, MILLISECONDS),
+        Figure(f"{name} flood", shift.outcomes[1].count / shift.elapsed_s(), PER_SECOND),
+    ]
+
+
+def _tcp_flood(
+    name: str, command: Callable[[str], bytes], openings: Callable[[str], Sequence[bytes]] = lambda _: ()
+) -> Callable[[Target, Limits], list[Figure]]:
+    """Connections that pipeline a command; it and its openings are made for the flood's own topic."""
+
+    def run(target: Target, limits: Limits) -> list[Figure]:
+        topic = new_topic(f"{name}-flood")
+        make_channel(target, topic)
+        return _beside(name, target, limits, target.tcp_address, openings(topic), command(topic), _CONNECTIONS)
+
+    return run
+
+
+def _http_flood(
+    name: str, request: Callable[[str, Limits], bytes], connections: int
+) -> Callable[[Target, Limits], list[Figure]]:
+    """Connections that pipeline an HTTP request, which is made for the flood's own topic."""
+
+    def run(target: Target, limits: Limits) -> list[Figure]:
+        if not target.http_address:
+            raise BenchFailed(f"{name} needs --nsqd-http-address")
+        topic = new_topic(f"{name}-flood")
+        make_channel(target, topic)
+        return _beside(name, target, limits, target.http_address, (), request(topic, limits), connections)
+
+    return run
+
+
+def _deferred(topic: str) -> bytes:
+    request = bytearray()
+    append_sized(request, publish_deferred_line(topic, _DEFER_MS), b"x" * _BODY_BYTES)
+    return bytes(request)
+
+
+def _subscribe(topic: str) -> Sequence[bytes]:
+    return (encode_subscribe(topic, CHANNEL),)
+
+
+def _subscribe_and_close(topic: str) -> Sequence[bytes]:
+    return (encode_subscribe(topic, CHANNEL), b"CLS\n")
+
+
+def _tiny_lines(topic: str, limits: Limits) -> bytes:
+    body = b"x\n" * limits.counted(_LINES)
+    head = f"POST /mpub?topic={topic} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+beside_publishes: Final = _tcp_flood("fair-pub", lambda topic: encode_publish(topic, b"x" * _BODY_BYTES))
+beside_deferred: Final = _tcp_flood("fair-dpub", _deferred)
+beside_bad_finishes: Final = _tcp_flood("fair-fin", lambda _: b"FIN 0123456789abcdef\n", _subscribe)
+beside_late_ready: Final = _tcp_flood("fair-rdy", lambda _: b"RDY 1\n", _subscribe_and_close)
+beside_pings: Final = _http_flood("fair-ping", lambda *_: b"GET /ping HTTP/1.1\r\nHost: bench\r\n\r\n", _CONNECTIONS)
+beside_tiny_lines: Final = _http_flood("fair-mpub", _tiny_lines, 1)
