@@ -1,10 +1,32 @@
 """What HTTP tests need around a connection: a log that remembers, a transport without a socket, a reader of answers."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nsqx.net.http_connection import HTTPConnection
 from nsqx.net.http_server import HTTPServer
+from nsqx.net.round_robin import RoundRobin
+
+
+class Soon:
+    """Callbacks of a server's round-robin, which run when a test says so."""
+
+    def __init__(self, server: HTTPServer, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+        server.round_robin = RoundRobin(self.callbacks.append, now_ns)
+
+    def come_round(self) -> None:
+        """Run the callbacks that wait now, as one turn of the loop does."""
+        callbacks, self.callbacks[:] = self.callbacks[:], []
+        for callback in callbacks:
+            callback()
+
+    def settle(self) -> None:
+        """Run callbacks until none is left."""
+        while self.callbacks:
+            self.come_round()
 
 
 class RememberingLog:

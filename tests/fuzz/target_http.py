@@ -12,7 +12,7 @@ import httptools
 import orjson
 from mutation import in_pieces, speaks
 
-from http_doubles import RememberingLog, connect
+from http_doubles import RememberingLog, Soon, connect
 from nsqx.errors import HTTPError
 from nsqx.net.http_client import HTTPRequestFailed, _AnswerReader
 from nsqx.net.http_head import parse_query
@@ -45,6 +45,7 @@ class Service:
             router.add(method, "/config/:option", self.echo, logged=False)
         router.freeze()
         self.server = HTTPServer(router, self.log, max_header_bytes=MAX_HEADER_BYTES)
+        self.soon = Soon(self.server)
 
     def echo(self, request: Request) -> Response:
         self.seen.append((request.method, request.head.target, request.body))
@@ -64,6 +65,7 @@ def _serve(pieces: list[bytes]) -> tuple[list[Seen], bytes]:
     for piece in pieces:
         if piece and not transport.closed and not transport.eof_written:
             connection.data_received(piece)
+            service.soon.settle()
     if not transport.closed:
         connection.eof_received()
     connection.connection_lost(None)

@@ -5,9 +5,13 @@ minutes (the magic, HTTP bodies, peers that vanish) is in tests/faults.
 """
 
 import contextlib
+import json
 import socket
 import struct
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,7 @@ import pytest
 from certificates import self_signed
 from compression import DeflateLayer
 from daemons import Daemon, Fleet
-from rawclient import HEARTBEAT, MAGIC, OK, RawClient, identify, mpub_body, pub, sub
+from rawclient import HEARTBEAT, MAGIC, OK, RawClient, auth, identify, mpub_body, pub, sub
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -174,3 +178,83 @@ def test_a_subscriber_that_does_not_read(fleet: Fleet, tmp_path: Path) -> None:
             found.add(message.body)
     assert found == set(bodies)
     assert HEARTBEAT not in found
+
+
+class SlowAuthServer:
+    """Lets every client do everything, but does not answer before ``release`` is set."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+        self.release = threading.Event()
+        owner = self
+        everything = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
+        answer = json.dumps({"ttl": 3600, "authorizations": [everything]}).encode()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                owner.is_asked.set()
+                owner.release.wait(PATIENCE_S)
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self.release.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def slow_auth() -> Iterator[SlowAuthServer]:
+    server = SlowAuthServer()
+    yield server
+    server.close()
+
+
+def test_a_client_whose_secret_is_being_checked_is_not_read(slow_auth: SlowAuthServer) -> None:
+    """The kernel's buffers fill up and the client has to wait; nsqd keeps nothing for it."""
+    count = MUCH // (100 * KIB)
+    commands = pub("t", b"x" * 100 * KIB) * count
+    fleet = Fleet()
+    try:
+        flag = f"--auth-http-address={slow_auth.address}"
+        nsqd = fleet.nsqd("nsqx", flag, "--http-client-request-timeout=60s")
+        before = memory_bytes(nsqd)
+        with connect(nsqd.tcp_address) as connection:
+            connection.sendall(MAGIC + identify(heartbeat_interval=60_000) + auth(b"secret"))
+            assert slow_auth.is_asked.wait(PATIENCE_S)
+            connection.settimeout(1.0)
+            sent = send_until_stuck(connection, commands)
+            connection.settimeout(PATIENCE_S)
+            assert sent < MUCH // 2
+            assert memory_bytes(nsqd) - before < MUCH // 4
+            slow_auth.release.set()
+            connection.sendall(commands[sent:])
+            answers = b""
+            while answers.count(OK_FRAME) < 1 + count:  # IDENTIFY's and those of the PUBs
+                piece = connection.recv(64 * KIB)
+                assert piece, answers
+                answers += piece
+        assert nsqd.topic_stats("t")["message_count"] == count
+    finally:
+        fleet.close()
+
+
+def memory_bytes(daemon: Daemon) -> int:
+    for line in Path(f"/proc/{daemon.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * KIB
+    raise AssertionError("no VmRSS")

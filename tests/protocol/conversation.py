@@ -25,6 +25,8 @@ class Talk:
     def say(self, data: bytes) -> list[Frame]:
         """Send, and return what came back."""
         self.session.receive(data)
+        while self.session.has_more:
+            self.session.proceed()
         self.bench.settle()
         return self.link.take_frames()
 

@@ -2,6 +2,9 @@ cimport cython
 
 from nsqx.net.request_reader cimport RequestReader
 
+cdef int _REQUESTS_PER_SLICE
+cdef Py_ssize_t _LARGE_CHUNK
+
 
 cdef class HTTPConnection:
     cdef object __weakref__
@@ -16,6 +19,7 @@ cdef class HTTPConnection:
     cdef Py_ssize_t _body_bytes
     cdef bint _reading_paused
     cdef bint _write_paused
+    cdef bint _waits_turn
     cdef Py_ssize_t _unsent
     cdef bint _running
     cdef bint _pumping
@@ -30,7 +34,9 @@ cdef class HTTPConnection:
 
     @cython.locals(reader=RequestReader, was_head=bint)
     cpdef data_received(self, bytes data)
-    @cython.locals(reader=RequestReader, phase=int)
+    cpdef work(self)
+    cdef _wait_turn(self)
+    @cython.locals(reader=RequestReader, phase=int, left=int)
     cdef _pump(self, bint head_begun)
     cdef _expect_more(self, int phase, bint head_begun)
     cdef _dispatch(self, object request)

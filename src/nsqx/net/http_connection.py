@@ -1,8 +1,8 @@
 """One HTTP connection: requests to their handlers, answers out in the order of the requests.
 
-Owns the order of answers, back pressure, what a deadline means, and the ways a connection ends. Bytes become requests
-in request_reader. No task and no timer belongs to a connection: handlers run in data_received, and the server looks
-after the deadlines.
+Owns the order of answers, back pressure, how much is handled at once, what a deadline means, and the ways a connection
+ends. Bytes become requests in request_reader. No task and no timer belongs to a connection: handlers run in
+data_received and in the server's round-robin, and the server looks after the deadlines.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nsqx.net.request_log import request_line
 from nsqx.net.request_reader import DONE, HEAD, IDLE, RequestReader
 from nsqx.net.requests import DEFERRED, Request
 from nsqx.net.responses import CONTINUE, Response, refusal_response
+from nsqx.net.round_robin import LARGE_CHUNK
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,6 +36,9 @@ NEVER = float("inf")
 
 # Pipelined requests whose answers are owed; more are not read until some are answered.
 _MAX_OWED_ANSWERS = 128
+# Requests that one connection may make others wait for: about half a millisecond of work.
+_REQUESTS_PER_SLICE = 32
+_LARGE_CHUNK = LARGE_CHUNK
 _FLUSH_SIZE = 64 * 1024
 _LINGER_BYTES = 8 * 1024 * 1024
 _LINGER_S = 2.0
@@ -70,6 +74,7 @@ class HTTPConnection:
         "_stage",
         "_transport",
         "_unsent",
+        "_waits_turn",
         "_write_paused",
         "remote",
         "tls",
@@ -90,6 +95,7 @@ class HTTPConnection:
         self._body_bytes = _MIN_BODY_BYTES  # received since a body last got more time; enough for one to begin
         self._reading_paused = False
         self._write_paused = False
+        self._waits_turn = False  # more has come than may be handled at once
         self._unsent = 0  # size of the write buffer when last looked at, while writing is paused
         self._running = False  # a handler's awaitable has not finished
         self._pumping = False  # answers are gathered; whoever set this sends them
@@ -145,7 +151,20 @@ class HTTPConnection:
         self._body_bytes += len(data)
         reader.add(data)
         self._pump(was_head)
+        if len(data) >= _LARGE_CHUNK:
+            self._wait_turn()
         self._settle()
+
+    def work(self) -> None:
+        """Handle the next slice of what has come, as a member of the server's round-robin."""
+        self._waits_turn = False
+        if self._transport is not None:
+            self._settle()
+
+    def _wait_turn(self) -> None:
+        if not self._waits_turn:
+            self._waits_turn = True
+            self._server.round_robin.join(self)
 
     def eof_received(self) -> bool:
         """Half a close: what was asked before it is still answered. TLS cannot stay half open."""
@@ -175,6 +194,7 @@ class HTTPConnection:
     def _pump(self, head_begun: bool) -> None:
         """Takes the requests that have arrived, as far as it may; the time for a begun head runs on."""
         reader = self._reader
+        left = _REQUESTS_PER_SLICE
         self._pumping = True
         while not (self._running or self._write_paused or self._owed >= _MAX_OWED_ANSWERS or self._stage):
             request = reader.next(self)
@@ -182,6 +202,11 @@ class HTTPConnection:
                 head_begun = False
                 self._body_bytes = _MIN_BODY_BYTES
                 self._dispatch(request)
+                left -= 1
+                if left == 0:
+                    if reader.has_data:
+                        self._wait_turn()
+                    break
                 continue
             if reader.wants_continue and self._first is None:
                 self._send_continue()
@@ -320,7 +345,7 @@ class HTTPConnection:
             self._flush()
         stage = self._stage
         if stage == SERVING:
-            if reader.has_data:
+            if reader.has_data or self._waits_turn:
                 self._pause_reading()
             elif self._reading_paused and not self._write_paused:
                 self._resume_reading()
@@ -343,7 +368,7 @@ class HTTPConnection:
             self._deadline = server.now + server.idle_timeout_s
 
     def _must_wait(self) -> bool:
-        return self._running or self._write_paused or self._owed >= _MAX_OWED_ANSWERS
+        return self._running or self._write_paused or self._waits_turn or self._owed >= _MAX_OWED_ANSWERS
 
     def _pause_reading(self) -> None:
         transport = self._transport

@@ -7,6 +7,7 @@ router's. ``Request``, ``Response`` and the rest come from their own modules in 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, cast
 
 from nsqx.errors import HTTPError
@@ -15,6 +16,7 @@ from nsqx.net.http_head import parse_head, refusal
 from nsqx.net.listen import BACKLOG
 from nsqx.net.request_log import failure_line
 from nsqx.net.responses import error_response
+from nsqx.net.round_robin import RoundRobin
 from nsqx.net.router import fixed_route
 from nsqx.net.tls_protocol import TLSProtocol
 
@@ -61,6 +63,7 @@ class HTTPServer:
         self.log = log
         self.gate = gate
         self.connections: set[HTTPConnection] = set()
+        self.round_robin = RoundRobin(self._call_soon, time.monotonic_ns)
         self.heads: dict[bytes, Head] = {}
         self.max_header_bytes = max_header_bytes
         self.closing = False
@@ -113,6 +116,10 @@ class HTTPServer:
         self._loop = loop
         self.now = loop.time()
         self.log.info(f"{self._name}: listening on {listening.address}")
+
+    @staticmethod
+    def _call_soon(callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(callback)
 
     def _make_connection(self) -> asyncio.Protocol:
         return cast("asyncio.Protocol", HTTPConnection(self))

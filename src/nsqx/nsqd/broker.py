@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_valid_name
+from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import Turns
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
 from nsqx.nsqd.channel import ELSEWHERE, SAME_REGION, SAME_ZONE, Channel
@@ -93,6 +94,7 @@ class Broker:
         # way while the next window fills, and only then must publishers wait.
         commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
         self.turn = Turn(call_soon, self._disk_written, self._note_unsynced, self.keeper.commit, commit_at)
+        self.round_robin = RoundRobin(call_soon, clock.now_ns, self.turn.end)
         self.long_jobs = Turns()
         self._failing: set[DiskQueue] = set()
         # Data files that an earlier process left, by queue; whoever opens the queue takes them.

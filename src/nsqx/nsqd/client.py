@@ -35,6 +35,9 @@ class Link(Protocol):
     def close(self) -> None:
         """Close once what was written is sent."""
 
+    def proceed(self) -> None:
+        """The session no longer waits for an answer from elsewhere: read on, or let it act on what was received."""
+
     def upgrade(self, outcome: Outcome) -> None:
         """Put the layers that were agreed on around the socket, after what is in the output has been sent."""
 

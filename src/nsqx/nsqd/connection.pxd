@@ -6,6 +6,7 @@ from nsqx.nsqd.turn cimport Turn
 
 cdef int64_t _PLENTY
 cdef Py_ssize_t _LITTLE
+cdef Py_ssize_t _LARGE_CHUNK
 
 
 cdef class Connection:
@@ -26,11 +27,22 @@ cdef class Connection:
     cdef object _agreed
     cdef object _layers
     cdef object _handshake
+    cdef object _round_robin
     cdef bint _listens
+    cdef bint _waits_turn
+    cdef bint _rests
+    cdef bint _is_reading
     cdef object _pieces_left
 
     @cython.locals(session=Session)
     cpdef data_received(self, bytes data)
+    cdef _note_commands(self, Session session)
+    @cython.locals(session=Session)
+    cpdef work(self)
+    cdef _read_later(self, Session session)
+    cdef _read_or_wait(self, Session session)
+    @cython.locals(has_input=bint, is_held=bint, reads=bint)
+    cdef _update_reading(self, Session session)
     cpdef write(self, bytearray data)
     @cython.locals(sent=Py_ssize_t)
     cdef _send(self, bytearray data)

@@ -2,6 +2,10 @@
 
 A connection is dead when no complete command came for two heartbeat intervals, or when its socket took nothing for
 one. Before the magic there is no session, and little patience.
+
+The socket is read only while everything received before is processed: not while slices of it wait for their turn in the
+round-robin, while the session waits for an answer from elsewhere, or while the client leaves its answers unread. So
+what a client can make nsqd keep is bounded, and TCP slows it down.
 """
 
 from __future__ import annotations
@@ -9,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from nsqx.net.compression import BadCompression, Deflate, Snappy
 from nsqx.net.layers import Layers
 from nsqx.net.peer import keep_alive, peer_address
+from nsqx.net.round_robin import LARGE_CHUNK
 from nsqx.net.tls import TLSFailed, TLSLayer
 from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.nsqd.handshake import Handshake
@@ -32,8 +38,7 @@ _LINGER_S = 5.0
 _HANDSHAKE_S = 5.0
 # A client that has left so much unread is not listened to until it reads on.
 _MAX_UNREAD = 4 * OUTPUT_LIMIT
-# Pieces of at most 256 KiB that one connection may make others wait for.
-_PIECES_PER_TURN = 8
+_LARGE_CHUNK = LARGE_CHUNK
 # A consumer that holds so many messages and sends no more than a few FINs at once is read again after a moment, in
 # which it cannot run out of messages. To read, hand out and send for each FIN by itself costs twice as much.
 _PLENTY = 2048
@@ -54,21 +59,26 @@ class Connection:
         "_heartbeat_at_s",
         "_host",
         "_interval_ns",
+        "_is_reading",
         "_layers",
         "_listens",
         "_loop",
         "_pieces_left",
         "_prelude",
+        "_rests",
+        "_round_robin",
         "_seen_commands",
         "_session",
         "_timer",
         "_transport",
         "_turn",
+        "_waits_turn",
     )
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
         self._turn = broker.turn
+        self._round_robin = broker.round_robin
         self._loop = loop
         self._transport: Any = None
         self._descriptor = -1
@@ -85,8 +95,12 @@ class Connection:
         self._agreed: Outcome | None = None
         self._layers: Layers | None = None
         self._handshake: Handshake | None = None
-        # False until the client reads on; pieces of what was received that are still to be handled.
+        # Why the socket is not read: the client leaves its answers unread, input waits in the round-robin, a moment.
         self._listens = True
+        self._waits_turn = False
+        self._rests = False
+        self._is_reading = True
+        # What the layers have not unwrapped yet.
         self._pieces_left: Iterator[bytes] | None = None
 
     # From the transport
@@ -127,15 +141,44 @@ class Connection:
             self._receive_layered(session, data)
         self._turn.end()
         if session.command_count != self._seen_commands:
-            self._seen_commands = session.command_count
-            self._alive_at_s = self._loop.time()
-            # A handshake has its own deadline, and heartbeats begin after it.
-            if session.client.heartbeat_interval_ns != self._interval_ns and self._handshake is None:
-                self._start_heartbeat(session.client)
+            self._note_commands(session)
+        if session.has_more or session.is_paused or self._pieces_left is not None or len(data) >= _LARGE_CHUNK:
+            self._read_later(session)
         if self._blocked_at_s:
-            self._listen_less()
+            self._listen_less(session)
         elif len(data) <= _LITTLE and session.client.in_flight_count >= _PLENTY and self._layers is None:
-            self._hear_less_often()
+            self._rest(session)
+
+    def _note_commands(self, session: Session) -> None:
+        """Complete commands have come: the client is alive."""
+        self._seen_commands = session.command_count
+        self._alive_at_s = self._loop.time()
+        # A handshake has its own deadline, and heartbeats begin after it.
+        if session.client.heartbeat_interval_ns != self._interval_ns and self._handshake is None:
+            self._start_heartbeat(session.client)
+
+    def work(self) -> None:
+        """Process the next slice of what was received, as a member of the round-robin."""
+        self._waits_turn = False
+        session = self._session
+        if session is None or self._transport.is_closing():
+            return
+        if self._listens and not session.is_paused:
+            if session.has_more:
+                session.proceed()
+            elif self._pieces_left is not None:
+                self._receive_pieces(session, self._pieces_left)
+            if session.command_count != self._seen_commands:
+                self._note_commands(session)
+            if self._blocked_at_s:
+                self._listen_less(session)
+        self._read_or_wait(session)
+
+    def proceed(self) -> None:
+        """The session no longer waits: it was not silent meanwhile, only not read."""
+        if self._session is not None:
+            self._alive_at_s = self._loop.time()
+            self._read_or_wait(self._session)
 
     def eof_received(self) -> bool:
         """The client sends no more; the session answers what is left and then closes."""
@@ -158,8 +201,8 @@ class Connection:
         if self._session is not None:
             client = self._session.client
             client.writable = True
-            if not self._listens:
-                self._listen_again(self._session)
+            self._listens = True
+            self._read_or_wait(self._session)
             if client.channel is not None:
                 client.channel.offer(client)
                 self._turn.end()
@@ -267,65 +310,84 @@ class Connection:
         self._cancel_timer()
         self._timer = self._loop.call_later(_HANDSHAKE_S, self._drop, session.client, "TLS handshake - i/o timeout")
         self._receive_in_handshake(session, self._handshake, self._layers.push(self._handshake.layer, rest))
+        self._update_reading(session)
 
     def _receive_layered(self, session: Session, data: bytes) -> None:
         """Bytes from the socket of a connection that has layers, or is getting them."""
         assert self._layers is not None
         pieces = self._layers.receive(data)
+        if self._pieces_left is not None:
+            pieces = chain(self._pieces_left, pieces)
         if self._handshake is not None:
             self._receive_in_handshake(session, self._handshake, pieces)
         else:
             self._receive_pieces(session, pieces)
 
     def _receive_pieces(self, session: Session, pieces: Iterator[bytes]) -> None:
-        """What a layer lets through; a little may stand for much, so others get a turn after some of it."""
+        """Pass on what the layers unwrap, up to a slice: a few bytes may stand for very many."""
         assert self._layers is not None
+        self._pieces_left = pieces
+        size = 0
         try:
-            for _ in range(_PIECES_PER_TURN):
+            while size < _LARGE_CHUNK and not session.has_more and not session.is_paused:
                 piece = next(pieces, None)
                 if piece is None or self._transport.is_closing():
+                    self._pieces_left = None
                     return
+                size += len(piece)
                 session.receive(piece)
-            self._pieces_left = pieces
-            self._transport.pause_reading()
-            self._loop.call_soon(self._continue_reading, session)
         except (BadCompression, TLSFailed) as error:
+            self._pieces_left = None
             self._drop(session.client, str(error))
         finally:
             self._send_own(self._layers)
 
-    def _continue_reading(self, session: Session) -> None:
-        pieces = self._pieces_left
-        if pieces is None or not self._listens or self._transport.is_closing():
-            return
-        self._pieces_left = None
-        self._transport.resume_reading()
-        self._receive_pieces(session, pieces)
-        self._turn.end()
-        if self._blocked_at_s:
-            self._listen_less()
+    # Whether the socket is read
 
-    def _listen_less(self) -> None:
+    def _read_later(self, session: Session) -> None:
+        """More was received than may be processed at once, or the session waits: stop reading until it is done."""
+        if not session.is_paused and not self._waits_turn:
+            self._waits_turn = True
+            self._round_robin.join(self)
+        self._update_reading(session)
+
+    def _read_or_wait(self, session: Session) -> None:
+        """Join the round-robin if there is input left, else read."""
+        has_input = session.has_more or self._pieces_left is not None
+        if has_input and self._listens and not session.is_paused and not self._waits_turn:
+            self._waits_turn = True
+            self._round_robin.join(self)
+        self._update_reading(session)
+
+    def _update_reading(self, session: Session) -> None:
+        has_input = session.has_more or self._pieces_left is not None
+        is_held = self._waits_turn or self._rests or not self._listens or has_input
+        # In a handshake it is the layer that wants bytes, not the session.
+        reads = not is_held and (not session.is_paused or self._handshake is not None)
+        if reads != self._is_reading and not self._transport.is_closing():
+            self._is_reading = reads
+            if reads:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _listen_less(self, session: Session) -> None:
         """Answers are not read: take no more commands if there are too many of them, as their number has no bound."""
         if self._listens and self._transport.get_write_buffer_size() > _MAX_UNREAD:
             self._listens = False
-            self._transport.pause_reading()
+            self._update_reading(session)
 
-    def _hear_less_often(self) -> None:
-        """The client has plenty to do and tells of each message by itself: hear of several together."""
-        self._transport.pause_reading()
-        self._loop.call_later(_REST_S, self._read_on)
+    def _rest(self, session: Session) -> None:
+        """Coalesce single FINs of a client that has plenty to do."""
+        if not self._rests:
+            self._rests = True
+            self._update_reading(session)
+            self._loop.call_later(_REST_S, self._end_rest)
 
-    def _read_on(self) -> None:
-        if self._listens and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def _listen_again(self, session: Session) -> None:
-        self._listens = True
-        if self._pieces_left is None:
-            self._transport.resume_reading()
-        else:
-            self._loop.call_soon(self._continue_reading, session)
+    def _end_rest(self) -> None:
+        self._rests = False
+        if self._session is not None:
+            self._update_reading(self._session)
 
     def _receive_in_handshake(self, session: Session, handshake: Handshake, pieces: Iterator[bytes]) -> None:
         assert self._layers is not None
@@ -347,14 +409,16 @@ class Connection:
         """Put on the layer of compression that was agreed on, if any, and go on with the conversation."""
         assert self._layers is not None
         client = session.client
-        pieces = iter((rest,)) if rest else iter(())
+        pieces = iter((rest,))
         if agreed.snappy or agreed.deflate:
             client.snappy, client.deflate = agreed.snappy, agreed.deflate
             layer = Snappy() if agreed.snappy else Deflate(agreed.deflate_level)
             pieces = self._layers.push(layer, rest)
             self._transport.write(self._layers.send(frames.OK))
+        if rest:
+            self._pieces_left = pieces
         session.resume()
-        self._receive_pieces(session, pieces)
+        self._read_or_wait(session)
 
     def _send_own(self, layers: Layers) -> None:
         output = layers.take_output()
@@ -390,6 +454,8 @@ class Connection:
         client = self._session.client
         now_s = self._loop.time()
         interval_s = self._interval_ns / _NS_PER_S
+        if not self._is_reading and self._listens:
+            self._alive_at_s = now_s  # its commands wait here, or in the socket
         if now_s >= self._alive_at_s + 2 * interval_s:
             self._drop(client, "failed to read command - i/o timeout")
             return

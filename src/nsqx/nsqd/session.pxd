@@ -15,19 +15,24 @@ cdef int _BODY
 cdef int _BATCH
 cdef int _PUBLISH
 cdef bytes _OK
+cdef int64_t _SLICE
+cdef int64_t _LINE_COST
+cdef int64_t _LOGGED_COST
 
 
 @cython.final
 cdef class Session:
     cdef readonly Client client
     cdef public int64_t command_count
+    cdef readonly bint is_paused
+    cdef readonly bint has_more
     cdef object _broker
     cdef Turn _turn
     cdef CommandReader _reader
     cdef int64_t _max_msg_size
     cdef int64_t _max_body_size
     cdef bint _is_over
-    cdef bint _is_paused
+    cdef int64_t _budget
     cdef list _stalled
     cdef bytes _command
     cdef str _topic_name
@@ -37,6 +42,7 @@ cdef class Session:
     cdef Topic _repeated_topic
 
     cpdef receive(self, bytes data)
+    cpdef proceed(self)
     cdef _run(self)
     @cython.locals(reader=CommandReader, event=int)
     cdef bint _step(self) except -1

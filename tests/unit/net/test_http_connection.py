@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import weakref
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from http_doubles import MemoryTransport, RememberingLog, connect, read_answers
+from http_doubles import MemoryTransport, RememberingLog, Soon, connect, read_answers
 from nsqx.errors import HTTPError
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.requests import DEFERRED, Deferred, Request
 from nsqx.net.responses import OK, Response, error_response, plain_response
+from nsqx.net.round_robin import LARGE_CHUNK, ROUND_NS
 from nsqx.net.router import BodyLimit, Router
 
 HOST = b"Host: x\r\n"
@@ -42,6 +44,7 @@ class Service:
         router.add("GET", "/param/:name", self.param)
         router.freeze()
         self.server = HTTPServer(router, self.log, **options)
+        self.soon = Soon(self.server)
 
     def ping(self, request: Request) -> Response:
         self.seen.append(request)
@@ -225,11 +228,13 @@ def test_many_deferred_answers_stop_the_reading() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"x") * 300)
+    service.soon.settle()
     assert len(service.deferred) == 128
     assert not transport.reading
     answered = 0
     while service.deferred:
         service.deferred.pop(0).respond(OK)
+        service.soon.settle()
         answered += 1
     assert answered == 300
     assert transport.reading
@@ -830,3 +835,73 @@ def test_any_bytes_give_whole_answers_and_no_failure(parts: list[bytes]) -> None
     read_answers(transport.written)
     assert not service.log.errors
     assert not service.server.connections
+
+
+# Taking turns
+
+
+def test_pipelined_requests_are_handled_in_slices() -> None:
+    service = Service()
+    soon = Soon(service.server, itertools.count(0, ROUND_NS).__next__)  # a round is over after every slice
+    connection, transport = connect(service.server)
+    connection.data_received(get() * 1000)
+    counts = [len(service.seen)]
+    while counts[-1] < 1000:
+        assert not transport.reading
+        soon.come_round()
+        counts.append(len(service.seen))
+    assert all(0 < later - earlier <= 32 for earlier, later in itertools.pairwise([0, *counts])), counts
+    assert len(read_answers(transport.written)) == 1000
+    soon.settle()
+    assert transport.reading
+
+
+def test_connections_with_many_requests_take_turns_and_others_do_not_wait() -> None:
+    service = Service()
+    soon = Soon(service.server, itertools.count(0, ROUND_NS).__next__)
+    floods = [connect(service.server) for _ in range(3)]
+    for connection, _ in floods:
+        connection.data_received(get("/param/x") * 320)
+    polite, polite_transport = connect(service.server)
+    for _ in range(27):
+        lengths = [len(read_answers(transport.written)) for _, transport in floods]
+        assert max(lengths) - min(lengths) <= 32, lengths
+        polite_transport.written.clear()
+        polite.data_received(get())
+        assert len(read_answers(polite_transport.written)) == 1
+        soon.come_round()
+    assert [len(read_answers(transport.written)) for _, transport in floods] == [320] * 3
+
+
+def test_a_large_chunk_of_a_body_is_not_followed_by_another_in_the_same_turn() -> None:
+    service = Service()
+    connection, transport = connect(service.server)
+    body = b"x" * (2 * LARGE_CHUNK)
+    request = b"POST /asked?max=%d HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (len(body), len(body)) + body
+    connection.data_received(request[:LARGE_CHUNK])
+    assert not transport.reading
+    service.soon.come_round()
+    assert transport.reading
+    connection.data_received(request[LARGE_CHUNK:])
+    service.soon.settle()
+    assert [answer.body for answer in read_answers(transport.written)] == [body]
+
+
+def test_a_connection_that_is_lost_between_two_slices_is_handled_no_further() -> None:
+    service = Service()
+    connection, _ = connect(service.server)
+    connection.data_received(get() * 100)
+    before = len(service.seen)
+    connection.connection_lost(None)
+    service.soon.settle()
+    assert len(service.seen) == before
+
+
+def test_a_close_in_a_later_slice_is_the_end() -> None:
+    service = Service()
+    connection, transport = connect(service.server)
+    last = b"GET /ping HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+    connection.data_received(get() * 50 + last + get() * 50)
+    service.soon.settle()
+    assert len(read_answers(transport.written)) == 51
+    assert transport.closed

@@ -1,0 +1,67 @@
+"""Round-robin over connections that have received more than they may process at once.
+
+A connection processes a bounded part of its input, a slice, when it arrives. If more is left, it stops reading and
+joins here. Every turn of the event loop runs slices of the members in order for about a millisecond. So the events of
+all other connections wait for a millisecond, however many members there are and however much they sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+ROUND_NS: Final = 1_000_000
+# A chunk of at least this size from a socket means that there is probably more: event loops read up to 250 KB at once
+# and read again, many times, if that much was there.
+LARGE_CHUNK: Final = 128 * 1024
+
+
+class Member(Protocol):
+    """A connection with unprocessed input."""
+
+    def work(self) -> None:
+        """Process one slice; join again if more is left. Do nothing if the connection is closed."""
+
+
+class RoundRobin:
+    """The members, the next one first. A member joins once and is out again when ``work`` is called."""
+
+    __slots__ = ("_at_end", "_call_soon", "_is_scheduled", "_members", "_now_ns")
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        now_ns: Callable[[], int],
+        at_end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``at_end`` is called after the slices of each turn."""
+        self._call_soon = call_soon
+        self._now_ns = now_ns
+        self._at_end = at_end
+        self._members: deque[Member] = deque()
+        self._is_scheduled = False
+
+    def join(self, member: Member) -> None:
+        """Let ``member`` work when its turn comes, not before the loop has looked at its other events."""
+        self._members.append(member)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        members = self._members
+        until_ns = self._now_ns() + ROUND_NS
+        try:
+            while members:
+                members.popleft().work()
+                if self._now_ns() >= until_ns:
+                    break
+            self._at_end()
+        finally:
+            if members:
+                self._schedule()

@@ -1,0 +1,269 @@
+"""How much one connection may do before the others get their turn: slices, round-robin, and what stops the reading.
+
+The clock of the round-robin says that a round is over after every slice, so a turn of the loop is one slice.
+"""
+
+import itertools
+
+import pytest
+from conversation import Line
+
+from broker_bench import SECOND, Bench
+from compression import DeflateLayer, SnappyLayer
+from nsqx.errors import ProtocolError
+from nsqx.net.round_robin import LARGE_CHUNK, ROUND_NS, RoundRobin
+from nsqx.nsqd.authorizer import OpenAuthorizer
+from rawclient import ERROR, OK, RESPONSE, Frame, auth, cls, dpub, fin, identify, nop, pub, rdy, sized, sub
+
+MAGIC = b"  V2"
+HEARTBEAT = Frame(RESPONSE, b"_heartbeat_")
+# More commands than any slice holds, and the most that one may hold.
+MANY = 5000
+MOST = 512
+UNKNOWN_ID = b"0123456789abcdef"
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    bench = Bench(tmp_path, mem_queue_size=1_000_000)
+    ticks = itertools.count(0, ROUND_NS)
+    bench.broker.round_robin = RoundRobin(bench.soon.append, ticks.__next__, bench.broker.turn.end)
+    return bench
+
+
+def come_round_once(bench: Bench) -> None:
+    """One turn of the loop."""
+    callbacks, bench.soon[:] = bench.soon[:], []
+    for callback in callbacks:
+        callback()
+
+
+def burst(topic: str) -> bytes:
+    return b"".join(pub(topic, b"%d" % number) for number in range(MANY))
+
+
+def published(bench: Bench, topic: str) -> int:
+    found = bench.broker.topics.get(topic)
+    return 0 if found is None else found.message_count
+
+
+def test_a_burst_is_executed_in_slices(bench, line):
+    line.say(MAGIC)
+    bench.broker.topic("t").channel("c")
+    line.connection.data_received(burst("t"))
+    counts = [published(bench, "t")]
+    while counts[-1] < MANY:
+        assert not line.transport.is_reading
+        come_round_once(bench)
+        counts.append(published(bench, "t"))
+    steps = [later - earlier for earlier, later in itertools.pairwise([0, *counts])]
+    assert all(0 < step <= MOST for step in steps), steps
+    assert line.listen() == [OK] * MANY
+    assert line.transport.is_reading
+
+
+def test_the_order_of_commands_is_kept(bench, line):
+    consumer = bench.consume("t", "c", 2 * MANY)
+    line.say(MAGIC)
+    line.say(burst("t"))
+    assert consumer.link.take_bodies() == [b"%d" % number for number in range(MANY)]
+
+
+def test_what_comes_behind_a_burst_is_executed_after_it(bench, line):
+    """It may have been on its way when the reading stopped."""
+    consumer = bench.consume("t", "c", 2 * MANY)
+    line.say(MAGIC)
+    line.connection.data_received(burst("t"))
+    line.connection.data_received(pub("t", b"last"))
+    assert line.listen() == [OK] * (MANY + 1)
+    assert consumer.link.take_bodies()[-1] == b"last"
+
+
+def test_busy_connections_take_turns_and_others_do_not_wait(bench):
+    floods = [Line(bench) for _ in range(5)]
+    polite = Line(bench)
+    for each in (*floods, polite):
+        each.say(MAGIC)
+    for number, flood in enumerate(floods):
+        flood.connection.data_received(burst(f"t{number}"))
+    before = 0
+    while any(published(bench, f"t{number}") < MANY for number in range(5)):
+        counts = [published(bench, f"t{number}") for number in range(5)]
+        assert max(counts) - min(counts) <= MOST, counts
+        assert sum(counts) - before <= 5 * MOST
+        before = sum(counts)
+        polite.connection.data_received(pub("polite", b"x"))
+        assert polite.transport.take_frames() == [OK]
+        come_round_once(bench)
+    assert [flood.listen() for flood in floods] == [[OK] * MANY] * 5
+
+
+@pytest.mark.parametrize(
+    ("opening", "command", "line_start"),
+    [
+        (sub("t", "c"), fin(UNKNOWN_ID), "[127.0.0.1:1234] - E_FIN_FAILED"),
+        (sub("t", "c") + cls(), rdy(1), "PROTOCOL(V2): [127.0.0.1:1234] ignoring RDY after CLS"),
+    ],
+)
+def test_commands_that_are_logged_count_for_more(bench, line, opening, command, line_start):
+    def logged() -> int:
+        return sum(text.startswith(line_start) for _, text in bench.log.lines)
+
+    line.say(MAGIC + opening)
+    line.connection.data_received(command * 1000)
+    assert 0 < logged() <= 32
+    before = logged()
+    come_round_once(bench)
+    assert before < logged() <= before + 32
+    line.listen()
+    assert logged() == 1000
+    assert line.transport.is_reading
+
+
+def test_deferred_publishes_are_sliced(bench, line):
+    line.say(MAGIC)
+    line.connection.data_received(dpub("t", 1000, b"x") * MANY)
+    assert 0 < published(bench, "t") <= MOST
+    assert line.listen() == [OK] * MANY
+
+
+@pytest.mark.parametrize(("name", "layer"), [("snappy", SnappyLayer()), ("deflate", DeflateLayer())])
+def test_compressed_commands_are_sliced(bench, line, name, layer):
+    bench.broker.upgrades.snappy = bench.broker.upgrades.deflate = True
+    line.say(MAGIC)
+    line.connection.data_received(identify(feature_negotiation=True, **{name: True}))
+    line.connection.data_received(layer.encode(pub("t", b"x") * MANY))
+    counts = [published(bench, "t")]
+    while bench.soon:
+        assert not line.transport.is_reading
+        come_round_once(bench)
+        counts.append(published(bench, "t"))
+    assert counts[-1] == MANY
+    assert max(later - earlier for earlier, later in itertools.pairwise([0, *counts])) <= MOST
+    assert line.transport.is_reading
+
+
+def test_commands_behind_an_upgrade_are_sliced(bench, line):
+    bench.broker.upgrades.deflate = True
+    line.say(MAGIC)
+    commands = DeflateLayer().encode(pub("t", b"x") * MANY)
+    line.connection.data_received(identify(feature_negotiation=True, deflate=True) + commands)
+    assert published(bench, "t") <= MOST
+    bench.come_round()
+    assert published(bench, "t") == MANY
+    assert line.transport.is_reading
+
+
+def test_a_large_chunk_is_not_followed_by_another_in_the_same_turn(bench, line):
+    line.say(MAGIC)
+    command = pub("t", b"x" * (LARGE_CHUNK + 1000))
+    line.connection.data_received(command[:LARGE_CHUNK])
+    assert not line.transport.is_reading
+    come_round_once(bench)
+    assert line.transport.is_reading
+    assert line.say(command[LARGE_CHUNK:]) == [OK]
+
+
+def test_a_connection_that_is_lost_leaves_the_round(bench, line):
+    line.say(MAGIC)
+    line.connection.data_received(burst("t"))
+    line.transport.abort()
+    before = published(bench, "t")
+    bench.come_round()
+    assert published(bench, "t") == before
+    assert bench.broker.connections == set()
+
+
+def test_nothing_behind_a_fatal_error_is_executed(bench, line):
+    line.say(MAGIC)
+    frames = line.say(pub("t", b"x") * 2000 + b"WHAT\n" + pub("t", b"x") * 2000)
+    assert frames == [OK] * 2000 + [Frame(ERROR, b"E_INVALID invalid command WHAT")]
+    assert published(bench, "t") == 2000
+    assert line.is_lost
+
+
+def test_a_client_that_does_not_read_its_answers_is_executed_no_further(bench, line):
+    line.say(MAGIC + sub("t", "c"))
+    line.transport.is_stuck = True
+    while line.transport.is_reading or bench.soon:
+        if line.transport.is_reading:
+            line.connection.data_received(fin(UNKNOWN_ID) * 12_000)
+        come_round_once(bench)
+    refused = len(bench.log.errors())
+    assert 12_000 < refused < 24_000
+    line.transport.unblock()
+    line.listen()
+    assert len(bench.log.errors()) == 24_000
+    assert line.transport.is_reading
+
+
+class SlowAuthorizer(OpenAuthorizer):
+    """Answers when a test says so."""
+
+    def authenticate(self, client, secret, done):
+        self.done = done
+
+
+@pytest.fixture
+def authorizer(bench) -> SlowAuthorizer:
+    bench.broker.authorizer = SlowAuthorizer()
+    return bench.broker.authorizer
+
+
+def test_nothing_is_read_while_the_auth_server_is_asked(bench, line, authorizer):
+    line.say(MAGIC)
+    line.say(auth(b"secret") + pub("t", b"x") * 10)
+    assert not line.transport.is_reading
+    assert published(bench, "t") == 0
+    authorizer.done(b"{}")
+    assert line.listen() == [Frame(RESPONSE, b"{}")] + [OK] * 10
+    assert line.transport.is_reading
+
+
+def test_a_burst_behind_an_auth_is_sliced(bench, line, authorizer):
+    line.say(MAGIC)
+    line.say(auth(b"secret") + pub("t", b"x") * MANY)
+    authorizer.done(b"{}")
+    assert 0 < published(bench, "t") <= MOST
+    assert not line.transport.is_reading
+    assert line.listen() == [Frame(RESPONSE, b"{}")] + [OK] * MANY
+    assert line.transport.is_reading
+
+
+def test_a_client_that_waits_for_the_auth_server_is_not_silent(bench, line, authorizer):
+    line.say(MAGIC)
+    line.say(identify(heartbeat_interval=1000) + auth(b"secret"))
+    for _ in range(10):
+        assert line.wait(SECOND) == [HEARTBEAT]
+    authorizer.done(b"{}")
+    assert line.listen() == [Frame(RESPONSE, b"{}")]
+    line.wait(2 * SECOND - 1)
+    assert not line.is_lost
+    line.wait(1)
+    assert line.is_lost
+
+
+def test_a_refused_secret_ends_the_connection(bench, line, authorizer):
+    line.say(MAGIC)
+    line.say(auth(b"secret") + pub("t", b"x") * 10)
+    authorizer.done(ProtocolError("E_AUTH_FAILED", "AUTH failed"))
+    assert line.listen() == [Frame(ERROR, b"E_AUTH_FAILED AUTH failed")]
+    assert line.is_lost
+    assert published(bench, "t") == 0
+
+
+def test_an_auth_answer_after_the_client_has_gone(bench, line, authorizer):
+    line.say(MAGIC)
+    line.say(auth(b"secret") + pub("t", b"x"))
+    line.transport.abort()
+    authorizer.done(b"{}")
+    bench.come_round()
+    assert published(bench, "t") == 0
+
+
+def test_a_trickle_of_commands_is_read_all_the_time(bench, line):
+    line.say(MAGIC)
+    for command in (nop(), pub("t", b"x"), b"PUB t\n" + sized(b"12")[:3]):
+        line.connection.data_received(command)
+        assert line.transport.is_reading
+    assert bench.soon == []

@@ -1,0 +1,90 @@
+"""Members take turns, and the loop gets its turn when a round has taken long enough."""
+
+import pytest
+
+from nsqx.net.round_robin import ROUND_NS, RoundRobin
+
+
+class Bench:
+    """A round-robin with a clock that members move."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.soon: list = []
+        self.worked: list[str] = []
+        self.ends = 0
+        self.round_robin = RoundRobin(self.soon.append, lambda: self.now_ns, self.end)
+
+    def end(self) -> None:
+        self.ends += 1
+
+    def come_round(self) -> list[str]:
+        """One turn of the loop; the names of those that worked in it."""
+        self.worked.clear()
+        callbacks, self.soon[:] = self.soon[:], []
+        for callback in callbacks:
+            callback()
+        return list(self.worked)
+
+
+class Worker:
+    """Has so many slices of work, each of which takes its time."""
+
+    def __init__(self, bench: Bench, name: str, slices: int, slice_ns: int = ROUND_NS // 4) -> None:
+        self._bench = bench
+        self._name = name
+        self._slices = slices
+        self._slice_ns = slice_ns
+        bench.round_robin.join(self)
+
+    def work(self) -> None:
+        self._bench.worked.append(self._name)
+        self._bench.now_ns += self._slice_ns
+        self._slices -= 1
+        if self._slices:
+            self._bench.round_robin.join(self)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_round_lasts_about_a_millisecond_and_the_next_goes_on_where_it_ended(bench):
+    for name in "abc":
+        Worker(bench, name, 3)
+    assert bench.come_round() == ["a", "b", "c", "a"]
+    assert bench.come_round() == ["b", "c", "a", "b"]
+    assert bench.come_round() == ["c"]
+    assert (bench.come_round(), bench.ends) == ([], 3)
+
+
+def test_one_member_gets_all_of_the_round(bench):
+    Worker(bench, "a", 6)
+    assert bench.come_round() == ["a"] * 4
+    assert bench.come_round() == ["a"] * 2
+
+
+def test_a_long_slice_is_the_last_of_its_round(bench):
+    Worker(bench, "a", 2, 10 * ROUND_NS)
+    Worker(bench, "b", 1)
+    assert bench.come_round() == ["a"]
+    assert bench.come_round() == ["b", "a"]
+
+
+def test_members_wait_for_one_callback(bench):
+    for name in "abc":
+        Worker(bench, name, 1)
+    assert len(bench.soon) == 1
+
+
+def test_a_member_that_fails_does_not_stop_the_others(bench):
+    class Failing:
+        def work(self) -> None:
+            raise KeyError
+
+    bench.round_robin.join(Failing())
+    Worker(bench, "a", 1)
+    with pytest.raises(KeyError):
+        bench.come_round()
+    assert bench.come_round() == ["a"]
