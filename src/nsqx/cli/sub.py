@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx.cli.utility import run_utility
-from nsqx.flags import BOOL, INT, Flag
+from nsqx.flags import BOOL, INT, STRINGS, Flag
 from nsqx.tools import nsq_tail
 from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
+from nsqx.tools.looking import TAKE_BACKLOG_FLAG, Rule
 from nsqx.tools.sources import CONSUMER_FLAG, MAX_IN_FLIGHT, MAX_IN_FLIGHT_FLAG
+from nsqx.tools.utility import UtilityFailed
 
 if TYPE_CHECKING:
     from nsqx.client.subscription import Message
@@ -31,6 +33,15 @@ FLAGS: tuple[Flag, ...] = (
     Flag("json", BOOL, False, "show each message as a JSON object with its id, time, attempts and body"),
     MAX_IN_FLIGHT_FLAG,
     CONSUMER_FLAG,
+    TAKE_BACKLOG_FLAG,
+    Flag(
+        "nsqd-http-address",
+        STRINGS,
+        [],
+        "without a channel: HTTP address of the nsqd to check its topic, in the order of the TCP addresses; else the"
+        " port after the TCP port",
+        config_key="nsqd_http_addresses",
+    ),
 )
 
 
@@ -40,20 +51,25 @@ class Options:
 
     topic: str
     channel: str = ""
-    """Empty for one that goes away with this consumer."""
+    """Empty for one that goes away with this consumer and takes nothing from others."""
     nsqd_addresses: list[str] = field(default_factory=list)
     lookupd_addresses: list[str] = field(default_factory=list)
     total: int = 0
     json: bool = False
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_options: list[str] = field(default_factory=list)
+    take_backlog: bool = False
+    nsqd_http_addresses: list[str] = field(default_factory=list)
 
 
 def read_options(argv: Sequence[str]) -> Options:
-    """Options from the command line; raises UsageError."""
+    """Options from the command line; raises UsageError or UtilityFailed."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} TOPIC [CHANNEL]", least=1, most=2)
     topic, channel = [*words, "", ""][:2]
-    return Options(topic, channel, **values)
+    options = Options(topic, channel, **values)
+    if options.nsqd_http_addresses and len(options.nsqd_http_addresses) != len(options.nsqd_addresses):
+        raise UtilityFailed("give one --nsqd-http-address for each --nsqd-tcp-address")
+    return options
 
 
 def show_as_json(topic: str, message: Message) -> bytes:
@@ -74,15 +90,19 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
     place = await find_tcp(options.nsqd_addresses, options.lookupd_addresses)
     tail_options = nsq_tail.Options(
         topics=[options.topic],
-        channel=options.channel or nsq_tail.passing_channel("sub"),
+        channel=options.channel,
         nsqd_tcp_addresses=place.nsqd_addresses,
         lookupd_http_addresses=place.lookupd_addresses,
         max_in_flight=options.max_in_flight,
         total=options.total,
         consumer_options=[_LOOKUPD_POLL, *options.consumer_options],
+        take_backlog=options.take_backlog,
     )
+    rule = Rule(f"Name a channel: {PROGRAM} {options.topic} CHANNEL", is_strict=True)
+    http_addresses = options.nsqd_http_addresses or [""] * len(place.nsqd_addresses)
+    named = dict(zip(place.nsqd_addresses, http_addresses, strict=True))
     show = show_as_json if options.json else nsq_tail.show_plainly
-    return await nsq_tail.tail("nsqx-sub", tail_options, show, stopping, is_quiet=True)
+    return await nsq_tail.tail("nsqx-sub", tail_options, show, stopping, rule, named, is_quiet=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

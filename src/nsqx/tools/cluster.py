@@ -61,6 +61,25 @@ class Cluster:
                 found[format_host_port(producer["broadcast_address"], producer["http_port"])] = None
         return list(found)
 
+    async def producers(self, lookupd_addresses: Sequence[str], topic: str) -> dict[str, str]:
+        """The HTTP addresses, by TCP address, of the nsqds that have ``topic``; raises QueryFailed if none answers."""
+        path = f"/lookup?topic={quote_plus(topic)}"
+        answers, _ = await self._ask_all(
+            "nsqlookupd", lookupd_addresses, lambda address: self._get(f"http://{address}{path}", missing_is_empty=True)
+        )
+        found: dict[str, str] = {}
+        for answer in answers:
+            for producer in _field(answer, "producers", list) or []:
+                host = producer["broadcast_address"]
+                tcp_address = format_host_port(host, producer["tcp_port"])
+                found[tcp_address] = format_host_port(host, producer["http_port"])
+        return found
+
+    async def tcp_port(self, nsqd_address: str) -> int:
+        """The TCP port of the nsqd with this HTTP address; raises QueryFailed."""
+        port = (await self._get(f"http://{nsqd_address}/info")).get("tcp_port")
+        return port if isinstance(port, int) else 0
+
     async def stats(self, nsqd_addresses: Sequence[str], topic: str = "", channel: str = "") -> list[dict[str, Any]]:
         """The topics in /stats of every nsqd; raises QueryFailed if any question fails."""
         entries, failures = await self.stats_of_reachable(nsqd_addresses, topic, channel)

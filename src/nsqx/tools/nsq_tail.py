@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from nsqx.client.subscription import Message
 from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag
+from nsqx.tools.cluster import Cluster
 from nsqx.tools.lane import Lane
+from nsqx.tools.looking import TAKE_BACKLOG_FLAG, Looking, LookingConsumer, Rule
 from nsqx.tools.progress import Progress
 from nsqx.tools.sources import (
     CONSUMER_FLAG,
@@ -45,7 +47,10 @@ FLAGS: tuple[Flag, ...] = (
     LOOKUPD_FLAG,
     Flag("topic", STRINGS, [], "NSQ topic (may be given multiple times)", config_key="topics"),
     CONSUMER_FLAG,
+    TAKE_BACKLOG_FLAG,
 )
+
+_RULE = Rule("Give --channel to consume them, or --take-backlog", is_strict=False)
 
 
 @dataclass(slots=True)
@@ -61,6 +66,7 @@ class Options:
     """How many messages over all topics; 0 for no end."""
     print_topic: bool = False
     consumer_options: list[str] = field(default_factory=list)
+    take_backlog: bool = False
 
 
 def passing_channel(prefix: str) -> str:
@@ -94,11 +100,25 @@ def show_with_topic(topic: str, message: Message) -> bytes:
 async def run(options: Options, stopping: asyncio.Event) -> int:
     """Show messages until there were enough of them, or until told to stop."""
     show = show_with_topic if options.print_topic else show_plainly
-    return await tail(PROGRAM, options, show, stopping)
+    named = dict.fromkeys(options.nsqd_tcp_addresses, "")
+    return await tail(PROGRAM, options, show, stopping, _RULE, named)
 
 
-async def tail(program: str, options: Options, show: Show, stopping: asyncio.Event, *, is_quiet: bool = False) -> int:
-    """Write messages to stdout by ``show``; raises UtilityFailed, or BrokenPipeError if nobody reads them."""
+async def tail(
+    program: str,
+    options: Options,
+    show: Show,
+    stopping: asyncio.Event,
+    rule: Rule,
+    named: dict[str, str],
+    *,
+    is_quiet: bool = False,
+) -> int:
+    """Write messages to stdout by ``show``; raises UtilityFailed, or BrokenPipeError if nobody reads them.
+
+    Without a channel ``rule`` says which topics may be looked at. ``named`` are the HTTP addresses of the named nsqds
+    by TCP address, empty where not known.
+    """
     max_in_flight = min(options.max_in_flight, options.total) if options.total > 0 else options.max_in_flight
     channel = options.channel or passing_channel("tail")
     client = client_options(program, options.consumer_options, max_in_flight=max_in_flight)
@@ -108,7 +128,12 @@ async def tail(program: str, options: Options, show: Show, stopping: asyncio.Eve
             if not is_quiet:
                 say(f"Adding consumer for topic: {topic}")
             sources = options.nsqd_tcp_addresses, options.lookupd_http_addresses
-            consumer = make_consumer(topic, channel, *sources, client)
+            if options.channel or options.take_backlog:
+                consumer = make_consumer(topic, channel, *sources, client)
+            else:
+                looking = Looking(topic, rule, named, options.lookupd_http_addresses, Cluster())
+                consumer = make_consumer(topic, channel, *sources, client, kind=LookingConsumer, looking=looking)
+                await looking.check()
             consumers.append(consumer)
             await start_consumer(consumer, options.nsqd_tcp_addresses, is_quiet=is_quiet)
         with Progress("messages", but_not=sys.stdout) as progress:

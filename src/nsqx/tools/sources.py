@@ -77,13 +77,15 @@ def make_consumer(
     lookupd_addresses: Sequence[str],
     options: dict[str, Any],
     handler: Handler | None = None,
+    *,
+    kind: type[Consumer] = Consumer,
     **arguments: Any,
 ) -> Consumer:
     """A consumer that is not started yet; raises NSQError with the text of the Go utilities."""
     for what, name in (("topic", topic), ("channel", channel)):
         if not is_valid_name(name):
             raise UtilityFailed(f"invalid {what} name")
-    return Consumer(
+    return kind(
         topic,
         channel,
         handler,

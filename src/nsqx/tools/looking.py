@@ -1,0 +1,146 @@
+"""Looking at a topic without taking messages from its consumers.
+
+A topic without channels keeps its messages for the first channel. A command that looks through an ephemeral channel of
+its own would be that first channel: it would take the messages and vanish with them. So each nsqd is asked over HTTP
+which channels the topic has, before the command attaches to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsqx.client.consumer import Consumer
+from nsqx.errors import ConfigError, ConnectFailed
+from nsqx.flags import BOOL, Flag
+from nsqx.names import is_ephemeral
+from nsqx.net.address import TCPAddress, format_host_port, parse_address
+from nsqx.tools.cluster import Cluster, QueryFailed
+from nsqx.tools.utility import UtilityFailed, say
+
+TAKE_BACKLOG_FLAG = Flag(
+    "take-backlog",
+    BOOL,
+    False,
+    "without a channel: show a topic even if that takes messages which wait for its first channel",
+)
+
+_WAITING = "its messages wait for the first channel, and looking would take them"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a command that looks at topics may do, and what it advises to do instead."""
+
+    advice: str
+    is_strict: bool
+    """True if the topic must have a lasting channel, so that messages published while looking are kept too.
+
+    False if only the messages that wait at the start are protected, and an nsqd that cannot be asked is consumed from.
+    """
+
+    def refusal(self, entry: dict[str, Any] | None) -> str:
+        """Why a topic, by its entry in /stats, must not be looked at; empty if it may be."""
+        channels = [each["channel_name"] for each in (entry or {}).get("channels") or []]
+        if not self.is_strict:
+            return f"has no channel: {_WAITING}" if entry and entry["depth"] and not channels else ""
+        if entry is None:
+            return "does not exist"
+        if not channels:
+            return f"has no channel: {_WAITING}"
+        if all(map(is_ephemeral, channels)):
+            return f"has only ephemeral channels: when they are gone {_WAITING}"
+        return ""
+
+
+class Looking:
+    """Decides where a topic may be looked at."""
+
+    def __init__(
+        self, topic: str, rule: Rule, nsqds: dict[str, str], lookupd_addresses: Sequence[str], cluster: Cluster
+    ) -> None:
+        """``nsqds`` are the HTTP addresses, by TCP address, of those that were named."""
+        self._topic = topic
+        self._rule = rule
+        self._nsqds = dict(nsqds)
+        self._lookupd_addresses = lookupd_addresses
+        self._cluster = cluster
+        self._refused: dict[str, str] = {}
+        self._unchecked: dict[str, str] = {}
+
+    async def check(self) -> None:
+        """Raise UtilityFailed unless the topic may be looked at: on every named nsqd, or on one that was found."""
+        if self._lookupd_addresses:
+            await self._find()
+        refusals = [refusal for refusal in await asyncio.gather(*map(self.refusal, self._nsqds)) if refusal]
+        if not self._nsqds and self._rule.is_strict:
+            raise UtilityFailed(f"no nsqd has topic {self._topic}. {self._rule.advice}")
+        if refusals and (not self._lookupd_addresses or len(refusals) == len(self._nsqds)):
+            raise UtilityFailed(f"{refusals[0]}. {self._rule.advice}")
+
+    async def allows(self, address: str) -> bool:
+        """True if the topic may be looked at on the nsqd at ``address``; if not, that is said once."""
+        refusal = await self.refusal(address)
+        if refusal and self._refused.get(address) != refusal:
+            say(f"WARNING: {refusal}. {self._rule.advice}")
+        self._refused[address] = refusal
+        return not refusal
+
+    async def refusal(self, address: str) -> str:
+        """Why the topic must not be looked at on the nsqd at ``address``; empty if it may be."""
+        try:
+            if address not in self._nsqds and self._lookupd_addresses:
+                await self._find()
+            http_address = self._nsqds.get(address) or await self._neighbour(address)
+            entries = await self._cluster.stats([http_address], self._topic)
+        except QueryFailed as error:
+            text = f"cannot check which channels topic {self._topic} has on nsqd {address}: {error}"
+            if self._rule.is_strict:
+                return text
+            self._unchecked[address] = text
+            return ""
+        found = [entry for entry in entries if entry["topic_name"] == self._topic]
+        reason = self._rule.refusal(found[0] if found else None)
+        return f"topic {self._topic} on nsqd {address} {reason}" if reason else ""
+
+    def attached(self, address: str) -> None:
+        """Warn if the nsqd at ``address`` could not be asked."""
+        text = self._unchecked.pop(address, "")
+        if text:
+            say(f"WARNING: {text}")
+
+    async def _find(self) -> None:
+        self._nsqds.update(await self._cluster.producers(self._lookupd_addresses, self._topic))
+
+    async def _neighbour(self, tcp_address: str) -> str:
+        """The HTTP address of an nsqd whose ports are side by side, as the standard ones are; raises QueryFailed."""
+        try:
+            address = parse_address(tcp_address)
+        except ConfigError as error:
+            raise QueryFailed(str(error)) from None
+        if not isinstance(address, TCPAddress):
+            raise QueryFailed("its HTTP address is not known")
+        http_address = format_host_port(address.host or "127.0.0.1", address.port + 1)
+        if await self._cluster.tcp_port(http_address) != address.port:
+            raise QueryFailed(f"{http_address} is the HTTP address of another nsqd")
+        return http_address
+
+
+class LookingConsumer(Consumer):
+    """A consumer that attaches only to the nsqds that ``looking`` allows."""
+
+    def __init__(self, *arguments: Any, looking: Looking, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._looking = looking
+
+    async def _connect(self, address: str) -> None:
+        if address in self._subscriptions:
+            return
+        if await self._looking.allows(address):
+            await super()._connect(address)
+            self._looking.attached(address)
+        elif address in self._named:
+            # Tried again later; a nsqd that was found is tried again at the next lookup.
+            raise ConnectFailed(f"{address}: topic {self.topic} must not be looked at there now")

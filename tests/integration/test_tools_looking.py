@@ -1,0 +1,158 @@
+"""nsqx sub and nsq_tail without a channel: looking at a topic takes nothing from its consumers."""
+
+import subprocess
+
+import pytest
+
+from daemons import Daemon, Fleet, program_command, random_host, wait_until
+from utilities import TIMEOUT_S, consume, make_channels, publish, run_utility
+
+BODIES = [b"message %d" % number for number in range(60)]
+
+
+def side_by_side(fleet: Fleet, *flags: str) -> Daemon:
+    """An nsqd on the standard ports of an address of its own, so that its HTTP address is known by its TCP address."""
+    host = random_host()
+    return fleet.nsqd(
+        "nsqx", f"--tcp-address={host}:4150", f"--http-address={host}:4151", f"--broadcast-address={host}", *flags
+    )
+
+
+def sub(*words: str) -> tuple[int, bytes, str]:
+    command = [*program_command("nsqx", "sub"), *words]
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def registered(lookupd: Daemon, topic: str, count: int = 1) -> None:
+    def producers() -> int:
+        answer = lookupd.request("GET", "/lookup", query={"topic": topic})
+        return len(answer.json()["producers"]) if answer.status == 200 else 0
+
+    wait_until(lambda: producers() == count, "nsqlookupd knows the topic")
+
+
+def test_sub_does_not_take_the_messages_of_a_topic_without_channels(fleet: Fleet) -> None:
+    daemon = side_by_side(fleet)
+    publish(daemon, "t", BODIES)
+    code, shown, said = sub("t", "--n=10", f"--nsqd-tcp-address={daemon.tcp_address}")
+    assert (code, shown) == (1, b"")
+    assert said.split(" ", 2)[2] == (
+        f"topic t on nsqd {daemon.tcp_address} has no channel: its messages wait for the first channel, and looking"
+        " would take them. Name a channel: nsqx sub t CHANNEL\n"
+    )
+    assert sorted(consume(daemon, "t")) == sorted(BODIES)
+
+
+def test_sub_by_nsqlookupd_does_not_either(fleet: Fleet) -> None:
+    lookupd = fleet.nsqlookupd("nsqx")
+    daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
+    publish(daemon, "t", BODIES)
+    registered(lookupd, "t")
+    code, _, said = sub("t", "--n=10", f"--lookupd-http-address={lookupd.http_address}")
+    assert code == 1
+    assert "has no channel: its messages wait for the first channel" in said
+    assert sorted(consume(daemon, "t")) == sorted(BODIES)
+
+
+def test_sub_does_not_create_a_topic(fleet: Fleet) -> None:
+    lookupd = fleet.nsqlookupd("nsqx")
+    daemon = side_by_side(fleet, f"--lookupd-tcp-address={lookupd.tcp_address}")
+    code, _, said = sub("nothing", f"--nsqd-tcp-address={daemon.tcp_address}")
+    assert (code, said.count("\n")) == (1, 1)
+    assert "topic nothing on nsqd" in said
+    assert "does not exist. Name a channel: nsqx sub nothing CHANNEL" in said
+    code, _, said = sub("nothing", f"--lookupd-http-address={lookupd.http_address}")
+    assert (code, said.count("\n")) == (1, 1)
+    assert "no nsqd has topic nothing. Name a channel" in said
+    assert daemon.topic_stats("nothing") is None
+
+
+def test_sub_looks_beside_other_channels(fleet: Fleet) -> None:
+    daemon = side_by_side(fleet)
+    make_channels(daemon, "t", "consumers")
+    where = f"--nsqd-tcp-address={daemon.tcp_address}"
+    command = [*program_command("nsqx", "sub"), "t", "--n=1", where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        wait_until(lambda: len(daemon.topic_stats("t")["channels"]) == 2, "it looks")
+        publish(daemon, "t", [b"seen"])
+        assert process.communicate(timeout=TIMEOUT_S)[0] == b"seen\n"
+    assert daemon.channel_stats("t", "consumers")["depth"] == 1
+
+
+def test_ephemeral_channels_do_not_keep_messages(fleet: Fleet) -> None:
+    daemon = side_by_side(fleet)
+    make_channels(daemon, "t", "passing#ephemeral")
+    code, _, said = sub("t", f"--nsqd-tcp-address={daemon.tcp_address}")
+    assert code == 1
+    assert "has only ephemeral channels" in said
+
+
+def test_an_nsqd_that_cannot_be_asked(fleet: Fleet) -> None:
+    daemon = fleet.nsqd("nsqx")
+    make_channels(daemon, "t", "c")
+    where = f"--nsqd-tcp-address={daemon.tcp_address}"
+    code, _, said = sub("t", where)
+    assert (code, said.count("\n")) == (1, 1)
+    assert f"cannot check which channels topic t has on nsqd {daemon.tcp_address}: " in said
+    code, _, said = sub("t", where, "--nsqd-http-address=a:1", "--nsqd-http-address=b:1")
+    assert (code, said.split(" ", 2)[2]) == (1, "give one --nsqd-http-address for each --nsqd-tcp-address\n")
+    daemon.post("/channel/delete", topic="t", channel="c")
+    publish(daemon, "t", BODIES)
+    code, _, said = sub("t", where, f"--nsqd-http-address={daemon.http_address}")
+    assert code == 1
+    assert "has no channel" in said
+    code, shown, _ = sub("t", where, "--take-backlog", "--n=60")
+    assert (code, sorted(shown.splitlines())) == (0, sorted(BODIES))
+
+
+def test_an_nsqd_with_a_backlog_is_left_out_while_others_are_shown(fleet: Fleet) -> None:
+    lookupd = fleet.nsqlookupd("nsqx")
+    flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
+    first, second = fleet.nsqd("nsqx", flag), fleet.nsqd("nsqx", flag)
+    publish(first, "t", BODIES)
+    make_channels(second, "t", "consumers")
+    registered(lookupd, "t", 2)
+    command = [*program_command("nsqx", "sub"), "t", "--n=1", f"--lookupd-http-address={lookupd.http_address}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: len(second.topic_stats("t")["channels"]) == 2, "it looks")
+        publish(second, "t", [b"seen"])
+        shown, said = process.communicate(timeout=TIMEOUT_S)
+    assert shown == b"seen\n"
+    assert b"WARNING: topic t on nsqd " in said
+    assert sorted(consume(first, "t")) == sorted(BODIES)
+
+
+@pytest.mark.parametrize("by", ["nsqd", "nsqlookupd"])
+def test_nsq_tail_does_not_take_a_backlog(fleet: Fleet, by: str) -> None:
+    lookupd = fleet.nsqlookupd("nsqx")
+    daemon = side_by_side(fleet, f"--lookupd-tcp-address={lookupd.tcp_address}")
+    publish(daemon, "t", BODIES)
+    registered(lookupd, "t")
+    where = f"--nsqd-tcp-address={daemon.tcp_address}"
+    if by == "nsqlookupd":
+        where = f"--lookupd-http-address={lookupd.http_address}"
+    ended = run_utility("nsqx", "nsq_tail", "--topic=t", "--n=10", where)
+    assert (ended.code, ended.stdout) == (1, b"")
+    assert ended.lines[-1].endswith("looking would take them. Give --channel to consume them, or --take-backlog")
+    assert sorted(consume(daemon, "t")) == sorted(BODIES)
+    publish(daemon, "other", BODIES)
+    ended = run_utility("nsqx", "nsq_tail", "--topic=other", "--n=60", "--take-backlog", where)
+    assert (ended.code, sorted(ended.stdout.splitlines())) == (0, sorted(BODIES))
+
+
+def test_nsq_tail_goes_on_where_it_cannot_ask(fleet: Fleet) -> None:
+    daemon = fleet.nsqd("nsqx")
+    publish(daemon, "t", BODIES[:1])
+    ended = run_utility("nsqx", "nsq_tail", "--topic=t", "--n=1", f"--nsqd-tcp-address={daemon.tcp_address}")
+    assert (ended.code, ended.stdout) == (0, BODIES[0] + b"\n")
+    assert any(line.startswith("WARNING: cannot check which channels topic t has") for line in ended.lines)
+
+
+def test_nsq_tail_waits_for_a_new_topic_as_go_does(fleet: Fleet) -> None:
+    daemon = side_by_side(fleet)
+    command = [*program_command("nsqx", "nsq_tail"), "--topic=new", "--n=1", f"--nsqd-tcp-address={daemon.tcp_address}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: (daemon.topic_stats("new") or {}).get("channels"), "it waits")
+        publish(daemon, "new", [b"seen"])
+        assert process.communicate(timeout=TIMEOUT_S)[0] == b"seen\n"
