@@ -8,6 +8,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from streams import bodies, make_channel, publish, source_options
 
 from daemons import wait_until
+from nsqx.client.blocking import Producer
 from nsqx.errors import ConfigError
 from nsqx.spark import recorder
 from nsqx.spark.options import read_source_options
@@ -296,3 +298,93 @@ def test_no_more_is_taken_than_may_wait_for_spark(our_nsqd, topic, tmp_path):
             receiver.committed()
             # It may have gone on and be full again by now.
             wait_until(lambda seen=seen: receiver.rows > seen or not receiver.is_paused, "it goes on")
+
+
+def test_in_flight_is_bounded_by_bytes(nsqd, topic, tmp_path, monkeypatch):
+    """While nothing can be stored nsqd can send no more than allowed, and what the sockets hold."""
+    make_channel(nsqd, topic)
+    messages = [b"%03d" % number + bytes(999_997) for number in range(100)]
+    for message in messages:
+        publish(nsqd, topic, [message])
+    append, is_open = SegmentDirectory.append, threading.Event()
+
+    def waiting_append(self, parts):
+        assert is_open.wait(LONG_S)
+        return append(self, parts)
+
+    def in_flight():
+        return nsqd.channel_stats(topic, "spark")["in_flight_count"]
+
+    monkeypatch.setattr(SegmentDirectory, "append", waiting_append)
+    # One connection, so that the buffers of one socket come on top.
+    options = source_options(nsqd, topic, tmp_path, maxInFlightBytes="8m", maxInFlight="1000")
+    with Running(options) as running:
+        wait_until(lambda: in_flight() > 8, "messages are held", LONG_S)
+        before = 0
+        while in_flight() > before:
+            before = in_flight()
+            time.sleep(0.5)
+        assert before < 50
+        is_open.set()
+        wait_until(lambda: running.receiver.rows == 100 and channel_is_empty(nsqd, topic), "all is stored", LONG_S)
+        found = []
+        for part in running.directory.slices(0, 100, 1):
+            for batch in read_slices(running.directory.storage.location, running.directory.state.identity, part):
+                found.extend(batch.column("value").to_pylist())
+        assert sorted(found) == messages
+    assert nsqd.channel_stats(topic, "spark")["requeue_count"] == 0
+
+
+LIBRARIES = [*Path("/usr/lib").glob("**/faketime/libfaketime.so.1")]
+
+
+@pytest.fixture
+def shifted_nsqd(request, fleet):
+    """An nsqd whose wall clock is not ours."""
+    if not LIBRARIES:
+        pytest.skip("libfaketime missing: install libfaketime")
+    shift = {"LD_PRELOAD": str(LIBRARIES[0]), "FAKETIME": request.param, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    return fleet.nsqd("nsqx", env=shift)
+
+
+def bounded_read(options):
+    """A bounded read that has just begun."""
+    running = Running(options)
+    running.receiver.start(bound_ns=time.time_ns())
+    return running
+
+
+@pytest.mark.parametrize("shifted_nsqd", ["+1h", "-1h"], indirect=True)
+def test_a_bounded_read_has_the_backlog_whatever_the_clock_of_nsqd(shifted_nsqd, topic, tmp_path):
+    make_channel(shifted_nsqd, topic)
+    publish(shifted_nsqd, topic, bodies(0, 10_000))
+    # So slow that the backlog takes longer than the read waits for old messages.
+    running = bounded_read(source_options(shifted_nsqd, topic, tmp_path, maxInFlight="20", drainIdle="400ms"))
+    wait_until(lambda: running.receiver.is_drained, "the read ends", LONG_S)
+    assert running.values() == bodies(0, 10_000)
+    running.__exit__()
+
+
+@pytest.mark.parametrize("shifted_nsqd", ["+1h", "-1h"], indirect=True)
+def test_a_bounded_read_ends_while_messages_come_whatever_the_clock_of_nsqd(shifted_nsqd, topic, tmp_path):
+    make_channel(shifted_nsqd, topic)
+    publish(shifted_nsqd, topic, bodies(0, 1000))
+    has_ended = threading.Event()
+
+    def keep_publishing():
+        with Producer(shifted_nsqd.tcp_address) as producer:
+            for number in range(1000, 1_000_000):
+                producer.publish(topic, b"%d" % number)
+                if has_ended.wait(0.005):
+                    return
+
+    publisher = threading.Thread(target=keep_publishing)
+    publisher.start()
+    try:
+        running = bounded_read(source_options(shifted_nsqd, topic, tmp_path, drainIdle="1s"))
+        wait_until(lambda: running.receiver.is_drained, "the read ends", LONG_S)
+    finally:
+        has_ended.set()
+        publisher.join()
+    assert set(bodies(0, 1000)) <= set(running.values())
+    running.__exit__()

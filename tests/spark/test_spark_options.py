@@ -32,6 +32,7 @@ def test_every_option_is_read():
             "maxTriggerDelay": "1m30s",
             "minPartitions": "4",
             "maxInFlight": "2000",
+            "maxInFlightBytes": "16m",
             "maxBufferedRows": "7000",
             "maxBufferedBytes": "1g",
             "dedupWindow": "50000",
@@ -53,6 +54,7 @@ def test_every_option_is_read():
     assert options.max_trigger_delay_s == 90
     assert options.min_partitions == 4
     assert options.max_in_flight == 2000
+    assert options.max_in_flight_bytes == 16 * 1024**2
     assert (options.max_buffered_rows, options.max_buffered_bytes) == (7000, 1024**3)
     assert options.dedup_window == 50_000
     assert options.drain_idle_s == 0.5

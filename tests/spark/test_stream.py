@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from daemons import wait_until
 from nsqx.spark.listener import ProgressListener
 from nsqx.spark.options import read_source_options
 from nsqx.spark.source import StreamReader
+from nsqx.spark.storage import LocalStorage
 
 
 def state_of(directory):
@@ -233,3 +235,42 @@ def test_a_killed_receiver_loses_and_repeats_nothing(spark, nsqd, topic, tmp_pat
     finally:
         running.stop()
     assert query.values == bodies(0, 20_000)
+
+
+def test_a_disk_that_is_full_at_a_commit_does_not_end_the_query(our_nsqd, topic, tmp_path, monkeypatch):
+    publish(our_nsqd, topic, bodies(0, 10))
+    reader = StreamReader(read_source_options(source_options(our_nsqd, topic, tmp_path)))
+    limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
+    end = start
+    while end["rows"] < 10:
+        end = reader.latestOffset(start, limit)
+    segments = tmp_path / "segments"
+    write = LocalStorage.write
+
+    def full(self, name, fill):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    # First nothing can be written, then the state can be but not the identities of what is removed.
+    monkeypatch.setattr(LocalStorage, "write", full)
+    assert reader.latestOffset(end, limit) == end
+    reader.commit(end)
+    assert state_of(tmp_path)["committed"] == 0
+    monkeypatch.setattr(
+        LocalStorage,
+        "write",
+        lambda self, name, fill: (write if name == "state.json" else full)(self, name, fill),
+    )
+    reader.commit(end)
+    assert state_of(tmp_path)["committed"] == 10
+    assert list(segments.glob("segment-*"))
+    monkeypatch.setattr(LocalStorage, "write", write)
+    assert reader.latestOffset(end, limit) == end
+    assert not list(segments.glob("segment-*"))
+    reader.stop()
+
+
+def test_a_stream_cannot_begin_at_latest(spark, topic, tmp_path):
+    options = {"nsq.nsqd": "127.0.0.1:4150", "subscribe": topic, "channel": "c", "segmentDir": str(tmp_path / "s")}
+    query = Query(spark, {**options, "startingOffsets": "latest"}, tmp_path)
+    with pytest.raises(Exception, match="startingOffsets latest is for batch reads.* give it a new channel"):
+        query.start().awaitTermination(60)

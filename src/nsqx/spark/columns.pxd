@@ -37,6 +37,10 @@ cdef class Columns:
     cpdef bytes message_id(self, Py_ssize_t place)
     cpdef int64_t time_ns(self, Py_ssize_t place)
     cpdef int attempt(self, Py_ssize_t place)
+    @cython.locals(place=Py_ssize_t, oldest=int64_t)
+    cpdef int64_t oldest_ns(self)
+    @cython.locals(place=Py_ssize_t, newest=int64_t)
+    cpdef int64_t newest_ns(self)
     @cython.locals(place=Py_ssize_t, found=Py_ssize_t)
     cpdef Py_ssize_t count_until(self, int64_t time_ns)
     @cython.locals(place=Py_ssize_t, greatest=Py_ssize_t)
@@ -54,6 +58,7 @@ cdef class ColumnReceiver(Receiver):
     cdef list _full
     cdef list _spares
     cdef bint _has_new
+    cdef bint _is_held
 
     @cython.locals(columns=Columns)
     cpdef message(self, FrameReader reader)

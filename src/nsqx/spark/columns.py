@@ -118,6 +118,22 @@ class Columns:
         """How often the message at this place had been handed out."""
         return self._attempts[place]
 
+    def oldest_ns(self) -> int:
+        """When the first of them was published; there must be one."""
+        oldest = self._times[0]
+        for place in range(1, self.count):
+            if self._times[place] < oldest:
+                oldest = self._times[place]
+        return oldest
+
+    def newest_ns(self) -> int:
+        """When the last of them was published; there must be one."""
+        newest = self._times[0]
+        for place in range(1, self.count):
+            if self._times[place] > newest:
+                newest = self._times[place]
+        return newest
+
     def count_until(self, time_ns: int) -> int:
         """How many were published not later than that."""
         found = 0
@@ -152,6 +168,7 @@ class ColumnReceiver(Receiver):
         "_columns",
         "_full",
         "_has_new",
+        "_is_held",
         "_spares",
         "node",
         "pending_count",
@@ -173,6 +190,7 @@ class ColumnReceiver(Receiver):
         self._full: list[Columns] = []
         self._spares: list[Columns] = []
         self._has_new = False
+        self._is_held = False
 
     # From the connection
 
@@ -216,6 +234,22 @@ class ColumnReceiver(Receiver):
     def is_lost(self) -> bool:
         """True if no answer can reach nsqd, which will hand out again whatever was not finished."""
         return self.subscription.connection.is_closed
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the bodies that have come and were not taken."""
+        return self._columns.size + sum([columns.size for columns in self._full])
+
+    def hold(self, is_held: bool) -> None:
+        """Read no more from the socket, so that nsqd cannot send more, or go on."""
+        transport = self.subscription.connection.transport
+        if is_held == self._is_held or transport.is_closing():
+            return
+        self._is_held = is_held
+        if is_held:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def suspect(self) -> None:
         """What has come and was not taken yet may come over another connection too, and look as new there."""

@@ -36,6 +36,7 @@ _SOURCE_NAMES = (
     "maxTriggerDelay",
     "minPartitions",
     "maxInFlight",
+    "maxInFlightBytes",
     "maxBufferedRows",
     "maxBufferedBytes",
     "dedupWindow",
@@ -56,6 +57,8 @@ _SPARK_NAMES = frozenset(
 _TABLE_PREFIX = "option."
 
 MAX_IN_FLIGHT = 10_000
+# The receiver uses about three times as much memory: buffers that grow are copied.
+MAX_IN_FLIGHT_BYTES = 128 * 1024**2
 DEDUP_WINDOW = 500_000
 DRAIN_IDLE_S = 2.0
 MAX_BUFFERED_ROWS = 5_000_000
@@ -91,6 +94,7 @@ class SourceOptions:
     max_trigger_delay_s: float
     min_partitions: int
     max_in_flight: int
+    max_in_flight_bytes: int
     max_buffered_rows: int
     max_buffered_bytes: int
     dedup_window: int
@@ -146,6 +150,7 @@ def read_source_options(options: Mapping[str, str]) -> SourceOptions:
         max_trigger_delay_s=_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
         min_partitions=_integer(given, "minPartitions", 1, 1),
         max_in_flight=max_in_flight,
+        max_in_flight_bytes=_size(given, "maxInFlightBytes", MAX_IN_FLIGHT_BYTES),
         max_buffered_rows=_integer(given, "maxBufferedRows", MAX_BUFFERED_ROWS, 1),
         max_buffered_bytes=_size(given, "maxBufferedBytes", MAX_BUFFERED_BYTES),
         # A message may come again as long as it can be in flight: the window must be far longer than that.

@@ -156,6 +156,7 @@ class Receiver:
         self._recorder = Recorder(
             self.directory,
             self._seen,
+            max_bytes=self.options.max_in_flight_bytes,
             is_starved=lambda: self._topics.is_starved,
             stored=self._stored,
             drain=self._drain,

@@ -42,16 +42,21 @@ class Recorder:
         directory: SegmentDirectory,
         seen: SeenMessages,
         *,
+        max_bytes: int,
         is_starved: Callable[[], bool],
         stored: Callable[[int], None],
         drain: Drain | None = None,
     ) -> None:
-        """``is_starved``: nothing more will come before something is finished. ``stored`` gets the count of rows."""
+        """Hold at most about ``max_bytes`` of bodies in memory.
+
+        ``is_starved``: nothing more will come before something is finished. ``stored`` gets the count of rows.
+        """
         self.known_count = 0
         # Somebody waits for rows: gather no longer than need be.
         self.is_awaited = False
         self._directory = directory
         self._seen = seen
+        self._max_bytes = max_bytes
         self._is_starved = is_starved
         self._stored = stored
         self._drain = drain
@@ -83,8 +88,17 @@ class Recorder:
     def arrived(self) -> None:
         """There are new messages."""
         self._wake.set()
-        if self.pending_count >= _ENOUGH_MESSAGES or self._is_starved():
+        if self._hold_back() or self.pending_count >= _ENOUGH_MESSAGES or self._is_starved():
             self._enough.set()
+
+    def _hold_back(self) -> bool:
+        """Stop reading from nsqd while as many bytes as allowed are not stored yet, and go on afterwards."""
+        size = sum(columns.size for _, columns in self._taken)
+        size += sum(source.pending_bytes for source in self._sources if not source.is_lost)
+        is_full = size >= self._max_bytes
+        for source in self._sources:
+            source.hold(is_full)
+        return is_full
 
     def hurry(self) -> None:
         """Gather no longer."""
@@ -138,6 +152,7 @@ class Recorder:
         for source, columns in self._taken:
             source.finish(columns)
         self._taken = []
+        self._hold_back()
         if self._drain is not None:
             self._drain.stored()
         self._stored(rows)

@@ -84,8 +84,14 @@ class NSQDataSource(DataSource):
         return schema
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """A streaming read."""
-        return StreamReader(read_source_options(self._options_with(schema)))
+        """A streaming read; raises ConfigError if it cannot begin where it is asked to."""
+        options = read_source_options(self._options_with(schema))
+        if options.starts_at_latest:
+            raise ConfigError(
+                "nsq: startingOffsets latest is for batch reads: a stream takes everything that waits in its channel."
+                " To begin with what is published from now on, give it a new channel, or empty the channel first"
+            )
+        return StreamReader(options)
 
     def reader(self, schema: StructType) -> BatchReader:
         """A batch read."""
@@ -189,6 +195,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_proven = False
         self._probe_token = ""
         self._runs_here: bool | None = None
+        # Set while segments that Spark has processed could not be removed.
+        self._has_unreleased = False
         self._last_batch_s = time.monotonic()
         self._is_terminated = False
 
@@ -218,8 +226,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_proven and not self._prove(directory, start, limit):
             return {**self._offset(first), "probe": self._probe_token}
         receiver = self._receiving()
-        # What Spark starts from it has committed.
-        directory.commit(first)
+        # Spark has committed everything before the start of a batch.
+        self._release(directory, first)
         receiver.committed()
         is_all = isinstance(limit, ReadAllAvailable)
         available = self._all_rows(receiver) if is_all else self._wait_for_rows(receiver, first)
@@ -249,7 +257,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has done with everything before ``end``."""
         if self._directory is not None and end.get("segments") == self._directory.state.identity:
-            self._directory.commit(end["rows"])
+            self._release(self._directory, end["rows"])
 
     def stop(self) -> None:
         """Give back what is not durable, and let go of the directory."""
@@ -309,6 +317,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._receiver = receiver
             self._last_batch_s = time.monotonic()
         return self._receiver
+
+    def _release(self, directory: SegmentDirectory, rows: int) -> None:
+        """Remove what Spark has processed; if the storage fails, the next call tries again.
+
+        Nothing depends on the removal but room: without it the source takes no more at its limit.
+        """
+        try:
+            directory.commit(rows)
+            if self._has_unreleased:
+                directory.trim(directory.state.committed)
+                self._has_unreleased = False
+        except OSError as error:
+            if not self._has_unreleased:
+                _log.warning("cannot free segments in %s, trying again: %s", directory.storage.location, error)
+            self._has_unreleased = True
 
     def _wait_for_rows(self, receiver: Receiver, first: int) -> int:
         """How many rows there are, waiting for more than ``first``; ``first`` if it is too early for a batch."""
