@@ -41,6 +41,7 @@ class Runner:
         self._queries: list[SinkQuery] = []
         self._drift: dict[str, set[str]] = {}
         self._status_s = 0.0
+        self._has_report_failed = False
         self._began_s = time.time()
 
     def run(self, plan: Callable[[], Sequence[Planned]], stopping: threading.Event) -> int:
@@ -53,7 +54,7 @@ class Runner:
             try:
                 self._run_queries(planned, stopping)
             finally:
-                self._write_status("ended")
+                self._report("ended")
         finally:
             lock.release()
         return 1 if any(query.figures.state == FAILED for query in self._queries) else 0
@@ -87,7 +88,7 @@ class Runner:
             if stopping.is_set():
                 self._display.note("stopping after the batches under way")
             self._stop()
-            self._look_for_drift()
+            self._report("running")
             self._display.end([query.figures for query in self._queries])
 
     def _start(self, query: SinkQuery) -> None:
@@ -116,8 +117,19 @@ class Runner:
         self._display.show([query.figures for query in self._queries])
         if time.monotonic() - self._status_s >= _STATUS_INTERVAL_S:
             self._status_s = time.monotonic()
-            self._write_status("running")
+            self._report("running")
+
+    def _report(self, state: str) -> None:
+        """Exchange news with the state directory; if it fails, the queries go on and the next report is tried."""
+        try:
+            self._write_status(state)
             self._look_for_drift()
+        except OSError as error:
+            if not self._has_report_failed:
+                self._display.note(f"{self._state.location}: cannot keep the status up to date: {error}")
+            self._has_report_failed = True
+        else:
+            self._has_report_failed = False
 
     def _look_for_drift(self) -> None:
         for name, known in self._drift.items():

@@ -13,6 +13,7 @@ dead-letters              unless they go elsewhere
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -100,4 +101,6 @@ class DriftNotes:
             return
         _noted.add(key)
         safe = _UNSAFE.sub("_", field)[:100]
-        open_storage(self.location).write(f"drift-{self.source}-{safe}", lambda stream: stream.write(b"{}"))
+        # A note that cannot be written must not fail the task.
+        with contextlib.suppress(OSError):
+            open_storage(self.location).write(f"drift-{self.source}-{safe}", lambda stream: stream.write(b"{}"))
