@@ -1,0 +1,398 @@
+"""A whole broker in random use on a simulated machine whose power is cut again and again.
+
+Publishers, consumers and an operator work at the same time: topics collect messages without a channel, channels are
+created, topics and channels are paused and unpaused, messages are finished, requeued and held, and syncs take uneven
+time. At random moments, and at some of the acknowledgements, the model looks at what a power cut would leave:
+
+- with ``--mem-queue-size=0 --sync-every=1`` every acknowledged message must be there for every channel that was to
+  get it and has not finished it;
+- with any flags a message that one power cut would have left must be left by each later one, until it is finished;
+- a channel whose SUB was answered must be there.
+
+At the end everything is unpaused, and every acknowledged message must come to every channel that was to get it.
+
+A channel was to get a message if it existed when the message was published, or was the first channel of its topic.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter, deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from simulation import Machine
+
+import nsqx.nsqd.keeper
+from broker_bench import BenchLog, split_frames
+from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.metadata import load_metadata
+from nsqx.nsqd.options import Options
+from nsqx.nsqd.session import Session
+from nsqx.queues import files
+from nsqx.queues.diskqueue import DiskQueue
+from nsqx.queues.files import Operation
+from rawclient import ERROR, MESSAGE, Message, dpub, fin, mpub, pub, rdy, req, sub
+
+FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+TOPICS = ("a", "b")
+CHANNELS = ("c", "d", "e")
+MAX_MESSAGE_SIZE = 1000
+DURATION_S = 2.0
+PATIENCE_S = 300.0
+
+
+class Lost(AssertionError):
+    """A power cut would cost more than it may."""
+
+
+class Link:
+    """A client's socket: gives each frame to ``on_frame``."""
+
+    def __init__(self) -> None:
+        self.on_frame: Any = None
+        self.is_closed = False
+
+    def write(self, data: bytearray) -> None:
+        for frame in split_frames(bytes(data)):
+            self.on_frame(frame)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Connection:
+    """A session on the broker, without a socket."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.link = Link()
+        self.client = broker.new_client("127.0.0.1:1", "127.0.0.1", self.link)
+        self._session = Session(broker, self.client)
+        self._broker = broker
+
+    def send(self, data: bytes) -> None:
+        self._session.receive(data)
+        self._broker.turn.end()
+
+    def end(self) -> None:
+        self._broker.clients.pop(self.client.id, None)
+        self._session.closed()
+        self._broker.turn.end()
+
+
+class BrokerRun:
+    """One run; everything in it follows from the seed. ``cut_count`` is the number of power cuts looked at."""
+
+    def __init__(self, seed: int, channels: tuple[str, ...] = CHANNELS, **fixed: Any) -> None:
+        self._channels = channels
+        self.failure: Lost | None = None
+        self.rng = random.Random(seed)
+        self.history: list[str] = []
+        self.counts: Counter[str] = Counter()
+        rng = self.rng
+        self.options: dict[str, Any] = {
+            "mem_queue_size": rng.choice((0, 0, 0, 5, 1000)),
+            "sync_every": rng.choice((1, 1, 1, 20, 2500)),
+            "max_bytes_per_file": rng.choice((5000, 50_000, 1_000_000)),
+            "sync_timeout": 200_000_000,
+            "msg_timeout": 500_000_000,
+        } | fixed
+        self._failure_rate = rng.choice((0.0, 0.0, 0.0, 0.02))
+        self._base_s = rng.choice((0.0002, 0.005, 0.02))
+        self._slow_queue = rng.choice(("none", "a:c", "a:d", "a", "b", "nsqd"))
+        self._directory = Path(tempfile.mkdtemp(prefix="broker-", dir=FAST_DIRECTORY))
+        self._data = self._directory / "data"
+        self._data.mkdir()
+        self._machine = Machine(self._data, self._sync_time_s, self._sync_fails)
+        self._serial = 0
+        # Each message with its topic and the channels that are to get it; of each channel the messages it has finished.
+        self._entitled: dict[bytes, tuple[str, set[str]]] = {}
+        self._homeless: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
+        self._finished: dict[str, set[bytes]] = {}
+        self._acked: set[bytes] = set()
+        self._survivors: set[tuple[str, bytes]] = set()  # which queue's messages a cut has left once
+        self._established: set[str] = set()
+        self._is_over = self._is_drained = False
+
+    @property
+    def _is_strict(self) -> bool:
+        """True if an acknowledged message may not be lost."""
+        return self.options["mem_queue_size"] == 0 and self.options["sync_every"] == 1
+
+    def perform(self) -> None:
+        """Run it; raises Lost."""
+        machine = self._machine
+        executor, nsqx.nsqd.keeper.ThreadPoolExecutor = nsqx.nsqd.keeper.ThreadPoolExecutor, machine.executor
+        files.set_hook(machine.hook)
+        asyncio.set_event_loop(machine.loop)
+        try:
+            machine.loop.run_until_complete(self._live())
+        finally:
+            files.set_hook(None)
+            machine.close()
+            asyncio.set_event_loop(None)
+            nsqx.nsqd.keeper.ThreadPoolExecutor = executor
+            self._close_descriptors()
+            shutil.rmtree(self._directory)
+
+    # The machine
+
+    def _sync_time_s(self, operation: Operation) -> float:
+        path = os.readlink(f"/proc/self/fd/{operation.descriptor}")
+        is_slow = Path(path).name.startswith(f"{self._slow_queue}.d")
+        return self._base_s * self.rng.choice((0.5, 1, 1, 2, 10)) * (self.rng.choice((1, 10, 100)) if is_slow else 1)
+
+    def _sync_fails(self, operation: Operation) -> bool:
+        return operation.kind in (files.DATA, files.META) and self.rng.random() < self._failure_rate
+
+    def _close_descriptors(self) -> None:
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{name}").startswith(str(self._directory)):
+                    os.close(int(name))
+            except OSError:
+                pass
+
+    # The actors
+
+    async def _live(self) -> None:
+        loop = self._machine.loop
+        options = Options(data_path=str(self._data), id=1, max_msg_size=MAX_MESSAGE_SIZE, **self.options)
+        self.log = BenchLog()
+        self._broker = Broker(options, self.log, self._machine.clock, loop.call_soon)
+        self._broker.restore([])
+        actors = [self._publisher(topic) for topic in (*TOPICS, TOPICS[0])]
+        actors += [self._backlog(TOPICS[0])]
+        actors += [self._creator(topic, channel) for topic in TOPICS for channel in self._channels]
+        actors += [self._consumer(topic, channel) for topic in TOPICS for channel in self._channels]
+        actors += [self._operator(), self._cutter()]
+        tasks = [loop.create_task(actor) for actor in actors]
+        loop.call_later(DURATION_S, self._end)
+        ended, _ = await asyncio.wait(tasks, timeout=DURATION_S + 0.5)
+        for task in ended:
+            task.result()
+        if self.failure is None and self._channels:
+            await self._drain()
+        if self.failure is not None:
+            raise self.failure
+
+    def _end(self) -> None:
+        self._is_over = True
+
+    async def _drain(self) -> None:
+        """Let the consumers finish everything."""
+        self._failure_rate = 0.0
+        for topic in self._broker.topics.values():
+            for owner in (topic, *topic.channels.values()):
+                owner.unpause()
+        self._broker.turn.end()
+        deadline_s = self._machine.loop.time() + PATIENCE_S
+        while missing := self._unfinished():
+            if self._machine.loop.time() > deadline_s:
+                raise Lost(f"never delivered: {missing.most_common(6)}")
+            await asyncio.sleep(0.5)
+        self._is_drained = True
+
+    def _unfinished(self) -> Counter[str]:
+        """How many acknowledged messages each channel has still to finish."""
+        counts = Counter[str]()
+        for body in self._acked:
+            topic, channels = self._entitled[body]
+            for channel in channels:
+                if body not in self._finished[f"{topic}:{channel}"]:
+                    counts[f"{topic}:{channel}"] += 1
+        return counts
+
+    async def _pause(self, mean_s: float) -> None:
+        await asyncio.sleep(self.rng.expovariate(1 / mean_s))
+
+    async def _publisher(self, topic: str) -> None:
+        mean_s = self.rng.choice((0.02, 0.05, 0.2))
+        while not self._is_over:
+            connection = Connection(self._broker)
+            unanswered: deque[list[bytes]] = deque()
+            connection.link.on_frame = lambda frame, waiting=unanswered: self._answered(waiting, frame)
+            while not self._is_over and not connection.link.is_closed:
+                await self._pause(mean_s)
+                if connection.link.is_closed or self._is_over:
+                    break
+                for _ in range(self.rng.choice((1, 1, 1, 5))):
+                    count = self.rng.choice((1, 1, 1, 1, 10, 50))
+                    bodies = self._new_bodies(topic, count)
+                    if count == 1 and not self._is_strict and self.rng.random() < 0.1:
+                        connection.send(dpub(topic, 300, bodies[0]))
+                    else:
+                        connection.send(pub(topic, bodies[0]) if count == 1 else mpub(topic, bodies))
+                    unanswered.append(bodies)
+            connection.end()
+
+    async def _backlog(self, topic: str) -> None:
+        """Many messages before the first channel."""
+        connection = Connection(self._broker)
+        unanswered: deque[list[bytes]] = deque()
+        connection.link.on_frame = lambda frame: self._answered(unanswered, frame)
+        for _ in range(self.rng.choice((1, 3, 10, 30))):
+            bodies = self._new_bodies(topic, 100)
+            unanswered.append(bodies)
+            connection.send(mpub(topic, bodies))
+
+    def _new_bodies(self, topic: str, count: int) -> list[bytes]:
+        bodies = []
+        channels = set(self._broker.topics[topic].channels) if topic in self._broker.topics else set()
+        for _ in range(count):
+            self._serial += 1
+            body = b"%s%d." % (topic.encode(), self._serial)
+            body = body.ljust(self.rng.randint(len(body), 60), b".")
+            bodies.append(body)
+            self._entitled[body] = topic, set(channels)
+            if not channels:
+                self._homeless[topic].append(body)
+        return bodies
+
+    def _answered(self, unanswered: deque[list[bytes]], frame: Any) -> None:
+        if not unanswered:
+            return
+        bodies = unanswered.popleft()
+        if frame.type == ERROR:
+            self.counts["refused"] += 1
+            return
+        self._acked.update(bodies)
+        self.counts["acked"] += len(bodies)
+        if self._is_strict and self.rng.random() < 0.03:
+            self._look("at an OK")
+
+    async def _creator(self, topic: str, channel: str) -> None:
+        """A channel that exists before its consumer comes."""
+        await asyncio.sleep(self.rng.random() * DURATION_S * 0.6)
+        self._note_channel(topic, channel)
+        self._broker.topic(topic).channel(channel)
+        self._broker.turn.end()
+
+    def _note_channel(self, topic: str, channel: str) -> None:
+        if topic in self._broker.topics and channel in self._broker.topics[topic].channels:
+            return
+        self.history.append(f"{self._machine.loop.time():.4f} channel {topic}:{channel}")
+        for body in self._homeless[topic]:
+            self._entitled[body][1].add(channel)
+        self._homeless[topic] = []
+
+    async def _consumer(self, topic: str, channel: str) -> None:
+        await asyncio.sleep(self.rng.random() * DURATION_S)
+        queue = f"{topic}:{channel}"
+        finished = self._finished.setdefault(queue, set())
+        self._note_channel(topic, channel)
+        connection = Connection(self._broker)
+        arrived: deque[Message] = deque()
+
+        def on_frame(frame: Any) -> None:
+            if frame.type == MESSAGE:
+                arrived.append(Message.decode(frame.data))
+            elif frame.data == b"OK":
+                self._established.add(queue)
+                if self.rng.random() < 0.3:
+                    self._look("at SUB's OK")
+
+        connection.link.on_frame = on_frame
+        connection.send(sub(topic, channel))
+        connection.send(rdy(self.rng.choice((5, 200))))
+        while not self._is_drained:
+            await self._pause(0.01)
+            while arrived and (self._is_over or self.rng.random() < 0.9):
+                message = arrived.popleft()
+                draw = self.rng.random()
+                if draw < 0.7 or self._is_over:
+                    finished.add(message.body)  # perhaps it has timed out, but it was delivered
+                    connection.send(fin(message.id))
+                elif draw < 0.8:
+                    self.counts["requeued"] += 1
+                    connection.send(req(message.id, self.rng.choice((0, 0, 20))))
+
+    async def _operator(self) -> None:
+        while not self._is_over:
+            await self._pause(0.1)
+            topic = self._broker.topics.get(self.rng.choice(TOPICS))
+            if topic is None:
+                continue
+            owner: Any = topic
+            if topic.channels and self.rng.random() < 0.4:
+                owner = topic.channels[self.rng.choice(sorted(topic.channels))]
+            owner.unpause() if owner.paused else owner.pause()
+            self.counts["unpaused" if not owner.paused else "paused"] += 1
+            self._broker.turn.end()
+
+    # Power cuts
+
+    async def _cutter(self) -> None:
+        while not self._is_over:
+            await self._pause(0.15)
+            self._look("at any moment")
+
+    def _look(self, when: str) -> None:
+        """Check what a power cut would leave now."""
+        if self._is_over:
+            return
+        self.counts["cuts"] += 1
+        self.counts[when] += 1
+        target = self._directory / f"cut {self.counts['cuts']}"
+        is_least = self.rng.random() < 0.7
+        files.set_hook(None)
+        try:
+            self._machine.disk.cut(target, None if is_least else self.rng)
+            left = _messages_in(target)
+            self._check(when, left, is_least=is_least)
+        except Lost as failure:
+            self.failure = self.failure or failure
+            self._is_over = True
+        finally:
+            files.set_hook(self._machine.hook)
+            shutil.rmtree(target)
+
+    def _check(self, when: str, left: dict[str, set[bytes]], *, is_least: bool) -> None:
+        now = f"{self._machine.loop.time():.4f} power cut {when}"
+        forgotten = self._established - set(left)
+        if forgotten:
+            raise Lost(f"{now}: channels forgotten: {sorted(forgotten)}")
+        must = self._acked if self._is_strict else set()
+        missing = Counter[str]()
+        for body, (topic, channels) in self._entitled.items():
+            places = left.get(topic, set())
+            for queue in [f"{topic}:{channel}" for channel in channels] or [topic]:
+                if body in places or body in left.get(queue, places) or body in self._finished.get(queue, ()):
+                    if is_least:
+                        self._survivors.add((queue, body))
+                        if queue == topic:
+                            continue
+                elif body in must or (queue, body) in self._survivors or (topic, body) in self._survivors:
+                    missing[queue] += 1
+        if missing:
+            raise Lost(f"{now}: {missing.total()} messages lost: {dict(missing)}")
+
+
+def _messages_in(directory: Path) -> dict[str, set[bytes]]:
+    """The bodies in every queue that nsqd.dat names, as a new process reads them."""
+    left = {}
+    for topic in load_metadata(str(directory)):
+        for name in [topic.name, *(f"{topic.name}:{channel}" for channel, _ in topic.channels)]:
+            left[name] = set(_bodies(directory, name))
+    return left
+
+
+def _bodies(directory: Path, name: str) -> Iterable[bytes]:
+    queue = DiskQueue(name, str(directory), 1_000_000, MAX_MESSAGE_SIZE, BenchLog(), lambda: None)
+    while (message := queue.get()) is not None:
+        yield message.body
+    queue.close()
+
+
+def run_broker_seed(seed: int, **fixed: Any) -> BrokerRun:
+    """Perform the run of a seed; a failure names it."""
+    run = BrokerRun(seed, **fixed)
+    try:
+        run.perform()
+    except Exception as failure:
+        tail = "\n".join(run.history[-30:])
+        raise AssertionError(f"{failure}\n{run.options}\n{tail}\nNSQX_SEED={seed} repeats this run") from failure
+    return run

@@ -1,0 +1,243 @@
+"""A simulated machine for a whole broker: virtual time, threads that take turns, and a disk that can lose its power.
+
+Everything runs in one process and follows from a seed. The event loop jumps to the next timer instead of waiting. A
+job of an executor runs in a real thread, but only one thread runs at any moment, and a sync takes as much virtual time
+as the run says. The disk keeps what a power cut would keep: the bytes that a completed sync covers, under the names
+that a completed sync of the directory covers.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import selectors
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from nsqx.queues import files
+from nsqx.queues.failpoints import Stopped
+from nsqx.queues.files import Operation
+
+
+class VirtualSelector(selectors.DefaultSelector):
+    """Moves the clock of its loop instead of waiting."""
+
+    loop: "VirtualLoop"
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if not events:
+            assert timeout is not None, "nothing is left that could happen"
+            self.loop.advance(timeout)
+        return events
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only when nothing is left to do at the present moment."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        selector = VirtualSelector()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now_s
+
+    def advance(self, duration_s: float) -> None:
+        self.now_s += max(0.0, duration_s)
+
+
+class VirtualClock:
+    """The broker's clock on a virtual loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now_ns(self) -> int:
+        return round(self._loop.time() * 1e9)
+
+    def wall_ns(self) -> int:
+        return self.now_ns() + 1_700_000_000_000_000_000
+
+    def call_at(self, when_ns: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_at(when_ns / 1e9 + 1e-9, callback)
+
+
+class Job:
+    """A call in a thread of its own that runs only between ``resume`` and its next ``wait``."""
+
+    def __init__(self, machine: "Machine", call: Callable[[], Any], on_end: Callable[[], None]) -> None:
+        self.result: Future[Any] = Future()
+        self._machine = machine
+        self._call = call
+        self._on_end = on_end
+        self._may_run = threading.Semaphore(0)
+        self._has_stopped = threading.Semaphore(0)
+        self._wait_s = -1.0
+        self._is_over = False
+        threading.Thread(target=self._main, daemon=True).start()
+
+    def resume(self) -> None:
+        """Let the thread run until it waits or ends; called by the loop."""
+        if self._is_over:
+            return
+        self._machine.current_job = self
+        self._wait_s = -1.0
+        self._may_run.release()
+        self._has_stopped.acquire()
+        self._machine.current_job = None
+        if self._wait_s >= 0 and not self._machine.is_over:
+            self._machine.loop.call_later(self._wait_s, self.resume)
+        elif self._is_over:
+            self._on_end()
+
+    def wait(self, duration_s: float) -> None:
+        """Let the loop run for a while; called by the thread."""
+        self._wait_s = duration_s
+        self._has_stopped.release()
+        self._may_run.acquire()
+        if self._machine.is_over:
+            raise Stopped
+
+    def _main(self) -> None:
+        self._may_run.acquire()
+        try:
+            if not self._machine.is_over:
+                self.result.set_result(self._call())
+        except Stopped:
+            pass
+        except BaseException as error:
+            self.result.set_exception(error)
+        self._is_over = True
+        self._has_stopped.release()
+
+
+class VirtualExecutor:
+    """An executor of so many threads that take turns."""
+
+    def __init__(self, machine: "Machine", max_workers: int) -> None:
+        self._machine = machine
+        self._idle = max_workers
+        self._queued: list[Job] = []
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        job = Job(self._machine, lambda: call(*arguments), self._ended)
+        self._machine.jobs.append(job)
+        self._queued.append(job)
+        self._start_next()
+        return job.result
+
+    def _start_next(self) -> None:
+        while self._idle and self._queued:
+            self._idle -= 1
+            self._machine.loop.call_soon(self._queued.pop(0).resume)
+
+    def _ended(self) -> None:
+        self._idle += 1
+        self._start_next()
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Nothing to release."""
+
+
+class Disk:
+    """What a power cut leaves of a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: dict[str, int] = {}
+        self._contents: dict[int, bytes] = {}
+        self._distrusted: set[int] = set()
+        self._begun = self._named = 0
+
+    def begin_sync(self, operation: Operation) -> Callable[[], None]:
+        """Note what a sync is to cover; the result must be called when the sync has ended well."""
+        self._begun += 1
+        if operation.kind == files.DIRECTORY:
+            names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
+            number = self._begun
+
+            def end_directory() -> None:
+                if number > self._named:
+                    self._named, self._names = number, names
+
+            return end_directory
+        inode = os.fstat(operation.descriptor).st_ino
+        content = Path(f"/proc/self/fd/{operation.descriptor}").read_bytes()
+
+        def end_file() -> None:
+            if inode not in self._distrusted:
+                self._contents[inode] = content
+
+        return end_file
+
+    def fail_sync(self, operation: Operation) -> None:
+        """A sync failed: what it was to cover is gone for good, whatever later syncs of the file report."""
+        self._distrusted.add(os.fstat(operation.descriptor).st_ino)
+
+    def cut(self, target: Path, rng: random.Random | None = None) -> None:
+        """Make ``target`` what a power cut leaves at this moment: at least that, and with ``rng`` perhaps more."""
+        target.mkdir()
+        present = {entry.inode(): Path(entry.path) for entry in os.scandir(self._directory)}
+        names = self._names
+        if rng is not None and rng.random() < 0.5:
+            names = {path.name: inode for inode, path in present.items()}
+        for name, inode in names.items():
+            content = self._contents.get(inode, b"")
+            if rng is not None and inode in present and inode not in self._distrusted:
+                current = present[inode].read_bytes()
+                if current.startswith(content):
+                    least, most = len(content), len(current)
+                    content = current[: rng.choice((least, most, rng.randint(least, most)))]
+            (target / name).write_bytes(content)
+
+
+class Machine:
+    """Loop, threads and disk. ``sync_time_s`` says how long a sync takes, ``fails`` whether it fails."""
+
+    def __init__(
+        self, directory: Path, sync_time_s: Callable[[Operation], float], fails: Callable[[Operation], bool]
+    ) -> None:
+        self.loop = VirtualLoop()
+        self.clock = VirtualClock(self.loop)
+        self.disk = Disk(directory)
+        self.current_job: Job | None = None
+        self.jobs: list[Job] = []
+        self.is_over = False
+        self._sync_time_s = sync_time_s
+        self._fails = fails
+
+    def executor(self, max_workers: int, thread_name_prefix: str = "") -> VirtualExecutor:
+        """In the place of ThreadPoolExecutor."""
+        return VirtualExecutor(self, max_workers)
+
+    def hook(self, operation: Operation) -> None:
+        """A file operation is about to happen."""
+        job = self.current_job
+        if operation.name != files.SYNC:
+            if job is not None and operation.name in (files.RENAME, files.UNLINK, files.WRITE):
+                job.wait(1e-6)
+            return
+        end = self.disk.begin_sync(operation)
+        if job is not None:
+            job.wait(self._sync_time_s(operation))
+        if self._fails(operation):
+            if operation.kind != files.DIRECTORY:
+                self.disk.fail_sync(operation)
+            raise OSError(5, "Input/output error")
+        end()
+
+    def close(self) -> None:
+        """End every thread and the loop."""
+        self.is_over = True
+        for job in self.jobs:
+            job.resume()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        with contextlib.suppress(AssertionError):
+            self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
