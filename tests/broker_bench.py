@@ -88,22 +88,55 @@ class BenchLog:
         return [line for level, line in self.lines if level == "error"]
 
 
+class Saved:
+    """The future of a save that is over."""
+
+    def done(self) -> bool:
+        return True
+
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self) -> bool:
+        return True
+
+    def add_done_callback(self, callback: Callable[["Saved"], object]) -> None:
+        callback(self)
+
+
 class BenchKeeper:
-    """Takes note of what a keeper would do, and does nothing."""
+    """Takes note of what a keeper would do. It saves nothing, and syncs what a callback waits for.
+
+    It does so at once, or with ``is_slow`` when the test says so.
+    """
 
     def __init__(self) -> None:
+        self.is_slow = False
         self.save_count = 0
         self.noted: list[Any] = []
         self.forgotten: list[Any] = []
 
     def note(self, queue: Any) -> None:
         self.noted.append(queue)
+        if queue.is_awaited() and not self.is_slow:
+            self.sync(queue)
+
+    def commit(self, queue: Any, done: Callable[[Any], object]) -> None:
+        queue.when_durable(done)
+        if queue.is_awaited() and not self.is_slow:
+            self.sync(queue)
+
+    def sync(self, queue: Any) -> None:
+        job = queue.begin_sync()
+        job.run()
+        queue.end_sync(job)
 
     def forget(self, queue: Any) -> None:
         self.forgotten.append(queue)
 
-    def save(self, path: str, content: Callable[[], bytes], *, is_urgent: bool = False) -> None:
+    def save(self, path: str, content: Callable[[], bytes], *, is_urgent: bool = False) -> Saved:
         self.save_count += 1
+        return Saved()
 
 
 class BenchLink:

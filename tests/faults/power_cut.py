@@ -232,6 +232,29 @@ def topic_to_channel(stage: Stage) -> Recording:
     return record
 
 
+def topic_to_channel_while_publishing(stage: Stage) -> Recording:
+    """Row 34: the same with uneven syncs, and publishers that keep the queues busy."""
+    flags = (DISK_ONLY, "--sync-every=1")
+    messages = bodies("moved", 5 * MOVED)
+    first = stage.nsqd(*flags)
+    first.post("/topic/create", topic=TOPIC)
+    stage.ledger.publish_many(first, TOPIC, messages)
+    first.stop()
+    daemon = stage.nsqd(*flags, env={"NSQX_FAILPOINTS": "data.sync=delay:300@2,data.sync=delay:20@3+"})
+    record = Recording(stage, daemon)
+    record.messages = messages
+    with RawClient(daemon.tcp_address) as client:
+        client.send(b"".join(pub(TOPIC, body) for body in bodies("meanwhile", 20)))
+        create_channel(daemon)
+        assert client.read_frames(20) == [OK] * 20
+        client.send(b"".join(pub(TOPIC, body) for body in bodies("later", 20)))
+        wait_for_depth(daemon)
+        assert client.read_frames(20) == [OK] * 20
+    daemon.stop()
+    record.end()
+    return record
+
+
 def cut_power(record: Recording, *, names_survive: bool) -> Outcome:
     """For the table: the worst acknowledgement, as the disk has it, and a restart after the last."""
     record.names_survive = names_survive

@@ -424,8 +424,7 @@ class Run:
             return
         job.run()
         self._disk.end_sync(job)
-        # One that was abandoned leaves it to the next to point to what it has synced.
-        if job.error is None and not job.is_abandoned:
+        if job.error is None:
             self._durable |= (self._job_bodies & self._written) - self._doomed
 
     def _release_idle_files(self) -> None:

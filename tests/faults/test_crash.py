@@ -2,7 +2,10 @@
 
 import crash
 import pytest
-from stage import TOPIC, Stage
+from stage import DISK_ONLY, TOPIC, Stage
+
+from daemons import write_metadata
+from rawclient import OK, RawClient
 
 # Calls that change files, counted from the moment the topic has 80 messages and a consumer arrives: the messages move
 # to the channel, files fill up and are removed, and publishing goes on.
@@ -43,6 +46,35 @@ def test_messages_in_flight(stage: Stage, flags: tuple[str, ...]) -> None:
     assert (outcome.lost, outcome.foreign) == (0, 0)
     assert outcome.duplicated <= 100
     assert dict(outcome.seen) == {}
+
+
+def test_a_new_channel_survives_from_the_answer_to_sub_on(stage: Stage) -> None:
+    """Row 42: what is published after the restart, and before the consumer is back, reaches the channel."""
+    write_metadata(stage.data_path, {TOPIC: ["another"]})
+    daemon = stage.nsqd(env={"NSQX_FAILPOINTS": "nsqd.rename=delay:300@2+"})
+    stage.consumer(daemon)
+    crash.kill(daemon)
+    again = stage.nsqd()
+    with RawClient(again.tcp_address) as client:
+        assert client.pub(TOPIC, b"in between") == OK
+    assert stage.consumer(again, ready=1).read_message().body == b"in between"
+
+
+@pytest.mark.parametrize("flags", [("--sync-every=1",), ()], ids=["synced always", "synced by time"])
+def test_a_new_topic_survives_from_the_answer_to_its_first_publish_on(stage: Stage, flags: tuple[str, ...]) -> None:
+    """Row 42: nsqd.dat names the topic, so its messages are found."""
+    daemon = stage.nsqd(DISK_ONLY, *flags, env={"NSQX_FAILPOINTS": "nsqd.rename=delay:300@2+"})
+    with RawClient(daemon.tcp_address) as client:
+        assert client.pub(TOPIC, b"the first") == OK
+    crash.kill(daemon)
+    assert stage.nsqd(DISK_ONLY).topic_stats(TOPIC)["depth"] == 1
+
+
+def test_sub_is_answered_though_the_channel_cannot_be_saved(stage: Stage) -> None:
+    """Row 42: the answer comes, and /ping says that something is wrong."""
+    daemon = stage.nsqd(env={"NSQX_FAILPOINTS": "nsqd.rename=fail:ENOSPC@2+"})
+    stage.consumer(daemon)
+    assert daemon.request("GET", "/ping").status == 500
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -11,6 +11,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
@@ -93,9 +94,11 @@ class Broker:
         # sync-every=1 means what it says: nothing is acknowledged before it is on disk. Otherwise one sync may be under
         # way while the next window fills, and only then must publishers wait.
         commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
-        self.turn = Turn(call_soon, self._disk_written, self._note_unsynced, self.keeper.commit, commit_at)
+        self.turn = Turn(call_soon, self, commit_at)
         self.round_robin = RoundRobin(call_soon, clock.now_ns, self.turn.end)
         self.long_jobs = Turns()
+        # Topics that nsqd.dat may not name, or not with all their channels, and the save that is to do it.
+        self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
         self._failing: set[DiskQueue] = set()
         # Data files that an earlier process left, by queue; whoever opens the queue takes them.
         self._left_files: dict[str, list[int]] = {}
@@ -128,7 +131,7 @@ class Broker:
         if self.lookup is not None:
             self.lookup.registered(name)
         if not topic.is_ephemeral:
-            self.save_metadata()
+            self._record(topic)
         return topic
 
     def _start_topic(self, topic: Topic) -> None:
@@ -176,6 +179,7 @@ class Broker:
             self.lookup.unregistered(name)
         if topic.backlog.disk is not None:
             self._forget_queue(topic.backlog.disk)
+        self._unrecorded.pop(topic, None)
         if not topic.is_ephemeral:
             self.save_metadata()
         return True
@@ -185,15 +189,15 @@ class Broker:
         topic = self.topics.get(topic_name)
         return topic is not None and topic.delete_channel(name)
 
-    def channel_created(self, channel: Channel) -> None:
+    def channel_created(self, topic: Topic, channel: Channel) -> None:
         """A topic has a new channel."""
         self.log.info("TOPIC(%s): new channel(%s)", channel.topic_name, channel.name)
         if self._is_loading:
             return
         if self.lookup is not None:
             self.lookup.registered(channel.topic_name, channel.name)
-        if not channel.is_ephemeral:
-            self.save_metadata()
+        if not channel.is_ephemeral and not topic.is_ephemeral:
+            self._record(topic)
 
     def channel_deleted(self, channel: Channel) -> None:
         """A channel is gone."""
@@ -320,7 +324,8 @@ class Broker:
         self._failure = str(error)
         self.log.error("failed to write to disk - %s", error)
 
-    def _disk_written(self, pump: Pump, error: DiskQueueError | None) -> None:
+    def disk_written(self, pump: Pump, error: DiskQueueError | None) -> None:
+        """The disk queue of ``pump`` was written, or this failed."""
         queue = pump.backlog.disk
         assert queue is not None
         if error is not None:
@@ -329,8 +334,7 @@ class Broker:
         elif queue.failure is None:
             self._failure = ""
         self._note_failing(queue)
-        # With a commit in every turn there is nothing to remember.
-        if error is None and self.options.sync_every > 1:
+        if error is None:
             self.keeper.note(queue)
 
     def recover_disk(self, pump: Pump) -> None:
@@ -340,7 +344,7 @@ class Broker:
         queue.write_pending()
         if queue.failure is not None:
             raise queue.failure
-        self._disk_written(pump, None)
+        self.disk_written(pump, None)
 
     def _write_again(self, pump: Pump) -> None:
         """Records that could not be written wait for the disk to recover."""
@@ -348,8 +352,13 @@ class Broker:
             self.turn.write_for(pump)
             self.turn.end()
 
-    def _note_unsynced(self, queue: DiskQueue) -> None:
+    def disk_used(self, queue: DiskQueue) -> None:
+        """``queue`` was read from."""
         self.keeper.note(queue)
+
+    def commit(self, queue: DiskQueue, done: Callable[[DiskQueueError | None], object]) -> None:
+        """Call ``done`` when a completed sync covers every record of ``queue``, or with the error if one fails."""
+        self.keeper.commit(queue, done)
 
     def _forget_queue(self, queue: DiskQueue) -> None:
         self.keeper.forget(queue)
@@ -376,8 +385,29 @@ class Broker:
 
     # Metadata and the end
 
-    def save_metadata(self, *, is_urgent: bool = False) -> asyncio.Future[None]:
-        """Save nsqd.dat soon, or now if urgent; done when it is."""
+    def _record(self, topic: Topic) -> None:
+        """Save nsqd.dat with a topic that is new or has a new channel."""
+        saving = self._unrecorded[topic] = self.save_metadata()
+        saving.add_done_callback(partial(self._recorded, topic))
+
+    def _recorded(self, topic: Topic, saving: asyncio.Future[bool]) -> None:
+        if not saving.cancelled() and saving.result() and self._unrecorded.get(topic) is saving:
+            del self._unrecorded[topic]
+
+    def when_recorded(self, topic: Topic, done: Callable[[None], object]) -> bool:
+        """Call ``done`` when the save of nsqd.dat that names the topic and its channels is over; False if it is.
+
+        A save that fails is over too: the broker is unhealthy then, and the client gets its answer.
+        """
+        saving = self._unrecorded.get(topic)
+        if saving is None or saving.done():
+            return False
+        self.keeper.hurry()
+        saving.add_done_callback(lambda _: done(None))
+        return True
+
+    def save_metadata(self, *, is_urgent: bool = False) -> asyncio.Future[bool]:
+        """Save nsqd.dat soon, or now if urgent; done when the save is over, True if it is durable."""
         path = metadata_path(self.data_path)
         return self.keeper.save(path, lambda: self.long_jobs.run(metadata_steps(self.topics)), is_urgent=is_urgent)
 

@@ -48,10 +48,14 @@ cdef class Client:
     cdef public bytearray output
     cdef public bint has_unsent
     cdef public bint is_ending
-    cdef public Py_ssize_t unwritten_from
-    cdef public str unwritten_command
+    cdef readonly object commit
+    cdef str _command
+    cdef list _sealed
 
     cpdef bint is_ready(self)
+    cpdef seal(self, object commit, str command)
     cpdef published(self, str topic_name, int64_t count)
     @cython.locals(output=bytearray)
     cpdef bint flush(self) except *
+    cdef bint _release(self) except *
+    cdef _fail(self, bytearray sent, str command, object failure)

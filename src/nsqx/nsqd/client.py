@@ -12,6 +12,7 @@ from nsqx.wire import frames
 if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.negotiation import Outcome
+    from nsqx.nsqd.turn import Commit
 
 # States, as numbered in /stats.
 INIT: Final = 0
@@ -46,11 +47,14 @@ class Client:
     """One connection, from its magic on."""
 
     __slots__ = (
+        "_command",
+        "_sealed",
         "auth_identity",
         "auth_identity_url",
         "authed",
         "channel",
         "client_id",
+        "commit",
         "connected_at_s",
         "deflate",
         "finish_count",
@@ -84,8 +88,6 @@ class Client:
         "tls_version",
         "topology_region",
         "topology_zone",
-        "unwritten_command",
-        "unwritten_from",
         "user_agent",
         "version",
         "writable",
@@ -134,13 +136,14 @@ class Client:
         self.finish_count = 0
         self.requeue_count = 0
         self.pub_counts: dict[str, int] = {}
-        # Frames not yet handed to the socket; from ``unwritten_from`` on they hang on this turn's disk writes,
-        # the first of them being the answer to ``unwritten_command``.
+        # Frames not yet handed to the socket. With a ``commit`` they wait for it; the first of them answers the command
+        # that is committed. Output that was sealed before goes first, each part after its own commit.
         self.output = bytearray()
+        self.commit: Commit | None = None
+        self._command = ""
+        self._sealed: list[tuple[bytearray, Commit | None, str]] = []
         self.has_unsent = False
         self.is_ending = False
-        self.unwritten_from = -1
-        self.unwritten_command = ""
 
     def is_ready(self) -> bool:
         """True if it may be sent one more message now."""
@@ -148,6 +151,7 @@ class Client:
             self.in_flight_count < self.ready_count
             and self.state == _SUBSCRIBED
             and self.writable
+            and self.commit is None
             and not self.is_ending
             and len(self.output) < _OUTPUT_LIMIT
         )
@@ -156,27 +160,70 @@ class Client:
         """Count messages it published."""
         self.pub_counts[topic_name] = self.pub_counts.get(topic_name, 0) + count
 
-    def settle(self, failure: Exception | None) -> None:
-        """This turn's disk writes are done: its held answers stand, or give way to the error."""
-        if self.unwritten_from < 0:
-            return
-        if failure is not None:
-            self.is_ending = True
-            del self.output[self.unwritten_from :]
-            text = f"E_{self.unwritten_command}_FAILED {self.unwritten_command} failed {failure}"
-            self.output += frames.encode_frame(frames.ERROR, text.encode())
-        self.unwritten_from = -1
+    def seal(self, commit: Commit, command: str) -> None:
+        """Hold back what is added to the output from here on until ``commit`` is done.
+
+        If it fails, an error that names ``command`` takes the place of the output, and the connection ends.
+        """
+        if self.output or self.commit is not None:
+            self._sealed.append((self.output, self.commit, self._command))
+            self.output = bytearray()
+        self.commit = commit
+        self._command = command
+
+    def send_heartbeat(self) -> None:
+        """Add a heartbeat to the output; it goes before answers that wait for a commit."""
+        if self.commit is None:
+            self.output += frames.HEARTBEAT
+        else:
+            self.link.write(bytearray(frames.HEARTBEAT))
 
     def flush(self) -> bool:
-        """Hand the output to the socket, and close it after that if this is the end.
+        """Hand the output to the socket as far as it waits for no commit, and close it after that if this is the end.
 
-        True if the output had reached its limit, so that messages may wait for it.
+        True if messages may wait for this: the output had reached its limit, or was held back and is no longer.
         """
         self.has_unsent = False
+        was_held = self.commit is not None
+        if was_held and not self._release():
+            return False
         output = self.output
         if output:
             self.output = bytearray()
             self.link.write(output)
         if self.is_ending:
             self.link.close()
-        return len(output) >= _OUTPUT_LIMIT
+        return was_held or len(output) >= _OUTPUT_LIMIT
+
+    def _release(self) -> bool:
+        """Take sealed output back into the output; False if some of it still waits, after sending what precedes it."""
+        ready = bytearray()
+        while self._sealed:
+            output, commit, command = self._sealed[0]
+            if commit is not None and not commit.is_done:
+                break
+            del self._sealed[0]
+            if commit is not None and commit.failure is not None:
+                self._fail(ready, command, commit.failure)
+                return True
+            ready += output
+        commit = self.commit
+        assert commit is not None
+        if self._sealed or not commit.is_done:
+            if ready:
+                self.link.write(ready)
+            return False
+        self.commit = None
+        if commit.failure is not None:
+            self._fail(ready, self._command, commit.failure)
+        else:
+            self.output = ready + self.output
+        return True
+
+    def _fail(self, sent: bytearray, command: str, failure: Exception) -> None:
+        """Answer ``command`` with an error after what is ``sent``, drop all else, and end."""
+        self.is_ending = True
+        self.commit = None
+        self._sealed.clear()
+        text = f"E_{command}_FAILED {command} failed {failure}"
+        self.output = sent + frames.encode_frame(frames.ERROR, text.encode())

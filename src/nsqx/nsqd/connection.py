@@ -239,7 +239,8 @@ class Connection:
             self._send(data)
         else:
             self._transport.write(data)
-        if self._agreed is not None:
+        # The answer that grants the upgrade may still wait behind a commit.
+        if self._agreed is not None and self._session is not None and self._session.client.commit is None:
             self._begin_upgrade(self._agreed)
 
     def _send(self, data: bytearray) -> None:
@@ -464,7 +465,7 @@ class Connection:
             return
         if now_s >= self._heartbeat_at_s:
             self._heartbeat_at_s = now_s + interval_s
-            client.output += frames.HEARTBEAT
+            client.send_heartbeat()
             self._turn.send_to(client)
             self._turn.end()
         self._schedule()

@@ -141,7 +141,7 @@ class PublishAPI:
 
     def _answer_when_written(self, request: "Request", topic: "Topic") -> "Deferred":
         turn = self._broker.turn
-        turn.when_written(partial(_answer_publish, request, self._broker.channels_fetch(topic)))
+        turn.when_written(partial(_answer_publish, request, self._broker.channels_fetch(topic)), topic)
         turn.end()
         return DEFERRED
 

@@ -355,7 +355,7 @@ class Session:
                 self._remember(topic)
         except (BrokerExiting, DiskQueueError) as error:
             raise self._publish_failed(command, error) from None
-        self._acknowledge(command, 1)
+        self._acknowledge(command, 1, topic)
 
     def _remember(self, topic: Topic) -> None:
         """Spare the next PUB to this topic the way of this one; where rights are asked about, each takes it anew."""
@@ -377,22 +377,23 @@ class Session:
             topic.publish(item, 1)
         except (BrokerExiting, DiskQueueError) as error:
             raise self._publish_failed("PUB", error) from None
-        self._acknowledge("PUB", 1)
+        self._acknowledge("PUB", 1, topic)
 
     def _publish_batch(self) -> None:
         items = self._reader.take_batch()
         count = self._reader.count
+        topic = self._topic
+        assert topic is not None
         try:
-            assert self._topic is not None
-            self._topic.publish(items, count)
+            topic.publish(items, count)
         except (BrokerExiting, DiskQueueError) as error:
             raise self._publish_failed("MPUB", error) from None
-        self._acknowledge("MPUB", count)
+        self._acknowledge("MPUB", count, topic)
 
-    def _acknowledge(self, command: str, count: int) -> None:
+    def _acknowledge(self, command: str, count: int, topic: Topic) -> None:
         client = self.client
         client.published(self._topic_name, count)
-        self._turn.hold(client, command)
+        self._turn.hold(client, command, topic)
         client.output += _OK
         self._turn.send_to(client)
 
@@ -473,13 +474,15 @@ class Session:
             raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(words[2])} is not valid")
         self._authorize("SUB", topic_name, channel_name)
         try:
-            channel = self._broker.topic(topic_name).channel(channel_name)
+            topic = self._broker.topic(topic_name)
+            channel = topic.channel(channel_name)
             channel.add_client(client)
         except NSQError as error:
             raise ProtocolError("E_SUB_FAILED", f"SUB failed {error}") from None
         client.state = SUBSCRIBED
         client.channel = channel
         self._broker.authorizer.watch(client, topic_name, channel_name, self._revoked)
+        self._turn.hold_until_recorded(client, "SUB", topic)
         self._send(frames.OK)
 
     def _set_ready(self, words: list[bytes]) -> None:

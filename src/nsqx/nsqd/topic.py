@@ -210,7 +210,7 @@ class Topic:
         channel = Channel(self.name, name, self._broker)
         self.channels[name] = channel
         self._channel_list.append(channel)
-        self._broker.channel_created(channel)
+        self._broker.channel_created(self, channel)
         self._update_flow()
         return channel
 

@@ -6,30 +6,37 @@ from nsqx.nsqd.pace cimport Pace
 
 
 @cython.final
+cdef class Commit:
+    cdef readonly list clients
+    cdef readonly list callbacks
+    cdef public int64_t pending_count
+    cdef public object failure
+    cdef public bint is_done
+
+
+@cython.final
 cdef class Turn:
     cdef public bint has_failures
     cdef readonly Pace pace
     cdef object _call_soon
-    cdef object _on_write
-    cdef list _unsynced
-    cdef object _on_unsynced
-    cdef object _commit
+    cdef object _durability
     cdef int64_t _commit_at
+    cdef list _unsynced
     cdef list _clients
     cdef list _pumps
     cdef list _writers
-    cdef list _held
-    cdef list _waiting
+    cdef dict _commits
     cdef bint _is_scheduled
-    cdef bint _is_committing
 
     cpdef send_to(self, Client client)
     cpdef close(self, Client client)
     cpdef wake(self, object pump)
     cpdef write_for(self, object pump)
     cpdef used(self, object queue)
-    cpdef hold(self, Client client, str command)
-    cpdef when_written(self, object callback)
+    @cython.locals(commit=Commit)
+    cpdef hold(self, Client client, str command, object topic)
+    cpdef when_written(self, object callback, object topic)
+    cdef Commit _commit_of(self, object topic)
     cpdef end(self)
     cdef _schedule(self)
     cdef _run_pumps(self)

@@ -5,15 +5,15 @@ wait to be written. ``end`` then does each once: messages are handed out, record
 one write per file, and only after that write the answers go to the sockets, one write for each.
 
 A turn in which nothing goes to disk ends at once. One in which something does ends when the loop comes round, so
-that the records of every socket read in this turn share the write. Where too much is unconfirmed by then (anything,
-with sync-every=1) the answers wait for the disk's confirmation too: a commit. What happens meanwhile is the next group
-to be written and confirmed.
+that the records of every socket read in this turn share the write. The publishes to one topic in one turn are a
+commit. If too much of the topic's queues is not durable by then (anything, with sync-every=1), the commit lasts until a
+completed sync covers its records. Only the clients that wait for a commit are held back, each until its own: other
+clients, and commits of other topics, go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +22,7 @@ from nsqx.nsqd.pace import Pace
 
 if TYPE_CHECKING:
     from nsqx.nsqd.client import Client
+    from nsqx.nsqd.topic import Topic
     from nsqx.queues.backlog import Backlog
     from nsqx.queues.diskqueue import DiskQueue
 
@@ -34,14 +35,33 @@ class Pump(Protocol):
     def pump(self) -> None: ...
 
 
-@dataclass(slots=True)
-class Sealed:
-    """Output of a client that waits for a commit; from ``unwritten_from`` on it acknowledges what is committed."""
+class Durability(Protocol):
+    """The services that make things durable."""
 
-    client: Client
-    output: bytearray
-    unwritten_from: int
-    command: str
+    def disk_written(self, pump: Pump, error: DiskQueueError | None) -> None:
+        """Take note that the disk queue of ``pump`` was written, or that this failed."""
+
+    def disk_used(self, queue: DiskQueue) -> None:
+        """Take note that ``queue`` was read from."""
+
+    def commit(self, queue: DiskQueue, done: Callable[[DiskQueueError | None], object]) -> None:
+        """Call ``done`` when a completed sync covers every record of ``queue``, or with the error if one fails."""
+
+    def when_recorded(self, topic: Topic, done: Callable[[None], object]) -> bool:
+        """Call ``done`` when the save of nsqd.dat that names the topic and its channels is over; False if it is."""
+
+
+class Commit:
+    """Answers that wait until what they acknowledge is on disk. Once ``is_done``, ``failure`` says whether it is."""
+
+    __slots__ = ("callbacks", "clients", "failure", "is_done", "pending_count")
+
+    def __init__(self) -> None:
+        self.clients: list[Client] = []
+        self.callbacks: list[Callable[[DiskQueueError | None], object]] = []
+        self.pending_count = 1
+        self.failure: DiskQueueError | None = None
+        self.is_done = False
 
 
 class Turn:
@@ -50,49 +70,32 @@ class Turn:
     __slots__ = (
         "_call_soon",
         "_clients",
-        "_commit",
         "_commit_at",
-        "_held",
-        "_is_committing",
+        "_commits",
+        "_durability",
         "_is_scheduled",
-        "_on_unsynced",
-        "_on_write",
         "_pumps",
         "_unsynced",
-        "_waiting",
         "_writers",
         "has_failures",
         "pace",
     )
 
     def __init__(
-        self,
-        call_soon: Callable[[Callable[[], None]], object],
-        on_write: Callable[[Pump, DiskQueueError | None], object],
-        on_unsynced: Callable[[DiskQueue], object],
-        commit: Callable[[list[DiskQueue], Callable[[DiskQueueError | None], None]], object],
-        commit_at: int,
+        self, call_soon: Callable[[Callable[[], None]], object], durability: Durability, commit_at: int
     ) -> None:
-        """``on_write`` is told of each disk queue written, and whether that failed; ``on_unsynced`` of each used.
-
-        ``commit`` makes disk queues durable and calls back; answers wait for that when one of the queues written has
-        ``commit_at`` operations that no sync has confirmed.
-        """
+        """Answers wait for a sync when a queue they depend on has ``commit_at`` operations that none has confirmed."""
         self.has_failures = False  # set by whoever learns of them; publishing then looks twice
         self.pace = Pace()
         self._call_soon = call_soon
-        self._on_write = on_write
-        self._unsynced: list[DiskQueue] = []
-        self._on_unsynced = on_unsynced
-        self._commit = commit
+        self._durability = durability
         self._commit_at = commit_at
+        self._unsynced: list[DiskQueue] = []
         self._clients: list[Client] = []
         self._pumps: list[Pump] = []
         self._writers: list[Pump] = []
-        self._held: list[Client] = []
-        self._waiting: list[Callable[[DiskQueueError | None], object]] = []
+        self._commits: dict[Topic, Commit] = {}
         self._is_scheduled = False
-        self._is_committing = False
 
     def send_to(self, client: Client) -> None:
         """``client`` has output to be sent."""
@@ -114,31 +117,84 @@ class Turn:
         self._writers.append(pump)
 
     def used(self, queue: DiskQueue) -> None:
-        """``queue`` was read from: it is to be synced in time, but not before what was read has been written on."""
+        """``queue`` was read from: it is to be synced in time."""
         self._unsynced.append(queue)
 
-    def hold(self, client: Client, command: str) -> None:
-        """What is added to the output of ``client`` from here on acknowledges a publish of this turn."""
-        self.pace.asked()
-        if self._writers and client.unwritten_from < 0:
-            client.unwritten_from = len(client.output)
-            client.unwritten_command = command
-            self._held.append(client)
+    # Answers that wait
 
-    def when_written(self, callback: Callable[[DiskQueueError | None], object]) -> None:
-        """Call back, at once if possible, when what was put in this turn is written; with the error if it is not."""
+    def hold(self, client: Client, command: str, topic: Topic) -> None:
+        """What is added to the output of ``client`` from here on acknowledges a publish to ``topic`` of this turn."""
         self.pace.asked()
         if self._writers:
-            self._waiting.append(callback)
+            commit = self._commit_of(topic)
+            if client.commit is not commit:
+                client.seal(commit, command)
+                commit.clients.append(client)
+
+    def when_written(self, callback: Callable[[DiskQueueError | None], object], topic: Topic) -> None:
+        """Call back, at once if possible, when what was published to ``topic`` in this turn may be acknowledged.
+
+        The callback gets the error if it may not.
+        """
+        self.pace.asked()
+        if self._writers:
+            self._commit_of(topic).callbacks.append(callback)
         else:
             callback(None)
+
+    def hold_until_recorded(self, client: Client, command: str, topic: Topic) -> None:
+        """What is added to the output of ``client`` from here on waits until nsqd.dat names ``topic`` as it is now."""
+        commit = Commit()
+        if self._durability.when_recorded(topic, partial(self._confirm, commit)):
+            client.seal(commit, command)
+            commit.clients.append(client)
+
+    def _commit_of(self, topic: Topic) -> Commit:
+        commit = self._commits.get(topic)
+        if commit is None:
+            commit = self._commits[topic] = Commit()
+        return commit
+
+    def _begin_commit(self, topic: Topic, commit: Commit, outcomes: dict[DiskQueue, DiskQueueError | None]) -> None:
+        """Let ``commit`` wait for those queues of ``topic`` that were written in this turn."""
+        written = [queue for queue in topic.disk_queues() if queue in outcomes]
+        failure = next((outcomes[queue] for queue in written if outcomes[queue] is not None), None)
+        if failure is None and written:
+            confirm = partial(self._confirm, commit)
+            for queue in written:
+                if queue.unsynced_count() >= self._commit_at:
+                    commit.pending_count += 1
+                    self._durability.commit(queue, confirm)
+            if self._durability.when_recorded(topic, confirm):
+                commit.pending_count += 1
+        self._count_down(commit, failure)
+
+    def _confirm(self, commit: Commit, failure: DiskQueueError | None) -> None:
+        """One of the things that ``commit`` waits for has happened or failed."""
+        self._count_down(commit, failure)
+        if commit.is_done:
+            self._schedule()
+
+    def _count_down(self, commit: Commit, failure: DiskQueueError | None) -> None:
+        commit.pending_count -= 1
+        if commit.failure is None:
+            commit.failure = failure
+        if commit.pending_count:
+            return
+        commit.is_done = True
+        for client in commit.clients:
+            self.send_to(client)
+        for callback in commit.callbacks:
+            callback(commit.failure)
+
+    # The end of the turn
 
     def end(self) -> None:
         """The event is handled: do what is noted, or see to it that it will be done when the loop comes round."""
         self._run_pumps()
         if self._writers:
             self._schedule()
-        elif not self._is_scheduled and not self._is_committing:
+        elif not self._is_scheduled:
             self._finish_turn()
 
     def _schedule(self) -> None:
@@ -154,54 +210,39 @@ class Turn:
 
     def _come_round(self) -> None:
         self._is_scheduled = False
-        if self._is_committing:
-            return  # it is this turn's turn when the commit is done
         self._run_pumps()
         writers, self._writers = self._writers, []
-        failure = self._write(writers)
-        if failure is None and self._must_commit(writers):
-            self._begin_commit(writers)
-            return
-        held, self._held = self._held, []
-        for client in held:
-            client.settle(failure)
-        self._tell_waiting(failure)
+        commits, self._commits = self._commits, {}
+        outcomes = self._write(writers)
+        for topic, commit in commits.items():
+            self._begin_commit(topic, commit, outcomes)
         self._finish_turn()
         self._move_on(writers)
 
-    def _must_commit(self, writers: list[Pump]) -> bool:
-        for pump in writers:
-            if pump.backlog.disk is not None and pump.backlog.disk.unsynced_count() >= self._commit_at:
-                return True
-        return False
-
-    def _write(self, writers: list[Pump]) -> DiskQueueError | None:
-        outcomes: list[DiskQueueError | None] = []
+    def _write(self, writers: list[Pump]) -> dict[DiskQueue, DiskQueueError | None]:
+        """Write what is gathered; the queues written, and the error of each that failed."""
+        outcomes: dict[DiskQueue, DiskQueueError | None] = {}
         for pump in writers:
             disk = pump.backlog.disk
             assert disk is not None
             try:
                 disk.write_pending()
             except DiskQueueError as error:
-                outcomes.append(error)
+                outcomes[disk] = error
             else:
-                outcomes.append(None)
-        # Only now: a sync of one queue may save that what another has just written was read from it.
-        for pump, outcome in zip(writers, outcomes, strict=True):
-            self._on_write(pump, outcome)
-        return next((outcome for outcome in outcomes if outcome is not None), None)
-
-    def _tell_waiting(self, failure: DiskQueueError | None) -> None:
-        waiting, self._waiting = self._waiting, []
-        for callback in waiting:
-            callback(failure)
+                outcomes[disk] = None
+        for pump in writers:
+            disk = pump.backlog.disk
+            assert disk is not None
+            self._durability.disk_written(pump, outcomes[disk])
+        return outcomes
 
     def _finish_turn(self) -> None:
         self._flush_clients()
         if self._unsynced:
             queues, self._unsynced = self._unsynced, []
             for queue in queues:
-                self._on_unsynced(queue)
+                self._durability.disk_used(queue)
 
     def _move_on(self, writers: list[Pump]) -> None:
         """What has been written can be read, and so delivered."""
@@ -213,52 +254,7 @@ class Turn:
         clients, self._clients = self._clients, []
         for client in clients:
             if client.flush() and client.channel is not None:
-                # The output was full. If the socket took it, there may be more where it came from.
+                # It could not take messages. If the socket took its output, there may be more for it.
                 client.channel.offer(client)
         if self._pumps:
             self._schedule()
-
-    def _begin_commit(self, writers: list[Pump]) -> None:
-        """Put all output aside until the disk has confirmed; what comes from now on belongs to the next group."""
-        self._is_committing = True
-        clients, self._clients = self._clients, []
-        self._held = []
-        sealed = []
-        for client in clients:
-            sealed.append(Sealed(client, client.output, client.unwritten_from, client.unwritten_command))
-            client.output = bytearray()
-            client.unwritten_from = -1
-            client.has_unsent = False
-        waiting, self._waiting = self._waiting, []
-        queues = [pump.backlog.disk for pump in writers if pump.backlog.disk is not None]
-        self._commit(queues, partial(self._end_commit, writers, sealed, waiting))
-
-    def _end_commit(
-        self,
-        writers: list[Pump],
-        sealed: list[Sealed],
-        waiting: list[Callable[[DiskQueueError | None], object]],
-        failure: DiskQueueError | None,
-    ) -> None:
-        self._is_committing = False
-        for entry in sealed:
-            self._send_sealed(entry, failure)
-        for callback in waiting:
-            callback(failure)
-        self._move_on(writers)
-
-    def _send_sealed(self, entry: Sealed, failure: DiskQueueError | None) -> None:
-        """Send what waited, before anything that was added since."""
-        client = entry.client
-        added, client.output = client.output, entry.output
-        added_from, client.unwritten_from = client.unwritten_from, entry.unwritten_from
-        added_command, client.unwritten_command = client.unwritten_command, entry.command
-        is_new = client.has_unsent
-        client.settle(failure)
-        is_ending, client.is_ending = client.is_ending, client.is_ending and not is_new
-        client.flush()
-        client.is_ending = is_ending
-        client.output, client.unwritten_from, client.unwritten_command = added, added_from, added_command
-        client.has_unsent = is_new
-        if client.channel is not None:
-            client.channel.offer(client)

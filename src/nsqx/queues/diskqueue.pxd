@@ -40,6 +40,12 @@ cdef class DiskQueue:
     cdef bint _sync_wanted
     cdef object _job
     cdef int64_t _job_operations
+    cdef int64_t _written_serial
+    cdef int64_t _job_serial
+    cdef int64_t _durable_serial
+    cdef int64_t _lost_serial
+    cdef int64_t _turn_serial
+    cdef object _waiting
     cdef list _full_descriptors
     cdef list _finished_paths
 
@@ -53,6 +59,8 @@ cdef class DiskQueue:
     @cython.locals(is_next=bint)
     cdef _written(self)
     cpdef bint finish(self, int64_t record) except -1
+    cpdef int64_t put_serial(self)
+    cpdef bint is_awaited(self)
     cpdef bint has_unsynced(self)
     cpdef bint has_readable(self)
     @cython.locals(size=Py_ssize_t, position=int64_t)

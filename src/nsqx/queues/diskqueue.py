@@ -13,7 +13,8 @@ What differs from Go's:
 
 - Records are gathered in memory and go to the file in one ``write_pending``, which the caller does before it
   acknowledges anything. Records that cannot be written stay gathered and are tried again.
-- ``fsync`` is not done here: ``begin_sync`` gives a SyncJob that a thread may run while the queue goes on.
+- ``fsync`` is not done here: ``begin_sync`` gives a SyncJob that a thread may run while the queue goes on. A record is
+  durable when a completed sync covers it, and only then: ``when_durable`` calls back at that moment.
 - The read position that is saved is that of the oldest message read and not ``finish``ed. So a crash loses no message
   that was in flight; it may bring some again that were finished. A file goes when all its messages are finished.
 - A record that is not what was written is passed over, and so is what cannot be read up to the next record that is
@@ -23,6 +24,7 @@ What differs from Go's:
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 
 from nsqx.errors import DiskQueueError
@@ -49,6 +51,7 @@ class DiskQueue:
     __slots__ = (
         "_bad_paths",
         "_directory",
+        "_durable_serial",
         "_finished_paths",
         "_finishes_all",
         "_full_descriptors",
@@ -56,8 +59,10 @@ class DiskQueue:
         "_is_announced",
         "_job",
         "_job_operations",
+        "_job_serial",
         "_left_paths",
         "_log",
+        "_lost_serial",
         "_max_file_size",
         "_max_record_size",
         "_oldest_file",
@@ -72,11 +77,14 @@ class DiskQueue:
         "_sums",
         "_sums_start",
         "_sync_wanted",
+        "_turn_serial",
         "_unfinished",
         "_unsaved_sums",
+        "_waiting",
         "_write_descriptor",
         "_write_file",
         "_write_position",
+        "_written_serial",
         "depth",
         "failure",
         "lost_count",
@@ -133,6 +141,14 @@ class DiskQueue:
         self._sync_wanted = False
         self._job: SyncJob | None = None
         self._job_operations = 0
+        # Records are numbered as they are put. Up to which number they are written, covered by the sync under way,
+        # durable, and lost to a failed sync; and the callbacks that wait for a number to be durable, oldest first.
+        self._written_serial = 0
+        self._job_serial = 0
+        self._durable_serial = 0
+        self._lost_serial = 0
+        self._turn_serial = 0  # written when ``write_pending`` was last called
+        self._waiting: deque[tuple[int, Callable[[DiskQueueError | None], object]]] = deque()
         self._full_descriptors: list[int] = []
         self._finished_paths: list[str] = []
         self._load(data_file_numbers(directory).get(name, []) if file_numbers is None else file_numbers)
@@ -181,7 +197,6 @@ class DiskQueue:
     def _appended(self) -> None:
         self._pending_count += 1
         self.depth += 1
-        self._operations += 1
         if not self._is_announced:
             self._is_announced = True
             self._on_pending()
@@ -200,7 +215,12 @@ class DiskQueue:
         whoever put them is told of a failure and may put them twice.
         """
         self._is_announced = False
-        if not self._write_gathered():
+        is_lost = self._lost_serial > self._turn_serial  # written on the way, to a file that was full
+        failure = self.failure
+        is_written = self._write_gathered()
+        self._turn_serial = self._written_serial
+        if is_lost or not is_written:
+            self.failure = self.failure or failure
             assert self.failure is not None
             raise self.failure
 
@@ -230,6 +250,8 @@ class DiskQueue:
         if is_next and len(self._pending) <= READ_SIZE:
             self._reader.give(self._pending)
         self._write_position += len(self._pending)
+        self._written_serial += self._pending_count
+        self._operations += self._pending_count
         self._pending, self._pending_count = bytearray(), 0
         if self._finishes_all:
             self._forget_unfinished()
@@ -315,6 +337,17 @@ class DiskQueue:
         is_news = not self.has_unsynced()
         self._has_finished = True
         return is_news
+
+    def rewind(self) -> None:
+        """Go back to the oldest message that was read and not finished: it and all after it are read again."""
+        file, position, read_since = self._oldest_needed()
+        if not read_since:
+            return
+        self._unfinished.clear()
+        self._read_file = file
+        self._reader.go_to(self._data_path(file), position)
+        self.depth += read_since
+        self._operations += 1
 
     def finish_all(self) -> None:
         """No message that was read need be kept any longer, once what was put is written."""
@@ -424,16 +457,50 @@ class DiskQueue:
         """How many operations no sync has confirmed yet."""
         return self._operations + (self._job_operations if self._job is not None else 0)
 
-    def begin_sync(self) -> SyncJob | None:
-        """A job that makes all written records and the positions durable; None if this is not the moment.
+    def put_serial(self) -> int:
+        """The number of the newest record that was put."""
+        return self._written_serial + self._pending_count
 
-        That is so while another is under way, and while records wait to be written, because some of them may stand
-        for records that are finished. The job may run in any thread; ``end_sync`` must be called, in the queue's own,
-        when it has.
+    def is_lost(self, serial: int) -> bool:
+        """True if the record of that number was to be made durable by a sync that failed and may be gone."""
+        return self._durable_serial < serial <= self._lost_serial
+
+    def when_durable(self, callback: Callable[[DiskQueueError | None], object]) -> None:
+        """Call back when a completed sync covers every record put so far, with None; or with its error if one fails.
+
+        Emptying the queue covers its records: nothing of them is to be kept. The caller sees to it that a sync begins.
         """
-        if self._job is not None or self._pending_count:
+        serial = self.put_serial()
+        if serial <= self._durable_serial:
+            callback(None)
+        else:
+            self._waiting.append((serial, callback))
+
+    def is_awaited(self) -> bool:
+        """True if a callback waits for records to be durable."""
+        return len(self._waiting) > 0
+
+    def _answer_waiting(self, serial: int, failure: DiskQueueError | None) -> None:
+        """Call back those that wait for records up to ``serial``."""
+        due = []
+        while self._waiting and self._waiting[0][0] <= serial:
+            due.append(self._waiting.popleft()[1])
+        for callback in due:
+            callback(failure)
+
+    def begin_sync(self) -> SyncJob | None:
+        """A job that makes all written records and the positions durable; None while another is under way.
+
+        The job may run in any thread; ``end_sync`` must be called, in the queue's own, when it has. Raises OSError if
+        it cannot begin.
+        """
+        if self._job is not None:
             return None
-        current = [os.dup(self._write_descriptor)] if self._write_descriptor >= 0 else []
+        try:
+            current = [os.dup(self._write_descriptor)] if self._write_descriptor >= 0 else []
+        except OSError as error:
+            self._answer_waiting(self._written_serial, DiskQueueError(f"{error.strerror or error}"))
+            raise
         descriptors, self._full_descriptors = self._full_descriptors + current, []
         file, _, _ = self._oldest_needed()
         finished = self._finished_paths + [self._data_path(number) for number in range(self._oldest_file, file)]
@@ -442,11 +509,12 @@ class DiskQueue:
         self._job.sums, self._unsaved_sums = self._unsaved_sums + self._take_sums(), []
         self._job.left_paths, self._left_paths = self._left_paths, []
         self._job_operations, self._operations = self._operations, 0
+        self._job_serial = self._written_serial
         self._sync_wanted = self._has_finished = False
         return self._job
 
     def end_sync(self, job: SyncJob) -> None:
-        """Take note that a job has run; after a failed one the next sync tries again."""
+        """Take note that a job has run, and call back what waits for it; after a failed one the next tries again."""
         if self._job is not job:
             return
         self._job = None
@@ -458,10 +526,16 @@ class DiskQueue:
             self._finished_paths = job.finished_paths + self._finished_paths
         if job.error is not None:
             self.failure = DiskQueueError(f"{job.error.strerror or job.error}")
+            covered = self._job_serial
             if job.has_lost_data:
+                covered = self._lost_serial = self._written_serial
                 self._distrust_write_file()
-        elif not self._pending_count:
+            self._answer_waiting(covered, self.failure)
+            return
+        if not self._pending_count:
             self.failure = None
+        self._durable_serial = self._job_serial
+        self._answer_waiting(self._job_serial, None)
 
     def _save_sums(self, job: SyncJob) -> None:
         """Save the checksums of what a job has made durable, except of files that are finished."""
@@ -550,13 +624,17 @@ class DiskQueue:
 
     def empty(self) -> None:
         """Forget every message and remove the files."""
+        self._written_serial = self._durable_serial = self.put_serial()
         self._pending, self._pending_count = bytearray(), 0
         self._abandon_job()
         self._bad_paths.clear()
-        self._skip_to_fresh_file()
-        remove_if_there(META, self._meta_path())
-        self._operations = 0
-        self._sync_wanted = self._has_finished = False
+        try:
+            self._skip_to_fresh_file()
+            remove_if_there(META, self._meta_path())
+            self._operations = 0
+            self._sync_wanted = self._has_finished = False
+        finally:
+            self._answer_waiting(self._durable_serial, None)
 
     def delete(self) -> None:
         """Remove the queue altogether; it must not be used after that."""

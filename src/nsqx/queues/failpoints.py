@@ -5,6 +5,7 @@
       data.write=short:ENOSPC    half of a write, then an error
       *.sync=fail:EIO@2+         the second sync of anything, and each after it, fails
       data.sync=delay:200@1+     every sync of a data file takes 200 ms longer
+      data.sync=delay:200@2-4    the second to the fourth
 
 Several are parted by commas. A daemon takes them from NSQX_FAILPOINTS in its environment; a test in the same process
 gives them to ``files.set_hook``, with an ``on_stop`` that raises Stopped.
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nsqx.queues.files import Operation
 
-_FAULT = re.compile(r"([a-z*]+\.[a-z*]+)=(fail|short|tear|delay|stop)(?::(\w+))?(?:@(\d+)(\+?))?")
+_FAULT = re.compile(r"([a-z*]+\.[a-z*]+)=(fail|short|tear|delay|stop)(?::(\w+))?(?:@(\d+)(\+|-\d+)?)?")
 
 
 class Stopped(BaseException):
@@ -100,11 +101,12 @@ def failpoints_of(text: str, on_stop: Callable[[], object] = kill_process) -> Fa
 def _fault_of(text: str) -> Fault:
     match = _FAULT.fullmatch(text)
     if match is None:
-        raise ValueError(f"NSQX_FAILPOINTS: {text!r} is not POINT=fail|short|tear|delay|stop[:ARGUMENT][@N[+]]")
+        raise ValueError(f"NSQX_FAILPOINTS: {text!r} is not POINT=fail|short|tear|delay|stop[:ARGUMENT][@N[+|-LAST]]")
     point, action, argument, number, onwards = match.groups()
     if action in ("fail", "short") and argument and not hasattr(errno, argument):
         raise ValueError(f"NSQX_FAILPOINTS: {argument!r} is not the name of an error, such as ENOSPC")
     if action == "delay" and not (argument or "").isdigit():
         raise ValueError(f"NSQX_FAILPOINTS: {text!r} lacks the milliseconds of the delay, as in delay:200")
     first = int(number or 1)
-    return Fault(point, action, argument or "", first, 1 << 62 if onwards else first)
+    last = 1 << 62 if onwards == "+" else int(onwards[1:]) if onwards else first
+    return Fault(point, action, argument or "", first, last)

@@ -73,8 +73,9 @@ class SyncJob:
             with self._lock:
                 if self._abandoned:
                     remove_if_there(META, temporary)
-                    return
-                self._replace_meta(temporary)
+                else:
+                    self._replace_meta(temporary)
+            # After ``abandon`` too: the records are found by the names of their files, whatever the meta file says.
             sync_directory(os.path.dirname(self._meta_path))
         except OSError as error:
             self.error = error

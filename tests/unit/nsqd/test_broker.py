@@ -258,7 +258,7 @@ async def test_metadata_and_messages_with_a_real_keeper(tmp_path):
         assert (channel.depth, channel.paused) == (life - 1, life == 2)
         written = loop.create_future()
         broker.publish(topic, b"message")
-        broker.turn.when_written(written.set_result)
+        broker.turn.when_written(written.set_result, topic)
         broker.turn.end()
         assert await written is None
         assert channel.depth == life

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_bench import BenchLink, split_frames
+from broker_bench import BenchLink
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.client import CLOSING, CONNECTED, DISCONNECTED, INIT, OUTPUT_LIMIT, SUBSCRIBED, Client
 from nsqx.wire import frames
@@ -78,24 +78,100 @@ def test_flush_closes_after_the_last_output(client):
     assert (bytes(client.link.data), client.link.is_closed) == (b"bye", True)
 
 
-def test_settle_lets_held_answers_stand(client):
+class CommitStandIn:
+    def __init__(self):
+        self.is_done = False
+        self.failure = None
+
+    def end(self, failure=None):
+        self.is_done = True
+        self.failure = failure
+
+
+def test_sealed_output_waits_for_its_commit_and_what_was_before_does_not(client):
+    commit = CommitStandIn()
+    client.output += frames.HEARTBEAT
+    client.seal(commit, "PUB")
     client.output += frames.OK
-    client.unwritten_from = 0
-    client.unwritten_command = "PUB"
-    client.settle(None)
-    client.settle(DiskQueueError("too late"))
-    assert (split_frames(bytes(client.output)), client.is_ending) == ([OK], False)
+    assert client.flush() is False
+    assert client.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
+    commit.end()
+    assert client.flush() is True  # it may take messages again
+    assert client.link.take_frames() == [OK]
+    assert not client.link.is_closed
+
+
+def test_answers_keep_their_order_though_a_later_commit_is_done_first(client):
+    first, second = CommitStandIn(), CommitStandIn()
+    client.seal(first, "PUB")
+    client.output += b"1"
+    client.seal(second, "PUB")
+    client.output += b"2"
+    second.end()
+    client.flush()
+    assert client.link.data == b""
+    client.output += b"3"
+    first.end()
+    client.flush()
+    assert client.link.data == b"123"
+
+
+def test_an_answer_goes_out_though_a_later_one_waits(client):
+    first, second = CommitStandIn(), CommitStandIn()
+    client.seal(first, "PUB")
+    client.output += b"1"
+    client.seal(second, "PUB")
+    client.output += b"2"
+    first.end()
+    assert client.flush() is False
+    assert client.link.data == b"1"
+    second.end()
+    assert client.flush() is True
+    assert client.link.data == b"12"
+
+
+def test_a_client_that_waits_for_a_commit_gets_heartbeats_and_no_messages(client):
+    commit = CommitStandIn()
+    client.state, client.ready_count = SUBSCRIBED, 1
+    assert client.is_ready()
+    client.seal(commit, "PUB")
+    client.output += frames.OK
+    assert not client.is_ready()
+    client.send_heartbeat()
+    assert client.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
+    commit.end()
+    client.flush()
+    assert client.is_ready()
+
+
+def test_a_connection_that_ends_waits_for_its_answers(client):
+    commit = CommitStandIn()
+    client.seal(commit, "PUB")
+    client.output += frames.OK
+    client.is_ending = True
+    client.flush()
+    assert not client.link.is_closed
+    commit.end()
+    client.flush()
+    assert client.link.take_frames() == [OK]
+    assert client.link.is_closed
 
 
 @pytest.mark.parametrize("command", ["PUB", "MPUB", "DPUB"])
-def test_settle_puts_the_error_in_place_of_held_answers(client, command):
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_failed_commit_puts_the_error_in_place_of_all_answers_from_there(client, command, is_followed):
+    commit, other = CommitStandIn(), CommitStandIn()
     client.output += frames.HEARTBEAT
-    client.unwritten_from = len(client.output)
-    client.unwritten_command = command
+    client.seal(commit, command)
     client.output += frames.OK + frames.OK
-    client.settle(DiskQueueError("No space left on device"))
-    assert split_frames(bytes(client.output)) == [
+    if is_followed:
+        client.seal(other, "PUB")
+        client.output += frames.OK
+    commit.end(DiskQueueError("No space left on device"))
+    client.flush()
+    assert client.link.take_frames() == [
         Frame(RESPONSE, b"_heartbeat_"),
         Frame(ERROR, f"E_{command}_FAILED {command} failed No space left on device".encode()),
     ]
-    assert client.is_ending
+    assert client.link.is_closed
+    assert client.commit is None

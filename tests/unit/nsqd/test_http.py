@@ -31,7 +31,7 @@ class TurnStandIn:
         self.ended = 0
         self._waiting = []
 
-    def when_written(self, callback):
+    def when_written(self, callback, topic):
         self._waiting.append(callback)
 
     def end(self):

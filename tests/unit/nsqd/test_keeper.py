@@ -254,3 +254,41 @@ async def test_close_waits_for_what_is_under_way(keep, tmp_path):
     assert (tmp_path / "file").read_bytes() == b"content"
     assert kept.meta.exists()
     await kept.keeper.close()
+
+
+async def test_a_commit_ends_only_after_a_sync_that_covers_it(keep, monkeypatch):
+    """Records that other publishers put meanwhile, and a sync that began before, change nothing about that."""
+    kept = keep(sync_every=1)
+    may_sync = threading.Semaphore(0)
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (may_sync.acquire(timeout=10), fsync(descriptor)))
+    outcomes = []
+    kept.write(b"1")  # begins a sync that does not cover what follows
+    kept.queue.put_message(new_message(b"%016x" % 0, b"2", 0, 0))
+    kept.queue.write_pending()
+    kept.keeper.commit(kept.queue, outcomes.append)
+    kept.queue.put_message(new_message(b"%016x" % 0, b"3", 0, 0))
+    for _ in range(4):  # data file, meta file, directory; and the data file of the next sync
+        may_sync.release()
+    await until(lambda: kept.queue.sync_count == 1)
+    assert outcomes == []
+    for _ in range(100):
+        may_sync.release()
+    await until(lambda: outcomes == [None])
+    assert kept.queue.sync_count == 2
+    kept.queue.write_pending()
+
+
+async def test_a_commit_whose_sync_fails_ends_with_the_error(keep, monkeypatch):
+    kept = keep(sync_every=1)
+    outcomes = []
+
+    def fail(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        kept.write(b"1")
+        kept.keeper.commit(kept.queue, outcomes.append)
+        await until(lambda: outcomes)
+    assert str(outcomes[0]) == "Input/output error"

@@ -310,7 +310,7 @@ def test_a_publish_that_cannot_be_written_when_a_file_is_full(tmp_path, monkeypa
             topic.publish(b"".join(map(sized, [b"x" * 50] * 3)), 3)
         except DiskQueueError as error:
             failures.append(error)
-        bench.broker.turn.when_written(failures.append)
+        bench.broker.turn.when_written(failures.append, topic)
         bench.settle()
     assert str(failures[0]) == "No space left on device"
     assert not bench.broker.is_healthy

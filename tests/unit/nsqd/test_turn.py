@@ -40,6 +40,7 @@ class PumpStandIn:
         self.name = name
         self.action = action
         self.backlog = BacklogStandIn(calls)
+        self.topic = TopicStandIn(self)
 
     def pump(self):
         self.calls.append(self.name)
@@ -56,26 +57,55 @@ class NotingLink(BenchLink):
         super().write(data)
 
 
-class TurnBench:
+class TopicStandIn:
+    """A topic whose records go to the disk queues of some pumps."""
+
+    def __init__(self, *pumps):
+        self.pumps = pumps
+
+    def disk_queues(self):
+        return [pump.backlog.disk for pump in self.pumps]
+
+
+class DurabilityStandIn:
+    """Commits and saves that end when the test says so."""
+
     def __init__(self):
+        self.writes = []
+        self.commits = []
+        self.records = []
+        self.is_recorded = True
+
+    def disk_written(self, pump, error):
+        self.writes.append((pump.backlog.disk, error))
+
+    def disk_used(self, queue):
+        pass
+
+    def commit(self, queue, done):
+        self.commits.append((queue, done))
+
+    def when_recorded(self, topic, done):
+        if not self.is_recorded:
+            self.records.append((topic, done))
+        return not self.is_recorded
+
+
+class TurnBench:
+    def __init__(self, commit_at=1 << 30):
         self.calls = []
         self.soon = []
-        self.writes = []
-        self.turn = Turn(
-            self.soon.append,
-            lambda pump, error: self.writes.append((pump.backlog.disk, error)),
-            lambda queue: None,
-            lambda queues, done: done(None),
-            1 << 30,
-        )
+        self.durability = DurabilityStandIn()
+        self.writes = self.durability.writes
+        self.turn = Turn(self.soon.append, self.durability, commit_at)
         self.serial = 0
 
     def client(self):
         self.serial += 1
         return Client(self.serial, "", "", NotingLink(self.calls), 0)
 
-    def answer(self, client, command="PUB"):
-        self.turn.hold(client, command)
+    def answer(self, client, command="PUB", pump=None):
+        self.turn.hold(client, command, TopicStandIn() if pump is None else pump.topic)
         client.output += frames.OK
         self.turn.send_to(client)
 
@@ -121,7 +151,7 @@ def test_answers_wait_for_the_write(bench):
     client = bench.client()
     pump = PumpStandIn(bench.calls)
     bench.turn.write_for(pump)
-    bench.answer(client)
+    bench.answer(client, pump=pump)
     bench.turn.end()
     assert (bench.calls, len(bench.soon)) == ([], 1)
     bench.come_round()
@@ -132,9 +162,10 @@ def test_answers_wait_for_the_write(bench):
 
 def test_the_records_of_several_events_share_the_write(bench):
     clients = [bench.client() for _ in range(3)]
-    bench.turn.write_for(PumpStandIn(bench.calls))
+    pump = PumpStandIn(bench.calls)
+    bench.turn.write_for(pump)
     for client in clients:
-        bench.answer(client)
+        bench.answer(client, pump=pump)
         bench.turn.end()
     assert len(bench.soon) == 1
     bench.come_round()
@@ -144,8 +175,9 @@ def test_the_records_of_several_events_share_the_write(bench):
 
 def test_a_turn_that_follows_is_on_its_own(bench):
     client = bench.client()
-    bench.turn.write_for(PumpStandIn(bench.calls))
-    bench.answer(client)
+    pump = PumpStandIn(bench.calls)
+    bench.turn.write_for(pump)
+    bench.answer(client, pump=pump)
     bench.turn.end()
     bench.come_round()
     bench.answer(client)
@@ -161,8 +193,8 @@ def test_a_failed_write_takes_the_answers_back_and_closes(bench, command):
     pump.backlog.disk.error = DiskQueueError("No space left on device")
     client.output += frames.HEARTBEAT
     bench.turn.write_for(pump)
-    bench.answer(client, command)
-    bench.answer(client, "PUB")
+    bench.answer(client, command, pump)
+    bench.answer(client, "PUB", pump)
     bench.turn.end()
     bench.come_round()
     assert client.link.take_frames() == [
@@ -178,7 +210,7 @@ def test_a_failed_write_leaves_those_alone_who_published_nothing(bench):
     pump = PumpStandIn(bench.calls)
     pump.backlog.disk.error = DiskQueueError("full")
     bench.turn.write_for(pump)
-    bench.answer(publisher)
+    bench.answer(publisher, pump=pump)
     other.output += frames.HEARTBEAT
     bench.turn.send_to(other)
     bench.turn.end()
@@ -203,18 +235,18 @@ def test_when_written_calls_back_after_the_write(bench, error):
     pump = PumpStandIn(bench.calls)
     pump.backlog.disk.error = error
     bench.turn.write_for(pump)
-    bench.turn.when_written(results.append)
+    bench.turn.when_written(results.append, pump.topic)
     bench.turn.end()
     assert results == []
     bench.come_round()
     assert results == [error]
-    bench.turn.when_written(results.append)
+    bench.turn.when_written(results.append, pump.topic)
     assert results == [error, None]
 
 
 def test_when_written_calls_back_at_once_if_nothing_is_to_be_written(bench):
     results = []
-    bench.turn.when_written(results.append)
+    bench.turn.when_written(results.append, TopicStandIn())
     assert results == [None]
 
 
@@ -241,7 +273,7 @@ def publish(real, client, topic_name, *bodies):
         real.broker.topic(topic_name).publish(b"".join(map(sized, bodies)), len(bodies))
     except DiskQueueError:
         return
-    real.broker.turn.hold(client, "PUB")
+    real.broker.turn.hold(client, "PUB", real.broker.topic(topic_name))
     client.output += frames.OK
     real.broker.turn.send_to(client)
 
@@ -303,60 +335,133 @@ def test_records_of_many_publishers_are_written_at_once(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def committing(tmp_path):
-    """A broker whose commits end when the test says so."""
-    real = Bench(tmp_path, mem_queue_size=0, sync_every=1)
-    real.commits = []
-    real.broker.turn = Turn(
-        real.soon.append,
-        lambda pump, error: None,
-        lambda queue: None,
-        lambda queues, done: real.commits.append((queues, done)),
-        1,
-    )
-    return real
+def committing():
+    """A turn in which every write is to be confirmed."""
+    return TurnBench(commit_at=1)
+
+
+def publish_to(bench, client, pump):
+    """Answer a publish to the topic of ``pump``, and let the loop come round."""
+    bench.turn.write_for(pump)
+    bench.answer(client, pump=pump)
+    settle(bench)
+
+
+def settle(bench):
+    bench.turn.end()
+    bench.come_round()
+
+
+def confirm(bench, pump, failure=None):
+    """The oldest commit of a queue ends."""
+    entry = next(entry for entry in bench.durability.commits if entry[0] is pump.backlog.disk)
+    bench.durability.commits.remove(entry)
+    entry[1](failure)
+    settle(bench)
 
 
 def test_an_answer_waits_for_the_commit(committing):
-    client = committing.connect()
-    publish(committing, client, "t", b"x")
-    committing.settle()
+    client, pump = committing.client(), PumpStandIn(committing.calls)
+    publish_to(committing, client, pump)
     assert client.link.take_frames() == []
-    ((queues, done),) = committing.commits
-    assert [queue.name for queue in queues] == ["t"]
-    done(None)
-    committing.settle()
+    confirm(committing, pump)
     assert client.link.take_frames() == [OK]
 
 
-def test_what_comes_during_a_commit_waits_for_the_next(committing):
-    early, late = committing.connect(), committing.connect()
-    publish(committing, early, "t", b"1")
-    committing.settle()
-    publish(committing, early, "t", b"2")
-    publish(committing, late, "t", b"3")
-    committing.settle()
-    assert len(committing.commits) == 1
-    committing.commits.pop()[1](None)
-    committing.settle()
-    assert early.link.take_frames() == [OK]
-    assert late.link.take_frames() == []
-    committing.commits.pop()[1](None)
-    committing.settle()
-    assert early.link.take_frames() == late.link.take_frames() == [OK]
+def test_what_comes_during_a_commit_waits_for_its_own(committing):
+    early, late = committing.client(), committing.client()
+    pump = PumpStandIn(committing.calls)
+    publish_to(committing, early, pump)
+    publish_to(committing, late, pump)
+    publish_to(committing, early, pump)
+    confirm(committing, pump)
+    assert (early.link.take_frames(), late.link.take_frames()) == ([OK], [])
+    confirm(committing, pump)
+    assert (early.link.take_frames(), late.link.take_frames()) == ([], [OK])
+    confirm(committing, pump)
+    assert (early.link.take_frames(), late.link.take_frames()) == ([OK], [])
+
+
+def test_a_slow_commit_delays_no_other_client(committing):
+    waiting, other, consumer = (committing.client() for _ in range(3))
+    slow, quick = PumpStandIn(committing.calls), PumpStandIn(committing.calls)
+    publish_to(committing, waiting, slow)
+    publish_to(committing, other, quick)
+    confirm(committing, quick)
+    assert other.link.take_frames() == [OK]
+    committing.answer(other)  # to a topic that writes nothing
+    consumer.output += frames.HEARTBEAT
+    committing.turn.send_to(consumer)
+    committing.turn.end()
+    assert other.link.take_frames() == [OK]
+    assert consumer.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
+    assert waiting.link.take_frames() == []
+
+
+def test_topics_of_one_turn_are_committed_by_themselves(committing):
+    first, second = committing.client(), committing.client()
+    slow, quick = PumpStandIn(committing.calls), PumpStandIn(committing.calls)
+    committing.turn.write_for(slow)
+    committing.answer(first, pump=slow)
+    publish_to(committing, second, quick)
+    confirm(committing, quick)
+    assert (first.link.take_frames(), second.link.take_frames()) == ([], [OK])
+
+
+def test_a_publish_waits_for_every_queue_that_it_went_to(committing):
+    client = committing.client()
+    pumps = [PumpStandIn(committing.calls) for _ in range(2)]
+    for pump in pumps:
+        pump.topic = TopicStandIn(*pumps)
+        committing.turn.write_for(pump)
+    committing.answer(client, pump=pumps[0])
+    settle(committing)
+    confirm(committing, pumps[1])
+    assert client.link.take_frames() == []
+    confirm(committing, pumps[0])
+    assert client.link.take_frames() == [OK]
+
+
+def test_a_publish_to_a_new_topic_waits_until_the_topic_is_recorded(bench):
+    client, pump = bench.client(), PumpStandIn(bench.calls)
+    bench.durability.is_recorded = False
+    publish_to(bench, client, pump)
+    assert client.link.take_frames() == []
+    ((topic, done),) = bench.durability.records
+    assert topic is pump.topic
+    done(None)
+    settle(bench)
+    assert client.link.take_frames() == [OK]
+
+
+def test_a_client_that_needs_the_record_waits_for_it_and_nobody_else(bench):
+    subscriber, other = bench.client(), bench.client()
+    for is_recorded in (True, False):
+        bench.durability.is_recorded = is_recorded
+        bench.turn.hold_until_recorded(subscriber, "SUB", TopicStandIn())
+        for client in (subscriber, other):
+            client.output += frames.OK
+            bench.turn.send_to(client)
+        bench.turn.end()
+        assert subscriber.link.take_frames() == ([OK] if is_recorded else [])
+        assert other.link.take_frames() == [OK]
+    bench.durability.records.pop()[1](None)
+    settle(bench)
+    assert subscriber.link.take_frames() == [OK]
 
 
 def test_a_failed_commit_reaches_the_publisher_and_nobody_else(committing):
-    publisher, other = committing.connect(), committing.connect()
-    publish(committing, publisher, "t", b"x")
+    publisher, other = committing.client(), committing.client()
+    pump, results = PumpStandIn(committing.calls), []
+    committing.turn.write_for(pump)
+    committing.answer(publisher, pump=pump)
+    committing.turn.when_written(results.append, pump.topic)
     other.output += frames.HEARTBEAT
-    committing.broker.turn.send_to(other)
-    committing.settle()
-    callbacks = []
-    committing.broker.turn.when_written(callbacks.append)
-    assert callbacks == [None]  # nothing of this turn waits
-    committing.commits.pop()[1](DiskQueueError("No space left on device"))
-    committing.settle()
+    committing.turn.send_to(other)
+    settle(committing)
+    failure = DiskQueueError("No space left on device")
+    confirm(committing, pump, failure)
+    assert results == [failure]
     assert publisher.link.take_frames() == [FAILED]
     assert publisher.link.is_closed
     assert other.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]

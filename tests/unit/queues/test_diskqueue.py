@@ -267,7 +267,8 @@ def test_a_job_writes_the_state_of_its_beginning(tmp_path):
     queue.end_sync(job)
     assert (tmp_path / META).read_bytes() == b"1\n0,0\n0,33\n"
     assert queue.has_unsynced()
-    assert queue.begin_sync() is None  # not while a record waits to be written
+    sync(queue)
+    assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"  # without the record that waits to be written
     queue.write_pending()
     sync(queue)
     assert (tmp_path / META).read_bytes() == b"2\n0,33\n0,101\n"
@@ -765,3 +766,118 @@ def test_reading_a_record_above_the_limit_is_tried_again_after_a_passing_failure
         assert queue.get() is None
         assert queue.depth == 1
     assert drain(queue) == [b"l" * 900]
+
+
+# What is durable
+
+
+def when_durable(queue):
+    """The answers to come, in a list."""
+    answers = []
+    queue.when_durable(answers.append)
+    return answers
+
+
+def test_a_completed_sync_makes_durable_what_was_written_when_it_began(tmp_path):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    first = when_durable(queue)
+    job = queue.begin_sync()
+    write(queue, b"two")
+    second = when_durable(queue)
+    put(queue, b"three")
+    third = when_durable(queue)
+    job.run()
+    queue.end_sync(job)
+    assert (first, second, third, queue.is_awaited()) == ([None], [], [], True)
+    sync(queue)
+    assert (second, third) == ([None], [])  # the third is not written
+    queue.write_pending()
+    sync(queue)
+    assert (third, queue.is_awaited()) == ([None], False)
+    assert when_durable(queue) == [None]
+    queue.close()
+
+
+def test_a_sync_that_fails_says_so_to_all_that_wait_for_it(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    job = queue.begin_sync()
+    serial = queue.put_serial()
+    write(queue, b"two")  # to the same file, of which nothing can be relied on
+    answers = when_durable(queue)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(errno.EIO))
+        job.run()
+    queue.end_sync(job)
+    assert [str(answer) for answer in answers] == ["Input/output error"]
+    assert queue.is_lost(serial)
+    write(queue, b"three")
+    later = when_durable(queue)
+    sync(queue)
+    assert later == [None]
+    queue.close()
+
+
+def test_records_that_a_failed_sync_lost_before_they_were_handed_over_are_refused(tmp_path, monkeypatch):
+    """A record may be written before ``write_pending``, because its file is full."""
+    queue = open_queue(tmp_path, HEAD + 1)
+    write(queue, b"1")
+    job = queue.begin_sync()
+    put(queue, b"2")
+    put(queue, b"3")  # the second is written on the way
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(errno.EIO))
+        job.run()
+    queue.end_sync(job)
+    with pytest.raises(DiskQueueError, match="Input/output error"):
+        queue.write_pending()
+    queue.close()
+
+
+def test_a_sync_that_cannot_begin_says_so_to_all_that_wait_for_it(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    answers = when_durable(queue)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", failing(errno.EMFILE))
+        with pytest.raises(OSError, match="Too many open files"):
+            queue.begin_sync()
+    assert [str(answer) for answer in answers] == ["Too many open files"]
+    queue.close()
+
+
+@pytest.mark.parametrize("ending", ["empty", "delete", "close"])
+def test_nothing_waits_for_a_queue_that_has_ended(tmp_path, ending):
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    put(queue, b"two")
+    answers = when_durable(queue)
+    getattr(queue, ending)()
+    assert (answers, queue.is_awaited()) == ([None], False)
+
+
+def test_a_file_that_fills_up_during_a_sync_does_not_put_off_what_is_durable(tmp_path):
+    queue = open_queue(tmp_path, HEAD + 1)
+    write(queue, b"1")
+    answers = when_durable(queue)
+    job = queue.begin_sync()
+    write(queue, b"2")
+    job.run()
+    queue.end_sync(job)
+    assert answers == [None]
+    queue.close()
+
+
+def test_rewind_reads_again_from_the_oldest_that_is_not_finished(tmp_path):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1", b"2", b"3", b"4", b"5")
+    messages = [queue.get() for _ in range(4)]
+    for index in (0, 2):
+        queue.finish(messages[index].record)
+    queue.rewind()
+    assert queue.depth == 4
+    sync(queue)
+    queue.finish(messages[3].record)  # of before: it says nothing of the record that is read again
+    assert drain(queue) == [b"2", b"3", b"4", b"5"]
+    queue.close()

@@ -114,7 +114,7 @@ class DiskQueueMachine(RuleBasedStateMachine):
     @rule()
     def begin_sync(self):
         self.job = self.queue.begin_sync()
-        assert (self.job is None) == bool(self.pending)
+        assert self.job is not None
 
     @precondition(lambda self: self.job is not None)
     @rule()
