@@ -83,7 +83,6 @@ def test_on_the_way_to_a_channel(stage: Stage) -> None:
         assert (outcome.lost, outcome.foreign) == (0, 0), f"cut after line {line} of the trace"
 
 
-@pytest.mark.xfail(reason="messages are lost while they move")
 def test_on_the_way_to_a_channel_while_publishing(stage: Stage) -> None:
     """Row 34: the same while syncs are slow and uneven, and publishers go on."""
     record = power_cut.topic_to_channel_while_publishing(stage)

@@ -378,6 +378,7 @@ class Broker:
             self._failure = error.strerror or str(error)
         elif queue is None:
             self._failure = self._failure if self._failing else ""
+            self._saved_again()
         elif queue in self._failing and queue.failure is None:
             self._failure = ""
         if queue is not None:
@@ -393,6 +394,17 @@ class Broker:
     def _recorded(self, topic: Topic, saving: asyncio.Future[bool]) -> None:
         if not saving.cancelled() and saving.result() and self._unrecorded.get(topic) is saving:
             del self._unrecorded[topic]
+            topic.finish_moves()
+
+    def _saved_again(self) -> None:
+        """A save has worked after others failed, and has recorded what they were to record."""
+        for topic in [topic for topic, saving in self._unrecorded.items() if saving.done()]:
+            del self._unrecorded[topic]
+            topic.finish_moves()
+
+    def is_recorded(self, topic: Topic) -> bool:
+        """True if the nsqd.dat on disk names the topic and its channels, as far as they are to be kept."""
+        return topic not in self._unrecorded
 
     def when_recorded(self, topic: Topic, done: Callable[[None], object]) -> bool:
         """Call ``done`` when the save of nsqd.dat that names the topic and its channels is over; False if it is.

@@ -47,6 +47,7 @@ cdef class Channel:
 
     cpdef put_batch(self, Batch batch)
     cpdef put_message(self, Message message)
+    cpdef put_moved(self, Message message)
     cdef _put_back(self, Message message)
     cdef _deliver_or_drop(self, Message message)
     cpdef _defer(self, Message message, int64_t due_ns)

@@ -156,6 +156,14 @@ class Channel:
         else:
             self._put_back(message)
 
+    def put_moved(self, message: Message) -> None:
+        """Take one message from the topic's disk queue to the channel's own, where it stays as durable as it was."""
+        assert self.backlog.disk is not None
+        self.message_count += 1
+        if message.defer_ns > 0:
+            self._due_ns[message.id] = self._clock.now_ns() + message.defer_ns
+        self.backlog.disk.put_message(message)
+
     def _put_back(self, message: Message) -> None:
         if self.backlog.disk is None and not self.backlog.holds_memory():
             self._deliver_or_drop(message)
@@ -279,7 +287,7 @@ class Channel:
             self.backlog.finish(message)
 
     def _hold_if_not_due(self, message: Message, now_ns: int) -> bool:
-        """Defer a message that was deferred when the broker last stopped; True if it is not due yet."""
+        """Defer a message whose due time is known from the topic or an earlier process; True if it is not due yet."""
         due_ns = self._due_ns.pop(message.id, 0)
         if due_ns <= now_ns:
             return False

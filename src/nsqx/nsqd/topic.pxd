@@ -10,6 +10,14 @@ from nsqx.wire.message cimport Batch, Message, new_batch, new_message
 
 
 @cython.final
+cdef class Move:
+    cdef readonly int64_t first_record
+    cdef readonly int64_t count
+    cdef public int64_t pending_count
+    cdef public bint is_void
+
+
+@cython.final
 cdef class Topic:
     cdef readonly str name
     cdef readonly bint is_ephemeral
@@ -27,6 +35,8 @@ cdef class Topic:
     cdef bint _is_started
     cdef bint _is_open
     cdef bint _is_awake
+    cdef object _moves
+    cdef int64_t _moving_count
     cdef object _due_times
 
     @cython.locals(now_ns=int64_t, batch=Batch)

@@ -7,6 +7,8 @@ bounded number each turn so that a long backlog does not hold up everybody else.
 
 from __future__ import annotations
 
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
 
 # How many messages ``pump`` moves before it lets the loop turn.
 _MOVES_PER_TURN = 2000
+# How many messages may be moved to disk queues of channels and not be durable there.
+_MAX_MOVING = 5 * _MOVES_PER_TURN
+
+
+class Move:
+    """Records of the topic's disk queue that are copied; ``pending_count`` disk queues may still lose the copies."""
+
+    __slots__ = ("count", "first_record", "is_void", "pending_count")
+
+    def __init__(self, first_record: int, count: int, pending_count: int) -> None:
+        self.first_record = first_record
+        self.count = count
+        self.pending_count = pending_count
+        self.is_void = False  # the records were forgotten, or are moved again
 
 
 class Topic:
@@ -39,6 +55,8 @@ class Topic:
         "_is_awake",
         "_is_open",
         "_is_started",
+        "_moves",
+        "_moving_count",
         "_turn",
         "backlog",
         "channels",
@@ -66,6 +84,8 @@ class Topic:
         self._is_started = False
         self._is_open = False
         self._is_awake = False
+        self._moves: deque[Move] = deque()
+        self._moving_count = 0
         self.backlog: Backlog = broker.open_backlog(name, self.is_ephemeral, self._disk_pending)
         # Of the deferred messages that went to disk.
         self._due_times: DueTimeQueue | None = None if self.is_ephemeral else broker.open_due_times(name)
@@ -169,34 +189,112 @@ class Topic:
         self._is_awake = False
         if not self._can_flow():
             return
-        moved = 0
-        while moved < _MOVES_PER_TURN:
-            item = self.backlog.get_batch()
-            if item is None:
-                break
-            moved += self._move(item)
-        disk = self.backlog.disk
-        if disk is not None and disk.has_unsynced():
-            self._turn.used(disk)
+        moved = self._move_from_memory()
+        if moved < _MOVES_PER_TURN and self.backlog.disk is not None:
+            moved += self._move_from_disk(self.backlog.disk, _MOVES_PER_TURN - moved)
         self._is_open = self.backlog.depth == 0
-        if not self._is_open and self.backlog.has_messages():
-            # Go on when the loop has turned, or after a while if the disk cannot be read just now.
+        if not self._is_open and self.backlog.has_messages() and self._moving_count < _MAX_MOVING:
+            # Go on when the loop has turned, or after a while if a disk cannot be read or written just now.
             self._clock.call_at(self._clock.now_ns() + (0 if moved else RETRY_NS), self._continue)
 
     def _continue(self) -> None:
         self._wake()
         self._turn.end()
 
-    def _move(self, item: Batch | Message) -> int:
-        if isinstance(item, Batch):
-            count = item.count
-            self._fan_out(item)
-            return count
-        if item.record and self._due_times:
-            item.defer_ns = self._due_times.take(item.id, self._clock.wall_ns())
-        self._fan_out_message(item)
-        self.backlog.finish(item)
-        return 1
+    def _move_from_memory(self) -> int:
+        moved = 0
+        while moved < _MOVES_PER_TURN:
+            item = self.backlog.get_batch()
+            if item is None:
+                break
+            if isinstance(item, Batch):
+                moved += item.count
+                self._fan_out(item)
+            else:
+                moved += 1
+                self._fan_out_message(item)
+        return moved
+
+    def _move_from_disk(self, disk: DiskQueue, limit: int) -> int:
+        """Copy messages to the disk queue of each channel; they are finished here when the copies are durable.
+
+        What was durable stays so: a power cut in between costs nothing, but may bring some messages twice. Ephemeral
+        channels get their copies in memory, and are not waited for.
+        """
+        limit = min(limit, _MAX_MOVING - self._moving_count)
+        targets = [channel.backlog.disk for channel in self._channel_list if channel.backlog.disk is not None]
+        if any(target.failure is not None for target in targets):
+            return 0
+        moved = first_record = 0
+        while moved < limit:
+            message = disk.get()
+            if message is None:
+                break
+            moved += 1
+            first_record = first_record or message.record
+            if self._due_times:
+                message.defer_ns = self._due_times.take(message.id, self._clock.wall_ns())
+            for channel in self._channel_list:
+                if channel.backlog.disk is not None:
+                    channel.put_moved(message)
+                else:
+                    channel.put_message(message.copy())
+        if moved:
+            move = Move(first_record, moved, len(targets))
+            self._moves.append(move)
+            self._moving_count += moved
+            for target in targets:
+                self._await_copy(move, target, target.put_serial())
+            self.finish_moves()
+        return moved
+
+    def _await_copy(self, move: Move, target: DiskQueue, serial: int) -> None:
+        if not move.is_void:
+            target.when_durable(partial(self._on_durable, move, target, serial))
+
+    def _on_durable(self, move: Move, target: DiskQueue, serial: int, failure: DiskQueueError | None) -> None:
+        """The copies of ``move`` in ``target``, up to the record ``serial``, are durable, or a sync has failed."""
+        if move.is_void:
+            return
+        if failure is None:
+            move.pending_count -= 1
+            self.finish_moves()
+        elif target.is_lost(serial):
+            self._move_again()
+        else:
+            retry_ns = self._clock.now_ns() + RETRY_NS
+            self._clock.call_at(retry_ns, partial(self._await_copy, move, target, serial))
+
+    def finish_moves(self) -> None:
+        """Finish the records whose copies are durable, in channels that will be found again."""
+        disk = self.backlog.disk
+        if disk is None or not self._moves or not self._broker.is_recorded(self):
+            return
+        was_full = self._moving_count >= _MAX_MOVING
+        while self._moves and self._moves[0].pending_count == 0:
+            move = self._moves.popleft()
+            self._moving_count -= move.count
+            for record in range(move.first_record, move.first_record + move.count):
+                disk.finish(record)
+        if disk.has_unsynced():
+            self._broker.disk_used(disk)
+        if was_full and self._moving_count < _MAX_MOVING and not self._is_open and self._can_flow():
+            self._clock.call_at(self._clock.now_ns(), self._continue)
+
+    def _move_again(self) -> None:
+        """Copies were lost to a failed sync: read their messages again."""
+        self._forget_moves()
+        if self.backlog.disk is not None:
+            self.backlog.disk.rewind()
+        self._is_open = False
+        if self._can_flow():
+            self._clock.call_at(self._clock.now_ns() + RETRY_NS, self._continue)
+
+    def _forget_moves(self) -> None:
+        for move in self._moves:
+            move.is_void = True
+        self._moves.clear()
+        self._moving_count = 0
 
     # Channels
 
@@ -245,6 +343,7 @@ class Topic:
 
     def empty(self) -> None:
         """Forget the messages that have not reached the channels."""
+        self._forget_moves()
         self.backlog.empty()
         if self._due_times is not None:
             self._due_times.clear()
@@ -254,6 +353,7 @@ class Topic:
         """Delete the topic with its channels and all they hold."""
         self.exiting = True
         self._update_flow()
+        self._forget_moves()
         for name in list(self.channels):
             self.delete_channel(name)
         self.backlog.delete()
@@ -261,7 +361,10 @@ class Topic:
             self._due_times.clear()
 
     def spill(self) -> None:
-        """Stop, and give every message to the disk queues, which write them in their own time."""
+        """Stop, and give every message to the disk queues, which write them in their own time.
+
+        Records whose copies in the channels are not known to be durable stay, and are moved again by the next process.
+        """
         self.exiting = True
         self._update_flow()
         for channel in self._channel_list:
@@ -277,7 +380,6 @@ class Topic:
             disk.put_message(item)
             if item.defer_ns > 0:
                 due_times.add(item.id, DueTime(wall_ns, wall_ns + item.defer_ns))
-        disk.finish_all()
 
     def close(self) -> None:
         """Write every message to disk and release the files; raises the first error, after trying everything."""

@@ -140,9 +140,9 @@ class Backlog:
         return self._memory[0].timestamp
 
     def get_batch(self) -> Batch | Message | None:
-        """Remove and return the oldest as it was put, a batch if it was one; for moving many at once."""
+        """Remove and return the oldest in memory as it was put, a batch if it was one; None if there is none."""
         if self._memory_count == 0:
-            return self.disk.get() if self.disk is not None else None
+            return None
         item: Batch | Message
         if self._head is not None:
             item, self._head = self._head, None

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 
 import pytest
 
@@ -295,6 +296,130 @@ def test_close_keeps_what_waits_in_the_topic(tmp_path):
     # The one in memory was to be held back for a minute from when it reaches a channel; at the latest it is due then.
     bench.advance(40 * SECOND)
     assert sorted(client.link.take_bodies()) == [b"deferred", b"deferred on disk"]
+
+
+# Messages on disk stay durable while they move
+
+
+class Moving:
+    """A topic with three messages on disk that have moved to channels whose queues are not synced."""
+
+    def __init__(self, directory, *channel_names):
+        directory.mkdir(exist_ok=True)
+        self.bench = Bench(directory, mem_queue_size=0)
+        self.topic = self.bench.broker.topic("t")
+        self.disk = self.topic.backlog.disk
+        self.bench.publish("t", b"1", b"2", b"3")
+        self.bench.keeper.is_slow = True
+        self.channels = [self.topic.channel(name) for name in channel_names]
+        self.bench.settle()
+        move_on(self.bench)
+
+    def sync(self, channel):
+        self.bench.keeper.sync(channel.backlog.disk)
+        move_on(self.bench)
+
+    def kept(self):
+        """What a restart would find in the topic."""
+        self.bench.keeper.sync(self.disk)
+        copy = Bench(self.disk_copy(), mem_queue_size=0)
+        return copy.broker.topic("t").depth
+
+    def disk_copy(self):
+        directory = self.bench.broker.data_path
+        target = f"{directory}.copy"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(directory, target)
+        return target
+
+
+def test_a_record_is_finished_when_its_copies_are_durable_everywhere(tmp_path):
+    moving = Moving(tmp_path / "data", "a", "b")
+    assert depths(moving.bench) == (0, {"a": 3, "b": 3})
+    assert moving.kept() == 3
+    moving.sync(moving.channels[0])
+    assert moving.kept() == 3
+    moving.sync(moving.channels[1])
+    assert moving.kept() == 0
+
+
+def test_what_was_on_disk_stays_on_disk_though_there_is_a_memory_queue(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=2)
+    bench.publish("t", b"1", b"2", b"3", b"4")
+    channel = bench.broker.topic("t").channel("c")
+    bench.settle()
+    move_on(bench)
+    assert (channel.depth, channel.backend_depth) == (4, 2)
+
+
+@pytest.mark.parametrize("ending", ["delete", "empty"])
+def test_a_channel_that_ends_is_not_waited_for(tmp_path, ending):
+    moving = Moving(tmp_path / "data", "a", "b")
+    moving.sync(moving.channels[0])
+    if ending == "delete":
+        moving.topic.delete_channel("b")
+    else:
+        moving.channels[1].empty()
+    assert moving.kept() == 0
+
+
+def test_an_ephemeral_channel_is_not_waited_for(tmp_path):
+    moving = Moving(tmp_path / "data", "a#ephemeral")
+    assert moving.kept() == 0
+
+
+def test_copies_that_a_failed_sync_lost_are_made_again(tmp_path, monkeypatch):
+    moving = Moving(tmp_path / "data", "a")
+    (channel,) = moving.channels
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        moving.sync(channel)
+    assert (moving.topic.depth, moving.kept()) == (3, 3)
+    moving.bench.advance(SECOND)
+    assert moving.topic.depth == 3  # not while the disk of a channel fails
+    moving.sync(channel)
+    moving.bench.advance(SECOND)
+    assert (moving.topic.depth, moving.kept()) == (0, 3)
+    moving.sync(channel)
+    assert moving.kept() == 0
+    client = moving.bench.consume("t", "a", 10)
+    assert set(client.link.take_bodies()) == {b"1", b"2", b"3"}
+
+
+def test_moves_do_not_run_far_ahead_of_the_syncs(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    topic = bench.broker.topic("t")
+    for _ in range(6):
+        bench.publish("t", *[b"x"] * 2000)
+    bench.keeper.is_slow = True
+    channel = topic.channel("c")
+    bench.settle()
+    move_on(bench)
+    assert (topic.depth, channel.depth) == (2000, 10_000)
+    bench.keeper.sync(channel.backlog.disk)
+    move_on(bench)
+    assert (topic.depth, channel.depth) == (0, 12_000)
+
+
+def test_deferred_messages_on_disk_stay_on_disk_until_they_are_due(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    bench.defer("t", b"later", MINUTE)
+    client = bench.consume("t", "c", 10)
+    move_on(bench)
+    assert client.link.take_bodies() == []
+    bench.advance(MINUTE)
+    assert client.link.take_bodies() == [b"later"]
+    assert client.channel.backlog.disk.begin_sync() is not None
+
+
+def test_records_whose_copies_cannot_be_saved_stay_when_the_broker_stops(tmp_path, monkeypatch):
+    moving = Moving(tmp_path, "a")
+    fsync = os.fsync
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: no_space() if "t:a" in os.readlink(f"/proc/self/fd/{fd}") else fsync(fd))
+        moving.bench.broker.close_topics()
+    again = Bench(tmp_path, mem_queue_size=0)
+    assert again.broker.topic("t").depth == 3
 
 
 # Disks that fail
