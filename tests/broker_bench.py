@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nsqx.log import INFO
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.client import SUBSCRIBED, Client
 from nsqx.nsqd.options import Options
@@ -67,7 +68,7 @@ class BenchClock:
 class BenchLog:
     """Keeps what was logged, as (level, line)."""
 
-    level = 1
+    level = INFO
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []

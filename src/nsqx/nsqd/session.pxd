@@ -33,6 +33,7 @@ cdef class Session:
     cdef int64_t _max_body_size
     cdef bint _is_over
     cdef int64_t _budget
+    cdef bint _is_debugging
     cdef list _stalled
     cdef bytes _command
     cdef str _topic_name

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from nsqx.errors import BrokerExiting, DiskQueueError, NSQError, ProtocolError
 from nsqx.gotext import quote
+from nsqx.log import DEBUG
 from nsqx.names import is_valid_name
 from nsqx.nsqd.client import CLOSING, INIT, SUBSCRIBED, Client
 from nsqx.nsqd.negotiation import negotiate
@@ -68,6 +69,7 @@ class Session:
         "_budget",
         "_command",
         "_defer_ns",
+        "_is_debugging",
         "_is_over",
         "_max_body_size",
         "_max_msg_size",
@@ -96,6 +98,7 @@ class Session:
         self.is_paused = False  # until an answer from elsewhere is there
         self.has_more = False  # the slice is used up, and ``proceed`` would do more
         self._budget = 0
+        self._is_debugging = False
         # A command line that is acted on once the client's rights are known.
         self._stalled: list[bytes] | None = None
         # The command whose body is being read, and what its line said.
@@ -134,6 +137,7 @@ class Session:
     def _run(self) -> None:
         self._budget = _SLICE
         self.has_more = False
+        self._is_debugging = self._broker.log.level <= DEBUG
         while not self._is_over and not self.is_paused:
             try:
                 if not self._step():
@@ -160,15 +164,21 @@ class Session:
             event = reader.next()
             if event == _FINISH:
                 self.command_count += 1
+                if self._is_debugging:
+                    self._log_command([b"FIN", reader.message_id])
                 self._finish(reader.message_id)
             elif event == _PUBLISH:
                 self.command_count += 1
+                if self._is_debugging:
+                    self._log_command([b"PUB", self._repeated_name.encode()])
                 self._publish_again(reader.item)
             elif event == _NEED_DATA:
                 return False
             elif event == _LINE:
                 self.command_count += 1
                 self._budget -= _LINE_COST
+                if self._is_debugging:
+                    self._log_command(reader.words)
                 self._act_on_line(reader.words)
             elif event == _SIZE:
                 self._check_size(reader.size)
@@ -179,6 +189,12 @@ class Session:
                 self.command_count += 1
                 self._publish_batch()
         return True
+
+    def _log_command(self, words: list[bytes]) -> None:
+        """Log a command line as Go nsqd does at the debug level."""
+        self._budget -= _LOGGED_COST
+        line = b" ".join(words).decode("utf-8", "backslashreplace")
+        self._broker.log.debug("PROTOCOL(V2): [%s] [%s]", self.client.remote_address, line)
 
     def receive_end(self) -> None:
         """The client sends no more: a command cut short gets its error."""
