@@ -10,6 +10,7 @@ from setuptools import setup
 HOT_MODULES = [
     "nsqx.wire.message",
     "nsqx.wire.commands",
+    "nsqx.wire.batches",
     "nsqx.queues.ids",
     "nsqx.queues.deadlines",
     "nsqx.queues.record_reader",

@@ -56,6 +56,20 @@ class TestPublish:
             assert [client.read_message().body for _ in range(2)] == [b"a\n", b"b"]
         assert nsqd.topic_stats(topic)["message_bytes"] == 3
 
+    @pytest.mark.parametrize("mem_queue_size", [10_000, 1_000_000])
+    def test_very_many_lines(self, fleet, topic, mem_queue_size):
+        """They are published in slices: all of them, or with one that is too long none."""
+        daemon = fleet.nsqd("nsqx", f"--mem-queue-size={mem_queue_size}", "--max-msg-size=20")
+        lines = [b"%d" % number for number in range(100_000)]
+        answer = daemon.request("POST", f"/mpub?topic={topic}", b"\n".join([*lines, b"x" * 21]))
+        assert (answer.status, answer.json()) == (413, {"message": "MSG_TOO_BIG"})
+        assert daemon.topic_stats(topic)["message_count"] == 0
+        assert daemon.post("/mpub", b"\n\n".join(lines), topic=topic).body == b"OK"
+        assert daemon.post("/mpub", mpub_body(lines), topic=topic, binary="true").body == b"OK"
+        entry = daemon.topic_stats(topic)
+        assert (entry["message_count"], entry["depth"]) == (200_000, 200_000)
+        assert entry["message_bytes"] == 2 * sum(map(len, lines))
+
     def test_deferred_message_waits(self, nsqd, topic):
         nsqd.post("/topic/create", topic=topic)
         nsqd.post("/channel/create", topic=topic, channel="ch")

@@ -3,7 +3,9 @@
 The clock of the round-robin says that a round is over after every slice, so a turn of the loop is one slice.
 """
 
+import asyncio
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from conversation import Line
@@ -13,7 +15,26 @@ from compression import DeflateLayer, SnappyLayer
 from nsqx.errors import ProtocolError
 from nsqx.net.round_robin import LARGE_CHUNK, ROUND_NS, RoundRobin
 from nsqx.nsqd.authorizer import OpenAuthorizer
-from rawclient import ERROR, OK, RESPONSE, Frame, auth, cls, dpub, fin, identify, nop, pub, rdy, sized, sub
+from nsqx.nsqd.http import PublishAPI
+from nsqx.wire.batches import SLICE_COUNT
+from rawclient import (
+    ERROR,
+    OK,
+    RESPONSE,
+    Frame,
+    auth,
+    cls,
+    dpub,
+    fin,
+    identify,
+    mpub,
+    mpub_body,
+    nop,
+    pub,
+    rdy,
+    sized,
+    sub,
+)
 
 MAGIC = b"  V2"
 HEARTBEAT = Frame(RESPONSE, b"_heartbeat_")
@@ -24,11 +45,19 @@ UNKNOWN_ID = b"0123456789abcdef"
 
 
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    bench = Bench(tmp_path, mem_queue_size=1_000_000)
-    ticks = itertools.count(0, ROUND_NS)
-    bench.broker.round_robin = RoundRobin(bench.soon.append, ticks.__next__, bench.broker.turn.end)
-    return bench
+def make_fair_bench(tmp_path):
+    def make(**options: int) -> Bench:
+        bench = Bench(tmp_path, **options)
+        ticks = itertools.count(0, ROUND_NS)
+        bench.broker.round_robin = RoundRobin(bench.soon.append, ticks.__next__, bench.broker.turn.end)
+        return bench
+
+    return make
+
+
+@pytest.fixture
+def bench(make_fair_bench) -> Bench:
+    return make_fair_bench(mem_queue_size=1_000_000)
 
 
 def come_round_once(bench: Bench) -> None:
@@ -195,6 +224,67 @@ def test_a_client_that_does_not_read_its_answers_is_executed_no_further(bench, l
     line.listen()
     assert len(bench.log.errors()) == 24_000
     assert line.transport.is_reading
+
+
+# Very large batches
+
+
+@pytest.mark.parametrize("mem_queue_size", [1_000_000, 0])
+def test_a_batch_of_very_many_messages_is_published_in_slices(make_fair_bench, mem_queue_size):
+    bench = make_fair_bench(mem_queue_size=mem_queue_size, sync_every=1_000_000)
+    line, polite = Line(bench), Line(bench)
+    line.say(MAGIC)
+    polite.say(MAGIC)
+    count = 3 * SLICE_COUNT + 1
+    line.connection.data_received(mpub("t", [b"x"] * count) + pub("t", b"last"))
+    counts = [published(bench, "t")]
+    while bench.soon and counts[-1] < count:
+        assert not line.transport.is_reading
+        assert line.transport.take_frames() == []
+        polite.connection.data_received(nop())
+        come_round_once(bench)
+        counts.append(published(bench, "t"))
+    assert max(later - earlier for earlier, later in itertools.pairwise([0, *counts])) <= SLICE_COUNT + 1
+    assert line.listen() == [OK, OK]
+    assert published(bench, "t") == count + 1
+    assert line.transport.is_reading
+
+
+@pytest.mark.parametrize("is_binary", [False, True])
+async def test_an_http_batch_of_very_many_messages_is_published_in_slices(bench, is_binary):
+    count = 3 * SLICE_COUNT + 1
+    body = mpub_body([b"x"] * count) if is_binary else b"x\n" * count
+    request = SimpleNamespace(body=body, query={"topic": "t", "binary": "true" if is_binary else "false"})
+    answer = asyncio.ensure_future(PublishAPI(bench.broker).publish_many(request))
+    counts = [0]
+    while not answer.done():
+        await asyncio.sleep(0)
+        come_round_once(bench)
+        counts.append(published(bench, "t"))
+    assert max(later - earlier for earlier, later in itertools.pairwise(counts)) <= SLICE_COUNT
+    assert counts[-1] == count
+    assert (await answer).body == b"OK"
+
+
+def test_a_topic_that_is_deleted_while_a_batch_is_published(bench, line):
+    line.say(MAGIC)
+    line.connection.data_received(mpub("t", [b"x"] * (2 * SLICE_COUNT)))
+    come_round_once(bench)
+    assert published(bench, "t") == SLICE_COUNT
+    bench.broker.delete_topic("t")
+    assert line.listen() == [Frame(ERROR, b"E_MPUB_FAILED MPUB failed exiting")]
+    assert line.is_lost
+
+
+def test_a_client_that_leaves_while_its_batch_is_published(bench, line):
+    line.say(MAGIC)
+    line.connection.data_received(mpub("t", [b"x"] * (2 * SLICE_COUNT)))
+    line.transport.abort()
+    bench.come_round()
+    assert published(bench, "t") == 2 * SLICE_COUNT
+
+
+# Answers from elsewhere
 
 
 class SlowAuthorizer(OpenAuthorizer):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx import log
-from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, ProtocolError
+from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, NSQError, ProtocolError
 from nsqx.gotext import INT64_MAX, INT64_MIN
 from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, PUBLISH, READ
@@ -33,9 +33,11 @@ from nsqx.net.responses import (
 from nsqx.net.router import BodyLimit, Router
 from nsqx.nsqd import stats
 from nsqx.nsqd.debug import add_debug_routes
+from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, MetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
 from nsqx.version import NSQ_VERSION
+from nsqx.wire.batches import BatchSlices, LineSlices, has_longer_line
 from nsqx.wire.commands import read_batch, wrap_int64
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.memory import MemoryMonitor
     from nsqx.nsqd.topic import Topic
+    from nsqx.wire.batches import Slices
 
 MILLISECOND_NS = 1_000_000
 
@@ -128,16 +131,30 @@ class PublishAPI:
         query = request.query
         topic = _topic_to_publish(self._broker, query)
         if self._is_binary(query):
-            items, count = self._read_batch(request.body)
+            slices: Slices = BatchSlices(self._read_batch(request.body)[0])
         else:
-            items, count = self._split_lines(request.body)
-            if not count:
-                return _with_channels(self._broker, topic, OK)
+            if has_longer_line(request.body, self._broker.options.max_msg_size):
+                raise HTTPError(413, "MSG_TOO_BIG")
+            slices = LineSlices(request.body)
+        items = slices.next()
+        if not slices.is_done:
+            return self._publish_slices(topic, items, slices)
+        if not slices.count:
+            return _with_channels(self._broker, topic, OK)
         try:
-            self._broker.publish_many(topic, items, count)
+            self._broker.publish_many(topic, items, slices.count)
         except (BrokerExiting, DiskQueueError):
             raise HTTPError(503, "EXITING") from None
         return self._answer_when_written(request, topic)
+
+    async def _publish_slices(self, topic: "Topic", items: bytes, slices: "Slices") -> Response:
+        """Publish more than may be published at once; ``items`` is the first slice."""
+        written: asyncio.Future[NSQError | None] = asyncio.get_running_loop().create_future()
+        LargePublish(self._broker, topic, items, slices, partial(_settle, written))
+        if await written is not None:
+            return _EXITING
+        response = _with_channels(self._broker, topic, OK)
+        return response if isinstance(response, Response) else await response
 
     def _answer_when_written(self, request: "Request", topic: "Topic") -> "Deferred":
         turn = self._broker.turn
@@ -168,13 +185,6 @@ class PublishAPI:
             return read_batch(body, options.max_body_size, options.max_msg_size)
         except ProtocolError as error:
             raise HTTPError(413, error.code.removeprefix("E_")) from None
-
-    def _split_lines(self, body: bytes) -> tuple[bytes, int]:
-        """The lines that are not empty, laid out as in an MPUB body, and how many."""
-        lines = [line for line in body.split(b"\n") if line]
-        if lines and max(map(len, lines)) > self._broker.options.max_msg_size:
-            raise HTTPError(413, "MSG_TOO_BIG")
-        return b"".join([len(line).to_bytes(4, "big") + line for line in lines]), len(lines)
 
 
 class AdminAPI:
@@ -392,6 +402,11 @@ def _with_channels(broker: "Broker", topic: "Topic", response: Response) -> "Res
     """The response, after the channels that a new topic has at other nsqd are created."""
     fetch = broker.channels_fetch(topic)
     return response if fetch is None else _after(fetch, response)
+
+
+def _settle(future: "asyncio.Future[NSQError | None]", failure: NSQError | None) -> None:
+    if not future.done():  # the server may have closed meanwhile
+        future.set_result(failure)
 
 
 async def _after(fetch: "asyncio.Task[None]", response: Response) -> Response:

@@ -16,6 +16,7 @@ cdef int _BATCH
 cdef int _PUBLISH
 cdef bytes _OK
 cdef int64_t _SLICE
+cdef Py_ssize_t _SLICE_COUNT
 cdef int64_t _LINE_COST
 cdef int64_t _LOGGED_COST
 

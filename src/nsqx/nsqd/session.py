@@ -13,8 +13,10 @@ from nsqx.gotext import quote
 from nsqx.log import DEBUG
 from nsqx.names import is_valid_name
 from nsqx.nsqd.client import CLOSING, INIT, SUBSCRIBED, Client
+from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.negotiation import negotiate
 from nsqx.wire import frames
+from nsqx.wire.batches import SLICE_COUNT, BatchSlices
 from nsqx.wire.commands import (
     BATCH,
     BODY,
@@ -43,6 +45,7 @@ _NS_PER_MS: Final = 1_000_000
 # and PUB to the same topic as before). It is about half a millisecond of work, whatever the commands are.
 SLICE: Final = 512
 _SLICE = SLICE
+_SLICE_COUNT = SLICE_COUNT
 _LINE_COST = 4
 _LOGGED_COST = 32
 
@@ -400,11 +403,31 @@ class Session:
         count = self._reader.count
         topic = self._topic
         assert topic is not None
+        if count > _SLICE_COUNT:
+            self._publish_slices(topic, items)
+            return
         try:
             topic.publish(items, count)
         except (BrokerExiting, DiskQueueError) as error:
             raise self._publish_failed("MPUB", error) from None
         self._acknowledge("MPUB", count, topic)
+
+    def _publish_slices(self, topic: Topic, items: bytes) -> None:
+        """Publish more than may be published at once; the session waits for it."""
+        self.is_paused = True
+        slices = BatchSlices(items)
+        LargePublish(self._broker, topic, slices.next(), slices, self._slices_published)
+
+    def _slices_published(self, failure: NSQError | None) -> None:
+        if self._is_over:
+            return
+        if failure is None:
+            assert self._topic is not None
+            self._acknowledge("MPUB", self._reader.count, self._topic)
+        else:
+            self._refuse(self._publish_failed("MPUB", failure))
+        self.is_paused = False
+        self._continue()
 
     def _acknowledge(self, command: str, count: int, topic: Topic) -> None:
         client = self.client

@@ -118,6 +118,14 @@ cdef inline uint8_t *_grow(bytearray out, Py_ssize_t size) except NULL:
     return <uint8_t *>PyByteArray_AS_STRING(out) + used
 
 
+cdef inline int append_sized(bytearray out, bytes data, Py_ssize_t start, Py_ssize_t end) except -1:
+    cdef Py_ssize_t size = end - start
+    cdef uint8_t *p = _grow(out, 4 + size)
+    nsqx_store32(p, <uint32_t>size)
+    memcpy(p + 4, PyBytes_AS_STRING(data) + start, size)
+    return 0
+
+
 cdef inline int append_message(bytearray out, int64_t timestamp, unsigned int attempts, bytes message_id, bytes body) except -1:
     cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
     cdef uint8_t *p = _grow(out, 34 + size)

@@ -62,6 +62,12 @@ def id_text(number: int) -> bytes:
     return b"%016x" % (number & 0xFFFFFFFFFFFFFFFF)
 
 
+def append_sized(out: bytearray, data: bytes, start: int, end: int) -> None:
+    """Append ``data[start:end]`` with its size before it as an int32."""
+    out += (end - start).to_bytes(4, "big")
+    out += data[start:end]
+
+
 def append_message(out: bytearray, timestamp: int, attempts: int, message_id: bytes, body: bytes) -> None:
     """Append a message frame (see ``frames``) to ``out``."""
     out += (30 + len(body)).to_bytes(4, "big")

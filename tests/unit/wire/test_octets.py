@@ -124,6 +124,14 @@ def test_append_record_from(timestamp, number, data, start, end):
     assert out == b"before" + struct.pack(">iqH16s", 26 + end - start, timestamp, 0, text) + data[start:end]
 
 
+@given(data=st.binary(max_size=60), start=st.integers(0, 60), end=st.integers(0, 60))
+def test_append_sized(data, start, end):
+    start, end = sorted((min(start, len(data)), min(end, len(data))))
+    out = bytearray(b"before")
+    octets.append_sized(out, data, start, end)
+    assert out == b"before" + struct.pack(">i", end - start) + data[start:end]
+
+
 # The same primitives as the modules above them use them, which compiled modules do in C.
 
 
