@@ -151,16 +151,17 @@ def _tcp_flood(
 
 
 def _http_flood(
-    name: str, request: Callable[[str, Limits], bytes], connections: int
+    name: str, request: Callable[[str, str, Limits], bytes], connections: int
 ) -> Callable[[Target, Limits], list[Figure]]:
-    """Connections that pipeline an HTTP request, which is made for the flood's own topic."""
+    """Connections that pipeline an HTTP request, which is made for the broker's address and the flood's own topic."""
 
     def run(target: Target, limits: Limits) -> list[Figure]:
         if not target.http_address:
             raise BenchFailed(f"{name} needs --nsqd-http-address")
         topic = new_topic(f"{name}-flood")
         make_channel(target, topic)
-        return _beside(name, target, limits, target.http_address, (), request(topic, limits), connections)
+        address = target.http_address
+        return _beside(name, target, limits, address, (), request(address, topic, limits), connections)
 
     return run
 
@@ -179,9 +180,13 @@ def _subscribe_and_close(topic: str) -> Sequence[bytes]:
     return (encode_subscribe(topic, CHANNEL), b"CLS\n")
 
 
-def _tiny_lines(topic: str, limits: Limits) -> bytes:
+def _ping(host: str, _topic: str, _limits: Limits) -> bytes:
+    return f"GET /ping HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+
+
+def _tiny_lines(host: str, topic: str, limits: Limits) -> bytes:
     body = b"x\n" * limits.counted(_LINES)
-    head = f"POST /mpub?topic={topic} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /mpub?topic={topic} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -189,5 +194,5 @@ beside_publishes: Final = _tcp_flood("fair-pub", lambda topic: encode_publish(to
 beside_deferred: Final = _tcp_flood("fair-dpub", _deferred)
 beside_bad_finishes: Final = _tcp_flood("fair-fin", lambda _: b"FIN 0123456789abcdef\n", _subscribe)
 beside_late_ready: Final = _tcp_flood("fair-rdy", lambda _: b"RDY 1\n", _subscribe_and_close)
-beside_pings: Final = _http_flood("fair-ping", lambda *_: b"GET /ping HTTP/1.1\r\nHost: bench\r\n\r\n", _CONNECTIONS)
+beside_pings: Final = _http_flood("fair-ping", _ping, _CONNECTIONS)
 beside_tiny_lines: Final = _http_flood("fair-mpub", _tiny_lines, 1)
