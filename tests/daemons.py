@@ -349,8 +349,11 @@ def start_nsqlookupd(implementation: str, *flags: str, env: Mapping[str, str] | 
 
 
 def start_nsqadmin(implementation: str, *flags: str, env: Mapping[str, str] | None = None) -> Daemon:
-    """nsqadmin on a free loopback port; the caller names the nsqlookupd or nsqd to ask."""
-    command = [*program_command(implementation, "nsqadmin"), *_with_defaults(flags, {"http-address": "127.0.0.1:0"})]
+    """nsqadmin on a free loopback port; the caller names the nsqlookupd or nsqd to ask. Ours keeps nothing on disk."""
+    defaults = {"http-address": "127.0.0.1:0"}
+    if implementation != "go":
+        defaults["state-file"] = "-"
+    command = [*program_command(implementation, "nsqadmin"), *_with_defaults(flags, defaults)]
     return Daemon(command, listeners=("HTTP",), env=env)
 
 

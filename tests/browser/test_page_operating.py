@@ -152,6 +152,26 @@ class TestTopic:
         finish(page, 0, cluster.lookupd)
         expect(page.get_by_role("cell", name=topic, exact=True)).to_have_count(0)
 
+    def test_a_created_topic_is_in_the_list_at_once(
+        self, cluster: Cluster, fleet: Fleet, open_page: "Opener", topic: str
+    ) -> None:
+        # The next poll would come in a minute.
+        admin = fleet.nsqadmin(
+            "nsqx",
+            f"--lookupd-http-address={cluster.lookupd.http_address}",
+            "--poll-interval=1m",
+            "--history-window=1h",
+        )
+        page = open_page(admin, "/topics")
+        button(page, "New topic").click()
+        page.get_by_label("Topic", exact=True).fill(topic)
+        button(page, "Create").click()
+        finish(page, 0, cluster.lookupd)
+        expect(page.get_by_role("row", name=re.compile(topic))).to_contain_text("No nsqd")
+        page.get_by_role("link", name=topic).click()
+        expect(page.get_by_text("No nsqd has this topic yet")).to_be_visible()
+        admin.request("DELETE", f"/api/topics/{topic}")
+
     def test_a_bad_name_is_not_sent(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics")
         button(page, "New topic").click()
@@ -188,6 +208,7 @@ class TestLoss:
             traffic.publish(topic, 20)
             page = open_page(admin, f"/topics/{topic}")
             health = page.get_by_role("region", name="Health of the cluster")
+            traffic.consume(topic, "c")
             expect(health).to_contain_text("Healthy")
             expect(page.get_by_role("link", name=leaving.http_address)).to_be_visible()
             leaving.kill()
@@ -202,7 +223,7 @@ class TestLoss:
             points = int(chart.get_attribute("data-points") or 0)
             wait_until(lambda: int(chart.get_attribute("data-points") or 0) > points, "the chart goes on")
             page.get_by_role("link", name="Nodes", exact=True).click()
-            expect(page.get_by_role("row", name=re.compile(leaving.http_address))).to_contain_text("Gone")
+            expect(page.get_by_role("row", name=re.compile(leaving.http_address))).to_contain_text("Missing")
             page.go_back()
             addresses = (f"--tcp-address={leaving.tcp_address}", f"--http-address={leaving.http_address}")
             frail.nsqds[1] = frail.start_nsqd(*addresses, data_path=tmp_path)
@@ -223,7 +244,91 @@ class TestLoss:
         expect(health).to_contain_text("nsqadmin does not answer")
         expect(page.get_by_role("link", name=topic)).to_be_visible()
         fleet.nsqadmin("nsqx", f"--http-address={address}", *flags)
+        expect(health).to_contain_text(re.compile("Healthy|Trouble"))
+
+    def test_without_nsqadmin_every_view_says_so_in_whole_sentences(
+        self, cluster: Cluster, fleet: Fleet, open_page: "Opener", topic: str
+    ) -> None:
+        cluster.make_topic(topic, "c")
+        admin = fleet.nsqadmin("nsqx", f"--lookupd-http-address={cluster.lookupd.http_address}")
+        page = open_page(admin, "/activity", complains_of=("net::ERR_", "Failed to load resource"))
+        expect(page.get_by_text("Nothing was done yet")).to_be_visible()
+        node = cluster.nsqds[0].http_address
+        admin.kill()
+        for path in (
+            "/topics",
+            f"/topics/{topic}",
+            f"/topics/{topic}/c",
+            "/nodes",
+            f"/nodes/{node}",
+            "/lookup",
+            "/activity",
+        ):
+            page.evaluate(
+                "(path) => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')); }", path
+            )
+            expect(page.locator("main").get_by_text("nsqadmin does not answer").first).to_be_visible()
+            expect(page.locator("[aria-label^=Loading]")).to_have_count(0)
+            for name in ("Delete…", "Empty…"):
+                expect(button(page, name)).to_have_count(0)
+            said = page.locator("body").inner_text()
+            assert not re.search(r"(^|\n)\s*[,;:]|[,;]\s*(\n|$)|undefined|null|NaN", said), (path, said)
+
+    def test_settings_that_do_not_come(self, cluster: Cluster, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/ping", complains_of=("Failed to load resource", "net::ERR_"))
+        page.route("**/api/settings", lambda route: route.abort())
+        page.goto(f"http://{admin.http_address}/topics")
+        expect(page.get_by_text("nsqadmin does not answer")).to_be_visible()
+        expect(page.get_by_role("contentinfo")).to_have_text(re.compile(r"^nsqx\s*Licences$"))
+
+    def test_a_lost_node_is_missed_until_it_is_forgotten(
+        self, chromium: object, frail: Cluster, open_page: "Opener", topic: str
+    ) -> None:
+        frail.make_topic(topic, "c")
+        lost = frail.nsqds[1]
+        lost.post("/mpub", b"\n".join([b"x"] * 1234), topic=topic)
+        admin = frail.admin()
+        page = open_page(admin, f"/topics/{topic}", complains_of=("404 (Not Found)",))
+        health = page.get_by_role("region", name="Health of the cluster")
+        depth = page.locator("figure", has_text="Depth")
+        expect(health).to_contain_text("1 channel or topic has messages and no consumer")
+        expect(health).not_to_contain_text("Healthy")
+        expect(depth).to_have_attribute("data-marked", "false")
+        expect(depth.get_by_role("img")).to_have_attribute("aria-label", re.compile("channels 1,234"))
+        lost.kill()
+        # The depth falls to 0, and the page says why.
+        expect(health).to_contain_text(f"1 nsqd is missing, with 1,234 messages when last seen: {lost.http_address}")
+        expect(depth.get_by_role("img")).to_have_attribute("aria-label", re.compile("channels 0. A node was missing"))
+        expect(depth).to_have_attribute("data-marked", "true")
+        expect(page.get_by_text("1 nsqd that had it is missing, with 1,234 messages when last seen.")).to_be_visible()
+        page.goto(f"http://{admin.http_address}/topics?filter=trouble")
+        expect(page.get_by_role("row", name=re.compile(topic))).to_contain_text("Node missing")
+        page.goto(f"http://{admin.http_address}/nodes/{lost.http_address}")
+        expect(page.get_by_text("This nsqd is missing")).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile(topic))).to_contain_text("c 1,234")
+        page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Nodes").click()
+        button(page, f"Forget {lost.http_address}").click()
+        dialog = page.get_by_role("dialog", name=f"Forget {lost.http_address}")
+        expect(dialog).to_contain_text("1,234 messages were on it when it last answered.")
+        button(dialog, "Forget").click()
         expect(health).to_contain_text("Healthy")
+        expect(page.get_by_text(lost.http_address)).to_have_count(0)
+        page.get_by_role("link", name="Activity").click()
+        expect(page.get_by_role("row", name=re.compile(rf"forget node.*{lost.http_address}"))).to_contain_text("done")
+
+    def test_trouble_is_named(self, chromium: object, frail: Cluster, open_page: "Opener", topic: str) -> None:
+        frail.make_topic(topic, "c")
+        page = open_page(frail.admin(), "/topics")
+        health = page.get_by_role("region", name="Health of the cluster")
+        expect(health).to_contain_text("Healthy")
+        frail.nsqds[0].post("/pub", b"x", topic=topic)
+        expect(health).to_contain_text("Trouble")
+        button(page, "Details").click()
+        entry = page.get_by_role("list", name="Topics and channels in trouble").get_by_role("listitem")
+        expect(entry).to_contain_text(f"{topic} / c")
+        expect(entry).to_contain_text("No consumer")
+        entry.get_by_role("link").click()
+        expect(page.get_by_role("heading", level=1, name="c")).to_be_visible()
 
     def test_a_cluster_that_does_not_answer(self, fleet: Fleet, chromium: object, open_page: "Opener") -> None:
         lookupd = fleet.nsqlookupd("nsqx")

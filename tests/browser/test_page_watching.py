@@ -124,9 +124,35 @@ class TestTopic:
 
     def test_one_that_nobody_has(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics/no.such.topic")
-        expect(page.get_by_text("No nsqd has this topic")).to_be_visible()
+        expect(page.get_by_text("There is no topic “no.such.topic”")).to_be_visible()
+        expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
         page.goto(f"http://{admin.http_address}/topics/{BUSY}/no-such-channel")
-        expect(page.get_by_text("No nsqd has this channel")).to_be_visible()
+        expect(page.get_by_text("There is no channel “no-such-channel”")).to_be_visible()
+        expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
+
+    def test_a_name_that_cannot_be_one(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/topics/bad%20name")
+        for path, text in (
+            ("/topics/bad%20name", "“bad name” is not a valid topic name"),
+            (f"/topics/{'x' * 65}", f"“{'x' * 65}” is not a valid topic name"),
+            (f"/topics/{BUSY}/bad%20channel", "“bad channel” is not a valid channel name"),
+            ("/topics/bad%20name?view=messages", "“bad name” is not a valid topic name"),
+        ):
+            page.goto(f"http://{admin.http_address}{path}")
+            expect(page.get_by_text(text)).to_be_visible()
+            expect(page.get_by_text("A name has 1 to 64 letters")).to_be_visible()
+            for name in ("Delete…", "Empty…", "Pause", "Follow"):
+                expect(page.get_by_role("button", name=name)).to_have_count(0)
+
+    def test_an_unknown_path(self, admin: Daemon, open_page: "Opener") -> None:
+        page = open_page(admin, "/", complains_of=("404 (Not Found)",))
+        for path in ("/nothing", "/topics/a/b/c", "/nodes/a/b", "/lookup/x"):
+            answer = page.goto(f"http://{admin.http_address}{path}")
+            assert answer is not None
+            assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+            expect(page.get_by_role("heading", level=1, name="There is no such page")).to_be_visible()
+        page.get_by_role("link", name="All topics").click()
+        expect(page.get_by_role("heading", level=1, name="Topics")).to_be_visible()
 
 
 class TestNodes:
@@ -240,8 +266,7 @@ class TestFollowing:
         page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
         expect(page.get_by_text("Following on 2 of 2 nodes")).to_be_visible()
         assert [nsqd.channel_stats("untouched", "first")["depth"] for nsqd in cluster.nsqds] == [5, 5]
-        cluster.nsqds[0].post("/topic/delete", topic="untouched")
-        cluster.nsqds[1].post("/topic/delete", topic="untouched")
+        admin.request("DELETE", "/api/topics/untouched")
 
     def test_text_is_found_and_shown_decoded(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics/{BUSY}?view=messages")

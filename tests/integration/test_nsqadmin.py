@@ -172,7 +172,8 @@ class TestLive:
         history = admin.request("GET", f"/api/history/topics/{topic}").json()
         assert history["interval_s"] == 0.1
         assert list(history["series"]) == [
-            *("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients", "channels_depth")
+            *("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients"),
+            *("missing_nodes", "channels_depth"),
         ]
         assert history["series"]["channels_depth"][-1] == 3
         assert max(value or 0 for value in history["series"]["rate"]) > 0
@@ -243,6 +244,149 @@ class TestLive:
                 pass
             while tail.read() is not None:
                 pass
+
+
+def health_of(admin: Daemon) -> Any:
+    return admin.request("GET", "/api/health").json()
+
+
+class TestCreating:
+    def test_a_created_topic_is_listed_at_once(self, cluster: Cluster, topic: str) -> None:
+        # The next poll would come in a minute.
+        flags = (f"--lookupd-http-address={cluster.lookupd.http_address}", "--poll-interval=1m")
+        admin = cluster._fleet.nsqadmin("nsqx", *flags)
+        with Stream(admin, "/api/stream") as stream:
+            stream.wait_for(lambda _, data: data["number"] >= 0)
+            assert post(admin, "/api/operations", {"operation": "create", "topic": topic}).status == 200
+            told = stream.wait_for(lambda _, data: topic in [row["name"] for row in data["topics"]])
+            assert next(row for row in told["topics"] if row["name"] == topic)["nodes"] == 0
+            assert post(admin, "/api/operations", {"operation": "delete", "topic": topic}).status == 200
+            stream.wait_for(lambda name, data: name == "delta" and topic in data["removed"])
+
+
+class TestInventory:
+    """An nsqd that was known once is missed until it is forgotten on purpose."""
+
+    @pytest.mark.parametrize("way", ["nsqlookupd", "named"])
+    def test_a_restarted_nsqadmin_misses_what_it_knew(
+        self, cluster: Cluster, fleet: Fleet, tmp_path: Path, topic: str, way: str
+    ) -> None:
+        cluster.make_topic(topic, "c")
+        kept, lost = cluster.nsqds
+        lost.post("/mpub", b"\n".join([b"stranded"] * 7), topic=topic)
+        kept.post("/pub", b"x", topic=topic)
+        wait_until(lambda: lost.channel_stats(topic, "c")["depth"] == 7, "the messages are in the channel")
+        addresses = [f"--nsqd-http-address={each.http_address}" for each in cluster.nsqds]
+        flags = [f"--lookupd-http-address={cluster.lookupd.http_address}"] if way == "nsqlookupd" else addresses
+        flags += ["--poll-interval=100ms", "--history-window=1m", f"--state-file={tmp_path}/state/nodes.json"]
+        admin = fleet.nsqadmin("nsqx", *flags)
+        wait_until(lambda: health_of(admin)["totals"].get("channels_depth") == 8, "nsqadmin knows both")
+        assert health_of(admin)["missing"] == []
+        lost.kill()
+        (missing,) = wait_until(lambda: health_of(admin)["missing"], "one is missed")
+        assert (missing["address"], missing["stranded"]) == (lost.http_address, 7)
+        seen_s = missing["last_seen_s"]
+        assert admin.stop() == 0
+        admin = fleet.nsqadmin("nsqx", *flags)
+        (missing,) = wait_until(lambda: health_of(admin)["missing"], "it is still missed")
+        assert (missing["address"], missing["stranded"]) == (lost.http_address, 7)
+        assert missing["last_seen_s"] == seen_s
+        row = next(row for row in admin.request("GET", "/api/overview").json()["topics"] if row["name"] == topic)
+        assert (row["nodes"], row["missing_nodes"], row["stranded"]) == (1, 1, 7)
+        history = admin.request("GET", f"/api/history/topics/{topic}").json()
+        assert history["series"]["missing_nodes"][-1] == 1
+        nodes = {each["address"]: each for each in admin.request("GET", "/api/inventory").json()["nodes"]}
+        assert nodes[lost.http_address]["is_missing"]
+        assert nodes[lost.http_address]["stranded_topics"] == [
+            {"topic": topic, "stranded": 7, "waiting": 0, "channels": {"c": 7}}
+        ]
+        assert not nodes[kept.http_address]["is_missing"]
+
+    def test_killed_itself_it_misses_them_too(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
+        cluster.make_topic(topic, "c")
+        state = f"--state-file={tmp_path}/nodes.json"
+        admin = cluster.admin(state)
+        wait_until(lambda: (tmp_path / "nodes.json").exists(), "the inventory is written without waiting for the end")
+        wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
+        admin.kill()
+        cluster.nsqds[1].kill()
+        admin = cluster.admin(state)
+        wait_until(
+            lambda: [each["address"] for each in health_of(admin)["missing"]] == [cluster.nsqds[1].http_address],
+            "it is missed",
+        )
+
+    def test_a_topic_that_was_on_the_lost_node_alone_is_still_listed(self, cluster: Cluster, topic: str) -> None:
+        lost = cluster.nsqds[1]
+        lost.post("/pub", b"x", topic=topic)
+        admin = cluster.admin()
+        with Stream(admin, "/api/stream") as stream:
+            stream.wait_for(lambda _, data: data["totals"].get("depth") == 1)
+            lost.kill()
+            told = stream.wait_for(lambda _, data: bool(data["missing"]))
+            assert topic not in told["removed"]
+            row = next(row for row in told["topics"] if row["name"] == topic)
+            assert (row["nodes"], row["missing_nodes"], row["stranded"]) == (0, 1, 1)
+            assert told["totals"]["stranded"] == 1
+
+    def test_a_node_is_forgotten_by_those_who_may(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
+        cluster.make_topic(topic)
+        audit_log, state = tmp_path / "audit", tmp_path / "nodes.json"
+        admin = cluster.admin(f"--audit-log={audit_log}", f"--state-file={state}", "--admin-user=ann")
+        ann = {"X-Forwarded-User": "ann"}
+        kept, lost = (each.http_address for each in cluster.nsqds)
+        wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
+        cluster.nsqds[1].kill()
+        wait_until(lambda: health_of(admin)["missing"], "one is missed")
+        forget = b'{"action": "forget"}'
+        for target, body, headers, status, code in (
+            (lost, forget, {"X-Forwarded-User": "eve"}, 403, "FORBIDDEN"),
+            (lost, forget, {**ann, "Origin": "http://evil.example"}, 403, "CROSS_ORIGIN"),
+            (lost, b'{"action": "explode"}', ann, 400, "INVALID_ACTION"),
+            (kept, forget, ann, 409, "NODE_IS_LISTED"),
+            ("127.0.0.1:1", forget, ann, 404, "NODE_NOT_FOUND"),
+        ):
+            answer = admin.request("POST", f"/api/nodes/{target}", body, headers)
+            assert (answer.status, answer.json()) == (status, {"message": code})
+        assert [each["address"] for each in health_of(admin)["missing"]] == [lost]
+        answer = admin.request("POST", f"/api/nodes/{lost}", forget, ann)
+        assert (answer.status, answer.json()) == (200, {"message": ""})
+        assert health_of(admin)["missing"] == []
+        wait_until(lambda: lost not in state.read_text(), "it is forgotten on disk")
+        last = json.loads(audit_log.read_text().splitlines()[-1])
+        assert (last["action"], last["node"], last["outcome"], last["user"]) == ("forget_node", lost, "done", "ann")
+
+    def test_without_a_place_to_write(self, cluster: Cluster, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("in the way")
+        admin = cluster.admin(f"--state-file={tmp_path}/file/nodes.json")
+        admin.wait_for_log(r"WARNING: cannot write --state-file .*: Not a directory; nodes are remembered in memory")
+        wait_until(lambda: health_of(admin)["nodes"] == 2, "it works all the same")
+        cluster.nsqds[1].kill()
+        wait_until(lambda: health_of(admin)["missing"], "one is missed")
+        assert admin.stop() == 0
+        assert admin.log.count("cannot write --state-file") == 1
+
+
+class TestTrouble:
+    def test_messages_that_nobody_reads_are_trouble(self, cluster: Cluster, topic: str) -> None:
+        cluster.make_topic(topic, "c")
+        admin = cluster.admin()
+        wait_until(lambda: health_of(admin)["number"] > 0, "a first poll")
+        assert health_of(admin)["trouble"]["count"] == 0
+        cluster.nsqds[0].post("/pub", b"x", topic=topic)
+        found = wait_until(lambda: (now := health_of(admin)["trouble"])["count"] and now, "trouble is found")
+        assert found["no_consumer"] == 1
+        assert found["worst"] == [{"topic": topic, "channel": "c", "kinds": ["no_consumer"], "depth": 1}]
+
+    def test_messages_that_time_out_are_trouble(self, cluster: Cluster, topic: str) -> None:
+        cluster.make_topic(topic, "c")
+        admin = cluster.admin()
+        with RawClient(cluster.nsqds[0].tcp_address) as client:
+            client.identify(feature_negotiation=True, msg_timeout=1000)
+            client.sub(topic, "c")
+            client.rdy(1)
+            cluster.nsqds[0].post("/pub", b"x", topic=topic)
+            wait_until(lambda: health_of(admin)["trouble"]["timing_out"] == 1, "a timeout is noticed")
 
 
 class TestOperations:
@@ -726,6 +870,23 @@ class TestPage:
             assert admin.request("GET", f"/a&b/static/{name}").status in (301, 404)
         assert admin.request("GET", "/a&b/assets/nothing.js").body == b"NOT_FOUND"
 
+    def test_an_unknown_path_is_a_page_for_browsers_and_json_for_programs(
+        self, cluster: Cluster, tmp_path: Path
+    ) -> None:
+        (tmp_path / "index.html").write_text("<html><head></head></html>")
+        admin = cluster.admin(f"--dev-static-dir={tmp_path}", "--base-path=/nsq")
+        browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        for path in ("/nsq/nope", "/nsq/topics/a/b/c", "/elsewhere", "/"):
+            page = admin.request("GET", path, None, browser)
+            assert (page.status, page.body) == (404, b'<html><head><base href="/nsq/"></head></html>')
+            for headers in ({}, {"Accept": "application/json"}, {"Accept": "*/*"}):
+                answer = admin.request("GET", path, None, headers)
+                assert (answer.status, answer.json()) == (404, {"message": "NOT_FOUND"})
+        for path in ("/nsq/api/nope", "/nsq/api/topics/t/c/x"):
+            answer = admin.request("GET", path, None, browser)
+            assert (answer.status, answer.json()) == (404, {"message": "NOT_FOUND"})
+        assert admin.request("POST", "/nsq/nope", b"", browser).json() == {"message": "NOT_FOUND"}
+
     def test_the_page_that_was_not(self, cluster: Cluster, tmp_path: Path) -> None:
         admin = cluster.admin(f"--dev-static-dir={tmp_path}")
         page = admin.request("GET", "/topics/t")
@@ -804,7 +965,12 @@ async def start_admin(upstream: Upstream) -> AsyncIterator[Start]:
     running: list[nsqadmin.Daemon] = []
 
     async def start(**options: Any) -> nsqadmin.Daemon:
-        settings = {"http_address": "127.0.0.1:0", "nsqd_http_addresses": [upstream.address], "poll_interval": 0}
+        settings = {
+            "http_address": "127.0.0.1:0",
+            "nsqd_http_addresses": [upstream.address],
+            "poll_interval": 0,
+            "state_file": "-",
+        }
         made = nsqadmin.Daemon(Options(**{**settings, **options}), Log("", ERROR))
         await made.start()
         running.append(made)
@@ -931,7 +1097,9 @@ class TestConnections:
     async def test_the_port_in_use(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
         second = nsqadmin.Daemon(
-            Options(http_address=f"127.0.0.1:{admin.http_port}", nsqd_http_addresses=[upstream.address]),
+            Options(
+                http_address=f"127.0.0.1:{admin.http_port}", nsqd_http_addresses=[upstream.address], state_file="-"
+            ),
             Log("", ERROR),
         )
         with pytest.raises(Exception, match="address already in use"):

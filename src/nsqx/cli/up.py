@@ -141,7 +141,10 @@ def _parts(options: UpOptions) -> list[Part]:
 def _nsqadmin_part(options: UpOptions, lookupd_http: str) -> Part:
     http_address = format_host_port(options.host, _NSQADMIN_PORT)
     admin_options = AdminOptions(
-        http_address=http_address, nsqlookupd_http_addresses=[lookupd_http], log_level=options.log_level
+        http_address=http_address,
+        nsqlookupd_http_addresses=[lookupd_http],
+        state_file=os.path.join(options.data_path, "nsqadmin-nodes.json"),
+        log_level=options.log_level,
     )
     return Part("nsqadmin", "", http_address, nsqadmin.Daemon(admin_options, Log("[nsqadmin] ", options.log_level)))
 

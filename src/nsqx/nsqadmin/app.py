@@ -19,7 +19,7 @@ from starlette.responses import Response
 from nsqx.errors import HTTPError
 from nsqx.gotext import format_duration
 from nsqx.net.http_head import Head
-from nsqx.net.router import Router
+from nsqx.net.router import NOT_FOUND, Router
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.access import Access, Role
 from nsqx.nsqadmin.audit import Action, Audit
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.api import ActionAPI, QueryAPI
     from nsqx.nsqadmin.config_api import ConfigAPI
     from nsqx.nsqadmin.graphite import GraphiteAPI
+    from nsqx.nsqadmin.inventory_api import InventoryAPI
     from nsqx.nsqadmin.live import LiveAPI
     from nsqx.nsqadmin.messages import MessageAPI
     from nsqx.nsqadmin.operations import OperationAPI
@@ -73,6 +74,7 @@ class Handlers:
     actions: ActionAPI
     operations: OperationAPI
     live: LiveAPI
+    inventory: InventoryAPI
     messages: MessageAPI
     graphite: GraphiteAPI
     config: ConfigAPI
@@ -81,7 +83,10 @@ class Handlers:
 
 def build_app(options: Options, handlers: Handlers, access: Access, records: Audit, log: Log) -> ASGIApp:
     """The ASGI application."""
-    app = _Application(_routes(options, handlers), access, records, log, _safety_headers(options))
+    base = options.base_path.rstrip("/")
+    api_paths = (f"{base}/api/", f"{base}/config/")
+    routes = _routes(options, handlers)
+    app = _Application(routes, access, records, log, _safety_headers(options), handlers.page, api_paths)
     return GZipMiddleware(app, minimum_size=_GZIP_MIN_SIZE, compresslevel=_GZIP_LEVEL)
 
 
@@ -132,6 +137,8 @@ def _routes(options: Options, handlers: Handlers) -> Router:
     add("GET", "/api/history/topics/:topic", handlers.live.topic_history, Role.VIEW)
     add("GET", "/api/history/topics/:topic/:channel", handlers.live.channel_history, Role.VIEW)
     add("GET", "/api/stream", handlers.live.stream, Role.VIEW)
+    add("GET", "/api/inventory", handlers.inventory.inventory, Role.VIEW)
+    change("POST", "/api/nodes/:node", handlers.inventory.act)
     change("GET", "/api/tail/:topic", handlers.messages.tail)
     add("GET", "/api/activity", config.activity, Role.VIEW)
     change("POST", "/api/operations", handlers.operations.operate)
@@ -178,12 +185,16 @@ class _Application:
         records: Audit,
         log: Log,
         safety_headers: Iterable[tuple[bytes, bytes]],
+        page: Page,
+        api_paths: tuple[str, ...],
     ) -> None:
         self._router = router
         self._access = access
         self._audit = records
         self._log = log
         self._safety_headers = list(safety_headers)
+        self._page = page
+        self._api_paths = api_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -216,6 +227,8 @@ class _Application:
             head = _head(request)
             self._router.resolve(head)
             assert head.route is not None
+            if head.route is NOT_FOUND and _is_for_a_person(request) and not head.path.startswith(self._api_paths):
+                return self._page.not_found()
             if head.route.answer is not None:
                 return _converted(head.route.answer)
             return await self._call(cast("Endpoint", head.route.handler), request, head)
@@ -252,6 +265,11 @@ def _head(request: Request) -> Head:
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
     return Head(scope["method"], target, {})
+
+
+def _is_for_a_person(request: Request) -> bool:
+    """True if a browser wants to show the answer; programs and scripts get JSON."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
 
 
 def _converted(answer: FixedAnswer) -> Response:

@@ -1,4 +1,4 @@
-"""nsqadmin as a process: puts the parts together, serves, and shuts down. Nothing is kept but the audit log."""
+"""nsqadmin as a process: puts the parts together, serves, and shuts down."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from nsqx.nsqadmin.cluster import Cluster
 from nsqx.nsqadmin.config_api import ConfigAPI
 from nsqx.nsqadmin.flights import Flights
 from nsqx.nsqadmin.graphite import GraphiteAPI
+from nsqx.nsqadmin.inventory_api import InventoryAPI
 from nsqx.nsqadmin.live import LiveAPI
 from nsqx.nsqadmin.messages import MessageAPI
 from nsqx.nsqadmin.operations import OperationAPI
@@ -50,12 +51,12 @@ class Daemon:
         context = tls_context(options)
         upstream = Upstream(options, context, _ASKING)
         cluster = Cluster(options, upstream, log)
-        flights = Flights()
         access = self._access = Access(options, log)
         self._audit = Audit(options, upstream, log)
         self.poller: Poller | None = None
         if options.poll_interval:
             self.poller = Poller(options, Upstream(options, context, _POLLING), log, history_points(options))
+        flights = Flights(self.poller.wake) if self.poller is not None else Flights()
         self._viewers = Viewers(_MAX_VIEWERS)
         self._tails = Viewers(_MAX_TAILS)
         self._page = Page(options)
@@ -65,6 +66,7 @@ class Daemon:
             ActionAPI(cluster, flights, self._audit, log),
             OperationAPI(cluster, flights, self._audit),
             LiveAPI(self.poller, queries, self._viewers),
+            InventoryAPI(self.poller, self._audit),
             MessageAPI(options, cluster, flights, self._tails, self._audit),
             GraphiteAPI(options, upstream, log),
             ConfigAPI(options, access, flights, self._audit, log),

@@ -14,7 +14,9 @@ MAX_AGE_S = 1.0
 class Flights:
     """The questions under way. ``forget`` them when something was changed: who asks then must see the change."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        """``on_change`` is called whenever something was changed."""
+        self._on_change = on_change
         self._tasks: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def share(self, question: Hashable, ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -31,6 +33,7 @@ class Flights:
     def forget(self) -> None:
         """From now on nobody joins a question that was asked before."""
         self._tasks.clear()
+        self._on_change()
 
     def _landed(self, question: Hashable, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():

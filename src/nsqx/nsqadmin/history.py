@@ -74,6 +74,12 @@ class Track:
                 ring = rings[index] = array("f", bytes(4 * self._clock.capacity))
                 ring[place] = value
 
+    def value(self, index: int, number: int) -> float | None:
+        """The value of one series at one poll; None if there is none, or if it is not remembered any more."""
+        if number <= self._clock.number - self._clock.capacity or number < 0:
+            return None
+        return self.series(index, range(number, number + 1))[0]
+
     def series(self, index: int, numbers: range) -> list[float | None]:
         """The values of one series at these polls; None where there is none."""
         ring = self._rings[index]

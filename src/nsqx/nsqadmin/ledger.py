@@ -1,25 +1,31 @@
 """What the cluster's topics and channels are doing: the last poll's sums over all nsqds, rates, and their history.
 
 A poll is opened, fed with each nsqd's /stats, and closed; what readers see changes only when it is closed. Rates come
-from each node's own counters, so a node that leaves, comes or restarts makes no false peak. Pure: no I/O, and the time
-is an argument.
+from each node's own counters, so a node that leaves, comes or restarts makes no false peak. What is on nsqds that are
+missing is not in the sums: it is counted beside them as stranded. Pure: no I/O, and the time is an argument.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from nsqx.names import is_ephemeral
+from nsqx.nsqadmin import trouble
 from nsqx.nsqadmin.history import Clock, Track, condense
+from nsqx.nsqadmin.inventory import Holding, Holdings
+from nsqx.nsqadmin.trouble import TroubleList
 
 # The series of a topic's and of a channel's history, in the order in which they are kept.
-CHANNEL_SERIES = ("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients")
+CHANNEL_SERIES = ("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients", "missing_nodes")
 TOPIC_SERIES = (*CHANNEL_SERIES, "channels_depth")
 
 MAX_SUBJECTS = 100_000
 SPARKLINE_POINTS = 30
 _COUNTERS = 3
+_DEPTH = CHANNEL_SERIES.index("depth")
+_NEVER = -1_000_000_000
 
 
 class Subject:
@@ -34,6 +40,7 @@ class Subject:
         "depth",
         "in_flight",
         "message_count",
+        "missing_nodes",
         "name",
         "nodes",
         "paused",
@@ -42,14 +49,20 @@ class Subject:
         "requeue_count",
         "requeued",
         "row",
+        "stranded",
         "timed_out",
+        "timed_out_poll",
         "timeout_count",
+        "topic",
         "track",
     )
 
-    def __init__(self, name: str, track: Track) -> None:
+    def __init__(self, name: str, track: Track, topic: str = "") -> None:
+        """``topic`` is the topic of a channel."""
         self.name = name
+        self.topic = topic
         self.track = track
+        self.timed_out_poll = _NEVER
         self.channels: dict[str, Subject] = {}
         self.row: dict[str, Any] = {}
         self.changed = -1
@@ -59,7 +72,8 @@ class Subject:
     def begin(self, poll: int) -> None:
         """Sum from 0 again."""
         self.poll = poll
-        self.nodes = self.depth = self.backend_depth = self.message_count = 0
+        self.nodes = self.missing_nodes = self.stranded = 0
+        self.depth = self.backend_depth = self.message_count = 0
         self.in_flight = self.deferred = self.requeue_count = self.timeout_count = self.clients = 0
         self.rate = self.requeued = self.timed_out = 0.0
         self.paused = False
@@ -68,13 +82,15 @@ class Subject:
 class NodeCounters:
     """One nsqd's counters at the last poll, in the order of its /stats: three for each topic and channel."""
 
-    __slots__ = ("_places", "counts", "per_s", "subjects", "time_s")
+    __slots__ = ("_places", "counts", "per_s", "subjects", "time_s", "unfinished")
 
     def __init__(self, time_s: float, before: NodeCounters | None) -> None:
         self.time_s = time_s
         self.per_s = 0.0 if before is None else 1 / max(time_s - before.time_s, 1e-3)
         self.subjects: list[Subject] = []
         self.counts = array("q")
+        self.unfinished = array("q")
+        """How many messages each of the subjects had: waiting, in flight or deferred."""
         self._places: dict[int, int] | None = None
 
     def place_of(self, subject: Subject, expected: int) -> int:
@@ -89,12 +105,15 @@ class NodeCounters:
 class Ledger:
     """All topics, by name."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, trouble_polls: int = 12) -> None:
+        """``trouble_polls`` is how many polls back one looks to find trouble."""
         self.clock = Clock(capacity)
+        self._trouble_polls = max(2, min(trouble_polls, capacity - 1))
         self.topics: dict[str, Subject] = {}
         self.removed: list[str] = []
         """Topics that the last poll did not find any more."""
         self.totals: dict[str, Any] = {}
+        self.trouble: dict[str, Any] = TroubleList().document()
         self.subject_count = 0
         self._nodes: dict[str, NodeCounters] = {}
         self._poll = 0
@@ -127,12 +146,14 @@ class Ledger:
             return
         _add(subject, stats)
         per_s = now.per_s
+        now.unfinished.append(stats["depth"])
         subject.rate += per_s * _advance(subject, (stats["message_count"], 0, 0), before, now)[0]
         for channel in stats["channels"] or ():
-            each = self._subject(subject.channels, channel["channel_name"], len(CHANNEL_SERIES))
+            each = self._subject(subject.channels, channel["channel_name"], len(CHANNEL_SERIES), subject.name)
             if each is None:
                 continue
             _add(each, channel)
+            now.unfinished.append(channel["depth"] + channel["in_flight_count"] + channel["deferred_count"])
             each.in_flight += channel["in_flight_count"]
             each.deferred += channel["deferred_count"]
             each.requeue_count += channel["requeue_count"]
@@ -144,45 +165,127 @@ class Ledger:
             each.requeued += per_s * requeues
             each.timed_out += per_s * timeouts
 
-    def _subject(self, known: dict[str, Subject], name: str, width: int) -> Subject | None:
+    def _add_absent(self, holdings: Holdings) -> None:
+        """Count in what a missing nsqd had."""
+        for name, holding in holdings.items():
+            topic = self._subject(self.topics, name, len(TOPIC_SERIES))
+            if topic is None:
+                continue
+            topic.missing_nodes += 1
+            topic.stranded += holding.total
+            for channel_name, waiting in holding.channels.items():
+                channel = self._subject(topic.channels, channel_name, len(CHANNEL_SERIES), name)
+                if channel is not None:
+                    channel.missing_nodes += 1
+                    channel.stranded += waiting
+
+    def _subject(self, known: dict[str, Subject], name: str, width: int, topic: str = "") -> Subject | None:
         subject = known.get(name)
         if subject is None:
             if self.subject_count >= MAX_SUBJECTS:
                 return None
             self.subject_count += 1
-            subject = known[name] = Subject(name, Track(self.clock, width))
+            subject = known[name] = Subject(name, Track(self.clock, width), topic)
         if subject.poll != self._poll:
             subject.begin(self._poll)
         return subject
 
-    def close(self, addresses: set[str], time_s: float) -> None:
-        """End the poll: what it found is what is known now. ``addresses`` are all nsqds, those that failed too."""
+    def close(
+        self, addresses: set[str], time_s: float, absent: Iterable[Holdings] = (), registered: Iterable[str] = ()
+    ) -> None:
+        """End the poll: what it found is what is known now.
+
+        ``addresses`` are all nsqds that were asked, those that failed too; ``absent`` is what each missing nsqd had;
+        ``registered`` are the topics that nsqlookupd knows, which are there even if no nsqd has them.
+        """
         for address in self._nodes.keys() - addresses:
             del self._nodes[address]
+        for holdings in absent:
+            self._add_absent(holdings)
+        for name in registered:
+            self._subject(self.topics, name, len(TOPIC_SERIES))
         poll = self.clock.tick(time_s)
         self.removed = []
+        found = TroubleList()
         for topic in list(self.topics.values()):
             if topic.poll == poll:
-                _close_topic(topic, poll)
+                self._close_topic(topic, poll, found)
             elif topic.row:
                 topic.row = {}
                 self.removed.append(topic.name)
             self._forget_old(topic)
         self.totals = self._sum_up()
+        self.trouble = found.document()
+
+    def _close_topic(self, topic: Subject, poll: int, found: TroubleList) -> None:
+        channels_depth = channel_count = channel_messages = 0
+        kinds: dict[str, None] = {}
+        for channel in topic.channels.values():
+            if channel.poll != poll:
+                channel.row = {}
+                continue
+            channel_count += 1
+            channels_depth += channel.depth
+            channel_messages += channel.message_count
+            topic.in_flight += channel.in_flight
+            topic.deferred += channel.deferred
+            topic.requeue_count += channel.requeue_count
+            topic.timeout_count += channel.timeout_count
+            topic.clients += channel.clients
+            topic.requeued += channel.requeued
+            topic.timed_out += channel.timed_out
+            own = self._troubles(channel, poll)
+            found.add(topic.name, channel.name, own, channel.depth)
+            kinds.update(dict.fromkeys(own))
+            _close(channel, poll, {"topic": topic.name, "trouble": own}, ())
+        if not channel_count and topic.depth:
+            kinds[trouble.NO_CONSUMER] = None
+            found.add(topic.name, "", [trouble.NO_CONSUMER], topic.depth)
+        extra = {
+            "channels": channel_count,
+            "channels_depth": channels_depth,
+            "channel_message_count": channel_messages,
+            "trouble": [kind for kind in trouble.KINDS if kind in kinds],
+        }
+        _close(topic, poll, extra, (channels_depth,))
+
+    def _troubles(self, channel: Subject, poll: int) -> list[str]:
+        """The kinds of trouble that a channel is in."""
+        kinds = []
+        if not channel.clients and (channel.depth or channel.deferred or channel.in_flight):
+            kinds.append(trouble.NO_CONSUMER)
+        if trouble.is_growing(channel.track, _DEPTH, poll, self._trouble_polls, channel.depth):
+            kinds.append(trouble.GROWING)
+        if channel.timed_out:
+            channel.timed_out_poll = poll
+        if poll - channel.timed_out_poll <= self._trouble_polls:
+            kinds.append(trouble.TIMING_OUT)
+        return kinds
 
     def _forget_old(self, topic: Subject) -> None:
-        oldest = self.clock.number - self.clock.capacity
-        for channel in [each for each in topic.channels.values() if each.track.last <= oldest]:
+        """Drop what was there at no poll that is remembered."""
+        poll = self.clock.number
+        oldest = poll - self.clock.capacity
+        for channel in [each for each in topic.channels.values() if each.track.last <= oldest and each.poll != poll]:
             del topic.channels[channel.name]
             self.subject_count -= 1
-        if topic.track.last <= oldest:
+        if topic.track.last <= oldest and topic.poll != poll:
             del self.topics[topic.name]
             self.subject_count -= 1 + len(topic.channels)
 
     def _sum_up(self) -> dict[str, Any]:
         rows = [topic.row for topic in self.topics.values() if topic.row]
         totals: dict[str, Any] = {"topics": len(rows)}
-        for key in ("channels", "depth", "channels_depth", "in_flight", "deferred", "clients", "message_count"):
+        for key in (
+            "channels",
+            "depth",
+            "channels_depth",
+            "in_flight",
+            "deferred",
+            "clients",
+            "message_count",
+            "stranded",
+        ):
             totals[key] = sum(row[key] for row in rows)
         totals["channel_message_count"] = sum(row["channel_message_count"] for row in rows)
         for key in ("rate", "requeued", "timed_out"):
@@ -190,6 +293,22 @@ class Ledger:
         return totals
 
     # Reading
+
+    def holdings(self, address: str) -> Holdings:
+        """What one nsqd had when it last answered; nothing if it never did. What is ephemeral ends with its nsqd."""
+        counters = self._nodes.get(address)
+        held: Holdings = {}
+        if counters is None:
+            return held
+        for subject, unfinished in zip(counters.subjects, counters.unfinished, strict=True):
+            if is_ephemeral(subject.name):
+                continue
+            if subject.topic:
+                if subject.topic in held:
+                    held[subject.topic].channels[subject.name] = unfinished
+            else:
+                held[subject.name] = Holding(unfinished, {})
+        return held
 
     def present_topics(self) -> Iterator[Subject]:
         """The topics that the last poll found."""
@@ -244,31 +363,6 @@ def _advance(
     return messages, requeues, timeouts
 
 
-def _close_topic(topic: Subject, poll: int) -> None:
-    channels_depth = channel_count = channel_messages = 0
-    for channel in topic.channels.values():
-        if channel.poll != poll:
-            channel.row = {}
-            continue
-        channel_count += 1
-        channels_depth += channel.depth
-        channel_messages += channel.message_count
-        topic.in_flight += channel.in_flight
-        topic.deferred += channel.deferred
-        topic.requeue_count += channel.requeue_count
-        topic.timeout_count += channel.timeout_count
-        topic.clients += channel.clients
-        topic.requeued += channel.requeued
-        topic.timed_out += channel.timed_out
-        _close(channel, poll, {"topic": topic.name}, ())
-    extra = {
-        "channels": channel_count,
-        "channels_depth": channels_depth,
-        "channel_message_count": channel_messages,
-    }
-    _close(topic, poll, extra, (channels_depth,))
-
-
 def _close(subject: Subject, poll: int, extra: dict[str, Any], more_values: tuple[float, ...]) -> None:
     rate = round(subject.rate, 3)
     requeued = round(subject.requeued, 3)
@@ -277,6 +371,8 @@ def _close(subject: Subject, poll: int, extra: dict[str, Any], more_values: tupl
         "name": subject.name,
         **extra,
         "nodes": subject.nodes,
+        "missing_nodes": subject.missing_nodes,
+        "stranded": subject.stranded,
         "paused": subject.paused,
         "depth": subject.depth,
         "backend_depth": subject.backend_depth,
@@ -293,5 +389,17 @@ def _close(subject: Subject, poll: int, extra: dict[str, Any], more_values: tupl
     if row != subject.row:
         subject.row = row
         subject.changed = poll
-    values = rate, subject.depth, subject.in_flight, subject.deferred, requeued, timed_out, subject.clients
+    if not subject.nodes:
+        # Nothing was measured: a gap, not a zero.
+        return
+    values = (
+        rate,
+        subject.depth,
+        subject.in_flight,
+        subject.deferred,
+        requeued,
+        timed_out,
+        subject.clients,
+        subject.missing_nodes,
+    )
     subject.track.put(poll, (*values, *more_values))

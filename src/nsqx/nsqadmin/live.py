@@ -188,7 +188,8 @@ def _head(poller: Poller) -> dict[str, Any]:
         "interval_s": poller.interval_s,
         "nodes": poller.node_count,
         "totals": poller.ledger.totals,
-        "missing": poller.roll_call.missing,
+        "trouble": poller.ledger.trouble,
+        "missing": poller.inventory.missing,
         "message": _message(poller.problems),
     }
 

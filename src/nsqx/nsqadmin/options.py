@@ -71,6 +71,7 @@ class Options:
     operate_token: str = ""
     operate_token_file: str = ""
     audit_log: str = ""
+    state_file: str = ""
     messages: bool = True
     consumer_opts: list[str] = field(default_factory=list)
 
@@ -135,6 +136,12 @@ FLAGS: tuple[Flag, ...] = (
     _option("operate-token", STRING, "token that allows to look and to change"),
     _option("operate-token-file", STRING, "file with that token"),
     _option("audit-log", STRING, "file to which every administrative action is appended, a JSON object a line"),
+    _option(
+        "state-file",
+        STRING,
+        "file that remembers the nsqds of the cluster over restarts; - for none; if it is not given a file below"
+        " $STATE_DIRECTORY, $XDG_STATE_HOME or ~/.local/state",
+    ),
     _option("messages", BOOL, "let the page follow a topic's messages and publish test messages"),
     _option(
         "consumer-opt",

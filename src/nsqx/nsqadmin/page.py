@@ -79,10 +79,17 @@ class Page:
 
     async def index(self, _call: Call) -> Response:
         """The document, the same for every page route."""
+        return self._document(200)
+
+    def not_found(self) -> Response:
+        """The document for an address that is none: the page says so."""
+        return self._document(404)
+
+    def _document(self, status: int) -> Response:
         file = self._file("index.html")
         document = _NOT_BUILT if file is None else file.content.decode("utf-8", "replace")
         document = document.replace("<head>", f"<head>{self._base_element}", 1)
-        return Response(document, headers={"Cache-Control": "no-cache"}, media_type=HTML)
+        return Response(document, status, headers={"Cache-Control": "no-cache"}, media_type=HTML)
 
     async def asset(self, call: Call) -> Response:
         """A file at the top of the directory."""

@@ -1,19 +1,23 @@
-"""Asks the whole cluster once per interval, for all viewers together, and keeps the ledger.
+"""Asks the whole cluster once per interval, for all viewers together, and keeps the ledger and the inventory.
 
 Never more than half of the time is spent asking: where a round takes longer than half the interval, the next one
-begins later. Viewers wait for ``next_poll`` and read the ledger; how many there are makes no difference here.
+begins later. A change made through this nsqadmin brings the next round forward. Viewers wait for ``next_poll`` and read
+the ledger; how many there are makes no difference here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nsqx.nsqadmin.documents import objects
+from nsqx.nsqadmin import trouble
+from nsqx.nsqadmin.documents import objects, strings
+from nsqx.nsqadmin.inventory import Inventory
+from nsqx.nsqadmin.inventory_file import InventoryFile, state_path
 from nsqx.nsqadmin.ledger import Ledger
 from nsqx.nsqadmin.nodes import Node
-from nsqx.nsqadmin.roll_call import RollCall
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode
 
 if TYPE_CHECKING:
@@ -22,17 +26,31 @@ if TYPE_CHECKING:
 
 _NS_PER_S = 1_000_000_000
 _STATS = "stats?format=json&include_clients=false&include_mem=false"
+# Between two rounds, even if something was changed.
+_LEAST_PAUSE_S = 0.1
+_SAVE_S = 30.0
+_LAST_SAVE_S = 2.0
+
+
+@dataclass(slots=True)
+class _Listed:
+    """What the cluster should consist of."""
+
+    nodes: dict[str, str] = field(default_factory=dict)
+    """The host name of every nsqd, by address; empty if it is not known."""
+    topics: set[str] = field(default_factory=set)
+    """Topics that nsqlookupd knows."""
 
 
 class Poller:
     """``start`` it in a running event loop, ``stop`` it once."""
 
     def __init__(self, options: Options, upstream: Upstream, log: Log, capacity: int) -> None:
-        self.ledger = Ledger(capacity)
         self.interval_s = options.poll_interval / _NS_PER_S
+        self.ledger = Ledger(capacity, round(trouble.WINDOW_S / self.interval_s) if self.interval_s else 0)
+        self.inventory = Inventory()
         self.problems: list[str] = []
         """Whom the last poll could not ask, and why."""
-        self.roll_call = RollCall()
         self.node_count = 0
         self.duration_s = 0.0
         """How long the last poll took."""
@@ -42,18 +60,47 @@ class Poller:
         self._log = log
         self._polled = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._file = InventoryFile(state_path(options), log)
+        self._saving: asyncio.Task[None] | None = None
+        self._saved_s = 0.0
+        self._saved_count = 0
 
     def start(self) -> None:
+        self._file.load(self.inventory)
+        if not self._options.nsqlookupd_http_addresses:
+            # Who takes an address away from the flags has forgotten it on purpose.
+            for address in self.inventory.known.keys() - set(self._options.nsqd_http_addresses):
+                del self.inventory.known[address]
+        self._saved_count = len(self.inventory.known)
+        self._saved_s = time.monotonic()
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop asking; whoever waits for the next poll is told."""
+        """Stop asking and save the inventory; whoever waits for the next poll is told."""
         self.is_stopped = True
         self._polled.set()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_LAST_SAVE_S):
+                await self._save()
+        except TimeoutError:
+            self._log.warn("the list of nodes was not saved in time")
+
+    def wake(self) -> None:
+        """Something was changed: ask again soon."""
+        self._changed.set()
+
+    def forget(self, address: str) -> bool:
+        """Do not miss an nsqd any longer; False if it is not known, or if the cluster still names it."""
+        if not self.inventory.forget(address):
+            return False
+        self._start_saving()
+        return True
 
     @property
     def next_poll(self) -> asyncio.Event:
@@ -70,35 +117,74 @@ class Poller:
             self.duration_s = time.monotonic() - started_s
             polled, self._polled = self._polled, asyncio.Event()
             polled.set()
-            await asyncio.sleep(max(self.interval_s - self.duration_s, self.duration_s))
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait until the next poll is due, or until something was changed and we have not just asked."""
+        least_s = max(self.duration_s, _LEAST_PAUSE_S)
+        await asyncio.sleep(min(least_s, max(self.interval_s, self.duration_s)))
+        try:
+            async with asyncio.timeout(max(self.interval_s - self.duration_s - least_s, 0)):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
 
     async def poll(self) -> None:
         """Ask everybody once."""
+        self._changed.clear()
         problems: list[str] = []
         try:
-            addresses = await self._addresses(problems)
+            listed = await self._list(problems)
         except UpstreamFailed as error:
             self._note([str(error)])
             self.ledger.skip(time.time())
             return
         self.ledger.open()
+        addresses = list(listed.nodes)
         outcomes = await asyncio.gather(*map(self._poll_node, addresses))
         failures = {address: reason for address, reason in zip(addresses, outcomes, strict=True) if reason is not None}
         self.node_count = len(addresses)
         self._note([*problems, *failures.values()])
-        self.roll_call.note(failures, set(addresses) - failures.keys(), time.time())
+        lost = self._take_stock(listed, failures)
         if addresses and len(failures) == len(addresses):
             self.ledger.skip(time.time())
         else:
-            self.ledger.close(set(addresses), time.time())
+            self.ledger.close(set(addresses), time.time(), self.inventory.absent_holdings(), listed.topics)
+        is_due = time.monotonic() - self._saved_s >= _SAVE_S
+        if self._task is not None and (lost or is_due or len(self.inventory.known) != self._saved_count):
+            self._start_saving()
 
-    async def _addresses(self, problems: list[str]) -> list[str]:
+    def _take_stock(self, listed: _Listed, failures: dict[str, str]) -> bool:
+        """Note who is missing, and what they had; True if some were there at the last poll."""
+        lost = self.inventory.note(listed.nodes, failures, time.time())
+        for address in lost:
+            self.inventory.set_holdings(address, self.ledger.holdings(address))
+            self._log.warn("%s is missing, %d messages were on it", address, self.inventory.known[address].stranded)
+        return bool(lost)
+
+    def _start_saving(self) -> None:
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save())
+
+    async def _save(self) -> None:
+        self._saved_s = time.monotonic()
+        self._saved_count = len(self.inventory.known)
+        missing = {each["address"] for each in self.inventory.missing}
+        for address in [each for each in self.inventory.known if each not in missing]:
+            held = self.ledger.holdings(address)
+            if held and address in self.inventory.known:
+                self.inventory.set_holdings(address, held)
+            # There may be hundreds of nodes with thousands of topics each.
+            await asyncio.sleep(0)
+        await self._file.save(self.inventory)
+
+    async def _list(self, problems: list[str]) -> _Listed:
         """Where every nsqd is; raises UpstreamFailed if no nsqlookupd tells."""
         lookupds = self._options.nsqlookupd_http_addresses
         if not lookupds:
-            return list(dict.fromkeys(self._options.nsqd_http_addresses))
-        outcomes = await asyncio.gather(*map(self._nodes_of, lookupds), return_exceptions=True)
-        addresses: dict[str, None] = {}
+            return _Listed(dict.fromkeys(self._options.nsqd_http_addresses, ""))
+        outcomes = await asyncio.gather(*map(self._listed_by, lookupds), return_exceptions=True)
+        listed = _Listed()
         failures: list[str] = []
         for outcome in outcomes:
             if isinstance(outcome, UpstreamFailed):
@@ -106,15 +192,19 @@ class Poller:
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                addresses.update(dict.fromkeys(outcome))
+                listed.nodes.update(outcome.nodes)
+                listed.topics |= outcome.topics
         if len(failures) == len(lookupds):
             raise UpstreamFailed("\n".join(failures))
         problems.extend(failures)
-        return list(addresses)
+        return listed
 
-    async def _nodes_of(self, lookupd: str) -> list[str]:
-        document = await self._upstream.get(f"http://{lookupd}/nodes")
-        return [Node.decode(each).http_address for each in objects(document, "producers") or ()]
+    async def _listed_by(self, lookupd: str) -> _Listed:
+        nodes, topics = await asyncio.gather(
+            self._upstream.get(f"http://{lookupd}/nodes"), self._upstream.get(f"http://{lookupd}/topics")
+        )
+        described = [Node.decode(each) for each in objects(nodes, "producers") or ()]
+        return _Listed({node.http_address: node.hostname for node in described}, set(strings(topics, "topics")))
 
     async def _poll_node(self, address: str) -> str | None:
         """Ask one nsqd and count it in; what went wrong."""

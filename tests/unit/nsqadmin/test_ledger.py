@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from nsqx.nsqadmin import ledger as ledger_module
+from nsqx.nsqadmin.inventory import Holding, Holdings
 from nsqx.nsqadmin.ledger import Ledger
 
 
@@ -22,16 +23,24 @@ def topic(name: str, *channels: dict[str, Any], **changes: Any) -> dict[str, Any
 class Polls:
     """A ledger that is fed at a poll a second."""
 
-    def __init__(self, capacity: int = 10) -> None:
-        self.ledger = Ledger(capacity)
+    def __init__(self, capacity: int = 10, trouble_polls: int = 4) -> None:
+        self.ledger = Ledger(capacity, trouble_polls)
         self.now_s = 1000.0
 
-    def poll(self, *, step_s: float = 1.0, failed: tuple[str, ...] = (), **nodes: list[dict[str, Any]] | None) -> None:
+    def poll(
+        self,
+        *,
+        step_s: float = 1.0,
+        failed: tuple[str, ...] = (),
+        absent: tuple[Holdings, ...] = (),
+        registered: tuple[str, ...] = (),
+        **nodes: list[dict[str, Any]] | None,
+    ) -> None:
         self.now_s += step_s
         self.ledger.open()
         for address, topics in nodes.items():
             self.ledger.add_node(address, {"topics": topics}, self.now_s)
-        self.ledger.close({*nodes, *failed}, self.now_s)
+        self.ledger.close({*nodes, *failed}, self.now_s, absent, registered)
 
     def row(self, name: str) -> dict[str, Any]:
         return self.ledger.topics[name].row
@@ -193,3 +202,96 @@ def test_sparkline() -> None:
     for number in range(90):
         polls.poll(a=[topic("t", message_count=number * 3)])
     assert polls.ledger.sparkline(polls.ledger.topics["t"]) == [3] * 30
+
+
+def test_what_a_node_has(polls: Polls) -> None:
+    polls.poll(
+        a=[
+            topic(
+                "t",
+                channel("c", depth=3, in_flight_count=2, deferred_count=1),
+                channel("d#ephemeral", depth=9),
+                depth=4,
+            ),
+            topic("u"),
+            topic("v#ephemeral", channel("c", depth=5), depth=5),
+        ]
+    )
+    assert polls.ledger.holdings("a") == {"t": Holding(4, {"c": 6}), "u": Holding(0, {})}
+    assert polls.ledger.holdings("b") == {}
+
+
+def test_a_lost_node_does_not_look_like_a_shrinking_backlog(polls: Polls) -> None:
+    on_a = [topic("t", channel("c", depth=5, client_count=1))]
+    polls.poll(a=on_a, b=[topic("t", channel("c", depth=70), depth=2), topic("only", channel("d", depth=1))])
+    lost = polls.ledger.holdings("b")
+    polls.poll(a=on_a, absent=(lost,))
+    row = polls.row("t")
+    assert (row["nodes"], row["missing_nodes"], row["stranded"], row["channels_depth"]) == (1, 1, 72, 5)
+    assert polls.channel("t", "c")["stranded"] == 70
+    assert polls.row("only")["stranded"] == 1
+    assert polls.ledger.totals["stranded"] == 73
+    assert polls.ledger.removed == []
+    numbers = polls.ledger.clock.range()
+    assert polls.ledger.topics["t"].track.series(7, numbers) == [0, 1]
+    assert polls.ledger.topics["only"].track.series(1, numbers) == [0, None], "a gap, not a zero"
+    polls.poll(a=on_a)
+    assert polls.row("t")["missing_nodes"] == 0
+    assert polls.ledger.removed == ["only"]
+
+
+def test_what_is_only_on_missing_nodes_is_not_forgotten() -> None:
+    polls = Polls(capacity=3)
+    for _ in range(8):
+        polls.poll(a=[], absent=({"t": Holding(1, {"c": 2})},), registered=("made",))
+        assert [each.name for each in polls.ledger.present_topics()] == ["t", "made"]
+        assert [each["name"] for each in polls.ledger.channel_rows(polls.ledger.topics["t"])] == ["c"]
+    for _ in range(4):
+        polls.poll(a=[])
+    assert polls.ledger.subject_count == 0
+
+
+def test_messages_without_a_consumer_are_trouble(polls: Polls) -> None:
+    polls.poll(
+        a=[
+            topic("read", channel("c", depth=5, client_count=1)),
+            topic("unread", channel("c", depth=5), channel("empty")),
+            topic("no-channel", depth=7),
+            topic("nothing"),
+        ]
+    )
+    assert [polls.row(name)["trouble"] for name in ("read", "unread", "no-channel", "nothing")] == [
+        [],
+        ["no_consumer"],
+        ["no_consumer"],
+        [],
+    ]
+    assert polls.channel("unread", "empty")["trouble"] == []
+    found = polls.ledger.trouble
+    assert (found["count"], found["no_consumer"], found["growing"], found["timing_out"]) == (2, 2, 0, 0)
+    assert [(each["topic"], each["channel"]) for each in found["worst"]] == [("no-channel", ""), ("unread", "c")]
+
+
+def test_a_backlog_that_grows_is_trouble(polls: Polls) -> None:
+    def poll(depth: int) -> list[str]:
+        polls.poll(a=[topic("t", channel("c", depth=depth, client_count=1))])
+        kinds: list[str] = polls.row("t")["trouble"]
+        return kinds
+
+    assert [poll(depth) for depth in (0, 50, 100, 150)] == [[]] * 4, "not yet for long enough"
+    assert poll(200) == ["growing"]
+    assert poll(260) == ["growing"]
+    assert poll(90) == []
+    for depth in (91, 92, 93, 94, 95):
+        assert poll(depth) == [], "a few messages more are no trouble"
+
+
+def test_timeouts_are_trouble_for_a_while(polls: Polls) -> None:
+    for timeouts in (0, 3):
+        polls.poll(a=[topic("t", channel("c", timeout_count=timeouts, client_count=1))])
+    assert polls.row("t")["trouble"] == ["timing_out"]
+    for _ in range(4):
+        polls.poll(a=[topic("t", channel("c", timeout_count=3, client_count=1))])
+        assert polls.row("t")["trouble"] == ["timing_out"]
+    polls.poll(a=[topic("t", channel("c", timeout_count=3, client_count=1))])
+    assert polls.row("t")["trouble"] == []

@@ -40,6 +40,7 @@ class Answers:
     def set_nodes(self, lookupd: str, *nodes: str) -> None:
         producers = [{"broadcast_address": node.split(":")[0], "http_port": int(node.split(":")[1])} for node in nodes]
         self.documents[f"http://{lookupd}/nodes"] = {"producers": producers}
+        self.documents.setdefault(f"http://{lookupd}/topics", {"topics": []})
 
     async def get(self, url: str) -> Any:
         return orjson.loads(await self.get_bytes(url))
@@ -55,7 +56,7 @@ class Stage:
     def __init__(self, **options: Any) -> None:
         self.answers = Answers()
         self.lines = io.StringIO()
-        self.options = Options(**options)
+        self.options = Options(state_file="-", **options)
         self.poller = Poller(self.options, cast("Any", self.answers), Log("", WARN, self.lines), 10)
         self.live = LiveAPI(self.poller, cast("Any", None), Viewers(10))
 
@@ -120,6 +121,43 @@ async def test_every_nsqd_fails(stage: Stage) -> None:
     await stage.poll()
     assert len(stage.poller.problems) == 3
     assert stage.present() == ["t", "u"]
+
+
+async def test_a_topic_that_only_nsqlookupd_knows_is_listed(stage: Stage) -> None:
+    stage.answers.documents["http://l2:1/topics"] = {"topics": ["t", "made"]}
+    await stage.poll()
+    assert stage.present() == ["t", "u", "made"]
+    assert stage.poller.ledger.topics["made"].row["nodes"] == 0
+    stage.answers.documents["http://l2:1/topics"] = {"topics": ["t"]}
+    await stage.poll()
+    assert stage.poller.ledger.removed == ["made"]
+
+
+async def test_what_a_lost_node_had_is_stranded(stage: Stage) -> None:
+    await stage.poll()
+    stage.answers.set_nodes("l2:1", "b:1")
+    stage.answers.set_topics("a:1", t=1)
+    stage.answers.set_nodes("l1:1", "a:1")
+    stage.answers.set_nodes("l2:1", "c:1")
+    await stage.poll()
+    assert [each["address"] for each in stage.poller.inventory.missing] == ["b:1"]
+    rows = stage.poller.ledger.topics
+    assert (rows["t"].row["nodes"], rows["t"].row["missing_nodes"]) == (1, 1)
+    assert (rows["u"].row["nodes"], rows["u"].row["missing_nodes"]) == (0, 1), "u was on the lost node alone"
+    assert stage.poller.forget("a:1") is False
+    assert stage.poller.forget("b:1") is True
+    await stage.poll()
+    assert stage.present() == ["t"]
+
+
+async def test_a_change_brings_the_next_poll_forward(stage: Stage) -> None:
+    stage.poller.interval_s = 3600.0
+    stage.poller.start()
+    async with asyncio.timeout(10):
+        await stage.poller.next_poll.wait()
+        stage.poller.wake()
+        await stage.poller.next_poll.wait()
+    await stage.poller.stop()
 
 
 async def test_it_goes_on_after_a_fault(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,19 @@
 /** Asking the API for JSON. A refusal is a RequestFailed whose text can be shown to people. */
 
 import { session } from "../state/session.svelte";
+import { NAME_RULE } from "./names";
 
 const TIMEOUT_MS = 20_000;
 
 const WORDS: Record<string, string> = {
   CROSS_ORIGIN: "The browser says that another site asks. Name this page's origin with --allowed-origin.",
   FORBIDDEN: "You may look, but not change anything.",
-  INVALID_CHANNEL: "This is no valid channel name: 1 to 64 letters, digits, dots, dashes and underscores.",
-  INVALID_TOPIC: "This is no valid topic name: 1 to 64 letters, digits, dots, dashes and underscores.",
+  INVALID_CHANNEL: `This is not a valid channel name. ${NAME_RULE}`,
+  INVALID_TOPIC: `This is not a valid topic name. ${NAME_RULE}`,
   MESSAGES_DISABLED: "Messages cannot be looked at here (--messages=false).",
   MSG_EMPTY: "A message needs a body.",
+  NODE_IS_LISTED:
+    "The cluster still names this nsqd. Wait until no nsqlookupd lists it, or take it out of --nsqd-http-address.",
   NODE_NOT_FOUND: "No such nsqd is in the cluster.",
   TOO_MANY_VIEWERS: "Too many people are looking at once. Try again later.",
   TOPIC_NOT_FOUND: "There is no such topic.",

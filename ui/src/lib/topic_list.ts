@@ -63,6 +63,7 @@ export const FILTERS: Record<string, { label: string; test: (row: TopicRow) => b
   backlog: { label: "Backlog", test: (row) => row.depth + row.channels_depth > 0 },
   unread: { label: "No consumer", test: (row) => row.clients === 0 },
   paused: { label: "Paused", test: (row) => row.paused },
+  trouble: { label: "Trouble", test: (row) => row.trouble.length + row.missing_nodes > 0 },
 };
 
 /** The rows to show. `sort` is a column's key, with a minus for the largest first; equal rows are sorted by name. */

@@ -30,12 +30,44 @@ export interface Totals {
   rate: number;
   requeued: number;
   timed_out: number;
+  stranded: number;
 }
 
 export interface MissingNode {
   address: string;
   last_seen_s: number | null;
   reason: string;
+  /** The cluster still names it, so it cannot be forgotten. */
+  listed: boolean;
+  /** An nsqd that may be the same one at a new address; empty if there is none. */
+  maybe_at: string;
+  /** How many messages and topics were on it when it last answered; null if it never did. */
+  stranded: number | null;
+  topics: number | null;
+}
+
+export type TroubleKind = "no_consumer" | "growing" | "timing_out";
+
+export interface Trouble extends Record<TroubleKind, number> {
+  count: number;
+  worst: { topic: string; channel: string; kinds: TroubleKind[]; depth: number }[];
+}
+
+export interface StrandedTopic {
+  topic: string;
+  stranded: number;
+  waiting: number;
+  channels: Record<string, number>;
+}
+
+export interface KnownNode {
+  address: string;
+  is_missing: boolean;
+  hostname: string;
+  first_seen_s: number | null;
+  last_seen_s: number | null;
+  reason: string;
+  stranded_topics: StrandedTopic[];
 }
 
 export interface Head {
@@ -44,6 +76,7 @@ export interface Head {
   interval_s: number;
   nodes: number;
   totals: Partial<Totals>;
+  trouble: Trouble;
   missing: MissingNode[];
   message: string;
 }
@@ -51,6 +84,10 @@ export interface Head {
 interface Row {
   name: string;
   nodes: number;
+  missing_nodes: number;
+  /** Messages on missing nodes. */
+  stranded: number;
+  trouble: TroubleKind[];
   paused: boolean;
   depth: number;
   backend_depth: number;

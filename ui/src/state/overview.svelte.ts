@@ -38,6 +38,11 @@ class OverviewState {
     if (this.rows.delete(topic)) this.version += 1;
   }
 
+  /** Ask at once, for after a change; with history the next poll brings it by itself. */
+  refresh(): void {
+    if (!session.hasHistory) void this.#loadNames();
+  }
+
   #start(): void {
     if (!session.hasHistory) {
       void this.#loadNames();

@@ -25,6 +25,11 @@ class Pulse {
     return (this.head?.message || this.warning).replace(/^WARNING: /, "");
   }
 
+  /** Do not show an nsqd as missing any longer; the next poll may be seconds away. */
+  forget(address: string): void {
+    if (this.head) this.head = { ...this.head, missing: this.missing.filter((each) => each.address !== address) };
+  }
+
   /** A stream has brought news. */
   beat(head: Head): void {
     this.link = "live";

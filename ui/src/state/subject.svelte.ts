@@ -20,6 +20,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
   detail = $state.raw<Detail | null>(null);
   points = $state.raw<Points>({ times_s: [], series: {} });
   isLoaded = $state(false);
+  /** No nsqd that answers has it; what is known of it besides is in the row. */
   isGone = $state(false);
   problem = $state("");
   #stream: EventStream | null = null;
@@ -86,7 +87,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
     this.channels = event.channels ?? [];
     if (event.number >= 0) {
       this.isLoaded = true;
-      this.isGone = this.row === null;
+      this.isGone = !this.row?.nodes;
     }
   }
 
@@ -120,7 +121,8 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
     const { times_s, series } = this.points;
     if ((times_s.at(-1) ?? 0) >= event.time_s) return;
     const kept = Math.ceil((session.settings?.history_window_s ?? 3600) / event.interval_s);
-    const values = this.row as unknown as Record<string, number> | null;
+    // Without an nsqd that answers nothing was measured: a gap, not a zero.
+    const values = this.row?.nodes ? (this.row as unknown as Record<string, number>) : null;
     const names = new Set([...Object.keys(series), ...SERIES, ...(this.channel ? [] : ["channels_depth"])]);
     const next: Record<string, (number | null)[]> = {};
     for (const name of names) {
@@ -131,4 +133,4 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
   }
 }
 
-const SERIES = ["rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients"];
+const SERIES = ["rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients", "missing_nodes"];

@@ -1,0 +1,67 @@
+"""``/api/inventory``: which nsqds are known, what missing ones had; and forgetting one that will not come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nsqx.errors import HTTPError
+from nsqx.nsqadmin import audit
+from nsqx.nsqadmin.audit import Action, Audit
+from nsqx.nsqadmin.call import Call, json_response
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from nsqx.nsqadmin.poller import Poller
+
+_MAX_TOPICS = 100
+
+
+class InventoryAPI:
+    """Known and missing nsqds."""
+
+    def __init__(self, poller: Poller | None, records: Audit) -> None:
+        """Without a poller no nsqd is known, and everything here is 404."""
+        self._poller = poller
+        self._audit = records
+
+    async def inventory(self, _call: Call) -> Response:
+        """Every nsqd that is known or asked; of missing ones the topics with most messages."""
+        inventory = self._polling().inventory
+        missing = {each["address"]: each for each in inventory.missing}
+        nodes = [
+            {
+                "address": address,
+                "is_missing": address in missing,
+                "hostname": node.hostname if node is not None else "",
+                "first_seen_s": node.first_seen_s if node is not None else None,
+                "last_seen_s": node.last_seen_s if node is not None else None,
+                "reason": missing[address]["reason"] if address in missing else "",
+                "stranded_topics": inventory.stranded_topics(address, _MAX_TOPICS) if address in missing else [],
+            }
+            for address in sorted(inventory.known.keys() | missing.keys())
+            for node in (inventory.known.get(address),)
+        ]
+        return json_response({"nodes": nodes, "message": ""})
+
+    async def act(self, call: Call) -> Response:
+        """Forget an nsqd: 404 if it is not known, 409 if the cluster still names it."""
+        poller = self._polling()
+        address = call.params["node"]
+        if (await call.fields({"action": str})).get("action", "") != "forget":
+            raise HTTPError(400, "INVALID_ACTION")
+        action = Action("forget_node", "", node=address)
+        if not poller.forget(address):
+            refused = HTTPError(409, "NODE_IS_LISTED") if poller.inventory.is_listed(address) else None
+            refused = refused or HTTPError(404, "NODE_NOT_FOUND")
+            self._audit.record(action, call.caller, audit.FAILED, refused.code)
+            raise refused
+        poller.wake()
+        self._audit.record(action, call.caller, audit.DONE)
+        self._audit.notify(action, call.caller)
+        return json_response({"message": ""})
+
+    def _polling(self) -> Poller:
+        if self._poller is None:
+            raise HTTPError(404, "HISTORY_DISABLED")
+        return self._poller

@@ -1,0 +1,146 @@
+"""The inventory on disk, so that an nsqadmin that starts misses the nsqds that stopped before.
+
+A small JSON file, replaced as a whole. Where it cannot be written nsqadmin says so once and works in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from nsqx.nsqadmin.inventory import MAX_NODES, Holding, Inventory, KnownNode
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqadmin.options import Options
+
+IN_MEMORY = "-"
+_FORMAT = 1
+# Of a node with more topics those with most messages are kept.
+_MAX_TOPICS = 2000
+
+
+def state_path(options: Options) -> str:
+    """Where the inventory is kept: the file asked for, else one for each cluster; empty if there is no place for it."""
+    if options.state_file:
+        return options.state_file
+    upstreams = sorted(options.nsqlookupd_http_addresses or options.nsqd_http_addresses)
+    cluster = hashlib.sha256("\n".join(upstreams).encode()).hexdigest()[:12]
+    directory = _state_directory()
+    return os.path.join(directory, f"nodes-{cluster}.json") if directory else ""
+
+
+def _state_directory() -> str:
+    """A directory of ours that needs no privileges; empty if the environment names none."""
+    by_systemd = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if by_systemd:
+        return by_systemd
+    parent = os.environ.get("XDG_STATE_HOME", "") or os.path.expanduser("~/.local/state")
+    return os.path.join(parent, "nsqx", "nsqadmin") if os.path.isabs(parent) else ""
+
+
+class InventoryFile:
+    """Reads the inventory once, and writes it whenever asked."""
+
+    def __init__(self, path: str, log: Log) -> None:
+        """Nothing is kept if the path is ``-``, or empty."""
+        self._path = "" if path == IN_MEMORY else path
+        self._is_place_missing = not path
+        self._log = log
+        self._has_failed = False
+        self._writing = asyncio.Lock()
+
+    def load(self, inventory: Inventory) -> None:
+        """Fill the inventory; a file that cannot be read is put aside and reported."""
+        if not self._path:
+            if self._is_place_missing:
+                self._log.warn("no place to remember nodes over a restart: set --state-file")
+            return
+        try:
+            with open(self._path, "rb") as file:
+                nodes = decode(file.read())
+        except (FileNotFoundError, NotADirectoryError):  # writing creates it, or reports that it cannot
+            return
+        except OSError as error:
+            self._log.warn("cannot read --state-file %s: %s", self._path, error.strerror)
+            return
+        except ValueError as error:
+            self._log.warn("--state-file %s is not valid (%s): it is kept as %s.invalid", self._path, error, self._path)
+            with contextlib.suppress(OSError):
+                os.replace(self._path, f"{self._path}.invalid")
+            return
+        inventory.known.update((node.address, node) for node in nodes)
+
+    async def save(self, inventory: Inventory) -> None:
+        """Write the inventory, in a thread."""
+        if not self._path:
+            return
+        # A copy: while the thread writes the poller goes on.
+        documents = [_document(node) for node in inventory.known.values()]
+        async with self._writing:
+            try:
+                await asyncio.to_thread(_write, self._path, documents)
+            except OSError as error:
+                if not self._has_failed:
+                    reason = error.strerror or str(error)
+                    self._log.warn(
+                        "cannot write --state-file %s: %s; nodes are remembered in memory", self._path, reason
+                    )
+                self._has_failed = True
+            else:
+                self._has_failed = False
+
+
+def decode(data: bytes) -> list[KnownNode]:
+    """The nodes in a file; raises ValueError."""
+    document = orjson.loads(data)
+    try:
+        if document["format"] != _FORMAT:
+            raise ValueError(f"format {document['format']}")
+        return [_node(each) for each in document["nodes"][:MAX_NODES]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"unexpected content: {error!r}") from None
+
+
+def _node(document: dict[str, Any]) -> KnownNode:
+    holdings = {
+        str(topic): Holding(int(held["waiting"]), {str(name): int(count) for name, count in held["channels"].items()})
+        for topic, held in document["topics"].items()
+    }
+    first_seen_s, last_seen_s = float(document["first_seen_s"]), float(document["last_seen_s"])
+    return KnownNode(str(document["address"]), first_seen_s, last_seen_s, str(document["hostname"]), holdings)
+
+
+def _document(node: KnownNode) -> dict[str, Any]:
+    held = node.holdings.items()
+    if len(held) > _MAX_TOPICS:
+        held = dict(sorted(held, key=lambda pair: -pair[1].total)[:_MAX_TOPICS]).items()
+    return {
+        "address": node.address,
+        "hostname": node.hostname,
+        "first_seen_s": node.first_seen_s,
+        "last_seen_s": node.last_seen_s,
+        "topics": {topic: {"waiting": each.waiting, "channels": each.channels} for topic, each in held},
+    }
+
+
+def _write(path: str, documents: list[dict[str, Any]]) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(orjson.dumps({"format": _FORMAT, "nodes": documents}))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
