@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+BROKER_ID_FILE = "broker.id"
 GO_FILES = re.compile(r"nsqd\.dat|.+\.diskqueue\.(\d{6}|meta)\.dat")
 BODY_OFFSET = 4 + 8 + 2 + 16
 ID_OFFSET = 4 + 8 + 2
@@ -74,5 +75,6 @@ def cut(path: Path, length: int) -> None:
 
 
 def files_that_go_ignores(data_path: Path) -> list[Path]:
-    """What Go's nsqd neither reads nor writes."""
-    return sorted(path for path in data_path.iterdir() if not GO_FILES.fullmatch(path.name))
+    """What Go's nsqd neither reads nor writes, besides the id of the broker, which is about no message."""
+    found = [path for path in data_path.iterdir() if path.name != BROKER_ID_FILE]
+    return sorted(path for path in found if not GO_FILES.fullmatch(path.name))

@@ -25,6 +25,8 @@ LATER_KEYS = {
     "region_local_msg_count",
     "global_msg_count",
 }
+# What ours adds.
+ADDED_KEYS = {"broker_id"}
 # What differs from run to run, or is about the runtime and not about NSQ.
 CHANGING_KEYS = {"start_time", "connect_ts", "http_port", "tcp_port", "value"}
 CHANGING_TEXT = [
@@ -191,7 +193,7 @@ def _without_changing(value: Any, key: str = "") -> Any:
         return {
             name: _without_changing(item, "memory" if key == "memory" else name)
             for name, item in value.items()
-            if name not in LATER_KEYS
+            if name not in LATER_KEYS | ADDED_KEYS
         }
     if isinstance(value, list):
         return [_without_changing(item) for item in value]

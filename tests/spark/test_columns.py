@@ -26,6 +26,9 @@ class Transport:
     def set_write_buffer_limits(self, high):
         pass
 
+    def get_write_buffer_size(self):
+        return 0
+
     def write(self, data):
         self.written += data
 

@@ -102,6 +102,8 @@ class Consumer:
         )
         self._state = _NEW
         self._subscriptions: dict[str, Subscription] = {}
+        # What the nsqd at each address says it is called over restarts; empty if it does not say.
+        self.broker_ids: dict[str, str] = {}
         self._connecting: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
@@ -326,6 +328,7 @@ class Consumer:
                 connection.close()
                 return
             self._subscriptions[address] = subscription
+            self.broker_ids[address] = str(terms.broker_id)
             connection.start(self.receiver_of(subscription))
             self._flow.add(subscription)
         finally:

@@ -37,6 +37,8 @@ class Terms:
     snappy: bool = False
     sample_rate: int = 0
     auth_required: bool = False
+    # What nsqd is called over restarts and changes of its address; Go's nsqd does not say.
+    broker_id: str = ""
 
 
 def check_address(text: str) -> str:

@@ -82,6 +82,8 @@ class Broker:
         self.is_tls_required = False
         self.data_path = options.data_path or "."
         self.hostname = socket.gethostname()
+        # Empty if the broker has none.
+        self.broker_id = ""
         self.start_time_ns = clock.wall_ns()
         self.tcp_port = self.http_port = 0
         self.topics: dict[str, Topic] = {}

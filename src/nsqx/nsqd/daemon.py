@@ -22,6 +22,7 @@ from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import any_certificate_context, load_certificate, server_context, trusting_context
 from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.broker_id import load_broker_id
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
 from nsqx.nsqd.cores import usable_cores
@@ -90,12 +91,19 @@ class Daemon:
             await self._listen()
             self.broker.restore(load_metadata(self.broker.data_path))
             self._save_first_metadata()
+            self._load_broker_id()
             self._take_reserve()
             await self._serve()
         except BaseException:
             await self._release()
             raise
         keep_collections_short()
+
+    def _load_broker_id(self) -> None:
+        try:
+            self.broker.broker_id = load_broker_id(self.broker.data_path)
+        except OSError as error:
+            self._log.warn("cannot keep a broker id, clients know this nsqd by its address - %s", error)
 
     def _take_reserve(self) -> None:
         size = self._options.shutdown_reserve

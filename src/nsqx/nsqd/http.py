@@ -352,6 +352,7 @@ class ReportAPI:
                 "max_deflate_level": options.max_deflate_level,
                 "topology_zone": options.topology_zone,
                 "topology_region": options.topology_region,
+                "broker_id": broker.broker_id,
             }
         )
 

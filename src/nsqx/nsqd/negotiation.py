@@ -133,4 +133,6 @@ def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) ->
         "topology_region": options.topology_region,
         "topology_zone": options.topology_zone,
     }
+    if broker.broker_id:
+        answer["broker_id"] = broker.broker_id
     return Outcome(orjson.dumps(answer), tls, snappy, deflate, level)

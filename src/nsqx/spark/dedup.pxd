@@ -21,7 +21,11 @@ cdef class Memory:
     cdef dict _pinned
     cdef bytes _greatest
     cdef bytes _boundary
+    cdef list _predecessors
 
+    @cython.locals(each=Memory)
+    cpdef connected(self, list predecessors)
     @cython.locals(greatest=bytes, doubtful=list, place=Py_ssize_t, message_id=bytes, time_ns=int64_t)
     cpdef list admit(self, Columns columns)
     cpdef bint knows(self, bytes message_id, int64_t time_ns)
+    cpdef bint _has(self, bytes message_id, int64_t time_ns)

@@ -1,8 +1,11 @@
 """Which messages were received before: NSQ delivers at least once, a source must deliver exactly once.
 
-A message is told by topic, nsqd, id and time of publishing. Ids alone will not do: every topic of every nsqd counts its
-own, and two nsqds on one machine count alike. A message that was tried before is also known when it comes from another
-address, since an nsqd may come back on another port.
+A message is told by topic, broker, id and time of publishing. Ids alone will not do: every topic of every nsqd counts
+its own, and two nsqds on one machine count alike. Our nsqd says which broker it is. Of Go's only the address is known,
+and it may come back under another one. So a broker also knows what came from brokers that it may have been before:
+those that are not connected now, and that were never seen to be another one. Two brokers are seen to be different when
+both are connected at once, or when their rows of former runs are mixed. In doubt a message is new: a double can be
+found, a message that was dropped cannot.
 
 Two memories. The window holds the latest rows. Pins hold for good those that nsqd may still hand out, because
 nobody knows whether it got their FIN: a requeued message goes to the end of its channel, and may come again after any
@@ -12,7 +15,7 @@ number of others.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nsqx.spark.identities import Identities
@@ -53,7 +56,7 @@ class Generation:
 
 
 class Memory:
-    """What is known of one topic of one nsqd.
+    """What is known of one topic of one broker.
 
     An nsqd counts how often it handed a message out, and forgets that only if it crashes, which ends its connections.
     So a message that is handed out for the first time is new if its id is beyond all that were known when the latest
@@ -61,7 +64,7 @@ class Memory:
     the young one is enough it becomes the old one, which is forgotten.
     """
 
-    __slots__ = ("_boundary", "_greatest", "_old", "_pinned", "_young")
+    __slots__ = ("_boundary", "_greatest", "_old", "_pinned", "_predecessors", "_young")
 
     def __init__(self) -> None:
         self._young = Generation()
@@ -69,10 +72,22 @@ class Memory:
         self._pinned: dict[bytes, int] = {}
         self._greatest = _LEAST_ID
         self._boundary = _LEAST_ID
+        self._predecessors: list[Memory] = []
 
-    def connected(self) -> None:
-        """There is a new connection: it may bring again whatever came before, as if for the first time."""
+    def connected(self, predecessors: list[Memory]) -> None:
+        """There is a new connection: it may bring again whatever came before, as if for the first time.
+
+        ``predecessors`` are the memories of brokers that this one may have been before.
+        """
+        self._predecessors = predecessors
         self._boundary = self._greatest
+        for each in predecessors:
+            if each._greatest > self._boundary:
+                self._boundary = each._greatest
+
+    def part_from(self, other: Memory) -> None:
+        """This broker is not that one."""
+        self._predecessors = [each for each in self._predecessors if each is not other]
 
     def admit(self, columns: Columns) -> list[int]:
         """Remember messages; the places of those that are known, or that may be known elsewhere."""
@@ -100,7 +115,10 @@ class Memory:
             self._greatest = message_id
 
     def knows(self, message_id: bytes, time_ns: int) -> bool:
-        """True if the message was received from this nsqd."""
+        """True if the message was received from this broker, or from one that it may have been."""
+        return self._has(message_id, time_ns) or any(each._has(message_id, time_ns) for each in self._predecessors)
+
+    def _has(self, message_id: bytes, time_ns: int) -> bool:
         return (
             self._young.times().get(message_id) == time_ns
             or self._old.times().get(message_id) == time_ns
@@ -144,20 +162,19 @@ class SeenMessages:
     def __init__(self, window_rows: int) -> None:
         self._generation_rows = max(1, window_rows // 2)
         self._young_rows = 0
-        # By topic, by nsqd.
+        # By topic, by broker.
         self._memories: dict[str, dict[str, Memory]] = {}
+        # Brokers that are known not to be the same.
+        self._apart: set[frozenset[str]] = set()
         self.pin_count = 0
 
-    def admit(self, columns: Columns) -> list[int]:
-        """Remember messages; the places of those that were known before."""
-        topic = self._memories.setdefault(columns.topic, {})
-        memory = self._memory(columns.topic, columns.node)
+    def admit(self, columns: Columns, broker: str) -> list[int]:
+        """Remember messages that came from a broker; the places of those that were known before."""
+        memory = self._memory(columns.topic, broker)
         known: list[int] = []
         for place in memory.admit(columns):
             message_id, time_ns = columns.message_id(place), columns.time_ns(place)
-            if memory.knows(message_id, time_ns) or (
-                columns.attempt(place) > 1 and any(each.knows(message_id, time_ns) for each in topic.values())
-            ):
+            if memory.knows(message_id, time_ns):
                 known.append(place)
             else:
                 memory.add(message_id, time_ns)
@@ -165,9 +182,24 @@ class SeenMessages:
         self._make_room()
         return known
 
-    def connected(self, topic: str, node: str) -> None:
-        """There is a new connection to that nsqd."""
-        self._memory(topic, node).connected()
+    def connected(self, topic: str, broker: str, live: Collection[str]) -> None:
+        """There is a new connection to that broker, while there are connections to those in ``live``."""
+        for other in live:
+            if other != broker:
+                self._part(broker, other)
+        predecessors = [
+            memory
+            for other, memory in self._memories.get(topic, {}).items()
+            if other != broker and other not in live and frozenset((broker, other)) not in self._apart
+        ]
+        self._memory(topic, broker).connected(predecessors)
+
+    def _part(self, one: str, other: str) -> None:
+        self._apart.add(frozenset((one, other)))
+        for brokers in self._memories.values():
+            if one in brokers and other in brokers:
+                brokers[one].part_from(brokers[other])
+                brokers[other].part_from(brokers[one])
 
     def _make_room(self) -> None:
         if self._young_rows >= self._generation_rows:
@@ -176,49 +208,55 @@ class SeenMessages:
                 memory.turn()
 
     def _each(self) -> Iterator[tuple[str, str, Memory]]:
-        for topic, nodes in self._memories.items():
-            for node, memory in nodes.items():
-                yield topic, node, memory
+        for topic, brokers in self._memories.items():
+            for broker, memory in brokers.items():
+                yield topic, broker, memory
 
-    def _memory(self, topic: str, node: str) -> Memory:
-        return self._memories.setdefault(topic, {}).setdefault(node, Memory())
+    def _memory(self, topic: str, broker: str) -> Memory:
+        return self._memories.setdefault(topic, {}).setdefault(broker, Memory())
 
     def remember(self, parts: Iterable[Identities]) -> None:
         """Take up rows that were received before this process began, the oldest first."""
+        spans: dict[str, tuple[int, int]] = {}
         for part in parts:
-            self._memory(part.topic, part.node).remember(part)
+            self._memory(part.topic, part.broker).remember(part)
+            first, last = spans.get(part.broker, part.span)
+            spans[part.broker] = (min(first, part.span[0]), max(last, part.span[1]))
             self._young_rows += len(part.ids)
             self._make_room()
+        for one, other in itertools.combinations(spans, 2):
+            if spans[one][0] < spans[other][1] and spans[other][0] < spans[one][1]:
+                self._part(one, other)
 
     def remember_pinned(self, parts: Iterable[Identities]) -> None:
         """Take up pins, or add to them."""
         for part in parts:
-            self.pin_count += self._memory(part.topic, part.node).pin(part)
+            self.pin_count += self._memory(part.topic, part.broker).pin(part)
 
-    def latest(self, topic: str, node: str, count: int) -> Identities:
-        """The latest rows from one nsqd that are not pinned yet: those whose FIN may have been lost with it."""
-        memory = self._memory(topic, node)
+    def latest(self, topic: str, broker: str, count: int) -> Identities:
+        """The latest rows from one broker that are not pinned yet: those whose FIN may have been lost with it."""
+        memory = self._memory(topic, broker)
         found = [each for each in itertools.islice(memory.latest(), count) if not memory.is_pinned(*each)][::-1]
-        return Identities(topic, node, [each[0] for each in found], [each[1] for each in found])
+        return Identities(topic, broker, [each[0] for each in found], [each[1] for each in found])
 
-    def one(self, topic: str, node: str, message_id: bytes) -> list[Identities]:
+    def one(self, topic: str, broker: str, message_id: bytes) -> list[Identities]:
         """The identity of one message, unless it is pinned or forgotten."""
-        memory = self._memory(topic, node)
+        memory = self._memory(topic, broker)
         time_ns = memory.time_of(message_id)
         if time_ns is None or memory.is_pinned(message_id, time_ns):
             return []
-        return [Identities(topic, node, [message_id], [time_ns])]
+        return [Identities(topic, broker, [message_id], [time_ns])]
 
     def every_latest(self, count: int) -> list[Identities]:
-        """The same as ``latest`` for every nsqd of every topic."""
-        pairs = sorted((topic, node) for topic, node, _ in self._each())
-        return [self.latest(topic, node, count) for topic, node in pairs]
+        """The same as ``latest`` for every broker of every topic."""
+        pairs = sorted((topic, broker) for topic, broker, _ in self._each())
+        return [self.latest(topic, broker, count) for topic, broker in pairs]
 
-    def unpinned(self, columns: Columns, places: Sequence[int]) -> list[Identities]:
+    def unpinned(self, columns: Columns, places: Sequence[int], broker: str) -> list[Identities]:
         """Of the messages at these places those that are not pinned."""
-        memory = self._memory(columns.topic, columns.node)
+        memory = self._memory(columns.topic, broker)
         found = [(columns.message_id(place), columns.time_ns(place)) for place in places]
         found = [each for each in found if not memory.is_pinned(*each)]
         if not found:
             return []
-        return [Identities(columns.topic, columns.node, [each[0] for each in found], [each[1] for each in found])]
+        return [Identities(columns.topic, broker, [each[0] for each in found], [each[1] for each in found])]

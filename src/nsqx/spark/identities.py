@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from nsqx.spark.rows import FILE_SCHEMA, NAME_TYPE, read_table, write_batches
 if TYPE_CHECKING:
     from nsqx.spark.storage import Storage
 
+# In files of identities the column "node" has the broker.
 IDENTITY_COLUMNS = ("topic", "id", "timestamp_ns", "node")
 _SCHEMA = pa.schema([FILE_SCHEMA.field(name) for name in IDENTITY_COLUMNS])
 _PLAIN_SCHEMA = pa.schema([(field.name, pa.utf8() if field.type == NAME_TYPE else field.type) for field in _SCHEMA])
@@ -38,12 +39,16 @@ _MAX_PINS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """What tells messages of one topic and nsqd from each other, in the order in which they were received."""
+    """What tells messages of one topic and broker from each other, in the order in which they were received.
+
+    ``span`` is the first row and the one after the last, if it is known.
+    """
 
     topic: str
-    node: str
+    broker: str
     ids: list[bytes]
     timestamps_ns: list[int]
+    span: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 def to_identity_batch(parts: Iterable[Identities]) -> pa.RecordBatch:
@@ -53,7 +58,7 @@ def to_identity_batch(parts: Iterable[Identities]) -> pa.RecordBatch:
         pa.array([part.topic for part in listed for _ in part.ids], pa.utf8()).dictionary_encode(),
         pa.array([message_id for part in listed for message_id in part.ids], pa.utf8()),
         pa.array([time_ns for part in listed for time_ns in part.timestamps_ns], pa.int64()),
-        pa.array([part.node for part in listed for _ in part.ids], pa.utf8()).dictionary_encode(),
+        pa.array([part.broker for part in listed for _ in part.ids], pa.utf8()).dictionary_encode(),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
@@ -68,17 +73,29 @@ def join_identities(tables: Sequence[pa.Table]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def identities_of(table: pa.Table) -> Iterator[Identities]:
-    """What tells the rows of a file apart, by topic and nsqd."""
+def read_identities(stream: Any) -> pa.Table:
+    """The identities in a segment; versions that did not know brokers had the address alone."""
+    names = pa.ipc.open_file(stream).schema.names
+    wanted = [*IDENTITY_COLUMNS[:-1], "broker" if "broker" in names else "node"]
+    options = pa.ipc.IpcReadOptions(included_fields=sorted(map(names.index, wanted)))
+    table = pa.ipc.open_file(stream, options=options).read_all()
+    return table.select(wanted).rename_columns(list(IDENTITY_COLUMNS))
+
+
+def identities_of(table: pa.Table, first: int = 0) -> Iterator[Identities]:
+    """What tells the rows of a file apart, by topic and broker; ``first`` is the number of the first row."""
     columns = [table.column(name).to_pylist() for name in ("topic", "node", "id", "timestamp_ns")]
-    found: dict[tuple[str, str], Identities] = {}
-    for topic, node, message_id, time_ns in zip(*columns, strict=True):
-        identities = found.get((topic, node))
-        if identities is None:
-            identities = found[topic, node] = Identities(topic, node, [], [])
-        identities.ids.append(message_id.encode())
-        identities.timestamps_ns.append(time_ns)
-    yield from found.values()
+    found: dict[tuple[str, str], tuple[int, list[bytes], list[int]]] = {}
+    ends: dict[tuple[str, str], int] = {}
+    for row, (topic, broker, message_id, time_ns) in enumerate(zip(*columns, strict=True), first):
+        group = found.get((topic, broker))
+        if group is None:
+            group = found[topic, broker] = (row, [], [])
+        group[1].append(message_id.encode())
+        group[2].append(time_ns)
+        ends[topic, broker] = row + 1
+    for (topic, broker), (start, ids, times) in found.items():
+        yield Identities(topic, broker, ids, times, (start, ends[topic, broker]))
 
 
 class IdentityFiles:
@@ -130,7 +147,7 @@ class IdentityFiles:
         """Of the rows from ``oldest`` on, the oldest first."""
         for each in self._ids:
             if each[1] > oldest:
-                yield from identities_of(self._read(_ids_name(each)))
+                yield from identities_of(self._read(_ids_name(each)), each[0])
 
     # Of rows that may come again
 

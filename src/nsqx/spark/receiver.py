@@ -211,9 +211,9 @@ class Receiver:
 
     # From the connections
 
-    def connected(self, source: ColumnReceiver) -> None:
+    def connected(self, source: ColumnReceiver, broker: str) -> None:
         """Messages will come from there."""
-        self._recorder.attach(source)
+        self._recorder.attach(source, broker)
 
     def arrived(self) -> None:
         """Messages have come."""
@@ -221,11 +221,12 @@ class Receiver:
 
     def connection_lost(self, topic: str, node: str) -> None:
         """Whatever was in flight there may come again after any number of others."""
-        self._recorder.pin([self._seen.latest(topic, node, 2 * self.options.max_in_flight)])
+        broker = self._recorder.broker_at(node)
+        self._recorder.pin([self._seen.latest(topic, broker, 2 * self.options.max_in_flight)])
 
     def finish_failed(self, topic: str, node: str, message_id: bytes) -> None:
         """That message will come again."""
-        self._recorder.pin(self._seen.one(topic, node, message_id))
+        self._recorder.pin(self._seen.one(topic, self._recorder.broker_at(node), message_id))
 
     # From the recorder
 

@@ -61,6 +61,8 @@ class Recorder:
         self._stored = stored
         self._drain = drain
         self._sources: list[ColumnReceiver] = []
+        # The brokers by their addresses.
+        self._brokers: dict[str, str] = {}
         self._taken: list[tuple[ColumnReceiver, Columns]] = []
         self._write_began_s = 0.0
         self._pins_due: list[Identities] = []
@@ -71,14 +73,20 @@ class Recorder:
 
     # What comes
 
-    def attach(self, source: ColumnReceiver) -> None:
-        """Take messages from there too."""
+    def attach(self, source: ColumnReceiver, broker: str) -> None:
+        """Take messages from there too; ``broker`` says which nsqd it is."""
         self._sources = [each for each in self._sources if not each.is_lost]
-        self._seen.connected(source.topic, source.node)
+        live = {self.broker_at(each.node) for each in self._sources}
+        self._brokers[source.node] = broker
+        self._seen.connected(source.topic, broker, live)
         for each in self._sources:
-            if (each.topic, each.node) == (source.topic, source.node):
+            if (each.topic, self.broker_at(each.node)) == (source.topic, broker):
                 each.suspect()
         self._sources.append(source)
+
+    def broker_at(self, node: str) -> str:
+        """Which nsqd is, or was last, at an address."""
+        return self._brokers.get(node, node)
 
     @property
     def pending_count(self) -> int:
@@ -166,11 +174,12 @@ class Recorder:
             while source.pending_count and not source.is_lost and size < _SEGMENT_BYTES:
                 columns = source.take()
                 size += columns.size
-                known = self._seen.admit(columns)
+                broker = self.broker_at(source.node)
+                known = self._seen.admit(columns, broker)
                 if known:
                     self.known_count += len(known)
-                    pins.extend(self._seen.unpinned(columns, known))
-                parts.append(Rows(columns, known))
+                    pins.extend(self._seen.unpinned(columns, known, broker))
+                parts.append(Rows(columns, known, broker))
                 self._taken.append((source, columns))
                 if self._drain is not None:
                     self._drain.took(columns)

@@ -1,6 +1,6 @@
 """Messages as Arrow: how they lie in a segment file, and how Spark gets them.
 
-    file:   value binary | topic dict | id utf8 | timestamp_ns int64       | attempts int32 | node dict
+    file:   value binary | topic dict | id utf8 | timestamp_ns int64       | attempts int32 | node dict | broker dict
     Spark:  value binary | topic utf8 | id utf8 | timestamp us, UTC        | attempts int32 | node utf8
 
 Nanoseconds are kept because a message that comes again is told by its id and its exact time of publishing. Nothing here
@@ -30,6 +30,8 @@ FILE_SCHEMA = pa.schema(
         ("timestamp_ns", pa.int64()),
         ("attempts", pa.int32()),
         ("node", NAME_TYPE),
+        # What the nsqd is called whatever its address; older files do not have it.
+        ("broker", NAME_TYPE),
     ]
 )
 SPARK_SCHEMA = pa.schema(
@@ -48,10 +50,11 @@ _ID_ENDS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages to be kept: all of some columns but those at the places in ``known``."""
+    """Messages of one broker to be kept: all of some columns but those at the places in ``known``."""
 
     columns: Columns
     known: Sequence[int] = ()
+    broker: str = ""
 
     def __len__(self) -> int:
         return self.columns.count - len(self.known)
@@ -63,12 +66,14 @@ def to_file_batches(parts: Iterable[Rows]) -> list[pa.RecordBatch]:
     # Batches of one file must share their dictionaries.
     topics = list(dict.fromkeys(part.columns.topic for part in filled))
     nodes = list(dict.fromkeys(part.columns.node for part in filled))
+    brokers = list(dict.fromkeys(part.broker or part.columns.node for part in filled))
     batches = []
     for part in filled:
         values, ids, times, attempts = _plain_arrays(part)
         topic = _repeated(topics, part.columns.topic, len(part))
         node = _repeated(nodes, part.columns.node, len(part))
-        columns = [values, topic, ids, times, attempts, node]
+        broker = _repeated(brokers, part.broker or part.columns.node, len(part))
+        columns = [values, topic, ids, times, attempts, node, broker]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA))
     return batches
 

@@ -32,9 +32,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqx.errors import ConfigError
-from nsqx.spark.identities import IDENTITY_COLUMNS, Identities, IdentityFiles, identities_of
+from nsqx.spark.identities import Identities, IdentityFiles, identities_of, read_identities
 from nsqx.spark.lease import LeaseLost
-from nsqx.spark.rows import Rows, read_table, to_file_batches, write_batches
+from nsqx.spark.rows import Rows, to_file_batches, write_batches
 from nsqx.spark.slices import DataLost, Segment, Slice, cut_slices, read_segment
 from nsqx.spark.storage import STATE_NAME, Lock, Storage, open_storage
 
@@ -382,7 +382,7 @@ class SegmentDirectory:
         """The identities of a segment; nothing if it is missing or damaged, which the task that reads it reports."""
         try:
             with self.storage.open(segment.name) as stream:
-                return [read_table(stream, IDENTITY_COLUMNS)]
+                return [read_identities(stream)]
         except (FileNotFoundError, pa.ArrowInvalid) as error:
             _log.warning("cannot read the identities in %s: %s", segment.name, error)
             return []
@@ -395,7 +395,7 @@ class SegmentDirectory:
             segments = [segment for segment in self._segments if segment.end > oldest]
         for segment in segments:
             for table in self._read_identities(segment):
-                yield from identities_of(table)
+                yield from identities_of(table, segment.first)
 
     # Small files of others
 

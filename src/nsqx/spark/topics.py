@@ -37,8 +37,8 @@ _FAILED_FIN = re.compile(r"E_FIN_FAILED FIN (\w{16}) ")
 class Listener(Protocol):
     """Who is told of connections."""
 
-    def connected(self, source: ColumnReceiver) -> None:
-        """Messages will come from there."""
+    def connected(self, source: ColumnReceiver, broker: str) -> None:
+        """Messages will come from there; ``broker`` says which nsqd it is, by its address if it does not tell."""
 
     def arrived(self) -> None:
         """Messages have come."""
@@ -79,7 +79,7 @@ class TopicConsumer(Consumer):
         """Columns instead of messages for handlers."""
         source = ColumnReceiver(self.topic, subscription, self._listener.arrived, asyncio.get_running_loop().time)
         self.max_ready_count = min(self.max_ready_count or 2**62, subscription.max_ready_count)
-        self._listener.connected(source)
+        self._listener.connected(source, self.broker_ids.get(source.node) or source.node)
         return source
 
     def on_close_wait(self, subscription: Subscription) -> None:
