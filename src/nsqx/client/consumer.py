@@ -82,7 +82,7 @@ class Consumer:
         self.topic = check_name("topic", topic)
         self.channel = check_name("channel", channel)
         self.options = Options.of(options)
-        if self.options.heartbeat_interval <= 0:
+        if self.options.heartbeat_interval < 0:
             raise ConfigError("option heartbeat_interval: a consumer needs heartbeats, nsqd refuses it otherwise")
         if concurrency is not None and concurrency < 1:
             raise ConfigError(f"option concurrency: an integer from 1 up expected, not {concurrency!r}")

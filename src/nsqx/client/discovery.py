@@ -47,7 +47,7 @@ class Discovery:
         self._options = options
         self._next = random.randrange(len(self.addresses)) if self.addresses else 0
         self._headers = dict(_HEADERS)
-        if options.auth_secret:
+        if options.auth_secret and options.lookupd_authorization:
             self._headers["Authorization"] = f"Bearer {options.auth_secret}"
 
     async def producers_of(self, topic: str) -> list[str]:

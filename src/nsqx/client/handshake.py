@@ -58,7 +58,8 @@ def check_address(text: str) -> str:
 async def open_connection(address: str, options: Options, *, max_frame_size: int = 0) -> tuple[Connection, Terms]:
     """A connection that is set up and has no receiver yet; raises ConnectFailed."""
     loop = asyncio.get_running_loop()
-    has_heartbeats = options.heartbeat_interval > 0
+    # 0 asks for nsqd's own interval.
+    has_heartbeats = options.heartbeat_interval >= 0
     connection = Connection(
         address,
         loop,
@@ -88,7 +89,12 @@ async def _connect(connection: Any, text: str, options: Options, loop: asyncio.A
     try:
         async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
             if isinstance(address, TCPAddress):
-                await loop.create_connection(lambda: connection, address.host or "127.0.0.1", address.port)
+                await loop.create_connection(
+                    lambda: connection,
+                    address.host or "127.0.0.1",
+                    address.port,
+                    local_addr=_local_address(options.local_addr),
+                )
             else:
                 await loop.create_unix_connection(lambda: connection, address.socket_name)
     except TimeoutError:
@@ -170,6 +176,12 @@ async def _confirmed(connection: Connection) -> None:
     answer = await connection.request(b"")
     if answer != b"OK":
         raise ConnectFailed(f"{connection.address}: OK expected after an upgrade, not {answer!r}")
+
+
+def _local_address(text: str) -> tuple[str, int] | None:
+    """What to connect from; None for what the system chooses."""
+    address = parse_address(text) if text else None
+    return (address.host or "0.0.0.0", address.port) if isinstance(address, TCPAddress) else None
 
 
 def _host(text: str) -> str:

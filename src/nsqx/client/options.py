@@ -19,6 +19,7 @@ from typing import Any, TypedDict
 
 from nsqx.errors import ConfigError
 from nsqx.gotext import format_duration, parse_duration_ns
+from nsqx.net.address import TCPAddress, parse_address
 from nsqx.version import VERSION
 
 Duration = float | str | timedelta
@@ -31,6 +32,10 @@ _HOUR = 3600.0
 _NS_PER_S = 1_000_000_000
 _TRUE = {"1", "t", "true"}
 _FALSE = {"0", "f", "false"}
+# nsqd counts attempts in 16 bits.
+MAX_ATTEMPTS = 65535
+# go-nsq's name of an option; as there, true means that the secret is sent to nsqlookupd, and false that it is not.
+_GO_NAMES = {"skip_lookupd_authorization": "lookupd_authorization"}
 _BACKOFF_STRATEGIES = ("exponential", "full_jitter")
 _TLS_VERSIONS = ("", "ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3")
 
@@ -66,6 +71,7 @@ class OptionKeywords(TypedDict, total=False):
     """The options as keyword arguments."""
 
     dial_timeout: Duration
+    local_addr: str
     read_timeout: Duration
     write_timeout: Duration
     lookupd_poll_interval: Duration
@@ -103,6 +109,7 @@ class OptionKeywords(TypedDict, total=False):
     msg_timeout: Duration
     max_msg_size: int
     auth_secret: str
+    lookupd_authorization: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +117,7 @@ class Options:
     """Every option, checked; durations in seconds. Make one with ``Options.of``."""
 
     dial_timeout: float = _duration(1.0)
+    local_addr: str = field(default="", metadata={"kind": "address"})
     read_timeout: float = _duration(60.0, 0.1, 5 * _MINUTE)
     write_timeout: float = _duration(1.0, 0.1, 5 * _MINUTE)
     lookupd_poll_interval: float = _duration(60.0, 0.01, 5 * _MINUTE)
@@ -120,7 +128,7 @@ class Options:
     backoff_strategy: str = _choice("exponential", _BACKOFF_STRATEGIES)
     max_backoff_duration: float = _duration(2 * _MINUTE, 0.0, _HOUR)
     backoff_multiplier: float = _duration(1.0, 0.0, _HOUR)
-    max_attempts: int = _number(5, 0, 65535)
+    max_attempts: int = field(default=5, metadata={"kind": "int", "least": 0, "most": math.inf, "top": MAX_ATTEMPTS})
     low_rdy_idle_timeout: float = _duration(10.0, 1.0, 5 * _MINUTE)
     low_rdy_timeout: float = _duration(30.0, 1.0, 5 * _MINUTE)
     rdy_redistribute_interval: float = _duration(5.0, 0.001, 5.0)
@@ -147,6 +155,7 @@ class Options:
     msg_timeout: float = _duration(0.0)
     max_msg_size: int = _number(0)
     auth_secret: str = _text()
+    lookupd_authorization: bool = field(default=True, metadata={"kind": "bool"})
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
@@ -182,7 +191,8 @@ def read_option_flags(flags: Iterable[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for flag in flags:
         written, comma, text = flag.partition(",")
-        name = _known(written.replace("-", "_"))
+        written = written.replace("-", "_")
+        name = _known(_GO_NAMES.get(written, written))
         options[name] = _checked(name, _read_text(name, text if comma else "true"))
     return options
 
@@ -223,6 +233,8 @@ def _checked(name: str, value: Any) -> Any:
         return _in_range(name, rule, float(_typed(name, value, (int, float), "a number")), str)
     if kind == "bool":
         return _typed(name, value, bool, "True or False", allow_bool=True)
+    if kind == "address":
+        return _local_address(name, _typed(name, value, str, "text such as 192.0.2.1:0"))
     if kind == "context":
         return value if value is None else _typed(name, value, ssl.SSLContext, "an ssl.SSLContext")
     text = _typed(name, value, str, "text")
@@ -245,7 +257,19 @@ def _in_range(name: str, rule: Mapping[str, Any], value: Any, shown: Any) -> Any
         if rule["most"] != math.inf:
             limits = f"{shown(rule['least'])} to {shown(rule['most'])}"
         raise ConfigError(f"option {name}: {shown(value)} is out of range, {limits} expected")
-    return value
+    return min(value, rule.get("top", value))
+
+
+def _local_address(name: str, text: str) -> str:
+    if not text:
+        return ""
+    try:
+        address = parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"option {name}: {error}") from None
+    if not isinstance(address, TCPAddress):
+        raise ConfigError(f"option {name}: {text!r} has no port: host:port expected, such as 192.0.2.1:0")
+    return text
 
 
 def seconds_of(name: str, value: Duration) -> float:

@@ -54,7 +54,12 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listen_address(text: str) -> Address:
-    """An address to listen on; the text of the ConfigError says so, as Go's daemons do."""
+    """An address to listen on; the text of the ConfigError says so, as Go's daemons do.
+
+    As in Go the empty text is a unix socket in Linux's abstract namespace, whose name the system chooses.
+    """
+    if not text:
+        return UnixAddress("")
     try:
         return parse_address(text)
     except ConfigError as error:

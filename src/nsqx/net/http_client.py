@@ -110,9 +110,12 @@ async def request(
     ssl_context: ssl.SSLContext | None = None,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> HTTPAnswer:
-    """Ask, and wait for the whole answer; raises HTTPRequestFailed. ``request_timeout_s`` bounds everything."""
+    """Ask, and wait for the whole answer; raises HTTPRequestFailed.
+
+    ``request_timeout_s`` bounds everything. As in Go a timeout of 0 sets no limit.
+    """
     try:
-        async with asyncio.timeout(request_timeout_s):
+        async with asyncio.timeout(request_timeout_s or None):
             return await _ask(method, url, body, headers or {}, connect_timeout_s, ssl_context, max_body_size)
     except HTTPRequestFailed as error:
         raise HTTPRequestFailed(f"{method} {url}: {error}") from None
@@ -137,7 +140,7 @@ async def _ask(
         raise ValueError("not an http address")
     port = parts.port or (443 if is_tls else 80)
     context = (ssl_context or ssl.create_default_context()) if is_tls else None
-    async with asyncio.timeout(connect_timeout_s):
+    async with asyncio.timeout(connect_timeout_s or None):
         reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

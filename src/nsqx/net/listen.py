@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from nsqx.errors import ConfigError
-from nsqx.net.address import Address, UnixAddress, format_host_port, parse_address
+from nsqx.net.address import Address, UnixAddress, format_host_port, parse_listen_address
 
 BACKLOG = 4096
 
@@ -46,6 +46,9 @@ async def bind(address: Address, mode: int | None = None) -> Listening:
     """
     if isinstance(address, UnixAddress):
         listening = _bind_unix(address, mode)
+        if not address.path:
+            name = "@" + listening.getsockname()[1:].decode()
+            return Listening(listening, name, path=name)
         inode = (0, 0) if address.path.startswith("@") else _inode(address.path)
         return Listening(listening, address.path, path=address.path, inode=inode)
     listening = await _bind_tcp(address.host, address.port)
@@ -55,10 +58,7 @@ async def bind(address: Address, mode: int | None = None) -> Listening:
 
 async def listen_on(text: str) -> Listening:
     """Bind what an address flag says; raises ConfigError in Go's words."""
-    try:
-        address = parse_address(text)
-    except ConfigError as error:
-        raise ConfigError(f"listen ({text}) failed - {error}") from None
+    address = parse_listen_address(text)
     try:
         return await bind(address)
     except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be looked up at all

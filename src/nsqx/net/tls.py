@@ -10,6 +10,7 @@ import ssl
 from typing import Any, Protocol
 
 from nsqx.errors import ConfigError, NSQError
+from nsqx.net.ciphers import CIPHERS
 from nsqx.net.tls_any_certificate import AnyCertificateObject
 
 VERSIONS = {
@@ -44,6 +45,7 @@ def client_context(options: ClientTLSOptions) -> ssl.SSLContext:
     """A client's context by its options; raises ConfigError."""
     try:
         context = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
+        context.set_ciphers(CIPHERS)
         if options.tls_insecure_skip_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

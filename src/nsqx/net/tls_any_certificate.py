@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nsqx.errors import ConfigError
+from nsqx.net.ciphers import CIPHERS, OLD_CIPHERS
 
 _Subject = tuple[tuple[tuple[str, str], ...], ...]
 _T = TypeVar("_T")
@@ -43,6 +44,7 @@ class AnyCertificateContext(ssl.SSLContext):
         self._client_ca_file = client_ca_file
         self._context: Any = None
         self.minimum_version = min_version
+        self.set_ciphers(CIPHERS)
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
         """As ssl's; connections that exist keep what they had."""
@@ -50,8 +52,8 @@ class AnyCertificateContext(ssl.SSLContext):
         openssl = self._ssl
         context = openssl.Context(openssl.TLS_SERVER_METHOD)
         try:
-            if self.minimum_version < ssl.TLSVersion.TLSv1_2:
-                context.set_cipher_list(b"DEFAULT:@SECLEVEL=0")
+            is_old = self.minimum_version < ssl.TLSVersion.TLSv1_2
+            context.set_cipher_list(OLD_CIPHERS.encode() if is_old else CIPHERS.encode())
             context.set_min_proto_version(int(self.minimum_version))
             context.set_options(openssl.OP_NO_TICKET | openssl.OP_NO_COMPRESSION | openssl.OP_NO_RENEGOTIATION)
             # A resumed session is not asked for its certificate again.

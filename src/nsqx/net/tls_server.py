@@ -6,6 +6,7 @@ import re
 import ssl
 
 from nsqx.errors import ConfigError
+from nsqx.net.ciphers import CIPHERS, OLD_CIPHERS
 from nsqx.net.tls_any_certificate import AnyCertificateContext
 
 _GO_VERSIONS = {
@@ -34,9 +35,7 @@ def server_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _GO_VERSIONS[min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION  # a way to make a server work for nothing
-    if context.minimum_version < ssl.TLSVersion.TLSv1_2:
-        # Older versions sign with what OpenSSL has come to distrust.
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context.set_ciphers(OLD_CIPHERS if context.minimum_version < ssl.TLSVersion.TLSv1_2 else CIPHERS)
     load_certificate(context, certificate_file, key_file)
     if client_policy != ssl.CERT_NONE:
         context.verify_mode = client_policy
@@ -65,7 +64,9 @@ def any_certificate_context(
 def trusting_context(ca_file: str) -> ssl.SSLContext:
     """A context to ask other servers with: trusts what ``ca_file`` vouches for, or the system's authorities."""
     try:
-        return ssl.create_default_context(cafile=ca_file or None)
+        context = ssl.create_default_context(cafile=ca_file or None)
+        context.set_ciphers(CIPHERS)
+        return context
     except (OSError, ValueError) as error:
         raise ConfigError(f"failed to build client TLS config - {ca_file}: {_reason(error)}") from None
 
@@ -76,7 +77,9 @@ def load_certificate(context: ssl.SSLContext, certificate_file: str, key_file: s
         _check_pem(certificate_file, _CERTIFICATE, "certificate")
         _check_pem(key_file, _PRIVATE_KEY, "private key")
         # Into a throw-away first: a pair that does not fit must not spoil the context.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate_file, key_file, _no_password)
+        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        trial.set_ciphers(CIPHERS)
+        trial.load_cert_chain(certificate_file, key_file, _no_password)
         context.load_cert_chain(certificate_file, key_file, _no_password)
     except (OSError, ValueError) as error:
         names = f"{certificate_file} {key_file}"

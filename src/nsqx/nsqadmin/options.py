@@ -183,10 +183,12 @@ def validate(options: Options) -> None:
     ):
         for address in addresses:
             _check_upstream_address(name, address)
-    if options.proxy_graphite:
+    if options.proxy_graphite and options.graphite_url:
         _check_graphite_url(options.graphite_url)
     if options.allow_config_from_cidr:
         config_network(options)
+    # As in Go an empty address is any free port on every interface.
+    options.http_address = options.http_address or ":0"
     parse_tcp_listen_address(options.http_address)
     options.base_path = normalized_base_path(options.base_path)
     _check_durations(options)

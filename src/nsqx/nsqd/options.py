@@ -40,6 +40,8 @@ TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)
 
 NODE_ID_LIMIT = 1024
+# --sync-every=-1 and below: a number of operations that is never reached.
+NO_SYNC_BY_COUNT = 1 << 40
 
 # A record on disk is the message with its 26-byte head, under a signed 32-bit length.
 MAX_MSG_SIZE_LIMIT = (1 << 31) - 1 - 26
@@ -271,7 +273,6 @@ _LEAST = {
     "http_client_request_timeout": 0,
     "mem_queue_size": 0,
     "max_bytes_per_file": 0,
-    "sync_every": 0,
     "sync_timeout": 1,
     "queue_scan_selection_count": 0,
     "queue_scan_worker_pool_max": 0,
@@ -305,6 +306,9 @@ _MOST = {
 
 def validate(options: Options) -> None:
     """Raise ConfigError, in nsqd's words where it has some, if nsqd cannot run as asked."""
+    if options.sync_every < 0:
+        # As in Go no number of operations leads to a sync, only --sync-timeout does.
+        options.sync_every = NO_SYNC_BY_COUNT
     if not 1 <= options.max_deflate_level <= 9:
         raise ConfigError("--max-deflate-level must be [1,9]")
     if not 0 <= options.id < NODE_ID_LIMIT:

@@ -83,8 +83,11 @@ def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
 
 
 def validate(options: Options) -> None:
-    """Raise ConfigError if nsqlookupd cannot run as asked."""
+    """Raise ConfigError if nsqlookupd cannot run as asked; the addresses take their final form."""
     check_host_names(options.allowed_hosts)
+    # As in Go an empty address is any free port on every interface.
+    options.tcp_address = options.tcp_address or ":0"
+    options.http_address = options.http_address or ":0"
     parse_tcp_listen_address(options.tcp_address)
     parse_tcp_listen_address(options.http_address)
     if bool(options.tls_cert) != bool(options.tls_key):

@@ -90,7 +90,7 @@ class _Connection:
 
 
 class HTTPSender:
-    """Sends requests, each within ``request_timeout_s``."""
+    """Sends requests, each within ``request_timeout_s``. As in Go a timeout of 0 sets no limit."""
 
     def __init__(self, connect_timeout_s: float, request_timeout_s: float) -> None:
         self._connect_timeout_s = connect_timeout_s
@@ -104,7 +104,7 @@ class HTTPSender:
         Redirections are followed, but not those that would turn a POST into a GET: the body would be lost.
         """
         try:
-            async with asyncio.timeout(self._request_timeout_s):
+            async with asyncio.timeout(self._request_timeout_s or None):
                 return await self._send(method, url, dict(headers), body)
         except TimeoutError:
             raise SendFailed(f"{method} {url}: no answer in time") from None
@@ -192,7 +192,7 @@ class HTTPSender:
         host = parts.hostname or ""
         port = parts.port or (443 if is_tls else 80)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self._connect_timeout_s or None):
                 streams = await asyncio.open_connection(host, port, ssl=self._tls if is_tls else None)
         except TimeoutError:
             raise SendFailed(f"no connection within {self._connect_timeout_s:g} s") from None

@@ -30,7 +30,7 @@ from nsqx.tools.sources import (
 )
 from nsqx.tools.timer_metrics import RequestTimes
 from nsqx.tools.undelivered import Attempts
-from nsqx.tools.utility import UtilityFailed, check_positive, explain, read_flags
+from nsqx.tools.utility import UtilityFailed, check_not_negative, explain, read_flags
 from nsqx.version import NSQ_VERSION
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _check(options: Options, values: dict[str, Any]) -> None:
         raise UtilityFailed("ERROR: --sample must be between 0.0 and 1.0")
     if options.concurrency < 1:
         raise UtilityFailed("no handlers")
-    check_positive(values, "http-client-connect-timeout", "http-client-request-timeout")
+    check_not_negative(values, "http-client-connect-timeout", "http-client-request-timeout")
     for address in options.post_addresses:
         check_url(address)
     for address in options.get_addresses:

@@ -1,7 +1,7 @@
 """to_nsq: publishes what comes on stdin, cut at a delimiter, to one or several nsqds.
 
-Every message goes to each nsqd. Publishing is pipelined; the program ends when all has been answered, or with an error
-if something was not published.
+Every message goes to each nsqd. Publishing is pipelined; the program ends when all has been answered. If a message is
+not published, those after it are not sent any more, and the program ends with an error.
 """
 
 from __future__ import annotations
@@ -122,7 +122,11 @@ Publish = Callable[[Producer, bytes], asyncio.Future[None]]
 
 
 class Publishing:
-    """Publishes items by each of several producers and knows what became of them."""
+    """Publishes items by each of several producers and knows what became of them.
+
+    After the first item that was not published the later ones are dropped. Those that another nsqd has got by then
+    cannot be taken back.
+    """
 
     def __init__(self, producers: Sequence[Producer], publish: Publish, progress: Progress) -> None:
         self.failure: BaseException | None = None
@@ -131,6 +135,9 @@ class Publishing:
         self._publish = publish
         self._progress = progress
         self._is_started = False
+        # What has no outcome yet, with the number of its item, in order.
+        self._under_way: dict[asyncio.Future[None], int] = {}
+        self._item_count = 0
 
     async def publish(self, items: Sequence[bytes]) -> None:
         """Send ``items``; returns when there is room for more."""
@@ -138,8 +145,12 @@ class Publishing:
             await self._start()
         last = len(self._producers) - 1
         for item in items:
+            if self.failure is not None:
+                return
+            self._item_count += 1
             for index, producer in enumerate(self._producers):
                 outcome = self._publish(producer, item)
+                self._under_way[outcome] = self._item_count
                 outcome.add_done_callback(self._count if index == last else self._check)
         for producer in self._producers:
             await producer.drain()
@@ -162,9 +173,12 @@ class Publishing:
                 raise UtilityFailed(explain(error)) from error
 
     def _check(self, outcome: asyncio.Future[None]) -> bool:
+        number = self._under_way.pop(outcome)
         error = asyncio.CancelledError() if outcome.cancelled() else outcome.exception()
         if error is not None and self.failure is None:
             self.failure = error
+            for later in [each for each, item in self._under_way.items() if item > number]:
+                later.cancel()
         return error is None
 
     def _count(self, outcome: asyncio.Future[None]) -> None:

@@ -62,6 +62,13 @@ def check_positive(values: dict[str, Any], *names: str) -> None:
             raise UtilityFailed(f"--{name} should be positive")
 
 
+def check_not_negative(values: dict[str, Any], *names: str) -> None:
+    """Refuse a negative duration."""
+    for name in names:
+        if values[name.replace("-", "_")] < 0:
+            raise UtilityFailed(f"--{name} must not be negative")
+
+
 def user_agent(program: str) -> str:
     """How a utility introduces itself to nsqd."""
     return f"{program}/{NSQ_VERSION} {USER_AGENT}"

@@ -12,6 +12,8 @@ from nsqx.errors import ConfigError
 from nsqx.version import VERSION
 
 DEFAULTS = {
+    "local_addr": "",
+    "lookupd_authorization": True,
     "dial_timeout": 1,
     "read_timeout": 60,
     "write_timeout": 1,
@@ -82,7 +84,12 @@ def test_minus_one_turns_off(name):
         ({"read_timeout": "5m1s"}, "option read_timeout: 5m1s is out of range, 100ms to 5m0s expected"),
         ({"write_timeout": 0.05}, "option write_timeout: 50ms is out of range, 100ms to 5m0s expected"),
         ({"dial_timeout": -1}, "option dial_timeout: -1s is out of range, at least 0s expected"),
-        ({"max_attempts": 65536}, "option max_attempts: 65536 is out of range, 0 to 65535 expected"),
+        ({"max_attempts": -1}, "option max_attempts: -1 is out of range, at least 0 expected"),
+        (
+            {"local_addr": "192.0.2.1"},
+            "option local_addr: '192.0.2.1' has no port: host:port expected, such as 192.0.2.1:0",
+        ),
+        ({"local_addr": "192.0.2.1:x"}, 'option local_addr: address "192.0.2.1:x": unknown port x'),
         ({"max_attempts": "5"}, "option max_attempts: an integer expected, not '5'"),
         ({"max_in_flight": True}, "option max_in_flight: an integer expected, not True"),
         ({"max_in_flight": -1}, "option max_in_flight: -1 is out of range, at least 0 expected"),
@@ -203,3 +210,17 @@ def test_a_duration_argument():
     assert seconds_of("delay", "10ms") == 0.01
     with pytest.raises(ConfigError, match="option delay: 'x' is no duration"):
         seconds_of("delay", "x")
+
+
+def test_what_go_accepts():
+    found = read_option_flags(
+        ["max_attempts,70000", "heartbeat_interval,0s", "local_addr,127.0.0.1:0", "skip_lookupd_authorization,false"]
+    )
+    assert found == {
+        "max_attempts": 65535,
+        "heartbeat_interval": 0.0,
+        "local_addr": "127.0.0.1:0",
+        "lookupd_authorization": False,
+    }
+    # As in go-nsq the value has the opposite sense of the name.
+    assert read_option_flags(["skip_lookupd_authorization"]) == {"lookupd_authorization": True}

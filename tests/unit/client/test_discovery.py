@@ -115,3 +115,10 @@ async def test_strange_answers(monkeypatch, body):
 async def test_the_answer_of_old_versions(monkeypatch):
     Lookupds(monkeypatch, one=HTTPAnswer(200, {}, b'{"status_code":200,"data":' + PRODUCERS + b"}"))
     assert await Discovery(["one:1"], Options.of({})).producers_of("t") == ["a:1", "[::1]:2"]
+
+
+async def test_the_secret_can_be_kept_from_nsqlookupd(monkeypatch):
+    lookupds = Lookupds(monkeypatch, one=HTTPAnswer(200, {}, PRODUCERS))
+    options = Options.of({"auth_secret": "secret", "lookupd_authorization": False})
+    await Discovery(["one:1"], options).nodes()
+    assert all("Authorization" not in headers for _, _, headers in lookupds.asked)

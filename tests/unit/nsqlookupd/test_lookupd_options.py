@@ -63,7 +63,6 @@ def test_mistakes_and_version():
     [
         ({"tcp_address": "/tmp/x.sock"}, r"listen \(/tmp/x.sock\) failed - .*missing port in address"),
         ({"http_address": "127.0.0.1:99999"}, r"listen \(127.0.0.1:99999\) failed - .*invalid port"),
-        ({"http_address": ""}, r"listen \(\) failed"),
         ({"inactive_producer_timeout": -1}, "--inactive-producer-timeout must not be negative"),
         ({"tombstone_lifetime": -1}, "--tombstone-lifetime must not be negative"),
     ],
@@ -71,3 +70,9 @@ def test_mistakes_and_version():
 def test_refused(changes, text):
     with pytest.raises(ConfigError, match=text):
         validate(Options(**changes))
+
+
+def test_empty_addresses_are_any_free_port():
+    options = Options(tcp_address="", http_address="")
+    validate(options)
+    assert (options.tcp_address, options.http_address) == (":0", ":0")
