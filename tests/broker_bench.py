@@ -15,6 +15,7 @@ from nsqx.log import INFO
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.client import SUBSCRIBED, Client
 from nsqx.nsqd.options import Options
+from nsqx.queues.removal import remove_now
 from rawclient import Frame, Message, sized
 
 MS = 1_000_000
@@ -140,6 +141,16 @@ class BenchKeeper:
         return Saved()
 
 
+class BenchRemover:
+    """Removes files at once."""
+
+    def __init__(self) -> None:
+        self.remove = remove_now
+
+    def reopen(self, directory: str, name: str) -> None:
+        pass
+
+
 class BenchLink:
     """A client's socket: what was written, and whether it was closed after that."""
 
@@ -186,6 +197,7 @@ class Bench:
         self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
         self.keeper = BenchKeeper()
         self.broker.keeper = self.keeper
+        self.broker.remover = BenchRemover()
         self.broker.restore([])
 
     def settle(self) -> None:

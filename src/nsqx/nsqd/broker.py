@@ -32,7 +32,9 @@ from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_time_queue import DueTimeQueue
 from nsqx.queues.due_times import DueTime, due_times_path, load_due_times
 from nsqx.queues.files import DUE, remove_if_there
+from nsqx.queues.positions import data_path, is_given_up
 from nsqx.queues.recovery import data_file_numbers, remove_leftovers
+from nsqx.queues.removal import FileRemover
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -101,6 +103,7 @@ class Broker:
         self.long_jobs = Turns()
         # Topics that nsqd.dat may not name, or not with all their channels, and the save that is to do it.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
+        self.remover = FileRemover(log)
         self._failing: set[DiskQueue] = set()
         # Data files that an earlier process left, by queue; whoever opens the queue takes them.
         self._left_files: dict[str, list[int]] = {}
@@ -243,6 +246,7 @@ class Broker:
         options = self.options
         if is_ephemeral:
             return Backlog(options.mem_queue_size, None, options.mem_queue_bytes)
+        self.remover.reopen(self.data_path, name)
         try:
             disk = DiskQueue(
                 name,
@@ -252,6 +256,7 @@ class Broker:
                 self.log,
                 on_pending,
                 self._left_files.get(name, []),
+                self.remover.remove,
             )
         except OSError as error:
             raise DiskQueueError(f"cannot open the disk queue {name}: {error.strerror or error}") from error
@@ -445,6 +450,7 @@ class Broker:
                 if paused:
                     channel.pause()
             topic.start()
+        self._remove_deleted_queues()
         self._is_loading = False
         self.turn.end()
 
@@ -464,6 +470,14 @@ class Broker:
                 except DiskQueueError:
                     is_written = False
         return is_written
+
+    def _remove_deleted_queues(self) -> None:
+        """Remove files of deleted topics and channels that the last process did not get to remove."""
+        for name, numbers in list(self._left_files.items()):
+            if is_given_up(self.data_path, name, numbers):
+                del self._left_files[name]
+                paths = (data_path(self.data_path, name, number) for number in numbers)
+                self.remover.remove(self.data_path, name, paths, is_deleted=True)
 
     def close_topics(self) -> int:
         """Write every message to disk and release the files; return how many messages are lost.

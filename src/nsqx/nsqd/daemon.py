@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from nsqx.net.browsers import HeadCheck
 
 _NS_PER_S = 1_000_000_000
+# How long the exit waits for files of deleted and emptied queues to be removed; what is left goes at the next start.
+_REMOVAL_WAIT_S = 1.0
 # How often writing to a full disk is tried again at exit.
 _RETRY_WRITE_S = 0.1
 
@@ -264,6 +266,7 @@ class Daemon:
         for server in self._http_servers:
             await server.close(0)
         await self.broker.keeper.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.broker.remover.close, _REMOVAL_WAIT_S)
         self._memory.stop()
         self._reserve.release()
         if self._lock >= 0:

@@ -16,6 +16,7 @@ cdef class DiskQueue:
     cdef int64_t _max_record_size
     cdef object _log
     cdef object _on_pending
+    cdef object _remove_files
     cdef int64_t _read_file
     cdef RecordReader _reader
     cdef int64_t _write_file

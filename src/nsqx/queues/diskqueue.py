@@ -25,15 +25,18 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
 
 from nsqx.errors import DiskQueueError
 from nsqx.queues import checksums
-from nsqx.queues.files import DATA, META, cut_file, open_file, remove_if_there, replace_file, write_all
+from nsqx.queues.files import DATA, META, cut_file, open_file, replace_file, write_all
 from nsqx.queues.positions import Finder, Log, data_path, meta_path
 from nsqx.queues.record_reader import AT_END, DAMAGED, NOT_NOW, READ_SIZE, RecordReader
 from nsqx.queues.recovery import data_file_numbers
-from nsqx.queues.sidecar import MAX_COUNT, add_sums, prepare_sidecar, remove_data_file
+from nsqx.queues.removal import RemoveFiles, remove_now
+from nsqx.queues.sidecar import MAX_COUNT, add_sums, prepare_sidecar
 from nsqx.queues.sync import Sums, SyncJob
 from nsqx.wire import octets
 from nsqx.wire.message import HEADER_LENGTH, Batch, Message
@@ -74,6 +77,7 @@ class DiskQueue:
         "_read_file",
         "_read_serial",
         "_reader",
+        "_remove_files",
         "_sums",
         "_sums_start",
         "_sync_wanted",
@@ -100,11 +104,13 @@ class DiskQueue:
         log: Log,
         on_pending: Callable[[], object],
         file_numbers: list[int] | None = None,
+        remove_files: RemoveFiles = remove_now,
     ) -> None:
         """Open the queue ``name``, taking up what an earlier process left.
 
         ``on_pending`` is called when records wait for ``write_pending``, once between two calls of it.
         ``file_numbers`` says which data files are there, if the caller has looked for many queues at once.
+        ``remove_files`` removes files that are no longer needed; the meta file says so when it is called.
         """
         self.name = name
         self.depth = 0
@@ -113,6 +119,7 @@ class DiskQueue:
         self._max_file_size = max_file_size
         self._log = log
         self._on_pending = on_pending
+        self._remove_files = remove_files
         self._read_file = 0
         self._max_record_size = HEADER_LENGTH + max_message_size
         self._reader = RecordReader(name, self._max_record_size, log)
@@ -171,9 +178,11 @@ class DiskQueue:
         self._write_file, self._write_position = positions.write_file, positions.write_position
         self._oldest_file = self._read_file
         self._left_paths = [self._data_path(number) for number in file_numbers if number >= self._read_file]
-        # Read before a crash that kept them from being removed.
-        self._finished_paths = [self._data_path(number) for number in file_numbers if number < self._read_file]
-        self._sync_wanted = positions.is_corrected or len(self._finished_paths) > 0
+        self._sync_wanted = positions.is_corrected
+        # Read before a crash or an exit that kept them from being removed.
+        finished = [self._data_path(number) for number in file_numbers if number < self._read_file]
+        if finished:
+            self._remove(finished)
         self._check_tail()
 
     # Writing
@@ -535,6 +544,8 @@ class DiskQueue:
         if not self._pending_count:
             self.failure = None
         self._durable_serial = self._job_serial
+        if job.removable_paths and not job.is_abandoned:
+            self._remove(job.removable_paths, is_durable=True)
         self._answer_waiting(self._job_serial, None)
 
     def _save_sums(self, job: SyncJob) -> None:
@@ -622,32 +633,31 @@ class DiskQueue:
 
     # Emptying
 
-    def empty(self) -> None:
+    def empty(self, *, is_deleted: bool = False) -> None:
         """Forget every message and remove the files."""
         self._written_serial = self._durable_serial = self.put_serial()
         self._pending, self._pending_count = bytearray(), 0
         self._abandon_job()
         self._bad_paths.clear()
         try:
-            self._skip_to_fresh_file()
-            remove_if_there(META, self._meta_path())
+            self._sync_wanted = self._skip_to_fresh_file(is_deleted=is_deleted)
             self._operations = 0
-            self._sync_wanted = self._has_finished = False
+            self._has_finished = False
         finally:
             self._answer_waiting(self._durable_serial, None)
 
     def delete(self) -> None:
         """Remove the queue altogether; it must not be used after that."""
-        self.empty()
+        self.empty(is_deleted=True)
         self._close_files()
         self._on_pending = _ignore  # its owner holds the queue: a cycle would wait for a full garbage collection
 
-    def _skip_to_fresh_file(self) -> None:
-        """Go on behind all files, which then go. The meta file says so first, in case not all of them get to go."""
+    def _skip_to_fresh_file(self, *, is_deleted: bool = False) -> bool:
+        """Go on behind all files, which then go; True if there may be any. The meta file says so first."""
         self._close_files()
-        oldest = min(self._oldest_file, self._read_file)
-        paths = self._finished_paths + [self._data_path(number) for number in range(oldest, self._write_file + 1)]
-        has_files = self._write_position > 0 or len(paths) > 1
+        numbers = range(min(self._oldest_file, self._read_file), self._write_file + 1)
+        paths = chain(self._finished_paths, map(partial(data_path, self._directory, self.name), numbers))
+        has_files = self._write_position > 0 or len(self._finished_paths) + len(numbers) > 1
         self._finished_paths = []
         self._unfinished.clear()
         self._sums = bytearray()
@@ -660,8 +670,16 @@ class DiskQueue:
         self._sync_wanted = True
         if has_files:
             self._save_meta()
-        for path in paths:
-            remove_data_file(path)
+        if has_files or is_deleted:
+            self._remove(paths, is_deleted=is_deleted)
+        return has_files
+
+    def _remove(self, paths: Iterable[str], *, is_deleted: bool = False, is_durable: bool = False) -> None:
+        """Remove files that the meta file does not name; they may also go later, or at the next start."""
+        try:
+            self._remove_files(self._directory, self.name, paths, is_deleted=is_deleted, is_durable=is_durable)
+        except OSError as error:
+            self._log.error("DISKQUEUE(%s) cannot remove files, left to the next start - %s", self.name, error)
 
     def _save_meta(self) -> None:
         """Save the positions without waiting for the disk; if that fails, the next sync does."""

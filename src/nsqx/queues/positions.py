@@ -50,6 +50,19 @@ def data_path(directory: str, name: str, number: int) -> str:
     return os.path.join(directory, f"{name}.diskqueue.{number:06d}.dat")
 
 
+def is_given_up(directory: str, name: str, numbers: list[int]) -> bool:
+    """True if a meta file says that its queue is empty and goes on behind all of these data files; raises OSError."""
+    try:
+        meta = _META.match(read_file(META, meta_path(directory, name), _META_SIZE))
+    except FileNotFoundError:
+        return False
+    if meta is None:
+        return False
+    found = Positions(*map(int, meta.groups()))
+    is_empty = found.depth == found.read_position == found.write_position == 0 and found.read_file == found.write_file
+    return is_empty and max(numbers) < found.read_file
+
+
 class Finder:
     """Finds the positions of one queue; ``numbers`` are those of the data files that are there."""
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from nsqx.queues.files import DATA, META, open_file, remove_if_there, rename, sync_directory, sync_file, write_temporary
-from nsqx.queues.sidecar import remove_data_file, set_data_file_aside
+from nsqx.queues.sidecar import set_data_file_aside
 
 if TYPE_CHECKING:
     from nsqx.queues.diskqueue import DiskQueue
@@ -18,7 +18,7 @@ Sums = tuple[int, int, int, bytes]
 
 
 class SyncJob:
-    """One sync: data files first, then the meta file that points into them, then files no longer pointed to.
+    """One sync: data files first, then the meta file that points into them. What it no longer points to may go then.
 
     ``queue`` is whose job it is. Once it has run, ``error`` is None or why it failed. ``sums`` are the checksums of
     what it makes durable, for the queue to save when it has. ``left_paths`` are data files to be synced besides those
@@ -92,9 +92,6 @@ class SyncJob:
         except OSError:
             remove_if_there(META, temporary)
             raise
-        for path in self.finished_paths:
-            if path not in self.bad_paths:
-                remove_data_file(path)
 
     def _sync_data(self) -> None:
         failure: OSError | None = None
@@ -110,6 +107,11 @@ class SyncJob:
             raise failure
         for path in self.left_paths:
             _sync_path(path)
+
+    @property
+    def removable_paths(self) -> list[str]:
+        """The finished data files that are not set aside; they may go when the job has succeeded."""
+        return [path for path in self.finished_paths if path not in self.bad_paths]
 
     @property
     def is_abandoned(self) -> bool:

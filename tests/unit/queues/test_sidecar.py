@@ -182,7 +182,7 @@ def test_sidecars_go_with_their_data_files(tmp_path):
     sync(queue)
     assert sorted(path.name for path in tmp_path.glob("*.crc")) == [sums_name(2)]
     queue.empty()
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [META]
     queue.close()
 
 
