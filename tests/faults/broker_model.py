@@ -27,7 +27,7 @@ from typing import Any
 from simulation import Machine
 
 import nsqx.nsqd.keeper
-from broker_bench import BenchLog, split_frames
+from broker_bench import BenchLog, BenchRemover, split_frames
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.metadata import load_metadata
 from nsqx.nsqd.options import Options
@@ -163,6 +163,7 @@ class BrokerRun:
         options = Options(data_path=str(self._data), id=1, max_msg_size=MAX_MESSAGE_SIZE, **self.options)
         self.log = BenchLog()
         self._broker = Broker(options, self.log, self._machine.clock, loop.call_soon)
+        self._broker.remover = BenchRemover()
         self._broker.restore([])
         actors = [self._publisher(topic) for topic in (*TOPICS, TOPICS[0])]
         actors += [self._backlog(TOPICS[0])]
