@@ -27,5 +27,6 @@ cdef class Memory:
     cpdef connected(self, list predecessors)
     @cython.locals(greatest=bytes, doubtful=list, place=Py_ssize_t, message_id=bytes, time_ns=int64_t)
     cpdef list admit(self, Columns columns)
+    @cython.locals(each=Memory)
     cpdef bint knows(self, bytes message_id, int64_t time_ns)
-    cpdef bint _has(self, bytes message_id, int64_t time_ns)
+    cdef bint _has(self, bytes message_id, int64_t time_ns)

@@ -116,7 +116,12 @@ class Memory:
 
     def knows(self, message_id: bytes, time_ns: int) -> bool:
         """True if the message was received from this broker, or from one that it may have been."""
-        return self._has(message_id, time_ns) or any(each._has(message_id, time_ns) for each in self._predecessors)
+        if self._has(message_id, time_ns):
+            return True
+        for each in self._predecessors:  # noqa: SIM110 - Cython has no closures in cpdef methods
+            if each._has(message_id, time_ns):
+                return True
+        return False
 
     def _has(self, message_id: bytes, time_ns: int) -> bool:
         return (
