@@ -7,6 +7,7 @@ from nsqx.nsqd.turn cimport Turn
 cdef int64_t _PLENTY
 cdef Py_ssize_t _LITTLE
 cdef Py_ssize_t _LARGE_CHUNK
+cdef Py_ssize_t _MAX_UNCONFIRMED
 
 
 cdef class Connection:
@@ -32,6 +33,7 @@ cdef class Connection:
     cdef bint _waits_turn
     cdef bint _rests
     cdef bint _is_reading
+    cdef Py_ssize_t _unconfirmed_bytes
     cdef object _pieces_left
 
     @cython.locals(session=Session)
@@ -41,6 +43,10 @@ cdef class Connection:
     cpdef work(self)
     cdef _read_later(self, Session session)
     cdef _read_or_wait(self, Session session)
+    cdef bint _may_proceed(self, Session session)
+    cdef _note_unconfirmed(self, Session session, Py_ssize_t size)
+    @cython.locals(session=Session, had_to_wait=bint)
+    cdef _note_confirmed(self)
     @cython.locals(has_input=bint, is_held=bint, reads=bint)
     cdef _update_reading(self, Session session)
     cpdef write(self, bytearray data)

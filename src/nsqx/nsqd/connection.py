@@ -4,8 +4,9 @@ A connection is dead when no complete command came for two heartbeat intervals, 
 one. Before the magic there is no session, and little patience.
 
 The socket is read only while everything received before is processed: not while slices of it wait for their turn in the
-round-robin, while the session waits for an answer from elsewhere, or while the client leaves its answers unread. So
-what a client can make nsqd keep is bounded, and TCP slows it down.
+round-robin, while the session waits for an answer from elsewhere, while much of what the client published waits for the
+disk, or while the client leaves its answers unread. So what a client can make nsqd keep is bounded, and TCP slows it
+down.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _HANDSHAKE_S = 5.0
 # A client that has left so much unread is not listened to until it reads on.
 _MAX_UNREAD = 4 * OUTPUT_LIMIT
 _LARGE_CHUNK = LARGE_CHUNK
+# A client that has sent so much since the first command that the disk has not confirmed has to wait.
+_MAX_UNCONFIRMED = 4 * 1024 * 1024
 # A consumer that holds so many messages and sends no more than a few FINs at once is read again after a moment, in
 # which it cannot run out of messages. To read, hand out and send for each FIN by itself costs twice as much.
 _PLENTY = 2048
@@ -72,6 +75,7 @@ class Connection:
         "_timer",
         "_transport",
         "_turn",
+        "_unconfirmed_bytes",
         "_waits_turn",
     )
 
@@ -100,6 +104,8 @@ class Connection:
         self._waits_turn = False
         self._rests = False
         self._is_reading = True
+        # Received since an answer began to wait for the disk.
+        self._unconfirmed_bytes = 0
         # What the layers have not unwrapped yet.
         self._pieces_left: Iterator[bytes] | None = None
 
@@ -142,6 +148,8 @@ class Connection:
         self._turn.end()
         if session.command_count != self._seen_commands:
             self._note_commands(session)
+        if session.client.commit is not None:
+            self._note_unconfirmed(session, len(data))
         if session.has_more or session.is_paused or self._pieces_left is not None or len(data) >= _LARGE_CHUNK:
             self._read_later(session)
         if self._blocked_at_s:
@@ -163,7 +171,7 @@ class Connection:
         session = self._session
         if session is None or self._transport.is_closing():
             return
-        if self._listens and not session.is_paused:
+        if self._may_proceed(session):
             if session.has_more:
                 session.proceed()
             elif self._pieces_left is not None:
@@ -239,6 +247,8 @@ class Connection:
             self._send(data)
         else:
             self._transport.write(data)
+        if self._unconfirmed_bytes:
+            self._note_confirmed()
         # The answer that grants the upgrade may still wait behind a commit.
         if self._agreed is not None and self._session is not None and self._session.client.commit is None:
             self._begin_upgrade(self._agreed)
@@ -337,6 +347,8 @@ class Connection:
                     return
                 size += len(piece)
                 session.receive(piece)
+                if session.client.commit is not None:
+                    self._unconfirmed_bytes += len(piece)
         except (BadCompression, TLSFailed) as error:
             self._pieces_left = None
             self._drop(session.client, str(error))
@@ -355,14 +367,33 @@ class Connection:
     def _read_or_wait(self, session: Session) -> None:
         """Join the round-robin if there is input left, else read."""
         has_input = session.has_more or self._pieces_left is not None
-        if has_input and self._listens and not session.is_paused and not self._waits_turn:
+        if has_input and self._may_proceed(session) and not self._waits_turn:
             self._waits_turn = True
             self._round_robin.join(self)
         self._update_reading(session)
 
+    def _may_proceed(self, session: Session) -> bool:
+        return self._listens and not session.is_paused and self._unconfirmed_bytes <= _MAX_UNCONFIRMED
+
+    def _note_unconfirmed(self, session: Session, size: int) -> None:
+        """Answers wait for the disk: stop reading if too much was received meanwhile."""
+        self._unconfirmed_bytes += size
+        if self._unconfirmed_bytes > _MAX_UNCONFIRMED:
+            self._update_reading(session)
+
+    def _note_confirmed(self) -> None:
+        """Answers have been sent: read on if none is left that waits for the disk."""
+        session = self._session
+        if session is not None and session.client.commit is None:
+            had_to_wait = self._unconfirmed_bytes > _MAX_UNCONFIRMED
+            self._unconfirmed_bytes = 0
+            if had_to_wait:
+                self._read_or_wait(session)
+
     def _update_reading(self, session: Session) -> None:
         has_input = session.has_more or self._pieces_left is not None
         is_held = self._waits_turn or self._rests or not self._listens or has_input
+        is_held = is_held or self._unconfirmed_bytes > _MAX_UNCONFIRMED
         # In a handshake it is the layer that wants bytes, not the session.
         reads = not is_held and (not session.is_paused or self._handshake is not None)
         if reads != self._is_reading and not self._transport.is_closing():
