@@ -99,6 +99,8 @@ def main() -> None:
         for session in sessions:
             for piece in commands:
                 session.receive(piece)
+                while session.has_more:
+                    session.proceed()
 
     pairs = arguments.peers * arguments.topics * (1 + arguments.channels)
     seconds, _ = timed(register_all)

@@ -146,7 +146,12 @@ def _lookup_outcome(pieces: list[bytes]) -> tuple[bytes, bool, list[str]]:
     lookupd = Lookupd(Options(), Log("", INFO, lines))
     lookupd.introduction = b'{"version":"1.3.0"}'
     session = Session(lookupd, "1.2.3.4:5")
-    answers = b"".join([session.receive(piece) for piece in pieces]) + session.receive_end()
+    answers = b""
+    for piece in pieces:
+        answers += session.receive(piece)
+        while session.has_more:
+            answers += session.proceed()
+    answers += session.receive_end()
     ended = session.ended
     session.close("EOF")
     left = answers

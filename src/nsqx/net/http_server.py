@@ -7,7 +7,6 @@ router's. ``Request``, ``Response`` and the rest come from their own modules in 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, cast
 
 from nsqx.errors import HTTPError
@@ -63,7 +62,7 @@ class HTTPServer:
         self.log = log
         self.gate = gate
         self.connections: set[HTTPConnection] = set()
-        self.round_robin = RoundRobin(self._call_soon, time.monotonic_ns)
+        self.round_robin = RoundRobin()
         self.heads: dict[bytes, Head] = {}
         self.max_header_bytes = max_header_bytes
         self.closing = False
@@ -116,10 +115,6 @@ class HTTPServer:
         self._loop = loop
         self.now = loop.time()
         self.log.info(f"{self._name}: listening on {listening.address}")
-
-    @staticmethod
-    def _call_soon(callback: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_soon(callback)
 
     def _make_connection(self) -> asyncio.Protocol:
         return cast("asyncio.Protocol", HTTPConnection(self))

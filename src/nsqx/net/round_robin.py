@@ -7,6 +7,8 @@ all other connections wait for a millisecond, however many members there are and
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -24,6 +26,10 @@ class Member(Protocol):
         """Process one slice; join again if more is left. Do nothing if the connection is closed."""
 
 
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
+
+
 class RoundRobin:
     """The members, the next one first. A member joins once and is out again when ``work`` is called."""
 
@@ -31,11 +37,11 @@ class RoundRobin:
 
     def __init__(
         self,
-        call_soon: Callable[[Callable[[], None]], object],
-        now_ns: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object] = _call_soon,
+        now_ns: Callable[[], int] = time.monotonic_ns,
         at_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """``at_end`` is called after the slices of each turn."""
+        """``at_end`` is called after the slices of each turn. By default the running loop and its clock are used."""
         self._call_soon = call_soon
         self._now_ns = now_ns
         self._at_end = at_end

@@ -3,7 +3,8 @@
 Go's nsqlookupd waits for ever on every connection. Here a connection that has not identified itself is closed after a
 minute of silence, or after inactive-producer-timeout if that is longer. One that has may be silent as long as it likes:
 it is no longer shown after inactive-producer-timeout, and TCP keepalive, with Go's numbers, finds out whether the other
-end still exists. A client that does not take its answers is not read from meanwhile, and closed after a minute.
+end still exists. A client that does not take its answers is not read from meanwhile, and closed after a minute. Nor is
+one that has sent more than is handled at once, until it has had its turns in the round-robin.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from nsqx.net.peer import keep_alive, peer_address
+from nsqx.net.round_robin import LARGE_CHUNK
 from nsqx.nsqlookupd.session import Session
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._blocked = False
+        self._waits_turn = False
+        self._is_reading = True
         self._timer: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the connection is."""
@@ -51,10 +55,41 @@ class Connection(asyncio.Protocol):
         """Bytes from the client."""
         assert self._session is not None
         self._send(self._session.receive(data))
+        self._settle(is_large=len(data) >= LARGE_CHUNK)
+
+    def work(self) -> None:
+        """Handle the next slice of what was received, as a member of the round-robin."""
+        assert self._transport is not None
+        assert self._session is not None
+        self._waits_turn = False
+        if self._transport.is_closing() or self._session.ended:
+            return
+        if self._session.has_more and not self._blocked:
+            self._send(self._session.proceed())
+        self._settle()
+
+    def _settle(self, *, is_large: bool = False) -> None:
+        """See what comes next; after a large chunk that is another turn, whatever was in it."""
+        assert self._session is not None
         if self._session.ended:
             self._finish()
-        else:
-            self._set_deadline()
+            return
+        if (self._session.has_more or is_large) and not self._blocked and not self._waits_turn:
+            self._waits_turn = True
+            self._lookupd.round_robin.join(self)
+        self._update_reading()
+        self._set_deadline()
+
+    def _update_reading(self) -> None:
+        assert self._transport is not None
+        assert self._session is not None
+        reads = not self._blocked and not self._waits_turn and not self._session.has_more
+        if reads != self._is_reading and not self._transport.is_closing():
+            self._is_reading = reads
+            if reads:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """The client sends no more; the transport closes once it has sent what is left."""
@@ -69,7 +104,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._blocked = True
         if not self._transport.is_closing():
-            self._transport.pause_reading()
+            self._update_reading()
             self._set_deadline()
 
     def resume_writing(self) -> None:
@@ -77,8 +112,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._blocked = False
         if not self._transport.is_closing():
-            self._transport.resume_reading()
-            self._set_deadline()
+            self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""

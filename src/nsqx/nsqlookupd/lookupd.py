@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nsqx.gotext import quote
+from nsqx.net.round_robin import RoundRobin
 from nsqx.nsqlookupd.registry import Registry
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Counts:
 class Lookupd:
     """The state of one nsqlookupd; everything in it belongs to one event loop."""
 
-    __slots__ = ("connections", "counts", "introduction", "log", "options", "registry")
+    __slots__ = ("connections", "counts", "introduction", "log", "options", "registry", "round_robin")
 
     def __init__(self, options: Options, log: Log) -> None:
         self.options = options
@@ -38,6 +39,7 @@ class Lookupd:
         """The answer to IDENTIFY, known once the ports are."""
         self.counts = Counts()
         self.connections: set[Connection] = set()
+        self.round_robin = RoundRobin()
 
 
 def on_one_line(text: str) -> str:

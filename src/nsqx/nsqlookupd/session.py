@@ -26,16 +26,29 @@ if TYPE_CHECKING:
     from nsqx.nsqlookupd.lookupd import Lookupd
 
 _SIZE_UNKNOWN: Final = -1
+# Commands that one connection may make others wait for; most of them are logged.
+COMMANDS_PER_SLICE: Final = 32
 
 
 class Session:
-    """One connection. ``ended`` means that nothing more is to be read from it."""
+    """One connection. ``ended`` means that nothing more is to be read from it, ``has_more`` that input is left."""
 
-    __slots__ = ("_body_size", "_greeted", "_identifying", "_lookupd", "_reader", "_remote_address", "ended", "peer")
+    __slots__ = (
+        "_body_size",
+        "_greeted",
+        "_identifying",
+        "_lookupd",
+        "_reader",
+        "_remote_address",
+        "ended",
+        "has_more",
+        "peer",
+    )
 
     def __init__(self, lookupd: Lookupd, remote_address: str) -> None:
         self.peer: Peer | None = None
         self.ended = False
+        self.has_more = False
         self._lookupd = lookupd
         self._remote_address = remote_address
         self._reader = CommandReader()
@@ -45,19 +58,26 @@ class Session:
         lookupd.log.info("TCP: new client(%s)", remote_address)
 
     def receive(self, data: bytes) -> bytes:
-        """Take what the socket gave; the answers to what is complete."""
+        """Take what the socket gave; the answers to the first slice of what is complete."""
         if self.ended:
             return b""
         self._reader.feed(data)
+        return self.proceed()
+
+    def proceed(self) -> bytes:
+        """Act on the next slice of what was received; the answers."""
+        self.has_more = False
         answers = bytearray()
         try:
             if not self._greeted:
                 self._greet()
-            while self._greeted:
+            for _ in range(COMMANDS_PER_SLICE if self._greeted else 0):
                 answer = self._next_answer()
                 if answer is None:
                     break
                 answers += encode_answer(answer)
+            else:
+                self.has_more = self._greeted
         except ProtocolError as error:
             answers += encode_answer(self._refuse(error))
         return bytes(answers)

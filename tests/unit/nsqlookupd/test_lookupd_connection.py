@@ -2,13 +2,16 @@
 
 import asyncio
 import io
+import itertools
 
 import pytest
 
 from nsqx.log import INFO, Log
+from nsqx.net.round_robin import ROUND_NS, RoundRobin
 from nsqx.nsqlookupd.connection import BLOCKED_TIMEOUT_S, STRANGER_TIMEOUT_S, Connection
 from nsqx.nsqlookupd.lookupd import Lookupd
 from nsqx.nsqlookupd.options import Options
+from nsqx.nsqlookupd.session import COMMANDS_PER_SLICE
 from nsqx.wire.lookup import Announcement, encode_identify
 
 HELLO = b"  V1" + encode_identify(Announcement("host", 4150, 4151, "1.3.0"))
@@ -151,6 +154,66 @@ class TestDeadlines:
         assert line.clock.pending == [LINGER_S]
         line.clock.fire()
         assert line.transport.aborted
+
+
+class TestTurns:
+    """A connection that sends very much does not hold up the others."""
+
+    @pytest.fixture
+    async def soon(self, line):
+        callbacks = []
+        ticks = itertools.count(0, ROUND_NS)  # a round is over after every slice
+        line.lookupd.round_robin = RoundRobin(callbacks.append, ticks.__next__)
+        return callbacks
+
+    @staticmethod
+    def come_round(soon):
+        callbacks, soon[:] = soon[:], []
+        for callback in callbacks:
+            callback()
+
+    async def test_commands_are_handled_in_slices(self, line, soon):
+        line.connection.data_received(HELLO)
+        line.connection.data_received(b"PING\n" * 1000)
+        counts = [0, line.lookupd.counts.pings]
+        while soon:
+            assert not line.transport.reading
+            self.come_round(soon)
+            counts.append(line.lookupd.counts.pings)
+        assert counts[-1] == 1000
+        assert max(later - earlier for earlier, later in itertools.pairwise(counts)) <= COMMANDS_PER_SLICE
+        assert line.transport.sent.count(b"OK") == 1000
+        assert line.transport.reading
+
+    async def test_nothing_is_handled_while_answers_are_not_taken(self, line, soon):
+        line.connection.data_received(HELLO)
+        line.connection.data_received(b"PING\n" * 1000)
+        line.connection.pause_writing()
+        before = line.lookupd.counts.pings
+        self.come_round(soon)
+        assert (line.lookupd.counts.pings, soon) == (before, [])
+        line.connection.resume_writing()
+        while soon:
+            self.come_round(soon)
+        assert line.lookupd.counts.pings == 1000
+        assert line.transport.reading
+
+    async def test_a_connection_that_is_lost_leaves_the_round(self, line, soon):
+        line.connection.data_received(HELLO)
+        line.connection.data_received(b"PING\n" * 1000)
+        line.transport.abort()
+        line.connection.connection_lost(None)
+        before = line.lookupd.counts.pings
+        self.come_round(soon)
+        assert line.lookupd.counts.pings == before
+
+    async def test_a_mistake_in_a_later_slice_is_the_end(self, line, soon):
+        line.connection.data_received(HELLO)
+        line.connection.data_received(b"PING\n" * 100 + b"NOPE\n" + b"PING\n" * 100)
+        while soon:
+            self.come_round(soon)
+        assert line.lookupd.counts.pings == 100
+        assert line.transport.closed
 
 
 class TestEnd:

@@ -29,7 +29,10 @@ class Desk:
         self.session = Session(self.lookupd, "1.2.3.4:5")
 
     def ask(self, data):
-        return answers_in(self.session.receive(data))
+        answers = self.session.receive(data)
+        while self.session.has_more:
+            answers += self.session.proceed()
+        return answers_in(answers)
 
     @property
     def log(self):
