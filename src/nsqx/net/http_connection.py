@@ -36,6 +36,8 @@ NEVER = float("inf")
 
 # Pipelined requests whose answers are owed; more are not read until some are answered.
 _MAX_OWED_ANSWERS = 128
+# The same for the bytes of their bodies, which are kept as long.
+_MAX_OWED_BYTES = 4 * 1024 * 1024
 # Requests that one connection may make others wait for: about half a millisecond of work.
 _REQUESTS_PER_SLICE = 32
 _LARGE_CHUNK = LARGE_CHUNK
@@ -66,6 +68,7 @@ class HTTPConnection:
         "_out",
         "_out_size",
         "_owed",
+        "_owed_bytes",
         "_pumping",
         "_reader",
         "_reading_paused",
@@ -103,6 +106,7 @@ class HTTPConnection:
         self._first: Request | None = None
         self._last: Request | None = None
         self._owed = 0
+        self._owed_bytes = 0
         self._out: list[bytes] = []
         self._out_size = 0
         self._eof = False
@@ -196,7 +200,7 @@ class HTTPConnection:
         reader = self._reader
         left = _REQUESTS_PER_SLICE
         self._pumping = True
-        while not (self._running or self._write_paused or self._owed >= _MAX_OWED_ANSWERS or self._stage):
+        while not (self._running or self._write_paused or self._owes_much() or self._stage):
             request = reader.next(self)
             if request is not None:
                 head_begun = False
@@ -276,6 +280,7 @@ class HTTPConnection:
             last.following = request
         self._last = request
         self._owed += 1
+        self._owed_bytes += len(request.body)
 
     def answered(self, request: Request) -> None:
         """``request`` has its response: sends it, and those behind it that are ready, once it is the first."""
@@ -287,6 +292,7 @@ class HTTPConnection:
         while ready is not None and ready.response is not None:
             self._emit(ready, ready.response)
             self._owed -= 1
+            self._owed_bytes -= len(ready.body)
             following = ready.following
             ready.detach()
             ready = following
@@ -368,7 +374,10 @@ class HTTPConnection:
             self._deadline = server.now + server.idle_timeout_s
 
     def _must_wait(self) -> bool:
-        return self._running or self._write_paused or self._waits_turn or self._owed >= _MAX_OWED_ANSWERS
+        return self._running or self._write_paused or self._waits_turn or self._owes_much()
+
+    def _owes_much(self) -> bool:
+        return self._owed >= _MAX_OWED_ANSWERS or self._owed_bytes >= _MAX_OWED_BYTES
 
     def _pause_reading(self) -> None:
         transport = self._transport

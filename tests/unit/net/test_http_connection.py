@@ -34,6 +34,7 @@ class Service:
         router.add("GET", "/ping", self.ping)
         router.add("POST", "/echo", self.echo, body_limit=BodyLimit(1000, "MSG_TOO_BIG"), logged=False)
         router.add("POST", "/late", self.late, body_limit=BodyLimit(1000, "MSG_TOO_BIG"), logged=False)
+        router.add("POST", "/late-large", self.late, body_limit=BodyLimit(1_000_000, "MSG_TOO_BIG"), logged=False)
         router.add("POST", "/asked", self.echo, body_limit=self.limit)
         router.add("GET", "/awaited", self.awaited)
         router.add("GET", "/big", self.big)
@@ -835,6 +836,20 @@ def test_any_bytes_give_whole_answers_and_no_failure(parts: list[bytes]) -> None
     read_answers(transport.written)
     assert not service.log.errors
     assert not service.server.connections
+
+
+def test_large_bodies_with_deferred_answers_stop_the_reading() -> None:
+    service = Service()
+    connection, transport = connect(service.server)
+    connection.data_received(post("/late-large", b"x" * 1_000_000) * 8)
+    service.soon.settle()
+    assert len(service.deferred) == 5
+    assert not transport.reading
+    while service.deferred:
+        service.deferred.pop(0).respond(OK)
+        service.soon.settle()
+    assert len(read_answers(transport.written)) == 8
+    assert transport.reading
 
 
 # Taking turns
