@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tomllib
+from pathlib import Path
 
+import pyspark
 import pytest
 from streams import Query, bodies, publish, source_options, until
 
@@ -13,6 +16,8 @@ from nsqx.spark import session, source
 from nsqx.spark.options import read_source_options
 from nsqx.spark.slices import DataLost
 from nsqx.spark.source import StreamReader
+
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def reader(options):
@@ -145,3 +150,15 @@ def test_missing_java_and_missing_spark(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
     with pytest.raises(NSQError, match=r"pyspark is missing: install with pip install 'nsqx\[spark\]'"):
         session.check_spark()
+
+
+def test_an_old_spark_is_refused_and_not_installed(monkeypatch):
+    monkeypatch.setattr(pyspark, "__version__", "4.1.4")
+    with pytest.raises(ConfigError, match=r"pyspark 4\.1\.4 is too old: nsqx needs 4\.2 or newer, install it with pip"):
+        session.check_spark()
+    monkeypatch.setattr(pyspark, "__version__", "4.2.0.dev1")
+    session.check_spark()
+    least = ".".join(map(str, session.LEAST_PYSPARK))
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    wanted = [each for name in ("spark", "declarative") for each in extras[name] if each.startswith("pyspark")]
+    assert wanted == [f"pyspark>={least}", f"pyspark[pipelines]>={least}"]

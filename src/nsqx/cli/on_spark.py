@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 from nsqx.errors import ConfigError
 from nsqx.flags import STRING, STRINGS, Flag
+from nsqx.spark.session import check_pyspark
 
 MASTER_FLAG = Flag(
     "master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"
@@ -23,3 +24,4 @@ def check_packages() -> None:
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
             raise ConfigError(f"{name} is missing: install with pip install 'nsqx[spark]'")
+    check_pyspark()

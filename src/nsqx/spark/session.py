@@ -15,6 +15,8 @@ from typing import Any
 from nsqx.errors import ConfigError
 
 LEAST_JAVA = 17
+# The first with limits and availableNow for sources in Python.
+LEAST_PYSPARK = (4, 2)
 _MISSING_JAVA = (
     f"Spark needs Java {LEAST_JAVA} or newer: install it (on Debian: apt install openjdk-17-jre-headless)"
     " or set JAVA_HOME"
@@ -25,6 +27,19 @@ _EXECUTOR_THREAD = "executor-heartb"
 _SCHEDULER_THREAD = "driver-revive-t"
 
 
+def check_pyspark() -> None:
+    """Raise ConfigError if the installed pyspark is too old."""
+    import pyspark
+
+    found = re.match(r"(\d+)\.(\d+)", pyspark.__version__)
+    if found is not None and (int(found[1]), int(found[2])) < LEAST_PYSPARK:
+        least = ".".join(map(str, LEAST_PYSPARK))
+        raise ConfigError(
+            f"pyspark {pyspark.__version__} is too old: nsqx needs {least} or newer, install it with pip install"
+            f" 'pyspark>={least}'"
+        )
+
+
 def check_spark() -> None:
     """Raise ConfigError unless pyspark and Java are here."""
     try:
@@ -32,6 +47,7 @@ def check_spark() -> None:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: install with pip install 'nsqx[spark]'") from None
+    check_pyspark()
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
