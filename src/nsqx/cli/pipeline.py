@@ -189,6 +189,7 @@ def read(options: Options, *, must_find_nsq: bool = True) -> Pipeline:
 def session(pipeline: Pipeline, master: str, *, verbose: bool, runs: bool = False) -> Iterator[Any]:
     """Spark, for a pipeline; only one that runs leaves something in its state directory."""
     from nsqx.pipeline.session import open_session
+    from nsqx.spark.locations import check_spark_reaches
 
     settings = dict(pipeline.spark.settings)
     if pipeline.spark.packages:
@@ -196,6 +197,8 @@ def session(pipeline: Pipeline, master: str, *, verbose: bool, runs: bool = Fals
     is_local = "://" not in pipeline.state
     log = "" if verbose else f"{pipeline.state}/spark.log" if runs and is_local else os.devnull
     with open_session(pipeline.name, master or None, settings, is_local_state=is_local, log=log) as spark:
+        # Its checkpoints are there.
+        check_spark_reaches(spark, pipeline.state)
         yield spark
 
 

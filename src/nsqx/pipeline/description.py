@@ -168,5 +168,13 @@ def source_options(pipeline: Pipeline, source: Source, sink: Sink) -> dict[str, 
 
 
 def located(directory: str, path: str) -> str:
-    """A path of the file is relative to the file, so that it means the same wherever the command is given."""
+    """A path of the file is relative to the file, so that it means the same wherever the command is given.
+
+    Raises ConfigError for a URI with a query: names are appended to it, and Spark's JVM knows no queries.
+    """
+    if "://" in path and "?" in path:
+        raise ConfigError(
+            f"{path}: an address with ?settings cannot be used here: for S3 set AWS_ENDPOINT_URL, AWS_REGION and"
+            " credentials in the environment"
+        )
     return path if "://" in path else os.path.normpath(os.path.join(directory, os.path.expanduser(path)))

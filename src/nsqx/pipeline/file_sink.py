@@ -29,7 +29,8 @@ import pyarrow.parquet as pq
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.state import create, read_json, write_json
-from nsqx.spark.storage import open_storage
+from nsqx.spark.locations import for_python
+from nsqx.spark.storage import open_storage, remote_filesystem
 
 _COMMIT = "commit.json"
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -44,10 +45,9 @@ def locate(location: str) -> tuple[pafs.FileSystem, str]:
     if "://" not in location:
         return pafs.LocalFileSystem(), os.path.abspath(location)
     try:
-        filesystem, path = pafs.FileSystem.from_uri(location)
-    except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{location} cannot be used: {error}") from None
-    return filesystem, path
+        return remote_filesystem(for_python(location))
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix("nsq: segmentDir ")) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +222,12 @@ class FileSink:
             if directory not in directories:
                 self._filesystem.create_dir(directory, recursive=True)
                 directories.add(directory)
-            # Gone means renamed already, by a run that was killed at it.
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self._filesystem.move(source, target)
+            except OSError:
+                # Gone means renamed already, by a run that was killed at it. S3 has no error of its own for that.
+                if self._filesystem.get_file_info(source).type != pafs.FileType.NotFound:
+                    raise
         if isinstance(self._filesystem, pafs.LocalFileSystem):
             for directory in directories:
                 self._sync_up(directory)

@@ -23,6 +23,7 @@ from nsqx.pipeline.session import sink_session
 from nsqx.pipeline.sinks import BatchWriter, make_writer
 from nsqx.pipeline.state import DriftNotes, State
 from nsqx.pipeline.wording import condition_of, explain, parameter_of
+from nsqx.spark.locations import check_spark_reaches, for_spark
 from nsqx.spark.options import Cluster, read_sink_options
 
 _RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
@@ -250,7 +251,11 @@ class _Builder:
     def _table(self, table: Table) -> Any:
         reader = self._session.read.format(table.format).options(**table.options)
         try:
-            return (reader.schema(table.schema) if table.schema else reader).load(table.path)
+            check_spark_reaches(self._session, table.path)
+        except ConfigError as error:
+            raise self._pipeline.fail(f"table.{table.name}.path", str(error)) from None
+        try:
+            return (reader.schema(table.schema) if table.schema else reader).load(for_spark(table.path))
         except Exception as error:
             raise self._pipeline.fail(f"table.{table.name}.path", f"cannot be read: {explain(error)}") from None
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from nsqx.errors import ConfigError, NSQError
 from nsqx.gotext import parse_duration_ns
 from nsqx.pipeline.wording import explain
+from nsqx.spark.locations import check_spark_reaches, for_spark
 
 NEEDED = ("value", "timestamp", "id")
 _KEY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z/([^/]*)/(.+)")
@@ -56,8 +57,9 @@ def select_rows(spark: Any, location: str, selection: Selection) -> Any:
     """The rows to publish, in order: columns value, timestamp, node, id. Raises ConfigError."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    check_spark_reaches(spark, location)
     try:
-        rows = spark.read.option("mergeSchema", "true").parquet(location)
+        rows = spark.read.option("mergeSchema", "true").parquet(for_spark(location))
     except Exception as error:
         raise ConfigError(f"{location} cannot be read as Parquet: {explain(error)}") from None
     missing = [name for name in NEEDED if name not in rows.columns]

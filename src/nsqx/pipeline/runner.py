@@ -15,6 +15,7 @@ from nsqx.pipeline.query import SinkQuery
 from nsqx.pipeline.schema_change import check_columns
 from nsqx.pipeline.state import STATUS, State
 from nsqx.pipeline.wording import explain
+from nsqx.spark.locations import for_spark
 
 if TYPE_CHECKING:
     from nsqx.pipeline.description import Pipeline
@@ -73,7 +74,7 @@ class Runner:
 
     def _run_queries(self, planned: Sequence[Planned], stopping: threading.Event) -> None:
         for each in planned:
-            checkpoint = f"{self._pipeline.state}/{each.sink.name}/checkpoint"
+            checkpoint = for_spark(f"{self._pipeline.state}/{each.sink.name}/checkpoint")
             self._queries.append(SinkQuery(each, checkpoint, once=self._once))
         with self._display:
             try:

@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 from nsqx.errors import ConfigError
 from nsqx.spark.exclusive import CreateOnce, exclusive_creation
 from nsqx.spark.lease import in_use, owner_text, take_lease
+from nsqx.spark.locations import for_python
 
 LOCK_NAME = "lock"
 STATE_NAME = "state.json"
@@ -91,15 +92,17 @@ class Storage(Protocol):
 
 def open_storage(location: str) -> Storage:
     """The storage that a path or URI names; raises ConfigError."""
+    location = for_python(location)
     match = _URI.match(location)
     if match is None:
         return LocalStorage(os.path.abspath(os.path.expanduser(location)))
     if match[1].lower() == "file":
         return LocalStorage(os.path.abspath(re.sub(r"^file://[^/]*", "", location, flags=re.IGNORECASE)))
-    return RemoteStorage(location, *_remote_filesystem(location, match[1]))
+    return RemoteStorage(location, *remote_filesystem(location))
 
 
-def _remote_filesystem(uri: str, scheme: str) -> tuple[pafs.FileSystem, str]:
+def remote_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The file system that a URI names, and the path in it; raises ConfigError."""
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
@@ -108,7 +111,8 @@ def _remote_filesystem(uri: str, scheme: str) -> tuple[pafs.FileSystem, str]:
         except ImportError:
             raise ConfigError(f"nsq: segmentDir {uri}: {error}; pip install fsspec may help") from None
         try:
-            return pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem(scheme))), uri.partition("://")[2]
+            scheme, _, path = uri.partition("://")
+            return pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem(scheme))), path
         except (ImportError, ValueError, OSError) as other:
             raise ConfigError(f"nsq: segmentDir {uri}: {other}") from None
     return filesystem, path
