@@ -148,6 +148,7 @@ async def measure(arguments: argparse.Namespace, ports: list[int]) -> None:
         http_address="127.0.0.1:0",
         nsqd_http_addresses=[f"127.0.0.1:{port}" for port in ports],
         poll_interval=int(arguments.interval * SECOND_NS),
+        state_file="-",
         log_level=ERROR,
     )
     gc.collect()

@@ -65,6 +65,13 @@ def browser(*flags: str) -> Iterator["Browser"]:
             running.close()
 
 
+def accessibility_faults(page: "Page", rules: str = "{}") -> list[tuple[str, list[str]]]:
+    """What axe-core complains of: the rule, and the first elements that break it."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate(f"async () => (await axe.run({rules})).violations")
+    return [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
+
+
 def view(**options: Any) -> dict[str, Any]:
     """The options of a browser context: a laptop's screen, light, unless told otherwise."""
     return {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light", **options}

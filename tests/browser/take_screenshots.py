@@ -22,6 +22,7 @@ from daemons import Fleet
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+UNREAD = "carts.abandoned"
 PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True}
 
 QUIET_TOPICS = (
@@ -32,10 +33,14 @@ QUIET_TOPICS = (
 
 
 def set_the_scene(cluster: Cluster, traffic: Traffic) -> None:
-    """Busy topics, quiet ones, one that nobody reads, one that is paused."""
+    """Busy topics, quiet ones, one without a consumer, one that is paused, and two that no nsqd has."""
     for number, topic in enumerate(QUIET_TOPICS):
-        cluster.make_topic(topic, *["archive", "worker"][: 1 + number % 2], messages=number % 5)
+        channels = ["archive", "worker"][: 1 + number % 2]
+        cluster.make_topic(topic, *channels, messages=number % 5)
         traffic.publish(topic, 0.2 + number % 4, wave_s=20 + 5 * (number % 5))
+        if topic != UNREAD:
+            for channel in channels:
+                traffic.consume(topic, channel, client_id=f"{channel}-0")
     for topic, channels in (("orders", ("billing", "shipping", "archive")), ("clickstream", ("sessions",))):
         cluster.make_topic(topic, *channels)
     cluster.make_topic("sensor.readings", "alerts")
@@ -47,7 +52,6 @@ def set_the_scene(cluster: Cluster, traffic: Traffic) -> None:
     traffic.consume("orders", "shipping", snappy=True, client_id="shipping-0", user_agent="shop-shipping/1.9")
     traffic.consume("orders", "archive", sample_rate=25, client_id="archive-0")
     traffic.consume("clickstream", "sessions", client_id="sessions-0", user_agent="sessions/0.3")
-    traffic.consume("emails.outgoing", "archive", client_id="mailer-0")
     cluster.nsqds[0].post("/channel/pause", topic="orders", channel="archive")
     for nsqd in cluster.nsqds:
         nsqd.post("/topic/pause", topic="refunds")

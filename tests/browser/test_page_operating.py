@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from browsers import AXE, accessibility_faults
 from scene import Cluster, Traffic
 
 from daemons import Daemon, Fleet, wait_until
@@ -306,7 +307,17 @@ class TestLoss:
         page.goto(f"http://{admin.http_address}/nodes/{lost.http_address}")
         expect(page.get_by_text("This nsqd is missing")).to_be_visible()
         expect(page.get_by_role("row", name=re.compile(topic))).to_contain_text("c 1,234")
-        page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Nodes").click()
+        if AXE.exists():
+            for path in (f"/nodes/{lost.http_address}", f"/topics/{topic}", "/topics", "/nodes"):
+                page.goto(f"http://{admin.http_address}{path}")
+                expect(page.locator("[aria-label^=Loading]")).to_have_count(0)
+                button(page, "Details").click()
+                assert not accessibility_faults(page), path
+                page.keyboard.press("Escape")
+                page.set_viewport_size({"width": 360, "height": 740})
+                assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+                page.set_viewport_size({"width": 1280, "height": 860})
+        page.goto(f"http://{admin.http_address}/nodes")
         button(page, f"Forget {lost.http_address}").click()
         dialog = page.get_by_role("dialog", name=f"Forget {lost.http_address}")
         expect(dialog).to_contain_text("1,234 messages were on it when it last answered.")

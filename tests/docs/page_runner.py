@@ -110,6 +110,7 @@ class PageRunner:
             "PYTHONPATH": _absolute(os.environ.get("PYTHONPATH", "")),
             "PYTHONUNBUFFERED": "1",
             "LC_ALL": "C.UTF-8",
+            "XDG_STATE_HOME": str(directory.with_name(directory.name + ".xdg-state")),
         }
         self._terminals: list[Terminal] = []
         self._together: list[str] = []

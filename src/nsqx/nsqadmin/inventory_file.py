@@ -80,11 +80,11 @@ class InventoryFile:
         """Write the inventory, in a thread."""
         if not self._path:
             return
-        # A copy: while the thread writes the poller goes on.
-        documents = [_document(node) for node in inventory.known.values()]
+        # A copy of the list: while the thread writes, the poller goes on. What a node holds is replaced, never changed.
+        nodes = list(inventory.known.values())
         async with self._writing:
             try:
-                await asyncio.to_thread(_write, self._path, documents)
+                await asyncio.to_thread(_write, self._path, nodes)
             except OSError as error:
                 if not self._has_failed:
                     reason = error.strerror or str(error)
@@ -129,14 +129,14 @@ def _document(node: KnownNode) -> dict[str, Any]:
     }
 
 
-def _write(path: str, documents: list[dict[str, Any]]) -> None:
+def _write(path: str, nodes: list[KnownNode]) -> None:
     with contextlib.suppress(FileExistsError):
         os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700)
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(orjson.dumps({"format": _FORMAT, "nodes": documents}))
+            file.write(orjson.dumps({"format": _FORMAT, "nodes": [_document(node) for node in nodes]}))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -12,6 +12,7 @@ export interface Followed {
 /** One line about what was received, searched and left out. */
 export function progress({ status, nodeCount }: Followed): string {
   const { contains, received, matched, dropped, missed, nodes } = status;
+  if (!nodes.length && !received) return "Not following on any node. Following begins by itself when it is possible.";
   const where = `Following on ${count(nodes.length)} of ${plural(Math.max(nodeCount, nodes.length), "node")}`;
   const numbers = contains
     ? [`${count(received)} searched`, `${count(matched)} ${matched === 1 ? "contains" : "contain"} “${contains}”`]
