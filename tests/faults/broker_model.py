@@ -315,7 +315,7 @@ class BrokerRun:
         while not self._is_over:
             await self._pause(0.1)
             topic = self._broker.topics.get(self.rng.choice(TOPICS))
-            if topic is None:
+            if topic is None or self._is_over:
                 continue
             owner: Any = topic
             if topic.channels and self.rng.random() < 0.4:
