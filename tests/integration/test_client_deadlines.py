@@ -7,10 +7,11 @@ import socket
 
 import pytest
 
-from daemons import Fleet, free_port
+from daemons import Fleet, free_port, wait_until
 from eventually import until
 from nsqx import ConnectFailed, Consumer, Producer, PublishFailed, PublishTimedOut, blocking
 from scripted_nsqd import scripted_nsqd
+from utilities import Running, make_channels, publish
 
 # Far above every deadline below: reached only by a wait without an end.
 LIMIT_S = 30.0
@@ -284,3 +285,16 @@ def test_the_blocking_producer(fleet: Fleet, topic):
 def test_starting_a_blocking_producer_is_bounded(silent_listener):
     with pytest.raises(ConnectFailed, match="no nsqd is connected after 0.2 s"):
         blocking.Producer(silent_listener, publish_timeout="200ms")
+
+
+def test_nsq_to_nsq_requeues_what_its_destination_does_not_answer(fleet: Fleet, tmp_path):
+    source, destination = fleet.nsqd("nsqx"), fleet.nsqd("nsqx")
+    make_channels(source, "t", "c")
+    flags = ["--topic=t", "--channel=c", f"--nsqd-tcp-address={source.tcp_address}"]
+    flags.append(f"--destination-nsqd-tcp-address={destination.tcp_address}")
+    with Running("nsqx", "nsq_to_nsq", *flags, log=tmp_path / "log"):
+        publish(source, "t", [b"before"])
+        wait_until(lambda: destination.topic_stats("t"), "the first message has arrived")
+        with frozen(destination):
+            publish(source, "t", [b"during"])
+            wait_until(lambda: source.channel_stats("t", "c")["requeue_count"], "it is requeued", LIMIT_S)

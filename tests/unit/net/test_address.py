@@ -4,7 +4,7 @@ import pytest
 
 from nsqx.errors import ConfigError
 from nsqx.net import address
-from nsqx.net.address import TCPAddress, UnixAddress, format_host_port, parse_address
+from nsqx.net.address import TCPAddress, UnixAddress, format_host_port, parse_address, parse_listen_address
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,7 @@ def test_format_host_port(host, text):
 
 def test_a_unix_address_shows_its_path():
     assert str(UnixAddress("/run/nsqd.sock")) == "/run/nsqd.sock"
+
+
+def test_an_empty_address_to_listen_on_leaves_the_name_to_the_system():
+    assert parse_listen_address("") == UnixAddress("")
