@@ -24,7 +24,7 @@ MAX_FAILURES = 5
 """So many in a row, without a batch between them, and the pipeline gives up."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-_FOR_GOOD = ("DataLost", "STATE_STORE", "StateSchema", "is in use by")
+_FOR_GOOD = ("DataLost", "STATE_STORE", "StateSchema")
 
 
 class _Stopping(Exception):

@@ -1,0 +1,79 @@
+"""A run and its state directory: what is information only must not end the queries."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is missing: pip install 'nsqx[spark]'")
+
+from nsqx.pipeline.display import LineDisplay  # noqa: E402
+from nsqx.pipeline.figures import FAILED, RETRYING  # noqa: E402
+from nsqx.pipeline.query import MAX_FAILURES, SinkQuery  # noqa: E402
+from nsqx.pipeline.reading import read_pipeline  # noqa: E402
+from nsqx.pipeline.runner import Runner  # noqa: E402
+from nsqx.pipeline.state import STATUS, DriftNotes, State  # noqa: E402
+from nsqx.spark.storage import LocalStorage  # noqa: E402
+
+FILE = """
+[pipeline]
+name = "test"
+
+[source.messages]
+topic = "orders"
+format = "raw"
+
+[sink.files]
+from = "messages"
+type = "json"
+path = "out"
+"""
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk that takes the lock of a directory and nothing else."""
+
+    def write(self, name, fill):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    monkeypatch.setattr(LocalStorage, "write", write)
+
+
+def run(directory):
+    """A run without queries; what it displayed."""
+    path = directory / "pipeline.toml"
+    path.write_text(FILE)
+    out = io.StringIO()
+    pipeline = read_pipeline(str(path), nsqd=["127.0.0.1:4150"])
+    assert Runner(pipeline, LineDisplay(out), once=True).run(list, threading.Event()) == 0
+    return out.getvalue()
+
+
+def test_the_end_of_a_run_is_in_its_status(tmp_path):
+    assert "cannot keep the status" not in run(tmp_path)
+    assert State(str(tmp_path / "test.state")).read(STATUS)["state"] == "ended"
+
+
+def test_a_status_that_cannot_be_written_is_told_once(tmp_path, full_disk):
+    shown = run(tmp_path)
+    assert shown.count("test.state: cannot keep the status up to date: [Errno 28] No space left on device") == 1
+
+
+def test_an_unknown_field_that_cannot_be_noted_does_not_fail_the_task(tmp_path, full_disk):
+    DriftNotes(str(tmp_path), "messages")("colour")
+
+
+def test_a_directory_in_use_is_tried_again():
+    """The process that held it may be about to end."""
+    query = SinkQuery(SimpleNamespace(sink=SimpleNamespace(name="files")), "checkpoint", once=True)
+    for _ in range(MAX_FAILURES - 1):
+        query._failed(Exception("nsq: segmentDir x is in use by process 1 on host"))
+        assert query.figures.state == RETRYING
+    query._failed(Exception("nsq: segmentDir x is in use by process 1 on host"))
+    assert query.figures.state == FAILED
