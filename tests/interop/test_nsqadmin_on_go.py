@@ -83,6 +83,23 @@ def test_operations_and_the_overview(fleet: Fleet, implementation: str, topic: s
     assert all(nsqd.topic_stats(topic) is None for nsqd in nsqds)
 
 
+def test_a_tail_takes_nothing_from_the_first_consumer(fleet: Fleet, implementation: str, topic: str) -> None:
+    nsqd = fleet.nsqd(implementation)
+    nsqd.post("/mpub", b"\n".join([b"x"] * 60), topic=topic)
+    viewer = Viewer(fleet.nsqadmin("nsqx", f"--nsqd-http-address={nsqd.http_address}"), f"/api/tail/{topic}")
+    try:
+        assert "Create a channel first." in viewer.next("status")["problems"][nsqd.http_address]
+        nsqd.post("/channel/create", topic=topic, channel="c")
+        while not viewer.next("status")["nodes"]:
+            pass
+        wait_until(lambda: nsqd.channel_stats(topic, "c")["depth"] == 60, "the channel has every message")
+        nsqd.post("/pub", b"copied", topic=topic)
+        assert viewer.next("message")["body"] == "copied"
+        wait_until(lambda: nsqd.channel_stats(topic, "c")["depth"] == 61, "the channel has every message")
+    finally:
+        viewer.close()
+
+
 @pytest.fixture
 def auth_server() -> Iterator[AuthServer]:
     server = AuthServer()
@@ -101,6 +118,7 @@ def test_a_tail_where_nsqd_wants_tls_and_a_secret(
         f"--auth-http-address={auth_server.address}",
     )
     nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="c")
     options = ("tls_v1,true", f"tls_root_ca_file,{authority.cert}", "auth_secret,all")
     where = f"--nsqd-http-address={nsqd.http_address}"
     admin = fleet.nsqadmin("nsqx", where, *[f"--consumer-opt={option}" for option in options])
