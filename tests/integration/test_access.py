@@ -207,7 +207,7 @@ def test_a_group_that_needs_a_client_certificate(fleet: Fleet, authority: Path) 
     assert https_status(nsqd, authority, "/topic/create?topic=t", with_certificate=False) == 401
     assert https_status(nsqd, authority, "/topic/create?topic=t", with_certificate=True) == 200
     assert https_status(nsqd, authority, "/stats", with_certificate=False) == 200
-    assert status(nsqd, "POST", "/topic/create?topic=t") == 401  # plain HTTP brings no certificate
+    assert status(nsqd, "POST", "/topic/create?topic=t") == 403  # plain HTTP brings no certificate: TLS_REQUIRED
 
 
 # Limits
@@ -279,7 +279,7 @@ def test_nsqlookupd_wants_client_certificates_too(fleet: Fleet, authority: Path)
     assert https_status(lookupd, authority, create, with_certificate=False) == 401
     assert https_status(lookupd, authority, create, with_certificate=True) == 200
     assert https_status(lookupd, authority, "/nodes", with_certificate=False) == 200
-    assert status(lookupd, "POST", create) == 401  # plain HTTP brings no certificate
+    assert status(lookupd, "POST", create) == 403  # plain HTTP brings no certificate: TLS_REQUIRED
     lookupd.process.send_signal(signal.SIGHUP)
     assert https_status(lookupd, authority, "/nodes", with_certificate=False) == 200
 

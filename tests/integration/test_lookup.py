@@ -21,6 +21,7 @@ from daemons import Daemon, Fleet, start_nsqd, wait_until, write_metadata
 from fakelookupd import CLOSE, OK, RESET, SILENCE, Answer, FakeLookupd, http_answer
 from hurried import start_hurried_nsqd
 from nsqx.log import FATAL, Log
+from nsqx.net.daemon_http import Credentials
 from nsqx.nsqd.lookup import MAX_CHANNELS, Lookup
 from rawclient import OK as CLIENT_OK
 from rawclient import RawClient
@@ -265,6 +266,7 @@ def test_change_is_sent_before_anything_else_happens(fake: FakeLookupd, topic: s
         broker: Any = SimpleNamespace(log=Log("", FATAL), topics={}, options=options, hostname="host")
         broker.broadcast_tcp_port = broker.broadcast_http_port = 1
         broker.lookup_tls_context = None
+        broker.lookup_credentials = Credentials()
         lookup = Lookup(broker)
         lookup.set_addresses([fake.tcp_address])
         await lookup.settled()

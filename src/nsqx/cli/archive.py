@@ -48,6 +48,7 @@ class Options:
     option: list[str] = field(default_factory=list)
     master: str = ""
     lookupd: list[str] = field(default_factory=list)
+    client_options: list[str] = field(default_factory=list)
     nsqd: list[str] = field(default_factory=list)
     set: list[str] = field(default_factory=list)
     verbose: bool = False
@@ -99,9 +100,15 @@ def archive(options: Options, stopping: threading.Event) -> int:
         compression=options.compression,
         options=_pairs(options.option, "--option"),
     )
-    nsq = Nsq(tuple(place.lookupd_addresses), tuple(place.nsqd_addresses), {})
+    nsq = Nsq(tuple(place.lookupd_addresses), tuple(place.nsqd_addresses), _client_settings(options))
     pipeline = archive_pipeline(wanted, nsq, _pairs(options.set, "--set"))
     return run_pipeline(pipeline, stopping, once=options.once, master=options.master, verbose=options.verbose)
+
+
+def _client_settings(options: Options) -> dict[str, str]:
+    """The client's options as a pipeline file has them."""
+    parts = (text.partition(",") for text in options.client_options)
+    return {name.replace("-", "_"): value if comma else "true" for name, comma, value in parts}
 
 
 def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:

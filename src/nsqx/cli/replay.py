@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nsqx.cli.on_spark import CLUSTER_FLAGS, check_packages
 from nsqx.cli.pipeline import stop_signals
 from nsqx.client.blocking import Producer
+from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, STRING, Flag, UsageError
 from nsqx.names import is_valid_name
@@ -66,6 +67,7 @@ class Options:
     dry_run: bool = False
     master: str = ""
     lookupd: list[str] = field(default_factory=list)
+    client_options: list[str] = field(default_factory=list)
     nsqd: list[str] = field(default_factory=list)
     set: list[str] = field(default_factory=list)
     verbose: bool = False
@@ -123,10 +125,12 @@ def run(options: Options, argv: Sequence[str], stopping: threading.Event) -> int
             print(f"{total:,} messages")
             return 0
         place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
+        client = read_option_flags(options.client_options)
         producer = Producer(
             place.nsqd_addresses,
             lookupd_http_addresses=place.lookupd_addresses,
             publish_timeout=STREAM_PUBLISH_TIMEOUT_S,
+            **client,
         )
         with producer, progress_bar(options.to, total) as progress:
             outcome = replay(

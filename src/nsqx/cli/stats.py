@@ -12,8 +12,10 @@ import orjson
 
 from nsqx.cli.utility import run_utility
 from nsqx.flags import BOOL, DURATION, Flag
+from nsqx.net.daemon_http import Credentials
 from nsqx.tools.cluster import Cluster, total
 from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
+from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.table import print_table
 from nsqx.tools.utility import UtilityFailed, write_stdout
 
@@ -37,6 +39,7 @@ _OPTIONAL = ("memory", "disk", "timed out", "requeued", "deferred", "messages", 
 FLAGS: tuple[Flag, ...] = (
     NSQD_HTTP_FLAG,
     LOOKUPD_HTTP_FLAG,
+    *HTTP_ACCESS_FLAGS,
     Flag("json", BOOL, False, "print a JSON object for each topic and channel, a line each"),
     Flag("interval", DURATION, 0, "print again and again after this time, with rates per second"),
 )
@@ -53,6 +56,7 @@ class Options:
     channel: str = ""
     nsqd_addresses: list[str] = field(default_factory=list)
     lookupd_addresses: list[str] = field(default_factory=list)
+    credentials: Credentials = field(default_factory=Credentials)
     json: bool = False
     interval: int = 0
     """In nanoseconds; 0 for once."""
@@ -64,7 +68,7 @@ def read_options(argv: Sequence[str]) -> Options:
     if values["interval"] < 0:
         raise UtilityFailed("--interval must not be negative")
     topic, channel = [*words, "", ""][:2]
-    return Options(topic, channel, **values)
+    return Options(topic, channel, credentials=take_credentials(values), **values)
 
 
 async def run(options: Options, stopping: asyncio.Event) -> int:
@@ -89,8 +93,9 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
 
 
 async def _ask(options: Options) -> dict[Key, dict[str, int]]:
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses)
-    entries, failures = await Cluster().stats_of_reachable(addresses, options.topic, options.channel)
+    cluster = Cluster(options.credentials)
+    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, cluster)
+    entries, failures = await cluster.stats_of_reachable(addresses, options.topic, options.channel)
     warn(failures)
     parts: dict[Key, list[dict[str, Any]]] = {}
     for entry in entries:

@@ -10,8 +10,10 @@ from typing import Any
 
 from nsqx.cli.utility import run_utility
 from nsqx.flags import BOOL, Flag
+from nsqx.net.daemon_http import Credentials
 from nsqx.tools.cluster import Cluster, total
 from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
+from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.table import print_table
 from nsqx.tools.utility import write_stdout
 
@@ -20,6 +22,7 @@ PROGRAM = "nsqx topics"
 FLAGS: tuple[Flag, ...] = (
     NSQD_HTTP_FLAG,
     LOOKUPD_HTTP_FLAG,
+    *HTTP_ACCESS_FLAGS,
     Flag("l", BOOL, False, "with channels and counts, in a pipe too", config_key="is_long"),
 )
 
@@ -30,19 +33,21 @@ class Options:
 
     nsqd_addresses: list[str] = field(default_factory=list)
     lookupd_addresses: list[str] = field(default_factory=list)
+    credentials: Credentials = field(default_factory=Credentials)
     is_long: bool = False
 
 
 def read_options(argv: Sequence[str]) -> Options:
     """Options from the command line; raises UsageError."""
     values, _ = read_words(FLAGS, argv, PROGRAM, most=0)
-    return Options(**values)
+    return Options(credentials=take_credentials(values), **values)
 
 
 async def run(options: Options, _stopping: asyncio.Event) -> int:
     """Print the topics; raises UtilityFailed or QueryFailed."""
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses)
-    entries, failures = await Cluster().stats_of_reachable(addresses)
+    cluster = Cluster(options.credentials)
+    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, cluster)
+    entries, failures = await cluster.stats_of_reachable(addresses)
     warn(failures)
     by_name: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:

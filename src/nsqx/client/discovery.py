@@ -11,13 +11,13 @@ import orjson
 
 from nsqx.errors import ConfigError, LookupFailed
 from nsqx.net.address import format_host_port
-from nsqx.net.http_client import HTTPRequestFailed, request
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, HTTPClientTLS, ask, read_tokens
+from nsqx.net.http_client import HTTPRequestFailed
 
 if TYPE_CHECKING:
     from nsqx.client.options import Options
 
 _MAX_TRIES = 3
-_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
 
 
 def lookupd_url(text: str, path: str, **query: str) -> str:
@@ -37,6 +37,21 @@ def lookupd_url(text: str, path: str, **query: str) -> str:
     return urlunsplit(parts._replace(path=path if parts.path in ("", "/") else parts.path, query=asked))
 
 
+def http_credentials(options: Options) -> Credentials:
+    """What a client shows to the HTTP APIs of daemons; raises ConfigError.
+
+    nsqlookupd gets the auth secret if there is no other token for it, as go-nsq has it, unless that is turned off.
+    """
+    tokens = read_tokens(
+        {NSQD: options.nsqd_http_token_file, NSQLOOKUPD: options.lookupd_http_token_file},
+        {NSQD: "option nsqd_http_token_file", NSQLOOKUPD: "option lookupd_http_token_file"},
+    )
+    if options.lookupd_authorization:
+        tokens[NSQLOOKUPD] = tokens[NSQLOOKUPD] or options.auth_secret
+    files = HTTPClientTLS(options.tls_root_ca_file, options.tls_insecure_skip_verify, options.tls_cert, options.tls_key)
+    return Credentials(tokens, options.tls_context or files.context())
+
+
 class Discovery:
     """Asks one nsqlookupd at a time, in turn, and the next if that fails."""
 
@@ -46,9 +61,7 @@ class Discovery:
             lookupd_url(address, "/lookup")
         self._options = options
         self._next = random.randrange(len(self.addresses)) if self.addresses else 0
-        self._headers = dict(_HEADERS)
-        if options.auth_secret and options.lookupd_authorization:
-            self._headers["Authorization"] = f"Bearer {options.auth_secret}"
+        self._credentials = http_credentials(options) if self.addresses else Credentials()
 
     async def producers_of(self, topic: str) -> list[str]:
         """The TCP addresses of the nsqds that have ``topic``; raises LookupFailed."""
@@ -71,8 +84,8 @@ class Discovery:
 
     async def _ask_one(self, url: str) -> Any:
         timeout_s = self._options.lookupd_poll_timeout
-        answer = await request(
-            "GET", url, headers=self._headers, connect_timeout_s=timeout_s, request_timeout_s=timeout_s
+        answer = await ask(
+            NSQLOOKUPD, "GET", url, self._credentials, connect_timeout_s=timeout_s, request_timeout_s=timeout_s
         )
         if answer.status == 404 and b"TOPIC_NOT_FOUND" in answer.body:
             return {"producers": []}

@@ -110,6 +110,8 @@ class OptionKeywords(TypedDict, total=False):
     max_msg_size: int
     auth_secret: str
     lookupd_authorization: bool
+    nsqd_http_token_file: str
+    lookupd_http_token_file: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,8 @@ class Options:
     max_msg_size: int = _number(0)
     auth_secret: str = _text()
     lookupd_authorization: bool = field(default=True, metadata={"kind": "bool"})
+    nsqd_http_token_file: str = _text()
+    lookupd_http_token_file: str = _text()
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
@@ -177,7 +181,7 @@ class Options:
             raise ConfigError("options deflate and snappy: nsqd allows only one compression at a time")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("options tls_cert and tls_key: one is of no use without the other")
-        for name in ("tls_root_ca_file", "tls_cert", "tls_key"):
+        for name in ("tls_root_ca_file", "tls_cert", "tls_key", "nsqd_http_token_file", "lookupd_http_token_file"):
             path = getattr(self, name)
             if path and not os.path.isfile(path):
                 raise ConfigError(f"option {name}: no file {path}")

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 PUBLISH, READ, ADMIN = GROUPS = ("publish", "read", "admin")
 _REFUSAL = Response(401, b'{"message":"UNAUTHORIZED"}', JSON, (*NSQ_HEADERS, ("WWW-Authenticate", "Bearer")))
 
-Gate = Callable[["Request"], Response | None]
+
+def tls_required(https_port: int) -> Response:
+    """The answer of Go's nsqd to a plain request that needs HTTPS; its clients then ask there."""
+    return Response(403, b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port, JSON, NSQ_HEADERS)
 
 
-def access_gate(
+def access_rules(
     token_files: Mapping[str, str], certificate_groups: Sequence[str], group_of: Callable[[str, str], str]
-) -> Gate | None:
-    """A gate for an HTTP server, None if nothing is asked for; raises ConfigError.
+) -> AccessRules | None:
+    """The rules for an HTTP server, None if nothing is asked for; raises ConfigError.
 
     ``token_files`` says for groups in which file their tokens are, one a line, so that no flag shows them; "" for none.
     ``group_of`` tells the group of a method and path, or "" for what is open to all.
@@ -36,7 +39,7 @@ def access_gate(
             raise ConfigError(f"--http-client-cert-group must be one of {', '.join(GROUPS)}, not {group}")
     if not tokens and not certificate_groups:
         return None
-    return AccessRules(tokens, certificate_groups, group_of).refusal
+    return AccessRules(tokens, certificate_groups, group_of)
 
 
 def _read_tokens(path: str) -> list[bytes]:
@@ -59,6 +62,11 @@ class AccessRules:
         self._tokens = tokens
         self._certificate_groups = frozenset(certificate_groups)
         self._group_of = group_of
+        self._tls_required = _REFUSAL
+
+    def serve_https_on(self, port: int) -> None:
+        """Send plain requests that need a certificate to this port."""
+        self._tls_required = tls_required(port)
 
     def refusal(self, request: Request) -> Response | None:
         """The answer to a request that may not be, None to one that may."""
@@ -66,7 +74,7 @@ class AccessRules:
         if not group:
             return None
         if group in self._certificate_groups and not _has_certificate(request):
-            return _REFUSAL
+            return _REFUSAL if request.tls is not None else self._tls_required
         if group in self._tokens and not self._has_token(request, group):
             return _REFUSAL
         return None

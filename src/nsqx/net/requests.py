@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Answer: TypeAlias = "Response | Deferred | Awaitable[Response]"
     Handler: TypeAlias = "Callable[[Request], Answer]"
+    Gate: TypeAlias = "Callable[[Request], Response | None]"
 
 
 @final

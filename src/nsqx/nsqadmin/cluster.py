@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote_plus
 
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
 from nsqx.nsqadmin.attach import TopicState
 from nsqx.nsqadmin.documents import objects, strings, text
 from nsqx.nsqadmin.nodes import Node, merge
@@ -33,7 +34,10 @@ class Stats(NamedTuple):
 
 
 class Cluster:
-    """Asks and tells the cluster that the options name. ``problems`` of every method collects partial failures."""
+    """Asks and tells the cluster that the options name. ``problems`` of every method collects partial failures.
+
+    What every daemon refuses to do is an UpstreamFailed, with the reason of each of them.
+    """
 
     def __init__(self, options: Options, upstream: Upstream, log: Log) -> None:
         self._options = options
@@ -96,7 +100,8 @@ class Cluster:
 
     async def topic_state(self, address: str, topic: str) -> TopicState | None:
         """A topic on one nsqd now, None if it does not have it; raises UpstreamFailed. Not logged: tails ask often."""
-        return TopicState.decode(await self._upstream.get(f"http://{address}/{_stats_path(topic, '', False)}"), topic)
+        url = f"http://{address}/{_stats_path(topic, '', False)}"
+        return TopicState.decode(await self._upstream.get(NSQD, url), topic)
 
     async def inactive_topics(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Those that no nsqd has, each with its channels; whom nobody can tell about counts as one."""
@@ -171,12 +176,14 @@ class Cluster:
     async def create_topic(self, topic: str, channel: str, problems: list[str]) -> None:
         """Make a topic known to nsqlookupd, and with a channel also that, on the nsqds that have the topic too."""
         query = f"topic={quote_plus(topic)}"
-        await self._tell("nsqlookupd", self.lookupds, f"topic/create?{query}", problems)
+        telling = _Telling(self, problems)
+        await telling.tell(NSQLOOKUPD, self.lookupds, f"topic/create?{query}")
         if channel:
             path = f"channel/create?{query}&channel={quote_plus(channel)}"
-            await self._tell("nsqlookupd", self.lookupds, path, problems)
-            nodes = await self.topic_nodes_by_lookup(topic, problems)
-            await self._tell_nodes(nodes, path, problems)
+            await telling.tell(NSQLOOKUPD, self.lookupds, path)
+            telling.check()
+            await telling.tell_nodes(await self.topic_nodes_by_lookup(topic, problems), path)
+        telling.check()
 
     async def delete_topic(self, topic: str, problems: list[str]) -> None:
         """Remove a topic from nsqlookupd and from the nsqds that have it."""
@@ -190,42 +197,48 @@ class Cluster:
     async def _delete(self, topic: str, path: str, problems: list[str]) -> None:
         # Once nsqlookupd has forgotten the topic it cannot say who has it.
         nodes = await self.topic_nodes(topic, problems)
-        await self._tell("nsqlookupd", self.lookupds, path, problems)
-        await self._tell_nodes(nodes, path, problems)
+        telling = _Telling(self, problems)
+        await telling.tell(NSQLOOKUPD, self.lookupds, path)
+        await telling.tell_nodes(nodes, path)
+        telling.check()
 
     async def act(self, action: str, topic: str, channel: str, problems: list[str]) -> None:
         """``pause``, ``unpause`` or ``empty`` a topic, or with a name a channel, wherever it is."""
         path = f"topic/{action}?topic={quote_plus(topic)}"
         if channel:
             path = f"channel/{action}?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
-        await self._tell_nodes(await self.topic_nodes(topic, problems), path, problems)
+        telling = _Telling(self, problems)
+        await telling.tell_nodes(await self.topic_nodes(topic, problems), path)
+        telling.check()
 
     async def tombstone(self, topic: str, node_address: str, problems: list[str]) -> None:
         """Keep consumers away from one nsqd's topic, then delete it there."""
         query = f"topic={quote_plus(topic)}"
         path = f"topic/tombstone?{query}&node={quote_plus(node_address)}"
-        await self._tell("nsqlookupd", self.lookupds, path, problems)
+        telling = _Telling(self, problems)
+        await telling.tell(NSQLOOKUPD, self.lookupds, path)
         nodes = await self.nodes_at([node_address], problems)
-        await self._tell_nodes(nodes, f"topic/delete?{query}", problems)
+        await telling.tell_nodes(nodes, f"topic/delete?{query}")
+        telling.check()
 
     async def publish(self, node: Node, topic: str, body: bytes, defer_ms: int) -> None:
         """Publish a message on one nsqd; raises UpstreamFailed."""
         path = f"pub?topic={quote_plus(topic)}" + (f"&defer={defer_ms}" if defer_ms else "")
         self._log.info("CI: querying nsqd http://%s/%s", node.http_address, path)
-        await self._upstream.post(f"http://{node.http_address}/{path}", body)
+        await self._upstream.post(NSQD, f"http://{node.http_address}/{path}", body)
 
     async def tell(self, kind: str, address: str, path: str) -> None:
         """Ask one daemon to do something; raises UpstreamFailed."""
         url = f"http://{address}/{path}"
         self._log.info("CI: querying %s %s", kind, url)
-        await self._upstream.post(url)
+        await self._upstream.post(kind, url)
 
     # How
 
     async def _get(self, kind: str, address: str, path: str) -> Any:
         url = f"http://{address}/{path}"
         self._log.info("CI: querying %s %s", kind, url)
-        return await self._upstream.get(url)
+        return await self._upstream.get(kind, url)
 
     async def _ask_lookupds(self, path: str, problems: list[str], read: Callable[[Any], _T]) -> list[tuple[str, _T]]:
         async def ask(address: str) -> _T:
@@ -275,16 +288,35 @@ class Cluster:
         node.hostname = node.hostname or host.strip("[]")
         return node
 
-    async def _tell_nodes(self, nodes: Sequence[Node], path: str, problems: list[str]) -> None:
-        await self._tell("nsqd", [node.http_address for node in nodes], path, problems)
 
-    async def _tell(self, kind: str, addresses: Sequence[str], path: str, problems: list[str]) -> None:
-        told = (self.tell(kind, address, path) for address in addresses)
-        for outcome in await asyncio.gather(*told, return_exceptions=True):
+class _Telling:
+    """One action on several daemons: what was done, and who refused it why."""
+
+    def __init__(self, cluster: Cluster, problems: list[str]) -> None:
+        self._cluster = cluster
+        self._problems = problems
+        self._refusals: list[str] = []
+        self._is_done_somewhere = False
+
+    async def tell_nodes(self, nodes: Sequence[Node], path: str) -> None:
+        await self.tell(NSQD, [node.http_address for node in nodes], path)
+
+    async def tell(self, kind: str, addresses: Sequence[str], path: str) -> None:
+        told = (self._cluster.tell(kind, address, path) for address in addresses)
+        outcomes = await asyncio.gather(*told, return_exceptions=True)
+        for address, outcome in zip(addresses, outcomes, strict=True):
             if isinstance(outcome, UpstreamFailed):
-                problems.append(str(outcome))
+                self._problems.append(str(outcome))
+                self._refusals.append(f"{kind} {address}: {outcome}")
             elif outcome is not None:
                 raise outcome
+            else:
+                self._is_done_somewhere = True
+
+    def check(self) -> None:
+        """Raise UpstreamFailed if it was refused everywhere."""
+        if self._refusals and not self._is_done_somewhere:
+            raise UpstreamFailed("; ".join(self._refusals))
 
 
 def _stats_path(topic: str, channel: str, include_clients: bool) -> str:

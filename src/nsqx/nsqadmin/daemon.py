@@ -26,7 +26,7 @@ from nsqx.nsqadmin.page import Page
 from nsqx.nsqadmin.poller import Poller
 from nsqx.nsqadmin.server import Server
 from nsqx.nsqadmin.sse import Viewers
-from nsqx.nsqadmin.upstream import Upstream, tls_context
+from nsqx.nsqadmin.upstream import Upstream, credentials
 from nsqx.version import version_line
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ class Daemon:
         validate(options)
         self._options = options
         self._log = log
-        context = tls_context(options)
-        upstream = Upstream(options, context, _ASKING)
+        shown = credentials(options)
+        upstream = Upstream(options, shown, _ASKING)
         cluster = Cluster(options, upstream, log)
         access = self._access = Access(options, log)
         self._audit = Audit(options, upstream, log)
         self.poller: Poller | None = None
         if options.poll_interval:
-            self.poller = Poller(options, Upstream(options, context, _POLLING), log, history_points(options))
+            self.poller = Poller(options, Upstream(options, shown, _POLLING), log, history_points(options))
         flights = Flights(self.poller.wake) if self.poller is not None else Flights()
         self._viewers = Viewers(_MAX_VIEWERS)
         self._tails = Viewers(_MAX_TAILS)

@@ -18,6 +18,7 @@ from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
 from nsqx.net.browsers import check_host_names
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, TOKEN_VARIABLES
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -64,6 +65,8 @@ class Options:
     trusted_proxies: list[str] = field(default_factory=list)
     allowed_origins: list[str] = field(default_factory=list)
     allowed_hosts: list[str] = field(default_factory=list)
+    nsqd_http_token_file: str = ""
+    lookupd_http_token_file: str = ""
     auth_token: str = ""
     auth_token_file: str = ""
     view_token: str = ""
@@ -96,9 +99,11 @@ FLAGS: tuple[Flag, ...] = (
     _option("notification-http-endpoint", STRING, "URL to which every administrative action is POSTed"),
     _option("http-client-connect-timeout", DURATION, "time to connect to nsqd or nsqlookupd"),
     _option("http-client-request-timeout", DURATION, "time for a whole request to nsqd or nsqlookupd"),
-    _option("http-client-tls-insecure-skip-verify", BOOL, "believe any certificate of nsqd"),
-    _option("http-client-tls-root-ca-file", STRING, "certificates of the authorities that sign nsqd's"),
-    _option("http-client-tls-cert", STRING, "certificate to show to nsqd"),
+    _option("http-client-tls-insecure-skip-verify", BOOL, "believe any certificate of nsqd and nsqlookupd"),
+    _option(
+        "http-client-tls-root-ca-file", STRING, "certificates of the authorities that sign those of nsqd and nsqlookupd"
+    ),
+    _option("http-client-tls-cert", STRING, "certificate to show to nsqd and nsqlookupd"),
     _option("http-client-tls-key", STRING, "key of that certificate"),
     _option("allow-config-from-cidr", STRING, "network whose clients may use /config; empty for every client"),
     _option("acl-http-header", STRING, "header in which a proxy names the user"),
@@ -128,6 +133,14 @@ FLAGS: tuple[Flag, ...] = (
         "name in the Host header that is served besides this host's own and those of -allowed-origin, * for any; may"
         " be repeated; needed if nsqadmin listens on loopback and a proxy passes on the name that browsers use",
         "allowed_hosts",
+    ),
+    _option(
+        "nsqd-http-token-file", STRING, f"file with the bearer token for nsqd's HTTP; else ${TOKEN_VARIABLES[NSQD]}"
+    ),
+    _option(
+        "lookupd-http-token-file",
+        STRING,
+        f"file with the bearer token for nsqlookupd's HTTP; else ${TOKEN_VARIABLES[NSQLOOKUPD]}",
     ),
     _option("auth-token", STRING, "token without which nothing is shown or done"),
     _option("auth-token-file", STRING, "file with that token, which keeps it off the command line"),

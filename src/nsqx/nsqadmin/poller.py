@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
 from nsqx.nsqadmin import trouble
 from nsqx.nsqadmin.documents import objects, strings
 from nsqx.nsqadmin.inventory import Inventory
@@ -201,7 +202,8 @@ class Poller:
 
     async def _listed_by(self, lookupd: str) -> _Listed:
         nodes, topics = await asyncio.gather(
-            self._upstream.get(f"http://{lookupd}/nodes"), self._upstream.get(f"http://{lookupd}/topics")
+            self._upstream.get(NSQLOOKUPD, f"http://{lookupd}/nodes"),
+            self._upstream.get(NSQLOOKUPD, f"http://{lookupd}/topics"),
         )
         described = [Node.decode(each) for each in objects(nodes, "producers") or ()]
         return _Listed({node.http_address: node.hostname for node in described}, set(strings(topics, "topics")))
@@ -210,7 +212,7 @@ class Poller:
         """Ask one nsqd and count it in; what went wrong."""
         url = f"http://{address}/{_STATS}"
         try:
-            body = await self._upstream.get_bytes(url)
+            body = await self._upstream.get_bytes(NSQD, url)
             time_s = time.time()
             # One after the other, and whoever else has something to do in between.
             async with self._turn:

@@ -10,7 +10,6 @@ import asyncio
 import os
 import socket
 import ssl
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -20,8 +19,8 @@ import orjson
 from nsqx.errors import NSQError
 from nsqx.gotext import quote
 from nsqx.net.address import format_host_port
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, HTTPClientTLS, read_tokens
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed, request
-from nsqx.net.tls import client_context
 
 if TYPE_CHECKING:
     from nsqx.nsqadmin.options import Options
@@ -37,48 +36,43 @@ class UpstreamFailed(NSQError):
     """An nsqd or nsqlookupd gave no good answer; the text says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _TLSOptions:
-    tls_root_ca_file: str
-    tls_insecure_skip_verify: bool
-    tls_cert: str
-    tls_key: str
-    tls_min_version: str = ""
-
-
-def tls_context(options: Options) -> ssl.SSLContext | None:
-    """How to speak TLS to nsqd; None if no option says anything about it. Raises ConfigError."""
-    asked = _TLSOptions(
+def credentials(options: Options) -> Credentials:
+    """What is shown to nsqd and nsqlookupd; raises ConfigError."""
+    files = {NSQD: options.nsqd_http_token_file, NSQLOOKUPD: options.lookupd_http_token_file}
+    flags = {NSQD: "--nsqd-http-token-file", NSQLOOKUPD: "--lookupd-http-token-file"}
+    tls = HTTPClientTLS(
         options.http_client_tls_root_ca_file,
         options.http_client_tls_insecure_skip_verify,
         options.http_client_tls_cert,
         options.http_client_tls_key,
     )
-    if asked == _TLSOptions("", False, "", ""):
-        return None
-    return client_context(asked)
+    return Credentials(read_tokens(files, flags), tls.context())
 
 
 class Upstream:
     """Asks, at most ``concurrency`` questions at a time."""
 
-    def __init__(self, options: Options, context: ssl.SSLContext | None, concurrency: int) -> None:
-        self._context = context
+    def __init__(self, options: Options, shown: Credentials, concurrency: int) -> None:
+        self._credentials = shown
         self._places = asyncio.Semaphore(concurrency)
         self._connect_timeout_s = options.http_client_connect_timeout / _NS_PER_S or _NO_LIMIT_S
         self._request_timeout_s = options.http_client_request_timeout / _NS_PER_S or _NO_LIMIT_S
 
-    async def get(self, url: str, headers: dict[str, str] | None = None) -> Any:
-        """The JSON document at ``url``; raises UpstreamFailed."""
-        return decode(await self.get_bytes(url, headers))
+    async def get(self, kind: str, url: str) -> Any:
+        """The JSON document at ``url`` of an nsqd or nsqlookupd; raises UpstreamFailed."""
+        return decode(await self.get_bytes(kind, url))
 
-    async def get_bytes(self, url: str, headers: dict[str, str] | None = None) -> bytes:
+    async def get_bytes(self, kind: str, url: str) -> bytes:
         """What is at ``url``, for ``decode`` when its turn comes; raises UpstreamFailed."""
-        return (await self._ask("GET", url, b"", headers)).body
+        return (await self._ask("GET", url, b"", self._credentials.headers(kind))).body
 
-    async def post(self, url: str, body: bytes = b"") -> None:
+    async def get_elsewhere(self, url: str, headers: dict[str, str]) -> Any:
+        """The JSON document at ``url`` of another server, which gets no token of ours; raises UpstreamFailed."""
+        return decode((await self._ask("GET", url, b"", headers)).body)
+
+    async def post(self, kind: str, url: str, body: bytes = b"") -> None:
         """Raises UpstreamFailed unless it is answered with success."""
-        await self._ask("POST", url, body)
+        await self._ask("POST", url, body, self._credentials.headers(kind))
 
     async def fetch(
         self, method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -93,14 +87,14 @@ class Upstream:
                     headers=headers,
                     connect_timeout_s=self._connect_timeout_s,
                     request_timeout_s=self._request_timeout_s,
-                    ssl_context=self._context,
+                    ssl_context=self._credentials.ssl_context,
                 )
         except HTTPRequestFailed as error:
             raise UpstreamFailed(f"{method.capitalize()} {quote(url)}: {_reason(url, error)}") from None
 
-    async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str] | None = None) -> HTTPAnswer:
+    async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str]) -> HTTPAnswer:
         """Raises UpstreamFailed unless the status is 200; an nsqd that wants TLS says so, and is asked again."""
-        sent = {**_HEADERS, **(headers or {})}
+        sent = {**_HEADERS, **headers}
         answer = await self.fetch(method, url, body, sent)
         if answer.status == 403 and not url.startswith("https"):
             answer = await self.fetch(method, _https_url(url, answer.body), body, sent)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_valid_name
+from nsqx.net.daemon_http import Credentials
 from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import Turns
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
@@ -81,6 +82,7 @@ class Broker:
         self.upgrades = Upgrades(snappy=options.snappy, deflate=options.deflate)
         self.tls_context: ssl.SSLContext | None = None
         self.lookup_tls_context: ssl.SSLContext | None = None
+        self.lookup_credentials = Credentials()
         self.is_tls_required = False
         self.data_path = options.data_path or "."
         self.hostname = socket.gethostname()

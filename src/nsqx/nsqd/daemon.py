@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError, DataPathLocked, MessagesLost, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
-from nsqx.net.access import ADMIN, PUBLISH, READ, access_gate
+from nsqx.net.access import ADMIN, PUBLISH, READ, access_rules
 from nsqx.net.browsers import HostRule, head_check
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, read_tokens
 from nsqx.net.garbage import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
@@ -39,6 +40,7 @@ from nsqx.version import version_line
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.net.browsers import HeadCheck
+    from nsqx.net.requests import Gate
 
 _NS_PER_S = 1_000_000_000
 # How long the exit waits for files of deleted and emptied queues to be removed; what is left goes at the next start.
@@ -67,12 +69,15 @@ class Daemon:
         self.broker.upgrades.tls = self._tls_context is not None
         if options.lookupd_tls:
             self.broker.lookup_tls_context = trusting_context(options.tls_root_ca_file)
+        self.broker.lookup_credentials = _lookup_credentials(options)
+        if options.tls_cert and self.broker.lookup_credentials.ssl_context is not None:
+            self._tls_contexts.append(self.broker.lookup_credentials.ssl_context)
         token_files = {
             PUBLISH: options.http_publish_token_file,
             READ: options.http_read_token_file,
             ADMIN: options.http_admin_token_file,
         }
-        self._access_gate = access_gate(token_files, options.http_client_cert_groups, route_group)
+        self._access_rules = access_rules(token_files, options.http_client_cert_groups, route_group)
         self.broker.is_tls_required = options.tls_required != TLS_NOT_REQUIRED
         self._memory = MemoryMonitor()
         self._lock = -1
@@ -166,17 +171,25 @@ class Daemon:
     async def _serve_http(self) -> None:
         router = build_router(self.broker, self._memory)
         if self._http_listening is not None:
-            gate = self._access_gate
+            gate = self._access_gate()
             if self._options.tls_required == TLS_REQUIRED:
                 gate = refuse_without_tls(self._https_listening.port if self._https_listening is not None else 0)
             server = HTTPServer(router, self._log, gate=gate)
             self._http_servers.append(server)
             await server.serve(self._http_listening, check=self._browser_check(self._http_listening))
         if self._https_listening is not None:
-            server = HTTPServer(router, self._log, name="HTTPS", gate=self._access_gate)
+            server = HTTPServer(router, self._log, name="HTTPS", gate=self._access_gate())
             self._http_servers.append(server)
             check = self._browser_check(self._https_listening)
             await server.serve(self._https_listening, self._https_context(), check)
+
+    def _access_gate(self) -> Gate | None:
+        rules = self._access_rules
+        if rules is None:
+            return None
+        if self._https_listening is not None:
+            rules.serve_https_on(self._https_listening.port)
+        return rules.refusal
 
     def _browser_check(self, listening: Listening) -> HeadCheck | None:
         options = self._options
@@ -289,6 +302,18 @@ def lock_data_path(path: str) -> int:
             "(possibly in use by another instance of nsqd)"
         ) from None
     return descriptor
+
+
+def _lookup_credentials(options: Options) -> Credentials:
+    """What nsqlookupd's HTTP is shown: a token, and over HTTPS this nsqd's own certificate."""
+    flags = {NSQD: "", NSQLOOKUPD: "--lookupd-http-token-file"}
+    tokens = read_tokens({NSQLOOKUPD: options.lookupd_http_token_file}, flags)
+    if not options.tls_root_ca_file and not options.tls_cert:
+        return Credentials(tokens)
+    context = trusting_context(options.tls_root_ca_file)
+    if options.tls_cert:
+        load_certificate(context, options.tls_cert, options.tls_key)
+    return Credentials(tokens, context)
 
 
 def _tls_context(options: Options, *, asks_client: bool = False) -> ssl.SSLContext | None:

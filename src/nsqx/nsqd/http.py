@@ -17,7 +17,7 @@ from nsqx import log
 from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, NSQError, ProtocolError
 from nsqx.gotext import INT64_MAX, INT64_MIN
 from nsqx.names import is_valid_name
-from nsqx.net.access import ADMIN, PUBLISH, READ
+from nsqx.net.access import ADMIN, PUBLISH, READ, tls_required
 from nsqx.net.requests import DEFERRED
 from nsqx.net.responses import (
     EMPTY,
@@ -91,8 +91,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
 
 def refuse_without_tls(https_port: int) -> "Callable[[Request], Response]":
     """The gate of the plain server where tls-required holds for HTTP too: every request is sent to the HTTPS port."""
-    answer = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
-    response = Response(403, answer, JSON, NSQ_HEADERS)
+    response = tls_required(https_port)
     return lambda _request: response
 
 

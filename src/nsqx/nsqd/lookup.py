@@ -18,8 +18,8 @@ import orjson
 
 from nsqx.errors import ConfigError, NSQError
 from nsqx.names import is_ephemeral, is_valid_name
-from nsqx.net import http_client
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
+from nsqx.net.daemon_http import NSQLOOKUPD, ask
 from nsqx.version import NSQ_VERSION
 from nsqx.wire import lookup as wire
 from nsqx.wire.gojson import InvalidJSON
@@ -313,10 +313,11 @@ class Lookup:
         options = self._broker.options
         url = f"http://{http_address}/channels?topic={url_quote(topic_name)}"
         try:
-            answer = await http_client.request(
+            answer = await ask(
+                NSQLOOKUPD,
                 "GET",
                 url,
-                headers={"Accept": "application/vnd.nsq; version=1.0"},
+                self._broker.lookup_credentials,
                 connect_timeout_s=options.http_client_connect_timeout / _NS_PER_S,
                 request_timeout_s=options.http_client_request_timeout / _NS_PER_S,
                 max_body_size=_MAX_CHANNELS_SIZE,

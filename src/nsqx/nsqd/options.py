@@ -135,6 +135,7 @@ class Options:
     max_connections_per_ip: int = 0
     mem_queue_bytes: int = 0
     lookupd_tls: bool = False
+    lookupd_http_token_file: str = ""
     http_publish_token_file: str = ""
     http_read_token_file: str = ""
     http_admin_token_file: str = ""
@@ -236,6 +237,11 @@ FLAGS: tuple[Flag, ...] = (
     _option("max-connections-per-ip", INT, "most TCP clients at once from one address, 0 for no limit (nsqx only)"),
     _option("mem-queue-bytes", INT, "bytes that a topic or channel keeps in memory, 0 for no limit (nsqx only)"),
     _option("lookupd-tls", BOOL, "speak TLS to nsqlookupd, trusting -tls-root-ca-file (nsqx only)"),
+    _option(
+        "lookupd-http-token-file",
+        STRING,
+        "file with the bearer token for nsqlookupd's HTTP, which tells the channels of new topics (nsqx only)",
+    ),
     _option("http-publish-token-file", STRING, "tokens, one a line, one of which /pub and /mpub need (nsqx only)"),
     _option("http-read-token-file", STRING, "tokens, one of which /stats and the like need (nsqx only)"),
     _option("http-admin-token-file", STRING, "tokens, one of which every change needs (nsqx only)"),

@@ -8,7 +8,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError
-from nsqx.net.access import ADMIN, READ, access_gate
+from nsqx.net.access import ADMIN, READ, access_rules
 from nsqx.net.browsers import HostRule, head_check
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
@@ -42,7 +42,8 @@ class Daemon:
         self._tcp_server: asyncio.Server | None = None
         self._tls_context = server_context(options.tls_cert, options.tls_key, _TLS_1_2) if options.tls_cert else None
         token_files = {READ: options.http_read_token_file, ADMIN: options.http_admin_token_file}
-        gate = access_gate(token_files, options.http_client_cert_groups, route_group)
+        rules = self._access_rules = access_rules(token_files, options.http_client_cert_groups, route_group)
+        gate = rules.refusal if rules is not None else None
         router = build_router(self.lookupd)
         self._http_server = HTTPServer(router, log, gate=gate)
         self._https_server = HTTPServer(router, log, name="HTTPS", gate=gate)
@@ -75,6 +76,8 @@ class Daemon:
         await self._http_server.serve(http_listening, check=self._browser_check(http_listening))
         if self._https_context is not None:
             https_listening = await listen_on(options.https_address)
+            if self._access_rules is not None:
+                self._access_rules.serve_https_on(https_listening.port)
             check = self._browser_check(https_listening)
             await self._https_server.serve(https_listening, self._https_context, check)
         self.lookupd.introduction = encode_introduction(

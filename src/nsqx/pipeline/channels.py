@@ -16,7 +16,8 @@ import orjson
 from nsqx.client.discovery import lookupd_url
 from nsqx.errors import ConfigError, LookupFailed, NSQError
 from nsqx.net.address import format_host_port
-from nsqx.net.http_client import HTTPRequestFailed, request
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, ask
+from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
 from nsqx.spark.cluster import find_topics
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def check_reachable(nsq: Nsq) -> None:
 async def _check_reachable(nsq: Nsq) -> None:
     if nsq.lookupd:
         try:
-            await find_topics(nsq.lookupd)
+            await find_topics(nsq.lookupd, nsq.credentials())
         except LookupFailed as error:
             raise ConfigError(f"{error}: start it, or say where it is ([nsq] lookupd, --lookupd)") from None
         return
@@ -61,63 +62,72 @@ def make_channels(pipeline: Pipeline, planned: Sequence[Planned]) -> None:
             for topic in source.topics:
                 wanted.setdefault(topic, []).append(pipeline.channel_of(source, each.sink))
     try:
-        asyncio.run(_make_all(pipeline.nsq.lookupd, wanted))
+        asyncio.run(_ChannelMaker(pipeline.nsq.credentials()).make_all(pipeline.nsq.lookupd, wanted))
     except NSQError as error:
         raise pipeline.fail("nsq.lookupd", f"the channels could not be made: {error}") from None
 
 
-async def _make_all(lookupds: Iterable[str], wanted: dict[str, list[str]]) -> None:
-    for lookupd in lookupds:
+class _ChannelMaker:
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def make_all(self, lookupds: Iterable[str], wanted: dict[str, list[str]]) -> None:
+        for lookupd in lookupds:
+            for topic, channels in wanted.items():
+                for channel in channels:
+                    try:
+                        await self._post(NSQLOOKUPD, lookupd, "/channel/create", topic=topic, channel=channel)
+                    except HTTPRequestFailed:
+                        # One of several may be away; which of them answer was seen before.
+                        continue
         for topic, channels in wanted.items():
-            for channel in channels:
-                try:
-                    await _post(lookupd, "/channel/create", topic=topic, channel=channel)
-                except HTTPRequestFailed:
-                    # One of several may be away; which of them answer was seen before.
-                    continue
-    for topic, channels in wanted.items():
-        for node in await _nodes_of(lookupds, topic):
-            await _make_on(node, topic, channels)
+            for node in await self._nodes_of(lookupds, topic):
+                await self._make_on(node, topic, channels)
 
-
-async def _make_on(node: str, topic: str, channels: Sequence[str]) -> None:
-    found = (await _get(node, "/stats", format="json", topic=topic)).get("topics") or []
-    stats: dict[str, Any] = next((each for each in found if each.get("topic_name") == topic), {})
-    there = {each["channel_name"] for each in stats.get("channels") or []}
-    missing = [channel for channel in channels if channel not in there]
-    must_pause = not there and len(missing) > 1 and stats.get("depth", 0) > 0 and not stats.get("paused")
-    if must_pause:
-        await _post(node, "/topic/pause", topic=topic)
-    try:
-        for channel in missing:
-            await _post(node, "/channel/create", topic=topic, channel=channel)
-    finally:
+    async def _make_on(self, node: str, topic: str, channels: Sequence[str]) -> None:
+        found = (await self._get(NSQD, node, "/stats", format="json", topic=topic)).get("topics") or []
+        stats: dict[str, Any] = next((each for each in found if each.get("topic_name") == topic), {})
+        there = {each["channel_name"] for each in stats.get("channels") or []}
+        missing = [channel for channel in channels if channel not in there]
+        must_pause = not there and len(missing) > 1 and stats.get("depth", 0) > 0 and not stats.get("paused")
         if must_pause:
-            await _post(node, "/topic/unpause", topic=topic)
-
-
-async def _nodes_of(lookupds: Iterable[str], topic: str) -> list[str]:
-    nodes: set[str] = set()
-    for lookupd in lookupds:
+            await self._post(NSQD, node, "/topic/pause", topic=topic)
         try:
-            answer = await _get(lookupd, "/lookup", topic=topic)
-        except HTTPRequestFailed:
-            continue
-        for each in answer.get("producers") or []:
-            nodes.add(format_host_port(each["broadcast_address"], int(each["http_port"])))
-    return sorted(nodes)
+            for channel in missing:
+                await self._post(NSQD, node, "/channel/create", topic=topic, channel=channel)
+        finally:
+            if must_pause:
+                await self._post(NSQD, node, "/topic/unpause", topic=topic)
+
+    async def _nodes_of(self, lookupds: Iterable[str], topic: str) -> list[str]:
+        nodes: set[str] = set()
+        for lookupd in lookupds:
+            try:
+                answer = await self._get(NSQLOOKUPD, lookupd, "/lookup", topic=topic)
+            except HTTPRequestFailed:
+                continue
+            for each in answer.get("producers") or []:
+                nodes.add(format_host_port(each["broadcast_address"], int(each["http_port"])))
+        return sorted(nodes)
+
+    async def _get(self, kind: str, address: str, path: str, **query: str) -> dict[str, Any]:
+        answer = await self._ask(kind, "GET", address, path, query)
+        if answer.status == 404:  # nobody knows the topic yet
+            return {}
+        found = orjson.loads(_good(answer, address, path).body)
+        return found if isinstance(found, dict) else {}
+
+    async def _post(self, kind: str, address: str, path: str, **query: str) -> None:
+        _good(await self._ask(kind, "POST", address, path, query), address, path)
+
+    async def _ask(self, kind: str, method: str, address: str, path: str, query: dict[str, str]) -> HTTPAnswer:
+        url = lookupd_url(address, path, **query)
+        return await ask(
+            kind, method, url, self._credentials, connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S
+        )
 
 
-async def _get(address: str, path: str, **query: str) -> dict[str, Any]:
-    answer = await request(
-        "GET", lookupd_url(address, path, **query), connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S
-    )
-    found = orjson.loads(answer.body) if answer.status == 200 else {}
-    return found if isinstance(found, dict) else {}
-
-
-async def _post(address: str, path: str, **query: str) -> None:
-    url = lookupd_url(address, path, **query)
-    answer = await request("POST", url, connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S)
+def _good(answer: HTTPAnswer, address: str, path: str) -> HTTPAnswer:
     if answer.status != 200:
         raise NSQError(f"{address}{path}: status {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}")
+    return answer

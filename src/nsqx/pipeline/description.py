@@ -8,8 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from nsqx.client.discovery import http_credentials
+from nsqx.client.options import Options, read_option_flags
 from nsqx.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nsqx.net.daemon_http import Credentials
 
 FILE_SINKS = ("parquet", "json", "csv")
 INFER = "infer"
@@ -114,6 +120,12 @@ class Nsq:
         if self.nsqd:
             found["nsq.nsqd"] = ",".join(self.nsqd)
         return found
+
+    def credentials(self) -> Credentials:
+        """What is shown to the HTTP APIs of nsqlookupd and nsqd; raises ConfigError."""
+        return http_credentials(
+            Options.of(read_option_flags(f"{name},{value}" for name, value in self.options.items()))
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def take_sample(pipeline: Pipeline, source: Source, first_wait_s: float) -> list
     topic = (
         source.topics[0]
         if source.topics
-        else _matching(source, asyncio.run(find_topics(cluster.lookupd_http_addresses)))
+        else _matching(source, asyncio.run(find_topics(cluster.lookupd_http_addresses, pipeline.nsq.credentials())))
     )
     sink = next(iter(pipeline.sinks.values()))
     options = {**dict(cluster.client_options), "max_in_flight": SAMPLE_SIZE}

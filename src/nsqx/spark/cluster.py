@@ -11,26 +11,28 @@ import orjson
 from nsqx.client.discovery import lookupd_url
 from nsqx.errors import LookupFailed
 from nsqx.net.address import format_host_port
-from nsqx.net.http_client import HTTPRequestFailed, request
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, ask
+from nsqx.net.http_client import HTTPRequestFailed
 
-_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
 _TIMEOUT_S = 5.0
 
 
-async def find_topics(lookupds: Iterable[str]) -> list[str]:
+async def find_topics(lookupds: Iterable[str], credentials: Credentials) -> list[str]:
     """Every topic that some nsqlookupd knows; raises LookupFailed if none of them answers."""
     topics: set[str] = set()
-    for answer in await _ask_all(lookupds, "/topics"):
+    for answer in await _ask_all(lookupds, credentials, "/topics"):
         topics.update(answer.get("topics") or [])
     return sorted(topics)
 
 
-async def channel_depth(lookupds: Iterable[str], topics: Iterable[str], channel: str) -> int | None:
+async def channel_depth(
+    lookupds: Iterable[str], topics: Iterable[str], channel: str, credentials: Credentials
+) -> int | None:
     """How many messages wait in a channel over all nsqds of these topics; None if one of them does not tell."""
     depth = 0
     for topic in topics:
         try:
-            answers = await _ask_all(lookupds, "/lookup", topic=topic)
+            answers = await _ask_all(lookupds, credentials, "/lookup", topic=topic)
         except LookupFailed:
             return None
         nodes = {
@@ -38,7 +40,7 @@ async def channel_depth(lookupds: Iterable[str], topics: Iterable[str], channel:
             for answer in answers
             for each in answer.get("producers") or []
         }
-        counts = await asyncio.gather(*(_depth_on(node, topic, channel) for node in sorted(nodes)))
+        counts = await asyncio.gather(*(_depth_on(node, topic, channel, credentials) for node in sorted(nodes)))
         for count in counts:
             if count is None:
                 return None
@@ -46,9 +48,10 @@ async def channel_depth(lookupds: Iterable[str], topics: Iterable[str], channel:
     return depth
 
 
-async def _depth_on(node: str, topic: str, channel: str) -> int | None:
+async def _depth_on(node: str, topic: str, channel: str, credentials: Credentials) -> int | None:
+    url = lookupd_url(node, "/stats", format="json", topic=topic, include_clients="false")
     try:
-        answer = await _ask(lookupd_url(node, "/stats", format="json", topic=topic, include_clients="false"))
+        answer = await _ask(NSQD, url, credentials)
     except (HTTPRequestFailed, LookupFailed):
         return None
     depth = 0
@@ -60,12 +63,12 @@ async def _depth_on(node: str, topic: str, channel: str) -> int | None:
     return depth
 
 
-async def _ask_all(lookupds: Iterable[str], path: str, **query: str) -> list[dict[str, Any]]:
+async def _ask_all(lookupds: Iterable[str], credentials: Credentials, path: str, **query: str) -> list[dict[str, Any]]:
     answers: list[dict[str, Any]] = []
     failures: list[str] = []
     for lookupd in lookupds:
         try:
-            answers.append(await _ask(lookupd_url(lookupd, path, **query)))
+            answers.append(await _ask(NSQLOOKUPD, lookupd_url(lookupd, path, **query), credentials))
         except (HTTPRequestFailed, LookupFailed) as error:
             failures.append(f"nsqlookupd {lookupd}: {error}")
     if not answers:
@@ -73,8 +76,8 @@ async def _ask_all(lookupds: Iterable[str], path: str, **query: str) -> list[dic
     return answers
 
 
-async def _ask(url: str) -> dict[str, Any]:
-    answer = await request("GET", url, headers=_HEADERS, connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S)
+async def _ask(kind: str, url: str, credentials: Credentials) -> dict[str, Any]:
+    answer = await ask(kind, "GET", url, credentials, connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S)
     if answer.status == 404 and b"TOPIC_NOT_FOUND" in answer.body:
         return {}
     if answer.status != 200:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqx.client.consumer import Consumer
+from nsqx.client.discovery import http_credentials
 from nsqx.client.options import Options
 from nsqx.errors import ConfigError, ConnectFailed, LookupFailed, NSQError
 from nsqx.spark.cluster import channel_depth, find_topics
@@ -112,6 +113,7 @@ class Topics:
         self._max_lanes = max_lanes
         self._client_options: dict[str, Any] = {"msg_timeout": MSG_TIMEOUT_S, **dict(options.cluster.client_options)}
         self._checked = Options.of(self._client_options)
+        self._credentials = http_credentials(self._checked)
         self._consumers: dict[str, list[TopicConsumer]] = {}
         self._is_paused = False
 
@@ -137,7 +139,7 @@ class Topics:
         if not addresses:
             return list(options.topics)
         try:
-            found = await find_topics(addresses)
+            found = await find_topics(addresses, self._credentials)
         except LookupFailed as error:
             if options.cluster.nsqd_tcp_addresses and not options.topic_pattern:
                 return list(options.topics)
@@ -168,7 +170,9 @@ class Topics:
     async def ask_depth(self, topics: list[str]) -> int | None:
         """How many messages wait in the channel, if somebody can tell."""
         addresses = self._options.cluster.lookupd_http_addresses
-        return await channel_depth(addresses, topics, self._options.channel) if addresses else None
+        if not addresses:
+            return None
+        return await channel_depth(addresses, topics, self._options.channel, self._credentials)
 
     async def keep_asking_depth(self) -> None:
         """Know about how many messages wait."""

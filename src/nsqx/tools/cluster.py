@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote_plus, urlsplit, urlunsplit
+from urllib.parse import quote_plus, urlsplit
 
 import orjson
 
 from nsqx.errors import NSQError
 from nsqx.gotext import quote
 from nsqx.net.address import format_host_port
-from nsqx.net.http_client import HTTPRequestFailed, request
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, ask
+from nsqx.net.http_client import HTTPRequestFailed
 from nsqx.tools.utility import strerror
 
-_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
 _COUNTS = (
     "depth",
     "backend_depth",
@@ -35,16 +36,19 @@ class QueryFailed(NSQError):
 
 
 class Cluster:
-    """Asks with given time limits. Every question is put to all addresses at once."""
+    """Asks with given time limits. Every question is put to all addresses at once: host:port, or an https URL."""
 
-    def __init__(self, connect_timeout_s: float = 2.0, request_timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, credentials: Credentials, *, connect_timeout_s: float = 2.0, request_timeout_s: float = 5.0
+    ) -> None:
+        self._credentials = credentials
         self._connect_timeout_s = connect_timeout_s
         self._request_timeout_s = request_timeout_s
 
     async def topics(self, lookupd_addresses: Sequence[str]) -> tuple[list[str], list[QueryFailed]]:
         """The topics that any nsqlookupd knows, and which of them failed; raises QueryFailed if all did."""
         answers, failures = await self._ask_all(
-            "nsqlookupd", lookupd_addresses, lambda address: self._get(f"http://{address}/topics")
+            NSQLOOKUPD, lookupd_addresses, lambda address: self._get(NSQLOOKUPD, address, "/topics")
         )
         found = {topic for answer in answers for topic in _field(answer, "topics", list) or []}
         return sorted(found), failures
@@ -53,7 +57,9 @@ class Cluster:
         """The HTTP addresses of the nsqds that have ``topic``, or of all; raises QueryFailed if any question fails."""
         path = f"/lookup?topic={quote_plus(topic)}" if topic else "/nodes"
         answers = await self._ask_each(
-            "nsqlookupd", lookupd_addresses, lambda address: self._get(f"http://{address}{path}", missing_is_empty=True)
+            NSQLOOKUPD,
+            lookupd_addresses,
+            lambda address: self._get(NSQLOOKUPD, address, path, missing_is_empty=True),
         )
         found: dict[str, None] = {}
         for answer in answers:
@@ -97,9 +103,9 @@ class Cluster:
         if channel:
             query += f"&channel={quote_plus(channel)}"
         answers, failures = await self._ask_all(
-            "nsqd",
+            NSQD,
             nsqd_addresses,
-            lambda address: self._get(f"http://{address}/stats?{query}&include_clients=false"),
+            lambda address: self._get(NSQD, address, f"/stats?{query}&include_clients=false"),
         )
         # Before NSQ 1.0 the answer was wrapped.
         entries = [each for answer in answers for each in _field(answer.get("data", answer), "topics", list) or []]
@@ -129,13 +135,15 @@ class Cluster:
             raise QueryFailed(f"failed to query any {what}: {'; '.join(map(str, failures))}")
         return answers, failures
 
-    async def _get(self, url: str, *, missing_is_empty: bool = False) -> dict[str, Any]:
-        """A JSON object; where nsqd refuses plain HTTP it says where HTTPS is."""
+    async def _get(self, kind: str, address: str, path: str, *, missing_is_empty: bool = False) -> dict[str, Any]:
+        """A JSON object; raises QueryFailed."""
+        url = f"{address.rstrip('/') if '://' in address else f'http://{address}'}{path}"
         try:
-            answer = await request(
+            answer = await ask(
+                kind,
                 "GET",
                 url,
-                headers=_HEADERS,
+                self._credentials,
                 connect_timeout_s=self._connect_timeout_s,
                 request_timeout_s=self._request_timeout_s,
             )
@@ -143,8 +151,6 @@ class Cluster:
             raise QueryFailed(_reason(url, error)) from error
         if missing_is_empty and answer.status == 404 and b"TOPIC_NOT_FOUND" in answer.body:
             return {}
-        if answer.status == 403 and not url.startswith("https"):
-            return await self._get(_https_url(url, answer.body), missing_is_empty=missing_is_empty)
         if answer.status != 200:
             raise QueryFailed(f"{url}: got response {answer.status} {quote(answer.body[:200])}")
         return _json_object(url, answer.body)
@@ -160,14 +166,6 @@ def _json_object(url: str, body: bytes) -> dict[str, Any]:
     return value
 
 
-def _https_url(url: str, body: bytes) -> str:
-    port = _json_object(url, body).get("https_port")
-    if not isinstance(port, int):
-        raise QueryFailed(f"{url}: got response 403 {quote(body[:200])}")
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(scheme="https", netloc=format_host_port(parts.hostname or "", port)))
-
-
 def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
     value = answer.get(name)
     if value is not None and not isinstance(value, kind):
@@ -178,6 +176,8 @@ def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
 def _reason(url: str, error: HTTPRequestFailed) -> str:
     """Why there is no answer, in Go's words if it is the system that refuses."""
     cause = error.__context__
+    if isinstance(cause, ssl.SSLError):
+        return f'Get "{url}": tls: {getattr(cause, "verify_message", "") or cause.reason or cause}'
     if isinstance(cause, OSError) and cause.errno:
         return f'Get "{url}": dial tcp {urlsplit(url).netloc}: connect: {strerror(cause)}'
     return str(error)

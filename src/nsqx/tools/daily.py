@@ -11,15 +11,18 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqx.client.handshake import check_address
 from nsqx.errors import ConfigError
 from nsqx.flags import STRINGS, Flag, UsageError, parse, resolve, usage
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
-from nsqx.tools.cluster import Cluster, QueryFailed
+from nsqx.net.http_client import HTTPRequestFailed, request
 from nsqx.tools.sources import check_sources
 from nsqx.tools.utility import UtilityFailed, say
+
+if TYPE_CHECKING:
+    from nsqx.tools.cluster import Cluster, QueryFailed
 
 LOOKUPD_VARIABLE = "NSQX_LOOKUPD"
 NSQD_VARIABLE = "NSQX_NSQD"
@@ -71,13 +74,14 @@ async def find_tcp(
 async def find_http(
     nsqd_addresses: Sequence[str],
     lookupd_addresses: Sequence[str],
+    cluster: Cluster,
     environment: Mapping[str, str] = os.environ,
 ) -> list[str]:
     """The HTTP addresses of all nsqds; raises UtilityFailed or QueryFailed."""
     place = await _find(nsqd_addresses, lookupd_addresses, environment, "http")
     if not place.lookupd_addresses:
         return place.nsqd_addresses
-    found = await Cluster().nsqds(place.lookupd_addresses)
+    found = await cluster.nsqds(place.lookupd_addresses)
     if not found:
         raise UtilityFailed(f"nsqlookupd {', '.join(place.lookupd_addresses)} knows no nsqd")
     return found
@@ -121,11 +125,13 @@ def http_address(tcp_address: str) -> str:
 
 
 async def _answers(lookupd_address: str) -> bool:
+    """True if an nsqlookupd is there; /ping needs no token."""
+    url = f"http://{lookupd_address}/ping"
     try:
-        await Cluster(_PROBE_TIMEOUT_S, _PROBE_TIMEOUT_S).topics([lookupd_address])
-    except QueryFailed:
+        answer = await request("GET", url, connect_timeout_s=_PROBE_TIMEOUT_S, request_timeout_s=_PROBE_TIMEOUT_S)
+    except HTTPRequestFailed:
         return False
-    return True
+    return answer.status == 200
 
 
 async def _listens(tcp_address: str) -> bool:

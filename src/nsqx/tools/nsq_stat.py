@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, Kind
 from nsqx.gotext import quote
+from nsqx.net.daemon_http import Credentials
 from nsqx.tools.cluster import Cluster, QueryFailed, total
+from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.sources import LOOKUPD_FLAG, check_sources
 from nsqx.tools.utility import UtilityFailed, check_positive, read_flags, write_stdout
 
@@ -53,6 +55,7 @@ FLAGS: tuple[Flag, ...] = (
         config_key="nsqd_http_addresses",
     ),
     LOOKUPD_FLAG,
+    *HTTP_ACCESS_FLAGS,
 )
 
 
@@ -69,12 +72,13 @@ class Options:
     """How many lines to print; None for no end."""
     http_client_connect_timeout: int = 2 * _NS_PER_S
     http_client_request_timeout: int = 5 * _NS_PER_S
+    credentials: Credentials = field(default_factory=Credentials)
 
 
 def read_options(argv: Sequence[str]) -> Options:
     """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
     values = read_flags(FLAGS, argv, PROGRAM)
-    options = Options(**values)
+    options = Options(credentials=take_credentials(values), **values)
     if not options.topic or not options.channel:
         raise UtilityFailed("--topic and --channel are required")
     check_positive(values, "interval", "http-client-connect-timeout", "http-client-request-timeout")
@@ -109,8 +113,9 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
     """Print lines until there were enough of them, or until told to stop; any failed question ends it."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stopping.set)
     cluster = Cluster(
-        options.http_client_connect_timeout / _NS_PER_S,
-        options.http_client_request_timeout / _NS_PER_S,
+        options.credentials,
+        connect_timeout_s=options.http_client_connect_timeout / _NS_PER_S,
+        request_timeout_s=options.http_client_request_timeout / _NS_PER_S,
     )
     interval_s = options.interval / _NS_PER_S
     before: Mapping[str, int] | None = None

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import re2
 
+from nsqx.client.discovery import http_credentials
+from nsqx.client.options import Options as ClientOptions
+from nsqx.client.options import read_option_flags
 from nsqx.errors import NSQError
 from nsqx.flags import BOOL, DURATION, INT, STRING, STRINGS, Flag, VersionWanted, parse, resolve
 from nsqx.log import INFO, Log, parse_level
@@ -310,7 +313,9 @@ class Archive:
         self._log = log
         self._progress = progress
         self._cluster = Cluster(
-            options.http_client_connect_timeout / _NS_PER_S, options.http_client_request_timeout / _NS_PER_S
+            http_credentials(ClientOptions.of(read_option_flags(options.consumer_options))),
+            connect_timeout_s=options.http_client_connect_timeout / _NS_PER_S,
+            request_timeout_s=options.http_client_request_timeout / _NS_PER_S,
         )
         self._pattern = re2.compile(options.topic_pattern)
         self._writers: dict[str, TopicWriter] = {}

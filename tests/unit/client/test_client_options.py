@@ -50,6 +50,8 @@ DEFAULTS = {
     "msg_timeout": 0,
     "max_msg_size": 0,
     "auth_secret": "",
+    "nsqd_http_token_file": "",
+    "lookupd_http_token_file": "",
 }
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from nsqx.client import discovery
 from nsqx.client.discovery import Discovery, lookupd_url
 from nsqx.client.options import Options
 from nsqx.errors import ConfigError, LookupFailed
+from nsqx.net import daemon_http
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
 
 PRODUCERS = (
@@ -40,9 +40,9 @@ class Lookupds:
     def __init__(self, monkeypatch, **answers):
         self.answers = answers
         self.asked = []
-        monkeypatch.setattr(discovery, "request", self.request)
+        monkeypatch.setattr(daemon_http, "request", self.request)
 
-    async def request(self, method, url, *, headers, connect_timeout_s, request_timeout_s):
+    async def request(self, method, url, *, headers, **_limits):
         self.asked.append((method, url, headers))
         answer = self.answers[url.removeprefix("http://").partition(":")[0]]
         if isinstance(answer, Exception):
@@ -63,6 +63,23 @@ async def test_an_answer(monkeypatch):
         ("GET", "http://one:1/lookup?topic=t", headers),
         ("GET", "http://one:1/nodes", headers),
     ]
+
+
+async def test_a_token_for_nsqlookupd_goes_before_the_auth_secret(monkeypatch, tmp_path):
+    lookupds = Lookupds(monkeypatch, one=HTTPAnswer(200, {}, PRODUCERS))
+    (tmp_path / "token").write_text("token\n")
+    options = {"auth_secret": "secret", "lookupd_http_token_file": f"{tmp_path / 'token'}"}
+    await Discovery(["one:1"], Options.of(options)).nodes()
+    assert lookupds.asked[0][2]["Authorization"] == "Bearer token"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [("", "holds no token"), ("two words", "no spaces"), ("\x01", "printable ASCII")]
+)
+def test_token_files_that_hold_no_token(tmp_path, content, reason):
+    (tmp_path / "token").write_text(content)
+    with pytest.raises(ConfigError, match=rf"option lookupd_http_token_file {tmp_path}/token: .*{reason}"):
+        Discovery(["one:1"], Options.of({"lookupd_http_token_file": f"{tmp_path / 'token'}"}))
 
 
 async def test_they_are_asked_in_turn(monkeypatch):

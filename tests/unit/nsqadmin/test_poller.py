@@ -42,10 +42,10 @@ class Answers:
         self.documents[f"http://{lookupd}/nodes"] = {"producers": producers}
         self.documents.setdefault(f"http://{lookupd}/topics", {"topics": []})
 
-    async def get(self, url: str) -> Any:
-        return orjson.loads(await self.get_bytes(url))
+    async def get(self, kind: str, url: str) -> Any:
+        return orjson.loads(await self.get_bytes(kind, url))
 
-    async def get_bytes(self, url: str) -> bytes:
+    async def get_bytes(self, _kind: str, url: str) -> bytes:
         await asyncio.sleep(0)
         if url not in self.documents:
             raise UpstreamFailed(f"no {url}")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
 from nsqx.nsqadmin import upstream as upstream_module
 from nsqx.nsqadmin.options import Options
-from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode, tls_context
+from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, credentials, decode
 
 URL = "http://n.example:4151/stats?format=json"
 
@@ -43,7 +44,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_outcomes(*outcomes: HTTPAnswer | Exception) -> tuple[Upstream, Net]:
         net = Net(*outcomes)
         monkeypatch.setattr(upstream_module, "request", net.request)
-        return Upstream(Options(), None, 4), net
+        return Upstream(Options(), Credentials({NSQD: "secret"}), 4), net
 
     return with_outcomes
 
@@ -56,10 +57,18 @@ async def failure(question: Any) -> str:
 
 async def test_a_good_answer(asking: Any) -> None:
     upstream, net = asking(HTTPAnswer(200, body=b'{"a":1}'), HTTPAnswer(200))
-    assert await upstream.get(URL) == {"a": 1}
-    await upstream.post("http://n:1/topic/pause?topic=t", b"x")
-    assert net.asked[0] == ("GET", URL, b"", {"Accept": "application/vnd.nsq; version=1.0"})
-    assert net.asked[1][:3] == ("POST", "http://n:1/topic/pause?topic=t", b"x")
+    assert await upstream.get(NSQD, URL) == {"a": 1}
+    await upstream.post(NSQD, "http://n:1/topic/pause?topic=t", b"x")
+    headers = {"Accept": "application/vnd.nsq; version=1.0", "Authorization": "Bearer secret"}
+    assert net.asked[0] == ("GET", URL, b"", headers)
+    assert net.asked[1] == ("POST", "http://n:1/topic/pause?topic=t", b"x", headers)
+
+
+async def test_the_token_of_one_kind_of_daemon_goes_nowhere_else(asking: Any) -> None:
+    upstream, net = asking(*[HTTPAnswer(200, body=b"{}") for _ in range(2)])
+    await upstream.get(NSQLOOKUPD, URL)
+    await upstream.get_elsewhere("http://graphite.example/render", {})
+    assert all("Authorization" not in asked[3] for asked in net.asked)
 
 
 @pytest.mark.parametrize(
@@ -84,30 +93,30 @@ async def test_a_good_answer(asking: Any) -> None:
 )
 async def test_no_answer(asking: Any, error: Exception, reason: str) -> None:
     upstream, _ = asking(error)
-    assert (await failure(upstream.get(URL))).startswith(f'Get "{URL}": {reason}')
+    assert (await failure(upstream.get(NSQD, URL))).startswith(f'Get "{URL}": {reason}')
 
 
 async def test_a_refusal(asking: Any) -> None:
     upstream, _ = asking(HTTPAnswer(404, body=b'{"message":"X"}'), HTTPAnswer(500), HTTPAnswer(599, body=b"?"))
-    assert await failure(upstream.get(URL)) == 'got response 404 Not Found "{\\"message\\":\\"X\\"}"'
-    assert await failure(upstream.post(URL)) == 'got response 500 Internal Server Error ""'
-    assert await failure(upstream.post(URL)) == 'got response 599  "?"'
+    assert await failure(upstream.get(NSQD, URL)) == 'got response 404 Not Found "{\\"message\\":\\"X\\"}"'
+    assert await failure(upstream.post(NSQD, URL)) == 'got response 500 Internal Server Error ""'
+    assert await failure(upstream.post(NSQD, URL)) == 'got response 599  "?"'
 
 
 async def test_an_nsqd_that_wants_tls_is_asked_again(asking: Any) -> None:
     refusal = HTTPAnswer(403, body=b'{"message": "TLS_REQUIRED", "https_port": 4152}')
     upstream, net = asking(refusal, HTTPAnswer(200, body=b"[]"))
-    assert await upstream.get(URL) == []
+    assert await upstream.get(NSQD, URL) == []
     assert net.asked[1][1] == "https://n.example:4152/stats?format=json"
     upstream, net = asking(refusal, HTTPAnswer(403, body=b"no"))
-    assert await failure(upstream.get("http://[::1]:4151/x")) == 'got response 403 Forbidden "no"'
+    assert await failure(upstream.get(NSQD, "http://[::1]:4151/x")) == 'got response 403 Forbidden "no"'
     assert net.asked[1][1] == "https://[::1]:4152/x"
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"https_port":"x"}', b"<html>"])
 async def test_another_403_is_a_refusal(asking: Any, body: bytes) -> None:
     upstream, net = asking(HTTPAnswer(403, body=body))
-    await failure(upstream.get(URL))
+    await failure(upstream.get(NSQD, URL))
     assert len(net.asked) == 1
 
 
@@ -122,7 +131,7 @@ def test_what_is_no_json() -> None:
 
 
 def test_tls_options() -> None:
-    assert tls_context(Options()) is None
-    context = tls_context(Options(http_client_tls_insecure_skip_verify=True))
+    assert credentials(Options()).ssl_context is None
+    context = credentials(Options(http_client_tls_insecure_skip_verify=True)).ssl_context
     assert context is not None
     assert context.verify_mode == ssl.CERT_NONE

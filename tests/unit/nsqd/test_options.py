@@ -83,6 +83,7 @@ LATER_DEFAULTS = {
     "max_connections_per_ip": 0,
     "mem_queue_bytes": 0,
     "lookupd_tls": False,
+    "lookupd_http_token_file": "",
     "http_publish_token_file": "",
     "http_read_token_file": "",
     "http_admin_token_file": "",

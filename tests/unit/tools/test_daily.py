@@ -1,6 +1,8 @@
 import pytest
 
 from nsqx.flags import BOOL, INT, STRINGS, Flag, UsageError
+from nsqx.net.daemon_http import Credentials
+from nsqx.tools.cluster import Cluster
 from nsqx.tools.daily import Place, find_http, find_tcp, http_address, read_words
 from nsqx.tools.table import plain_table
 from nsqx.tools.utility import UtilityFailed
@@ -40,7 +42,8 @@ async def test_flags_win_over_the_environment() -> None:
 async def test_the_environment() -> None:
     assert await find_tcp([], [], {"NSQX_LOOKUPD": "l:1, m:2,"}) == Place(["l:1", "m:2"])
     assert await find_tcp([], [], {"NSQX_NSQD": "n:4150,o:1"}) == Place([], ["n:4150", "o:1"])
-    assert await find_http([], [], {"NSQX_NSQD": "n:4150,[::1]:1"}) == ["n:4151", "[::1]:2"]
+    cluster = Cluster(Credentials())
+    assert await find_http([], [], cluster, {"NSQX_NSQD": "n:4150,[::1]:1"}) == ["n:4151", "[::1]:2"]
 
 
 @pytest.mark.parametrize("address", ["n", "http://n:1", "n:port", "/run/nsqd.sock"])

@@ -1,0 +1,30 @@
+"""The flags of utilities that ask nsqd and nsqlookupd over HTTP: tokens and TLS. nsqadmin has the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nsqx.flags import BOOL, STRING, Flag
+from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, TOKEN_VARIABLES, Credentials, HTTPClientTLS, read_tokens
+
+_TOKEN_FLAGS = {NSQD: "nsqd-http-token-file", NSQLOOKUPD: "lookupd-http-token-file"}
+_TLS_FIELDS = ("tls_root_ca_file", "tls_insecure_skip_verify", "tls_cert", "tls_key")
+
+HTTP_ACCESS_FLAGS: tuple[Flag, ...] = (
+    *(
+        Flag(name, STRING, "", f"file with the bearer token for {kind}'s HTTP; else ${TOKEN_VARIABLES[kind]}")
+        for kind, name in _TOKEN_FLAGS.items()
+    ),
+    Flag("http-client-tls-root-ca-file", STRING, "", "authorities that sign the certificates of nsqd and nsqlookupd"),
+    Flag("http-client-tls-cert", STRING, "", "certificate to show to nsqd and nsqlookupd"),
+    Flag("http-client-tls-key", STRING, "", "private key of that certificate"),
+    Flag("http-client-tls-insecure-skip-verify", BOOL, False, "believe any certificate of nsqd and nsqlookupd"),
+)
+
+
+def take_credentials(values: dict[str, Any]) -> Credentials:
+    """Take the values of these flags out of ``values``; raises ConfigError."""
+    files = {kind: values.pop(name.replace("-", "_")) for kind, name in _TOKEN_FLAGS.items()}
+    tls = HTTPClientTLS(**{name: values.pop(f"http_client_{name}") for name in _TLS_FIELDS})
+    flags = {kind: f"--{name}" for kind, name in _TOKEN_FLAGS.items()}
+    return Credentials(read_tokens(files, flags), tls.context())
