@@ -120,9 +120,11 @@ class Page:
 
 def _read(directory: str, name: str) -> _File | None:
     """A file below ``directory``; None if there is none of this name, or if the name leads out of it."""
+    if "\0" in name:
+        return None
     root = os.path.realpath(directory)
     path = os.path.realpath(os.path.join(root, name))
-    if "\0" in name or not path.startswith(root + os.sep):
+    if not path.startswith(root + os.sep):
         return None
     try:
         with open(path, "rb") as file:

@@ -258,6 +258,7 @@ class Session:
             self._expect_body()
         elif name == b"MPUB":
             self._topic_name = self._publish_topic(words, 2, "E_BAD_TOPIC ")
+            self._topic = None
             self._authorize("MPUB", self._topic_name, "")
             try:
                 self._topic = self._broker.topic(self._topic_name)
@@ -399,6 +400,8 @@ class Session:
         self._acknowledge("PUB", 1, topic)
 
     def _publish_batch(self) -> None:
+        if self._broker.authorizer.is_enabled:
+            self._authorize("MPUB", self._topic_name, "")  # the body may have taken longer than the right lasted
         items = self._reader.take_batch()
         count = self._reader.count
         topic = self._topic
@@ -473,7 +476,7 @@ class Session:
 
     def _ask_again(self) -> None:
         self.is_paused = True
-        if self._command == b"MPUB" or self._command == b"SUB":
+        if self._command == b"SUB" or (self._command == b"MPUB" and self._topic is None):
             self._stalled = self._reader.words  # the others are asked about when their body is there, and it stays
         self._broker.authorizer.refresh(self.client, self._refreshed)
 
