@@ -380,6 +380,16 @@ def script_of_changes(stage: Stage, admin: Daemon, notices: Notices, topic: str)
         answer = admin.request(method, target, data, headers)
         played.append((method, target, essence(answer), state(), notices.take(told)))
 
+    def do_in_vain(method: str, target: str, body: Any = None, told: int = 1) -> None:
+        """What every daemon refuses: Go answers 200 with a warning and notifies, ours 502."""
+        data = body if body is None else json.dumps(body).encode()
+        answer = admin.request(method, target, data)
+        is_go = answer.json()["message"].startswith("WARNING: ")
+        assert answer.status == (200 if is_go else 502)
+        assert answer.json()["message"].count("CHANNEL_NOT_FOUND") == (1 if method == "POST" else 2) * len(stage.nsqds)
+        notices.take(1 if is_go else told)
+        played.append((method, target, state()))
+
     do("POST", "/api/topics", {"topic": topic}, told=1)
     for nsqd in stage.nsqds:
         nsqd.post("/pub", b"x", topic=topic)
@@ -395,9 +405,9 @@ def script_of_changes(stage: Stage, admin: Daemon, notices: Notices, topic: str)
     stage.register("a", topic, "here")
     do("POST", f"/api/topics/{topic}/here?why=not", {"action": "pause"})
     do("DELETE", f"/api/topics/{topic}/here")
-    do("POST", f"/api/topics/{topic}/nowhere", {"action": "pause"})
+    do_in_vain("POST", f"/api/topics/{topic}/nowhere", {"action": "pause"})
     do("POST", "/api/topics/nowhere", {"action": "pause"})
-    do("DELETE", f"/api/topics/{topic}/nowhere")
+    do_in_vain("DELETE", f"/api/topics/{topic}/nowhere", told=0)
     do("DELETE", "/api/topics/nowhere", told=0)
     do("DELETE", f"/api/nodes/127.0.0.1:{second.http_port}", {"topic": topic})
     do("DELETE", "/api/nodes/127.0.0.1:1", {"topic": topic}, told=0)
@@ -432,7 +442,9 @@ class TestChanges:
         stage.assert_same("POST", "/api/topics/orders", b'{"action":"pause"}')
         assert stage.nsqds[0].topic_stats("orders")["paused"]
         stage.assert_same("POST", "/api/topics/nowhere", b'{"action":"pause"}')
-        stage.assert_same("DELETE", "/api/topics/orders/nowhere")
+        answers = [admin.request("DELETE", "/api/topics/orders/nowhere") for admin in stage.admins]
+        assert [answer.status for answer in answers] == [200, 502], "ours tells that nobody did it"
+        assert all("CHANNEL_NOT_FOUND" in answer.json()["message"] for answer in answers)
 
     def test_admin_users(self, small_stage: Stage) -> None:
         stage = small_stage

@@ -109,7 +109,7 @@ def test_a_pipeline_without_the_tokens_says_who_refuses(with_tokens, topic, tmp_
     lookupd, _, _ = with_tokens
     text = PIPELINE.replace("$lookupd", lookupd.http_address).replace("$options", "").replace("$topic", topic)
     (tmp_path / "pipeline.toml").write_text(text.replace("$directory", str(tmp_path)))
-    assert command.main(["check", str(tmp_path / "pipeline.toml")]) != 0
+    assert command.main(["run", str(tmp_path / "pipeline.toml"), "--once"]) == 1
     told = "".join(capsys.readouterr())
     assert lookupd.http_address in told
     assert "401" in told

@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 from nsqx.errors import ConfigError
 from nsqx.gotext import format_duration, parse_duration_ns
 from nsqx.net.address import TCPAddress, parse_address
+from nsqx.net.tls import client_context
 from nsqx.version import VERSION
 
 Duration = float | str | timedelta
@@ -185,6 +186,8 @@ class Options:
             path = getattr(self, name)
             if path and not os.path.isfile(path):
                 raise ConfigError(f"option {name}: no file {path}")
+        if self.tls_root_ca_file or self.tls_cert:
+            client_context(self)  # raises ConfigError for files that hold no certificate or no key
 
 
 _FIELDS = {each.name: each for each in fields(Options)}

@@ -12,7 +12,7 @@ from nsqx.net.access import ADMIN, READ, access_rules
 from nsqx.net.browsers import HostRule, head_check
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
-from nsqx.net.tls_server import load_certificate, server_context
+from nsqx.net.tls_server import load_certificate, server_context, trusting_context
 from nsqx.nsqlookupd.connection import Connection
 from nsqx.nsqlookupd.http import build_router, route_group
 from nsqx.nsqlookupd.lookupd import Lookupd
@@ -40,6 +40,8 @@ class Daemon:
         self.lookupd = Lookupd(options, log)
         self._tcp_listening: Listening | None = None
         self._tcp_server: asyncio.Server | None = None
+        if options.tls_root_ca_file:
+            trusting_context(options.tls_root_ca_file)  # a file that is of no use stops the start, needed or not
         self._tls_context = server_context(options.tls_cert, options.tls_key, _TLS_1_2) if options.tls_cert else None
         token_files = {READ: options.http_read_token_file, ADMIN: options.http_admin_token_file}
         rules = self._access_rules = access_rules(token_files, options.http_client_cert_groups, route_group)

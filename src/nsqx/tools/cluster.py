@@ -71,7 +71,9 @@ class Cluster:
         """The HTTP addresses, by TCP address, of the nsqds that have ``topic``; raises QueryFailed if none answers."""
         path = f"/lookup?topic={quote_plus(topic)}"
         answers, _ = await self._ask_all(
-            "nsqlookupd", lookupd_addresses, lambda address: self._get(f"http://{address}{path}", missing_is_empty=True)
+            NSQLOOKUPD,
+            lookupd_addresses,
+            lambda address: self._get(NSQLOOKUPD, address, path, missing_is_empty=True),
         )
         found: dict[str, str] = {}
         for answer in answers:
@@ -83,7 +85,7 @@ class Cluster:
 
     async def tcp_port(self, nsqd_address: str) -> int:
         """The TCP port of the nsqd with this HTTP address; raises QueryFailed."""
-        port = (await self._get(f"http://{nsqd_address}/info")).get("tcp_port")
+        port = (await self._get(NSQD, nsqd_address, "/info")).get("tcp_port")
         return port if isinstance(port, int) else 0
 
     async def stats(self, nsqd_addresses: Sequence[str], topic: str = "", channel: str = "") -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, STRING, Flag
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, TOKEN_VARIABLES, Credentials, HTTPClientTLS, read_tokens
 
@@ -26,5 +27,7 @@ def take_credentials(values: dict[str, Any]) -> Credentials:
     """Take the values of these flags out of ``values``; raises ConfigError."""
     files = {kind: values.pop(name.replace("-", "_")) for kind, name in _TOKEN_FLAGS.items()}
     tls = HTTPClientTLS(**{name: values.pop(f"http_client_{name}") for name in _TLS_FIELDS})
+    if bool(tls.tls_cert) != bool(tls.tls_key):
+        raise ConfigError("--http-client-tls-cert and --http-client-tls-key must be given together")
     flags = {kind: f"--{name}" for kind, name in _TOKEN_FLAGS.items()}
     return Credentials(read_tokens(files, flags), tls.context())

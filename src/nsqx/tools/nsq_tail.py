@@ -25,6 +25,7 @@ from nsqx.tools.sources import (
     MAX_IN_FLIGHT_FLAG,
     NSQD_FLAG,
     check_sources,
+    client_credentials,
     client_options,
     make_consumer,
     start_consumer,
@@ -131,7 +132,8 @@ async def tail(
             if options.channel or options.take_backlog:
                 consumer = make_consumer(topic, channel, *sources, client)
             else:
-                looking = Looking(topic, rule, named, options.lookupd_http_addresses, Cluster())
+                cluster = Cluster(client_credentials(options.consumer_options))
+                looking = Looking(topic, rule, named, options.lookupd_http_addresses, cluster)
                 consumer = make_consumer(topic, channel, *sources, client, kind=LookingConsumer, looking=looking)
                 await looking.check()
             consumers.append(consumer)

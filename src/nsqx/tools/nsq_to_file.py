@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import re2
 
-from nsqx.client.discovery import http_credentials
-from nsqx.client.options import Options as ClientOptions
-from nsqx.client.options import read_option_flags
 from nsqx.errors import NSQError
 from nsqx.flags import BOOL, DURATION, INT, STRING, STRINGS, Flag, VersionWanted, parse, resolve
 from nsqx.log import INFO, Log, parse_level
@@ -33,6 +30,7 @@ from nsqx.tools.sources import (
     MAX_IN_FLIGHT_FLAG,
     NSQD_FLAG,
     check_sources,
+    client_credentials,
     client_options,
     make_consumer,
     start_consumer,
@@ -313,7 +311,7 @@ class Archive:
         self._log = log
         self._progress = progress
         self._cluster = Cluster(
-            http_credentials(ClientOptions.of(read_option_flags(options.consumer_options))),
+            client_credentials(options.consumer_options),
             connect_timeout_s=options.http_client_connect_timeout / _NS_PER_S,
             request_timeout_s=options.http_client_request_timeout / _NS_PER_S,
         )

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.consumer import Consumer
+from nsqx.client.discovery import http_credentials
+from nsqx.client.options import Options as ClientOptions
 from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import INT, STRINGS, Flag, Kind
@@ -15,6 +17,7 @@ from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, say, use
 
 if TYPE_CHECKING:
     from nsqx.client.intake import Handler
+    from nsqx.net.daemon_http import Credentials
 
 MAX_IN_FLIGHT = 200
 
@@ -68,6 +71,11 @@ def check_sources(nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str
 def client_options(program: str, texts: Iterable[str], **fixed: Any) -> dict[str, Any]:
     """The client's options from a flag's values; ``fixed`` ones win over them."""
     return {"user_agent": user_agent(program), **read_option_flags(texts), **fixed}
+
+
+def client_credentials(texts: Iterable[str]) -> Credentials:
+    """What is shown to the HTTP of nsqlookupd and nsqd, from the values of a flag; raises ConfigError."""
+    return http_credentials(ClientOptions.of(read_option_flags(texts)))
 
 
 def make_consumer(
