@@ -8,6 +8,7 @@ them continues in a turn of the loop, so that many jobs hold the loop no longer 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Generator, Iterable
 from typing import TypeVar
@@ -15,8 +16,9 @@ from typing import TypeVar
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 
-# An item, such as a channel in /stats, takes a few microseconds.
+# An item, such as a channel in /stats, takes a few microseconds; some take longer.
 STEPS_PER_TURN = 200
+TURN_NS = 5_000_000
 
 
 def finish(steps: Steps[Result]) -> Result:
@@ -45,15 +47,18 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def run(self, steps: Steps[Result], steps_per_turn: int = STEPS_PER_TURN) -> Result:
-        """Do every step, a number of them in each turn; the result.
+        """Do every step, in each turn a number of them and no longer than 5 ms; the result.
 
         A short job is done in the current turn. After a long one the caller continues in a turn of its own.
         """
         is_long = False
         while True:
             try:
+                until_ns = time.monotonic_ns() + TURN_NS
                 for _ in range(steps_per_turn):
                     next(steps)
+                    if time.monotonic_ns() >= until_ns:
+                        break
             except StopIteration as end:
                 if is_long:
                     await self._next_turn()

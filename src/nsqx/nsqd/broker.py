@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_valid_name
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _NS_PER_S = 1_000_000_000
 # NSQ's client timeout, of which half is the default heartbeat interval.
 _CLIENT_TIMEOUT_S = 60
+# How many messages that were in memory are freed before the loop turns.
+_DISCARDS_PER_TURN = 5000
 # How many channels known to nsqlookupd are created before the loop turns.
 _CHANNELS_PER_TURN = 20
 # How long after a failed write it is tried again.
@@ -103,6 +105,7 @@ class Broker:
         self.turn = Turn(call_soon, self, commit_at)
         self.round_robin = RoundRobin(call_soon, clock.now_ns, self.turn.end)
         self.long_jobs = Turns()
+        self._call_soon = call_soon
         # Topics that nsqd.dat may not name, or not with all their channels, and the save that is to do it.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
         self.remover = FileRemover(log)
@@ -264,6 +267,12 @@ class Broker:
             raise DiskQueueError(f"cannot open the disk queue {name}: {error.strerror or error}") from error
         self._left_files.pop(name, None)
         return Backlog(options.mem_queue_size, disk, options.mem_queue_bytes)
+
+    def discard(self, items: list[Any]) -> None:
+        """Free the items of a list, which may be very long, a number of them in each turn of the loop."""
+        del items[-_DISCARDS_PER_TURN:]
+        if items:
+            self._call_soon(partial(self.discard, items))
 
     def load_due_times(self, name: str) -> dict[bytes, DueTime]:
         """Return the due times of a channel's messages that were deferred at the last exit."""

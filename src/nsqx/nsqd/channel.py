@@ -430,8 +430,8 @@ class Channel:
 
     def empty(self) -> None:
         """Forget every message: waiting, in flight and deferred."""
-        self.in_flight.clear()
-        self.deferred.clear()
+        self._broker.discard(self.in_flight.clear())
+        self._broker.discard(self.deferred.take_entries())
         self._due_ns.clear()
         self.backlog.empty()
         for client in self.clients.values():
@@ -441,8 +441,8 @@ class Channel:
     def delete(self) -> None:
         """Close the clients, forget every message, remove the files."""
         self._stop()
-        self.in_flight.clear()
-        self.deferred.clear()
+        self._broker.discard(self.in_flight.clear())
+        self._broker.discard(self.deferred.take_entries())
         self.backlog.delete()
         self._save_due_times({})
 

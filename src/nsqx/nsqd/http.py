@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from nsqx.net.requests import Deferred, Request
+    from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.memory import MemoryMonitor
@@ -55,6 +56,8 @@ MILLISECOND_NS = 1_000_000
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _EXITING = error_response(503, "EXITING")
+# How many channels of a topic are deleted before the loop turns.
+_DELETES_PER_TURN = 20
 
 
 def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
@@ -196,8 +199,12 @@ class AdminAPI:
         topic = _topic_to_publish(self._broker, request.query)
         return _with_channels(self._broker, topic, self._done())
 
-    def delete_topic(self, request: "Request") -> Response:
-        self._broker.delete_topic(self._topic(request).name)
+    async def delete_topic(self, request: "Request") -> Response:
+        """Channels first, a few each turn: there may be thousands."""
+        topic = self._topic(request)
+        await self._broker.long_jobs.run(_delete_channels_steps(topic), steps_per_turn=_DELETES_PER_TURN)
+        if self._broker.find_topic(topic.name) is topic:
+            self._broker.delete_topic(topic.name)
         return self._done()
 
     def empty_topic(self, request: "Request") -> Response:
@@ -396,6 +403,12 @@ def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
         return broker.topic(name)
     except (BrokerExiting, DiskQueueError):
         raise HTTPError(503, "EXITING") from None
+
+
+def _delete_channels_steps(topic: "Topic") -> "Steps[None]":
+    for name in list(topic.channels):
+        topic.delete_channel(name)
+        yield
 
 
 def _with_channels(broker: "Broker", topic: "Topic", response: Response) -> "Response | Awaitable[Response]":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nsqx.errors import ConfigError
 from nsqx.net.access import ADMIN, READ, access_rules
 from nsqx.net.browsers import HostRule, head_check
+from nsqx.net.garbage import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import load_certificate, server_context, trusting_context
@@ -68,6 +69,7 @@ class Daemon:
         except BaseException:
             await self.stop()
             raise
+        keep_collections_short()
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()

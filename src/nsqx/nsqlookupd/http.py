@@ -7,9 +7,7 @@ that others are served in between.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -19,6 +17,7 @@ from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, READ
 from nsqx.net.responses import EMPTY, JSON, NSQ_HEADERS, Response, json_response, plain_response
 from nsqx.net.router import Router
+from nsqx.net.steps import Steps, Turns, join_steps
 from nsqx.nsqlookupd.lookupd import on_one_line
 from nsqx.nsqlookupd.metrics import MetricsPage
 from nsqx.version import NSQ_VERSION
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 # What Go's zero time is as nanoseconds since 1970, wrapped to 64 bits.
 _NEVER_NS: Final = -6795364578871345152
-_SLICE_NS: Final = 5_000_000
 
 
 def route_group(method: str, path: str) -> str:
@@ -68,6 +66,7 @@ class QueryAPI:
         self._lookupd = lookupd
         self._registry = lookupd.registry
         self._metrics_page = MetricsPage(lookupd)
+        self._long_jobs = Turns()
 
     def ping(self, _request: Request) -> Response:
         return plain_response(200, "OK")
@@ -95,7 +94,7 @@ class QueryAPI:
 
     async def nodes(self, _request: Request) -> Response:
         """Every nsqd that is not silent, with its topics."""
-        nodes = await _join_gradually(self._nodes())
+        nodes = await self._long_jobs.run(join_steps(b",", self._nodes()))
         return _json(b'{"producers":[%b]}' % nodes)
 
     def _nodes(self) -> Iterator[bytes]:
@@ -111,9 +110,8 @@ class QueryAPI:
 
     async def debug(self, _request: Request) -> Response:
         """All that is registered."""
-        registrations = [(_debug_name(registration), registration) for registration in self._registry.registrations()]
-        registrations.sort(key=lambda named: named[0])
-        return _json(b"{%b}" % await _join_gradually(_debug_entries(registrations)))
+        named = await self._long_jobs.run(_named_steps(list(self._registry.registrations())))
+        return _json(b"{%b}" % await self._long_jobs.run(join_steps(b",", _debug_entries(named))))
 
     def metrics(self, request: Request) -> Response:
         accept = request.headers.get(b"accept", b"").decode("latin-1")
@@ -190,16 +188,14 @@ def _json(document: bytes) -> Response:
     return Response(200, document, JSON, NSQ_HEADERS)
 
 
-async def _join_gradually(pieces: Iterable[bytes]) -> bytes:
-    """The pieces with commas between them; every few milliseconds others get their turn."""
-    done = []
-    slice_end_ns = time.monotonic_ns() + _SLICE_NS
-    for piece in pieces:
-        done.append(piece)
-        if time.monotonic_ns() >= slice_end_ns:
-            await asyncio.sleep(0)
-            slice_end_ns = time.monotonic_ns() + _SLICE_NS
-    return b",".join(done)
+def _named_steps(registrations: list[Registration]) -> Steps[list[tuple[str, Registration]]]:
+    """Sort registrations by the names that /debug gives them."""
+    named = []
+    for registration in registrations:
+        named.append((_debug_name(registration), registration))
+        yield
+    named.sort(key=lambda pair: pair[0])
+    return named
 
 
 def _debug_name(registration: Registration) -> str:

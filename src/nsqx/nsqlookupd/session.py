@@ -24,10 +24,33 @@ from nsqx.wire.lookup import (
 
 if TYPE_CHECKING:
     from nsqx.nsqlookupd.lookupd import Lookupd
+    from nsqx.nsqlookupd.registry import Registration
 
 _SIZE_UNKNOWN: Final = -1
 # Commands that one connection may make others wait for; most of them are logged.
 COMMANDS_PER_SLICE: Final = 32
+LINES_PER_SLICE: Final = 50  # of the log
+
+
+class DepartureLog:
+    """Logs the registrations of a peer that has left. There may be thousands, so they go a part each turn."""
+
+    __slots__ = ("_lookupd", "_next", "_remote_address", "_removed")
+
+    def __init__(self, lookupd: Lookupd, remote_address: str, removed: list[Registration]) -> None:
+        self._lookupd = lookupd
+        self._remote_address = remote_address
+        self._removed = removed
+        self._next = 0
+
+    def work(self) -> None:
+        """Log the next part, as a member of the round-robin."""
+        part = self._removed[self._next : self._next + LINES_PER_SLICE]
+        self._next += len(part)
+        for registration in part:
+            self._lookupd.log.info("DB: client(%s) UNREGISTER %s", self._remote_address, registration)
+        if self._next < len(self._removed):
+            self._lookupd.round_robin.join(self)
 
 
 class Session:
@@ -104,8 +127,7 @@ class Session:
         if self.peer is not None:
             removed = self._lookupd.registry.leave(self.peer)
             self._lookupd.counts.unregistrations += len(removed)
-            for registration in removed:
-                log.info("DB: client(%s) UNREGISTER %s", self._remote_address, registration)
+            DepartureLog(self._lookupd, self._remote_address, removed).work()
         level("client(%s) - %s", self._remote_address, on_one_line(reason))
 
     def _refuse(self, error: ProtocolError) -> bytes:

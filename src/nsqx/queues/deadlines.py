@@ -40,6 +40,11 @@ class Deferred:
             due.append(heappop(self._heap)[2])
         return due
 
+    def take_entries(self) -> list[tuple[int, int, Message]]:
+        """Remove and return everything, in no order and with what belongs to the order."""
+        entries, self._heap = self._heap, []
+        return entries
+
     def clear(self) -> list[Message]:
         """Remove and return everything."""
         messages = [entry[2] for entry in sorted(self._heap)]

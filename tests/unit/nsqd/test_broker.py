@@ -284,3 +284,14 @@ def test_deleted_topics_and_channels_leave_no_cycles(bench):
         gc.enable()
     assert "in_no_cycle" not in [topic.name for topic in topics]
     assert "in_no_cycle" not in [channel.topic_name for channel in channels]
+
+
+def test_many_messages_in_memory_are_freed_a_part_each_turn(bench):
+    """Freeing a million at once would hold up every client."""
+    items = list(range(12_000))
+    bench.broker.discard(items)
+    left = [len(items)]
+    while bench.soon:
+        bench.soon.pop(0)()
+        left.append(len(items))
+    assert left == [7000, 2000, 0]

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker_bench import Bench
+from loop_turns import Progress
 from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError
 from nsqx.log import INFO, WARN, Log
 from nsqx.net.requests import DEFERRED
@@ -231,3 +233,14 @@ def test_plain_requests_are_sent_to_https():
     response = refuse_without_tls(4152)(RequestStandIn())
     assert response.status == 403
     assert response.body == b'{"message": "TLS_REQUIRED", "https_port": 4152}'
+
+
+async def test_topic_with_many_channels_is_deleted_a_few_each_turn(tmp_path):
+    broker = Bench(tmp_path).broker
+    topic = broker.topic("t")
+    for number in range(100):
+        topic.channel(f"c{number}")
+    progress = Progress(lambda: 100 - len(topic.channels))
+    await progress.watch(AdminAPI(broker).delete_topic(RequestStandIn(topic="t")))
+    assert (broker.topics, topic.channels) == ({}, {})
+    assert progress.longest <= 20

@@ -1,5 +1,6 @@
 """Sessions by transcripts: bytes in, answers out, and what the registry and the log have of it."""
 
+import asyncio
 import io
 import json
 import struct
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from nsqx.log import INFO, Log
 from nsqx.nsqlookupd.lookupd import Lookupd
 from nsqx.nsqlookupd.options import Options
-from nsqx.nsqlookupd.session import Session
+from nsqx.nsqlookupd.session import LINES_PER_SLICE, Session
 from nsqx.wire.lookup import MAX_IDENTIFY_SIZE, Announcement, encode_identify
 
 MAGIC = b"  V1"
@@ -240,3 +241,18 @@ def test_nothing_breaks_a_session(data):
     desk.session.receive_end()
     desk.session.close("EOF")
     assert not desk.lookupd.registry.clients.producers
+
+
+async def test_registrations_of_a_peer_that_leaves_are_logged_a_part_each_turn(nsqd):
+    """A peer may have thousands, and others are not to wait for the log."""
+    nsqd.ask(b"".join(b"REGISTER t%d\n" % number for number in range(500)))
+
+    def logged():
+        return sum("UNREGISTER category:topic" in line for line in nsqd.log)
+
+    nsqd.session.close("EOF")
+    assert logged() <= LINES_PER_SLICE
+    async with asyncio.timeout(30):
+        while logged() < 500:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert nsqd.lookupd.registry.clients.producers == {}
