@@ -7,16 +7,22 @@ read and admin. A token of the admin group opens all of them; /ping is open alwa
 from __future__ import annotations
 
 import hmac
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError
+from nsqx.net.login_limit import PER_S, LoginLimit
+from nsqx.net.peer import host_of
 from nsqx.net.responses import JSON, NSQ_HEADERS, Response
 
 if TYPE_CHECKING:
     from nsqx.net.requests import Request
 
 PUBLISH, READ, ADMIN = GROUPS = ("publish", "read", "admin")
+_TOO_MANY = Response(
+    429, b'{"message":"TOO_MANY_WRONG_TOKENS"}', JSON, (*NSQ_HEADERS, ("Retry-After", str(round(1 / PER_S))))
+)
 _REFUSAL = Response(401, b'{"message":"UNAUTHORIZED"}', JSON, (*NSQ_HEADERS, ("WWW-Authenticate", "Bearer")))
 
 
@@ -63,6 +69,7 @@ class AccessRules:
         self._certificate_groups = frozenset(certificate_groups)
         self._group_of = group_of
         self._tls_required = _REFUSAL
+        self._limit = LoginLimit()
 
     def serve_https_on(self, port: int) -> None:
         """Send plain requests that need a certificate to this port."""
@@ -75,17 +82,27 @@ class AccessRules:
             return None
         if group in self._certificate_groups and not _has_certificate(request):
             return _REFUSAL if request.tls is not None else self._tls_required
-        if group in self._tokens and not self._has_token(request, group):
-            return _REFUSAL
-        return None
+        return self._token_refusal(request, group) if group in self._tokens else None
 
-    def _has_token(self, request: Request, group: str) -> bool:
+    def _token_refusal(self, request: Request, group: str) -> Response | None:
         scheme, _, given = request.headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
-            return False
-        accepted = self._tokens[group] + (self._tokens.get(ADMIN, []) if group != ADMIN else [])
-        # Every comparison is made, so that time tells nothing.
-        return sum(hmac.compare_digest(given.strip(), token) for token in accepted) > 0
+            return _REFUSAL
+        token, address, now_s = given.strip(), host_of(request.remote), time.monotonic()
+        if not self._limit.allows(address, token, now_s):
+            return _TOO_MANY
+        if _is_among(token, self._tokens[group]) or _is_among(token, self._tokens.get(ADMIN, ())):
+            self._limit.right(address, token)
+            return None
+        # A token of another group was not guessed.
+        if not any(_is_among(token, tokens) for tokens in self._tokens.values()):
+            self._limit.wrong(address, now_s)
+        return _REFUSAL
+
+
+def _is_among(given: bytes, tokens: Sequence[bytes]) -> bool:
+    """True if it is one of them. Every comparison is made, so that time tells nothing."""
+    return sum(hmac.compare_digest(given, token) for token in tokens) > 0
 
 
 def _has_certificate(request: Request) -> bool:

@@ -23,6 +23,11 @@ def peer_address(transport: asyncio.BaseTransport) -> tuple[str, str]:
     return format_host_port(host, peer[1]), host
 
 
+def host_of(address: str) -> str:
+    """Return the host of what ``peer_address`` wrote."""
+    return address.rpartition(":")[0].strip("[]") or address
+
+
 def plain_host(host: str) -> str:
     """Return an IPv4 address that came over an IPv6 socket as IPv4, any other host as it is."""
     return host.removeprefix(_IPV4_IN_IPV6) if "." in host else host

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from nsqx.errors import HTTPError
 from nsqx.net.address import format_host_port
 from nsqx.net.browsers import CROSS_ORIGIN, HOST_NOT_ALLOWED, HostRule, is_cross_origin, parse_origin
+from nsqx.net.login_limit import LoginLimit
 from nsqx.nsqadmin.options import Network, Options, config_network, trusted_networks
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Access:
         self._role_without_token = Role.NOBODY if must_log_in else Role.VIEW if self._tokens else Role.OPERATE
         self._sessions: OrderedDict[str, tuple[float, Role]] = OrderedDict()
         self._warned: set[str] = set()
+        self._limit = LoginLimit()
 
     @property
     def has_tokens(self) -> bool:
@@ -161,13 +163,19 @@ class Access:
         if not _is_in(address, (self._config_network,)):
             raise HTTPError(403, "FORBIDDEN")
 
-    def role_of_token(self, token: str) -> Role:
-        """What a token allows."""
-        given = token.encode("utf-8", "replace")
+    def role_of_token(self, request: Request, token: str, now_s: float) -> Role:
+        """What a token allows; raises HTTPError if too many wrong ones came from the same address."""
+        given, address = token.encode("utf-8", "replace"), self._address_of(request)
+        if not self._limit.allows(address, given, now_s):
+            raise HTTPError(429, "TOO_MANY_WRONG_TOKENS")
         found = Role.NOBODY
         for known, role in self._tokens:
             if hmac.compare_digest(known, given):
                 found = max(found, role)
+        if found == Role.NOBODY:
+            self._limit.wrong(address, now_s)
+        else:
+            self._limit.right(address, given)
         return found
 
     def _role(self, request: Request, now_s: float) -> Role:
@@ -176,7 +184,7 @@ class Access:
             return role
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            role = max(role, self.role_of_token(token.strip()))
+            role = max(role, self.role_of_token(request, token.strip(), now_s))
         session = self._sessions.get(request.cookies.get(COOKIE, ""))
         if session is not None and session[0] > now_s:
             role = max(role, session[1])
@@ -220,6 +228,12 @@ class Access:
         if request.scope["scheme"] == "https" or headers.get("x-scheme") == "https":
             return True
         return headers.get("x-forwarded-proto") == "https" and self._is_trusted(host)
+
+    def _address_of(self, request: Request) -> str:
+        """Whose logins are counted together: the client that a trusted proxy names, else the peer."""
+        host = request.client.host if request.client else ""
+        forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        return forwarded if forwarded and self._is_trusted(host) else host
 
     def _is_trusted(self, host: str) -> bool:
         address = _address(host)

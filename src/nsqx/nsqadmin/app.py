@@ -236,6 +236,8 @@ class _Application:
             response = json_response({"message": error.code}, error.status)
             if error.status == 401:
                 response.headers["WWW-Authenticate"] = "Bearer"
+            if error.status == 429:
+                response.headers["Retry-After"] = "1"
             return response
         except ClientDisconnect:
             raise

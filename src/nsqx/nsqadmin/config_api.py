@@ -131,8 +131,12 @@ class ConfigAPI:
     async def login(self, call: Call) -> Response:
         """A token for a cookie, so that event streams and links work too."""
         token = (await call.fields({"token": str})).get("token", "")
-        role = self._access.role_of_token(token)
         action = Action("login", "")
+        try:
+            role = self._access.role_of_token(call.request, token, time.monotonic())
+        except HTTPError as error:
+            self._audit.record(action, call.caller, audit.REFUSED, error.code)
+            raise
         if role == Role.NOBODY:
             self._audit.record(action, call.caller, audit.REFUSED)
             raise HTTPError(401, "UNAUTHORIZED")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as percent_encoded
@@ -21,6 +22,7 @@ import orjson
 from nsqx.errors import NSQError, ProtocolError
 from nsqx.gotext import quote
 from nsqx.net import http_client
+from nsqx.net.login_limit import LoginLimit
 from nsqx.nsqd.grants import Grants, InvalidGrants, decode_grants
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _NS_PER_S = 1_000_000_000
 _MAX_ANSWER_SIZE = 4 * 1024 * 1024
 _ASK_AGAIN_S = 5.0
+_MAX_QUESTIONS_OF_SUSPECT = 10
 _REFUSALS = (401, 403)
 _FAILED = ("E_AUTH_FAILED", "AUTH failed")
 
@@ -53,6 +56,16 @@ class Standing:
     expires_at_s: float
 
 
+class _Turns:
+    """How many questions for one address may be open, and how many clients want one."""
+
+    __slots__ = ("free", "users")
+
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(_MAX_QUESTIONS_OF_SUSPECT)
+        self.users = 0
+
+
 class HTTPAuthorizer:
     """Asks auth servers in turn, from a random one on."""
 
@@ -68,6 +81,8 @@ class HTTPAuthorizer:
         self._standings: dict[int, Standing] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._limit = LoginLimit()
+        self._turns: dict[str, _Turns] = {}
 
     # What sessions ask
 
@@ -77,9 +92,39 @@ class HTTPAuthorizer:
         self._start(self._authenticate(client, secret.decode("utf-8", "replace"), done))
 
     async def _authenticate(self, client: Client, secret: str, done: Authenticated) -> None:
+        if self._limit.suspects(client.remote_host, secret.encode()):
+            # Guesses made at the same time would all be let through before the first turns out wrong.
+            async with self._turn_of(client.remote_host):
+                await self._authenticate_at_once(client, secret, done)
+        else:
+            await self._authenticate_at_once(client, secret, done)
+
+    @asynccontextmanager
+    async def _turn_of(self, address: str) -> AsyncIterator[None]:
+        """Let few questions for the clients of one address be open at a time."""
+        turns = self._turns.setdefault(address, _Turns())
+        turns.users += 1
+        try:
+            async with turns.free:
+                yield
+        finally:
+            turns.users -= 1
+            if not turns.users:
+                del self._turns[address]
+
+    async def _authenticate_at_once(self, client: Client, secret: str, done: Authenticated) -> None:
+        address, encoded = client.remote_host, secret.encode()
+        if client.id not in self._present:
+            return
+        if not self._limit.allows(address, encoded, self._loop.time()):
+            self._log.warn("PROTOCOL(V2): [%s] AUTH refused, too many wrong secrets", client.remote_address)
+            done(ProtocolError("E_AUTH_FAILED", "AUTH failed, too many wrong secrets from this address"))
+            return
         try:
             standing = await self._ask_any(client, secret)
         except NoAnswer as error:
+            if isinstance(error, SecretRefused):
+                self._limit.wrong(address, self._loop.time())
             self._log.warn("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
             done(ProtocolError(*_FAILED))
             return
@@ -87,8 +132,10 @@ class HTTPAuthorizer:
             return
         grants = standing.grants
         if not grants.entries:
+            self._limit.wrong(address, self._loop.time())
             done(ProtocolError("E_UNAUTHORIZED", "AUTH no authorizations found"))
             return
+        self._limit.right(address, encoded)
         self._standings[client.id] = standing
         client.authed = True
         client.auth_identity, client.auth_identity_url = grants.identity, grants.identity_url

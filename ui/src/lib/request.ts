@@ -16,6 +16,7 @@ const WORDS: Record<string, string> = {
     "The cluster still names this nsqd. Wait until no nsqlookupd lists it, or take it out of --nsqd-http-address.",
   NODE_NOT_FOUND: "No such nsqd is in the cluster.",
   TOO_MANY_VIEWERS: "Too many people are looking at once. Try again later.",
+  TOO_MANY_WRONG_TOKENS: "Too many wrong tokens came from your address. Wait a few seconds and try again.",
   TOPIC_NOT_FOUND: "There is no such topic.",
   CHANNEL_NOT_FOUND: "There is no such channel.",
   UNAUTHORIZED: "This token is not valid.",

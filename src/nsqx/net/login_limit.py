@@ -1,0 +1,81 @@
+"""A limit on wrong logins for each client address. Time is an argument; memory is bounded.
+
+Each address may be wrong a few times at once and then once a second. While an address has used that up, secrets that
+were never right from there are not even looked at. A secret that was right from an address before is never limited
+there, so somebody who guesses does not lock out a neighbour behind the same address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import secrets
+from collections import OrderedDict
+from functools import lru_cache
+
+BURST = 10
+PER_S = 1.0
+_MAX_ADDRESSES = 10_000
+_MAX_KNOWN = 10_000
+_IPV6_NETWORK_BITS = 64
+
+
+class LoginLimit:
+    """Counts wrong logins. Secrets are kept only as keyed digests."""
+
+    def __init__(self) -> None:
+        # By address: how many wrong logins are left, at which time.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._key = secrets.token_bytes(32)
+
+    def allows(self, address: str, secret: bytes, now_s: float) -> bool:
+        """True if a login may be tried."""
+        if not self._left:
+            return True
+        network = _network(address)
+        return self._left_of(network, now_s) >= 1 or self._digest(network, secret) in self._known
+
+    def suspects(self, address: str, secret: bytes) -> bool:
+        """True if an address has been wrong before, and never right with this secret."""
+        network = _network(address)
+        return network in self._left and self._digest(network, secret) not in self._known
+
+    def wrong(self, address: str, now_s: float) -> bool:
+        """Count a wrong login; True if it was the last one for now."""
+        network = _network(address)
+        left = max(0.0, self._left_of(network, now_s) - 1)
+        self._left[network] = left, now_s
+        self._left.move_to_end(network)
+        if len(self._left) > _MAX_ADDRESSES:
+            self._left.popitem(last=False)
+        return left < 1
+
+    def right(self, address: str, secret: bytes) -> None:
+        """Remember a secret that was right from an address."""
+        known = self._digest(_network(address), secret)
+        self._known[known] = None
+        self._known.move_to_end(known)
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+
+    def _left_of(self, network: str, now_s: float) -> float:
+        left, at_s = self._left.get(network, (float(BURST), now_s))
+        return min(float(BURST), left + (now_s - at_s) * PER_S)
+
+    def _digest(self, network: str, secret: bytes) -> tuple[str, bytes]:
+        return network, hashlib.blake2b(secret, key=self._key, digest_size=16).digest()
+
+
+@lru_cache(maxsize=1024)
+def _network(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of an IPv6 address, whose hosts choose the rest."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, _IPV6_NETWORK_BITS), strict=False).network_address)
