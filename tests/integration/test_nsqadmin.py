@@ -329,6 +329,20 @@ class TestInventory:
             assert (row["nodes"], row["missing_nodes"], row["stranded"]) == (0, 1, 1)
             assert told["totals"]["stranded"] == 1
 
+    def test_a_node_that_runs_unlisted_is_told_from_one_that_is_gone(self, cluster: Cluster, fleet: Fleet) -> None:
+        admin = cluster.admin()
+        wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
+        other = fleet.nsqlookupd("nsqx").http_address
+        cluster.nsqds[1].kill()
+        admin.request("PUT", "/config/nsqlookupd_http_addresses", json.dumps([other]).encode())
+
+        def reasons() -> dict[str, str]:
+            return {each["address"]: each["reason"] for each in health_of(admin)["missing"]}
+
+        running, gone = (each.http_address for each in cluster.nsqds)
+        wait_until(lambda: "but it answers" in reasons().get(running, ""), "one is found running")
+        assert reasons()[gone] == "No nsqlookupd lists it any more."
+
     def test_a_node_is_forgotten_by_those_who_may(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
         cluster.make_topic(topic)
         audit_log, state = tmp_path / "audit", tmp_path / "nodes.json"

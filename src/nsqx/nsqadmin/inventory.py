@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 MAX_NODES = 10_000
 _UNLISTED = "No nsqlookupd lists it any more."
+_RUNNING = "No nsqlookupd lists it any more, but it answers: consumers do not find it."
 
 
 class Holding(NamedTuple):
@@ -54,6 +55,8 @@ class Inventory:
         self.known: dict[str, KnownNode] = {}
         self.missing: list[dict[str, Any]] = []
         """As nsqadmin's API shows them, sorted by address."""
+        self.running: set[str] = set()
+        """Missing nsqds that answer although no nsqlookupd lists them."""
         self._listed: set[str] = set()
         self._present: set[str] = set()
 
@@ -76,7 +79,7 @@ class Inventory:
         self._present = set(answered)
         reasons = dict(failures)
         for address in self.known.keys() - listed.keys():
-            reasons[address] = _UNLISTED
+            reasons[address] = _RUNNING if address in self.running else _UNLISTED
         self.missing = [self._entry(address, reason) for address, reason in sorted(reasons.items())]
         return lost
 

@@ -30,6 +30,7 @@ _STATS = "stats?format=json&include_clients=false&include_mem=false"
 # Between two rounds, even if something was changed.
 _LEAST_PAUSE_S = 0.1
 _SAVE_S = 30.0
+_MAX_PROBED = 20
 _LAST_SAVE_S = 2.0
 
 
@@ -65,6 +66,7 @@ class Poller:
         self._task: asyncio.Task[None] | None = None
         self._file = InventoryFile(state_path(options), log)
         self._saving: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
         self._saved_s = 0.0
         self._saved_count = 0
 
@@ -84,8 +86,10 @@ class Poller:
         self._polled.set()
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._probing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(_LAST_SAVE_S):
                 await self._save()
@@ -161,7 +165,21 @@ class Poller:
         for address in lost:
             self.inventory.set_holdings(address, self.ledger.holdings(address))
             self._log.warn("%s is missing, %d messages were on it", address, self.inventory.known[address].stranded)
+        unlisted = [each["address"] for each in self.inventory.missing if not each["listed"]]
+        if unlisted and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.create_task(self._probe(unlisted[:_MAX_PROBED]))
         return bool(lost)
+
+    async def _probe(self, addresses: list[str]) -> None:
+        """Find out which nsqds run although no nsqlookupd lists them; one at a time, since most wait for a timeout."""
+        running = set()
+        for address in addresses:
+            try:
+                await self._upstream.get_bytes(NSQD, f"http://{address}/ping")
+            except UpstreamFailed:
+                continue
+            running.add(address)
+        self.inventory.running = running
 
     def _start_saving(self) -> None:
         if self._saving is None or self._saving.done():
