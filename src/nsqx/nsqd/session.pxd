@@ -15,6 +15,7 @@ cdef int _BODY
 cdef int _BATCH
 cdef int _PUBLISH
 cdef bytes _OK
+cdef int _DEBUG
 cdef int64_t _SLICE
 cdef Py_ssize_t _SLICE_COUNT
 cdef int64_t _LINE_COST
@@ -35,6 +36,7 @@ cdef class Session:
     cdef bint _is_over
     cdef int64_t _budget
     cdef bint _is_debugging
+    cdef object _log
     cdef list _stalled
     cdef bytes _command
     cdef str _topic_name
@@ -45,6 +47,7 @@ cdef class Session:
 
     cpdef receive(self, bytes data)
     cpdef proceed(self)
+    @cython.locals(level=int)
     cdef _run(self)
     @cython.locals(reader=CommandReader, event=int)
     cdef bint _step(self) except -1

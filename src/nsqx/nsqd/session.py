@@ -58,6 +58,7 @@ _BODY = BODY
 _BATCH = BATCH
 _PUBLISH = PUBLISH
 _OK = frames.OK
+_DEBUG = DEBUG
 
 
 class _MustAsk(Exception):
@@ -74,6 +75,7 @@ class Session:
         "_defer_ns",
         "_is_debugging",
         "_is_over",
+        "_log",
         "_max_body_size",
         "_max_msg_size",
         "_reader",
@@ -94,6 +96,7 @@ class Session:
         self.command_count = 0
         self._broker = broker
         self._turn = broker.turn
+        self._log = broker.log
         self._reader = CommandReader()
         self._max_msg_size = broker.options.max_msg_size
         self._max_body_size = broker.options.max_body_size
@@ -140,7 +143,8 @@ class Session:
     def _run(self) -> None:
         self._budget = _SLICE
         self.has_more = False
-        self._is_debugging = self._broker.log.level <= DEBUG
+        level = self._log.level
+        self._is_debugging = level <= _DEBUG
         while not self._is_over and not self.is_paused:
             try:
                 if not self._step():
