@@ -7,6 +7,7 @@ minutes (the magic, HTTP bodies, peers that vanish) is in tests/faults.
 import contextlib
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from certificates import self_signed
-from compression import DeflateLayer
+from compression import DeflateLayer, SnappyLayer
 from daemons import Daemon, Fleet
 from rawclient import HEARTBEAT, MAGIC, OK, RawClient, auth, identify, mpub_body, pub, sub
 
@@ -178,6 +179,25 @@ def test_a_subscriber_that_does_not_read(fleet: Fleet, tmp_path: Path) -> None:
             found.add(message.body)
     assert found == set(bodies)
     assert HEARTBEAT not in found
+
+
+@pytest.mark.parametrize("upgrade", ["plain", "tls_v1", "snappy", "deflate"])
+def test_a_burst_and_then_the_end(nsqd: Daemon, topic: str, upgrade: str) -> None:
+    """All of it is executed and answered, in slices, though the client has said that it sends no more."""
+    count = 5000
+    with RawClient(nsqd.tcp_address) as client:
+        if upgrade != "plain":
+            client.identify(feature_negotiation=True, **{upgrade: True})
+            if upgrade == "tls_v1":
+                client.start_tls(ssl._create_unverified_context())
+            else:
+                client.start_compression(SnappyLayer() if upgrade == "snappy" else DeflateLayer())
+            assert client.read_answer() == OK
+        client.send(pub(topic, b"x") * count)
+        if upgrade != "tls_v1":  # Python's TLS sockets have no half close
+            client.half_close()
+        assert client.read_frames(count) == [OK] * count
+    assert nsqd.topic_stats(topic)["message_count"] == count
 
 
 class SlowAuthServer:

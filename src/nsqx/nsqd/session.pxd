@@ -18,6 +18,7 @@ cdef bytes _OK
 cdef int _DEBUG
 cdef int64_t _SLICE
 cdef Py_ssize_t _SLICE_COUNT
+cdef int64_t _PUBLISH_COST
 cdef int64_t _LINE_COST
 cdef int64_t _LOGGED_COST
 
@@ -29,6 +30,7 @@ cdef class Session:
     cdef readonly bint is_paused
     cdef readonly bint has_more
     cdef object _broker
+    cdef object _log
     cdef Turn _turn
     cdef CommandReader _reader
     cdef int64_t _max_msg_size
@@ -36,7 +38,6 @@ cdef class Session:
     cdef bint _is_over
     cdef int64_t _budget
     cdef bint _is_debugging
-    cdef object _log
     cdef list _stalled
     cdef bytes _command
     cdef str _topic_name
