@@ -14,9 +14,9 @@ from typing import Any
 
 # Python's defaults, but for the last number: a full collection follows every second one of the middle generation, so
 # that it has at most some 15,000 new objects to visit.
-_THRESHOLDS = (700, 10, 2)
+_THRESHOLDS = (700, 10, 1)
 # A full collection that visits so many objects takes a few milliseconds.
-_MANY = 20_000
+_MANY = 10_000
 
 
 def keep_collections_short() -> None:
