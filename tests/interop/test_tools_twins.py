@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemons import Daemon, Fleet, free_port, wait_until
+from nsqx.tools.http_access import HTTP_ACCESS_FLAGS
 from utilities import (
     Running,
     consume,
@@ -28,7 +29,7 @@ from utilities import (
 )
 
 BOTH = ("go", "nsqx")
-OWN_FLAGS = {"nsq_tail": ("take-backlog",)}
+OWN_FLAGS = {"nsq_tail": ("take-backlog",), "nsq_stat": tuple(flag.name for flag in HTTP_ACCESS_FLAGS)}
 PROGRAMS = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq")
 NOWHERE = "127.0.0.1:1"
 SOURCE = f"--nsqd-tcp-address={NOWHERE}"
@@ -45,7 +46,7 @@ def test_help_has_the_same_flags_and_defaults(program: str) -> None:
 def without_own_flags(program: str, lines: list[str]) -> list[str]:
     """The help text without the flags that only our program has: a line with the flag, and a line that explains it."""
     for flag in OWN_FLAGS.get(program, ()):
-        place = lines.index(f"  -{flag}")
+        place = [line.split()[:1] for line in lines].index([f"-{flag}"])
         lines = lines[:place] + lines[place + 2 :]
     return lines
 
