@@ -1,6 +1,10 @@
 """Kills Spark drivers, receivers and executors with SIGKILL, and counts what arrived in Parquet.
 
     python tests/faults/kill_spark.py [--messages 1000000] [--kills 6] [--nsqd go] [--master local-cluster] [--seed N]
+                                      [--storage s3]
+
+With ``--storage s3`` the segments are on an S3 server, and instead of being killed a driver may be frozen until another
+has taken over.
 
 Messages are published while drivers come and go. At the end every message must be in the Parquet files exactly once,
 read with pyarrow and with Spark; the exit code is 0 if it is so. A driver takes some ten seconds to start, so this runs
@@ -21,7 +25,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +39,7 @@ from spark_cluster import KINDS, LOCAL, executor_pids, spark_master
 
 from daemons import Daemon, start_nsqd
 from nsqx.client.blocking import Producer
+from nsqx.spark.storage import Storage, open_storage
 
 TOPIC = "killed"
 CHANNEL = "spark"
@@ -41,6 +47,9 @@ BATCH = 5000
 # Spark is given so long for the messages after the last kill.
 END_TIMEOUT_S = 900.0
 VICTIMS = ("driver", "receiver", "executor")
+FROZEN = "frozen driver"
+VICTIMS_ON_S3 = ("driver", FROZEN)
+S3_SERVER = Path(__file__).resolve().parents[1] / "spark" / "s3_server.py"
 
 
 class Driver:
@@ -48,7 +57,7 @@ class Driver:
 
     def __init__(self, directory: Path, master: str, options: dict[str, str]) -> None:
         program = Path(__file__).with_name("spark_driver.py")
-        self._segments = Path(options["segmentDir"])
+        self._segments = options["segmentDir"]
         self.batches = 0
         self.failures = 0
         self.verified: dict[str, Any] = {}
@@ -95,13 +104,21 @@ class Driver:
         until_s = time.monotonic() + timeout_s
         while True:
             try:
-                os.kill(int((self._segments / "lock").read_text().split()[1]), signal.SIGKILL)
+                os.kill(int((Path(self._segments) / "lock").read_text().split()[1]), signal.SIGKILL)
             except (ProcessLookupError, IndexError):
                 if time.monotonic() > until_s:
                     raise
                 time.sleep(0.05)
             else:
                 return
+
+    def freeze(self) -> None:
+        """Stop the driver with all that belongs to it, as a machine that swaps or is suspended would."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.killpg(self.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Kill all of it that is still there."""
@@ -178,7 +195,7 @@ def read_values(directory: Path) -> Counter[int]:
     return Counter(map(int, table.column("value").to_pylist()))
 
 
-def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: random.Random) -> Outcome:
+def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: random.Random, segments: str) -> Outcome:
     """Publish, kill, and let a last driver finish."""
     nsqd.post("/topic/create", topic=TOPIC)
     nsqd.post("/channel/create", topic=TOPIC, channel=CHANNEL)
@@ -186,7 +203,7 @@ def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: r
         "nsq.nsqd": nsqd.tcp_address,
         "subscribe": TOPIC,
         "channel": CHANNEL,
-        "segmentDir": str(directory / "segments"),
+        "segmentDir": segments,
         "segmentDirIsShared": "true",
         "minPartitions": "2",
         "maxRowsPerTrigger": str(max(1000, count // 50)),
@@ -202,28 +219,69 @@ def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: r
             publisher.publish(count // (kills + 1))
             driver.wait_for_batches(driver.batches + 1)
             time.sleep(rng.uniform(0.0, 2.0))
-            victim = VICTIMS[number % 3] if number < 3 else rng.choice(VICTIMS)
-            driver.kill(victim, rng, os.getpid())
+            kinds = VICTIMS_ON_S3 if "://" in segments else VICTIMS
+            victim = kinds[number % len(kinds)] if number < len(kinds) else rng.choice(kinds)
             print(f"kill {number + 1}: {victim}, after {driver.batches} batches", flush=True)
+            if victim == FROZEN:
+                driver.freeze()
+                frozen, driver = driver, stack.enter_context(closing(Driver(directory, master, options)))
+                driver.wait_for_batches(1)
+                frozen.thaw()
+                wait_for_failure(frozen)
+                frozen.close()
+                continue
+            driver.kill(victim, rng, os.getpid())
             if victim == "driver":
                 driver = stack.enter_context(closing(Driver(directory, master, options)))
         publisher.publish(count - kills * (count // (kills + 1)))
         publisher.wait()
-        wait_for_rows(nsqd, directory / "segments")
+        wait_for_rows(nsqd, segments)
         driver.end()
     return Outcome(read_values(directory), driver.verified)
 
 
-def wait_for_rows(nsqd: Daemon, segments: Path) -> None:
+def wait_for_failure(driver: Driver, timeout_s: float = 120.0) -> None:
+    """Until the query of a driver that was frozen has noticed that another one goes on in its place."""
+    until_s = time.monotonic() + timeout_s
+    while not driver.failures:
+        if time.monotonic() > until_s:
+            raise RuntimeError("the driver that was frozen goes on")
+        time.sleep(0.1)
+    print("it has stopped", flush=True)
+
+
+def wait_for_rows(nsqd: Daemon, segments: str) -> None:
     """Until nothing is left in the channel nor in the segments."""
+    storage = open_storage(segments)
     until_s = time.monotonic() + END_TIMEOUT_S
     while time.monotonic() < until_s:
         if is_empty(nsqd):
-            committed = json.loads((segments / "state.json").read_text())["committed"]
-            ends = [sum(map(int, path.name.split("-")[1:3])) for path in segments.glob("segment-*")]
-            if is_empty(nsqd) and committed >= max(ends, default=0):
+            ends = [sum(map(int, name.split("-")[1:3])) for name in storage.names() if name.startswith("segment-")]
+            if is_empty(nsqd) and committed_row(storage) >= max(ends, default=0):
                 return
         time.sleep(1.0)
+
+
+def committed_row(storage: Storage) -> int:
+    """How far Spark has committed."""
+    if storage.is_local:
+        return int(json.loads(storage.read("state.json"))["committed"])
+    return int(json.loads(storage.read(f"owner/{max(storage.names('owner'))}"))["record"]["committed"])
+
+
+@contextmanager
+def segment_directory(storage: str, directory: Path) -> Iterator[str]:
+    """Where the segments are: a local directory, or one on an S3 server that is started here."""
+    if storage == "local":
+        yield str(directory / "segments")
+        return
+    with subprocess.Popen(
+        [sys.executable, S3_SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        yield f"s3://key:secret@bucket/segments?region=us-east-1&scheme=http&endpoint_override={address}"
+        server.kill()
 
 
 def main() -> int:
@@ -232,6 +290,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--nsqd", choices=["go", "nsqx"], default="nsqx")
     parser.add_argument("--master", choices=KINDS, default=LOCAL)
+    parser.add_argument("--storage", choices=["local", "s3"], default="local")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     given = parser.parse_args()
     what = f"{given.messages} messages, {given.kills} kills, {given.nsqd} nsqd, {given.master}, seed {given.seed}"
@@ -241,8 +300,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     began_s = time.monotonic()
     try:
-        with start_nsqd(given.nsqd) as nsqd:
-            outcome = run(nsqd, directory, given.master, given.messages, given.kills, random.Random(given.seed))
+        with start_nsqd(given.nsqd) as nsqd, segment_directory(given.storage, directory) as segments:
+            rng = random.Random(given.seed)
+            outcome = run(nsqd, directory, given.master, given.messages, given.kills, rng, segments)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     problems = outcome.problems(given.messages, is_cluster=given.master != LOCAL)

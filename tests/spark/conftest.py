@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import subprocess
@@ -75,6 +76,8 @@ def _reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The address of an S3 server, which has a bucket."""
+    if importlib.util.find_spec("moto") is None:
+        pytest.skip("moto is missing: pip install 'moto[server]'")
     program = Path(__file__).with_name("s3_server.py")
     with subprocess.Popen(
         [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
