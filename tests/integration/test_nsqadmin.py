@@ -847,7 +847,7 @@ class TestSafety:
         shown = [(line["action"], line["topic"], line["channel"], line["user"], line["outcome"]) for line in lines]
         assert shown == [
             ("pause_channel", topic, "c", "ann", "done"),
-            ("empty_channel", topic, "nowhere", "ann", "partly"),
+            ("empty_channel", topic, "nowhere", "ann", "failed"),
             ("delete_topic", "nowhere", "", "ann", "failed"),
             (f"DELETE /api/topics/{topic}", topic, "", "eve", "refused"),
             ("publish_message", topic, "", "ann", "done"),
