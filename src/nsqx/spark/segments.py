@@ -42,6 +42,8 @@ _log = logging.getLogger("nsqx.spark")
 
 # 1 had no checksums and no epochs; its directories are taken over.
 _VERSION = 2
+# Segments up to this size are made in memory that is used again, for memory that was never touched is slow.
+_KEPT_ROOM_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class SegmentDirectory:
         self._gaps: list[tuple[int, int]] = []
         self._has_warned = False
         self._kept_bytes = 0
+        self._room = bytearray()
         self.identities = IdentityFiles(storage, lock.epoch, lock.verify)
         self.state = State("", "")
 
@@ -242,9 +245,7 @@ class SegmentDirectory:
     def append(self, parts: Iterable[Rows]) -> int:
         """Make rows durable; the offset after them. Raises LeaseLost if they do not count."""
         batches = to_file_batches(parts)
-        sink = pa.BufferOutputStream()
-        write_batches(batches, sink)
-        content = sink.getvalue()
+        content = self._encode(batches)
         segment = Segment(
             self.next_row,
             sum(batch.num_rows for batch in batches),
@@ -258,6 +259,19 @@ class SegmentDirectory:
             self._segments.append(segment)
             self._kept_bytes += segment.value_bytes
         return segment.end
+
+    def _encode(self, batches: list[pa.RecordBatch]) -> pa.Buffer:
+        """The content of a segment file, which is valid until the next call."""
+        measure = pa.MockOutputStream()
+        write_batches(batches, measure)
+        size = measure.size()
+        room = self._room if size <= len(self._room) else bytearray(size)
+        if size <= _KEPT_ROOM_BYTES:
+            self._room = room
+        content = pa.py_buffer(memoryview(room)[:size])
+        with pa.FixedSizeBufferWriter(content) as writer:
+            write_batches(batches, writer)
+        return content
 
     # Reading
 
