@@ -38,9 +38,9 @@ def test_a_seed_gives_the_same_run() -> None:
     assert run_seed(5).history == run_seed(5).history
 
 
-@pytest.mark.parametrize("seed", [858663493887])
+@pytest.mark.parametrize("seed", [858663493887, 527963284046])
 def test_what_was_found_stays_found(seed: int) -> None:
-    """A sync that failed at the end of one life, and a power cut in the next."""
+    """A sync that failed at the end of one life, and a power cut in the next; one that failed while files filled up."""
     run_seed(seed)
 
 

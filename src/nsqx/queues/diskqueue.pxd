@@ -45,6 +45,7 @@ cdef class DiskQueue:
     cdef int64_t _job_serial
     cdef int64_t _durable_serial
     cdef int64_t _lost_serial
+    cdef object _loss
     cdef int64_t _turn_serial
     cdef object _waiting
     cdef list _full_descriptors

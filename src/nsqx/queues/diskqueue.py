@@ -65,6 +65,7 @@ class DiskQueue:
         "_job_serial",
         "_left_paths",
         "_log",
+        "_loss",
         "_lost_serial",
         "_max_file_size",
         "_max_record_size",
@@ -154,6 +155,7 @@ class DiskQueue:
         self._job_serial = 0
         self._durable_serial = 0
         self._lost_serial = 0
+        self._loss: DiskQueueError | None = None  # why
         self._turn_serial = 0  # written when ``write_pending`` was last called
         self._waiting: deque[tuple[int, Callable[[DiskQueueError | None], object]]] = deque()
         self._full_descriptors: list[int] = []
@@ -225,12 +227,11 @@ class DiskQueue:
         """
         self._is_announced = False
         is_lost = self._lost_serial > self._turn_serial  # written on the way, to a file that was full
-        failure = self.failure
         is_written = self._write_gathered()
         self._turn_serial = self._written_serial
-        if is_lost or not is_written:
-            self.failure = self.failure or failure
-            assert self.failure is not None
+        if is_lost:
+            self.failure = self._loss
+        if self.failure is not None and (is_lost or not is_written):
             raise self.failure
 
     def _write_gathered(self) -> bool:
@@ -538,6 +539,7 @@ class DiskQueue:
             covered = self._job_serial
             if job.has_lost_data:
                 covered = self._lost_serial = self._written_serial
+                self._loss = self.failure
                 self._distrust_write_file()
             self._answer_waiting(covered, self.failure)
             return

@@ -820,7 +820,8 @@ def test_a_sync_that_fails_says_so_to_all_that_wait_for_it(tmp_path, monkeypatch
     queue.close()
 
 
-def test_records_that_a_failed_sync_lost_before_they_were_handed_over_are_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fills_more", [False, True])
+def test_records_that_a_failed_sync_lost_before_they_were_handed_over_are_refused(tmp_path, monkeypatch, fills_more):
     """A record may be written before ``write_pending``, because its file is full."""
     queue = open_queue(tmp_path, HEAD + 1)
     write(queue, b"1")
@@ -831,6 +832,8 @@ def test_records_that_a_failed_sync_lost_before_they_were_handed_over_are_refuse
         patch.setattr(os, "fsync", failing(errno.EIO))
         job.run()
     queue.end_sync(job)
+    if fills_more:
+        put(queue, b"4")  # the third is written on the way, and well
     with pytest.raises(DiskQueueError, match="Input/output error"):
         queue.write_pending()
     queue.close()
