@@ -32,6 +32,8 @@ ELSEWHERE = 2
 # When to read again from a disk that could not be read just now.
 RETRY_NS = 100_000_000
 
+# How many messages that are late, or due, are put back in one turn of the loop.
+_PUT_BACK_PER_TURN = 2000
 _NEVER_NS = NEVER_NS
 _ELSEWHERE = ELSEWHERE
 # A different message under an id that is in flight: only after the clock was set back over a restart.
@@ -384,14 +386,15 @@ class Channel:
         self._turn.end()
 
     def _put_back_late(self, now_ns: int) -> None:
-        for message in self.in_flight.pop_due(now_ns):
+        """Put back some of the messages that are late or due; the timer comes again at once for the others."""
+        for message in self.in_flight.pop_due(now_ns, _PUT_BACK_PER_TURN):
             self.timeout_count += 1
             client = self.clients.get(message.client_id)
             if client is not None:
                 client.in_flight_count -= 1
                 self.offer(client)
             self._put_back(message)
-        for message in self.deferred.pop_due(now_ns):
+        for message in self.deferred.pop_due(now_ns, _PUT_BACK_PER_TURN):
             self._put_back(message)
 
     # Clients

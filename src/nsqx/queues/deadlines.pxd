@@ -13,7 +13,7 @@ cdef class Deferred:
 
     cpdef push(self, Message message, int64_t due_ns)
     cpdef int64_t next_deadline(self)
-    cpdef list pop_due(self, int64_t now_ns)
+    cpdef list pop_due(self, int64_t now_ns, Py_ssize_t limit)
 
 
 @cython.final
@@ -40,4 +40,4 @@ cdef class InFlight:
     cpdef int64_t next_deadline(self)
     cdef _drop_stale(self)
     @cython.locals(lane=dict, message=Message)
-    cpdef list pop_due(self, int64_t now_ns)
+    cpdef list pop_due(self, int64_t now_ns, Py_ssize_t limit)

@@ -33,10 +33,10 @@ class Deferred:
         """When the earliest is due, or NEVER_NS."""
         return self._heap[0][0] if self._heap else _NEVER_NS
 
-    def pop_due(self, now_ns: int) -> list[Message]:
-        """Remove and return what is due."""
-        due = []
-        while self._heap and self._heap[0][0] <= now_ns:
+    def pop_due(self, now_ns: int, limit: int) -> list[Message]:
+        """Remove and return what is due, at most ``limit`` messages."""
+        due: list[Message] = []
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
             due.append(heappop(self._heap)[2])
         return due
 
@@ -168,20 +168,20 @@ class InFlight:
                 return
             heappop(heap)
 
-    def pop_due(self, now_ns: int) -> list[Message]:
-        """Remove and return what has timed out."""
+    def pop_due(self, now_ns: int, limit: int) -> list[Message]:
+        """Remove and return what has timed out, at most ``limit`` messages."""
         due: list[Message] = []
         for lane in self._lanes.values():
-            late = []
+            late: list[Message] = []
             for message in lane.values():
-                if message.deadline_ns > now_ns:
+                if message.deadline_ns > now_ns or len(due) + len(late) >= limit:
                     break
                 late.append(message)
             for message in late:
                 del lane[message.id]
             due += late
         self._drop_stale()
-        while self._capped_heap and self._capped_heap[0][0] <= now_ns:
+        while self._capped_heap and self._capped_heap[0][0] <= now_ns and len(due) < limit:
             due.append(self._capped.pop(heappop(self._capped_heap)[1]))
             self._drop_stale()
         return due

@@ -665,6 +665,22 @@ def test_a_clock_set_back_over_a_restart_does_not_prolong_a_deferral(tmp_path, w
     assert client.link.take_bodies() == [b"deferred"]
 
 
+def test_very_many_messages_due_at_once_are_put_back_in_several_turns(bench):
+    channel = the_channel(bench)
+    for number in range(4_500):
+        bench.defer("t", b"%d" % number, MINUTE)
+    call_at, depths = bench.clock.call_at, []
+
+    def note_depth(*arguments):
+        depths.append(channel.depth)
+        return call_at(*arguments)
+
+    bench.clock.call_at = note_depth
+    bench.advance(MINUTE)
+    assert depths == [2_000, 4_000]
+    assert channel.depth == 4_500
+
+
 def test_due_times_that_make_no_sense_cost_only_the_deferral(tmp_path):
     clock = BenchClock()
     bench = make_bench(tmp_path, clock=clock)

@@ -11,6 +11,7 @@ from nsqx.wire.message import new_message
 TIMES = st.integers(0, 50)
 TIMEOUTS = st.sampled_from([10, 20, 35])
 MAX_TIMEOUT = 40
+MANY = 1_000_000
 
 
 def make_message(number):
@@ -38,7 +39,7 @@ class DeferredMachine(RuleBasedStateMachine):
     def pop_due(self, now):
         due = sorted(entry for entry in self.model if entry[0] <= now)
         self.model = [entry for entry in self.model if entry[0] > now]
-        assert self.deferred.pop_due(now) == [message for _, _, message in due]
+        assert self.deferred.pop_due(now, MANY) == [message for _, _, message in due]
 
     @rule()
     def clear(self):
@@ -117,7 +118,7 @@ class InFlightMachine(RuleBasedStateMachine):
     @rule()
     def pop_due(self):
         due = {message_id for message_id, entry in self.model.items() if entry[3] <= self.now}
-        popped = self.in_flight.pop_due(self.now)
+        popped = self.in_flight.pop_due(self.now, MANY)
         assert len(popped) == len(due)
         assert {message.id for message in popped} == due
         for message_id in due:
@@ -149,8 +150,8 @@ def test_messages_of_one_timeout_time_out_in_the_order_of_delivery():
     messages = [make_message(number) for number in (5, 3, 9)]
     for now, message in enumerate(messages):
         assert in_flight.add(message, now, 10)
-    assert in_flight.pop_due(11) == messages[:2]
-    assert in_flight.pop_due(12) == messages[2:]
+    assert in_flight.pop_due(11, MANY) == messages[:2]
+    assert in_flight.pop_due(12, MANY) == messages[2:]
 
 
 def test_a_touched_message_goes_behind_those_delivered_since():
@@ -160,8 +161,8 @@ def test_a_touched_message_goes_behind_those_delivered_since():
     in_flight.add(second, 1, 10)
     in_flight.touch(first, 5, 10, 1000)
     assert in_flight.next_deadline() == 11
-    assert in_flight.pop_due(14) == [second]
-    assert in_flight.pop_due(15) == [first]
+    assert in_flight.pop_due(14, MANY) == [second]
+    assert in_flight.pop_due(15, MANY) == [first]
 
 
 @pytest.mark.parametrize("touches", [1, 3])
@@ -172,9 +173,9 @@ def test_a_capped_message_comes_out_once_and_at_the_cap(touches):
     for _ in range(touches):
         in_flight.touch(message, 8, 10, 15)
     assert in_flight.next_deadline() == 15
-    assert in_flight.pop_due(14) == []
-    assert in_flight.pop_due(15) == [message]
-    assert in_flight.pop_due(1000) == []
+    assert in_flight.pop_due(14, MANY) == []
+    assert in_flight.pop_due(15, MANY) == [message]
+    assert in_flight.pop_due(1000, MANY) == []
     assert len(in_flight) == 0
 
 
@@ -200,5 +201,14 @@ def test_a_message_may_come_back_after_it_was_capped():
     assert in_flight.next_deadline() == NEVER_NS
     assert in_flight.add(message, 9, 20)
     assert in_flight.next_deadline() == 29
-    assert in_flight.pop_due(28) == []
-    assert in_flight.pop_due(29) == [message]
+    assert in_flight.pop_due(28, MANY) == []
+    assert in_flight.pop_due(29, MANY) == [message]
+
+
+def test_no_more_than_the_limit_is_popped_at_once():
+    deferred, in_flight = Deferred(), InFlight()
+    for number in range(5):
+        deferred.push(make_message(number), number)
+        in_flight.add(make_message(number), 0, 10 + number % 2)
+    assert [len(deferred.pop_due(100, 2)) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(in_flight.pop_due(100, 2)) for _ in range(4)] == [2, 2, 1, 0]
