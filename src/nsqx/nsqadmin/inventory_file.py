@@ -130,6 +130,8 @@ def _document(node: KnownNode) -> dict[str, Any]:
 
 
 def _write(path: str, nodes: list[KnownNode]) -> None:
+    if not nodes and not os.path.exists(path):
+        return
     with contextlib.suppress(FileExistsError):
         os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700)
     temporary = f"{path}.{os.getpid()}.tmp"

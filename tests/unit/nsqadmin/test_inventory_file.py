@@ -67,6 +67,15 @@ async def test_where_nothing_can_be_written_that_is_said_once(tmp_path: Path) ->
     assert "nodes are remembered in memory" in disk.lines.getvalue()
 
 
+async def test_no_file_is_made_to_say_that_nothing_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.json"
+    await Disk(path).file.save(Inventory())
+    assert os.listdir(tmp_path) == []
+    await Disk(path).file.save(some_nodes())
+    await Disk(path).file.save(Inventory())
+    assert Disk(path).load().known == {}
+
+
 async def test_nothing_is_kept_if_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     disk = Disk("-")
