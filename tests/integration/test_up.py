@@ -113,14 +113,14 @@ def test_it_says_what_runs_where(host: str, tmp_path: Path) -> None:
         for port in (4151, 4161, 4171):
             assert cluster.request("GET", port, "/ping") == (200, b"OK")
         assert cluster.nodes() == {4151: []}, "nsqd is registered once the cluster says that it runs"
-        with RawClient(f"{host}:4150") as client:
+        with RawClient(f"{host}:4150") as client, RawClient(f"{host}:4150") as producer:
             assert client.sub("t", "ch") == OK
             client.rdy(1)
-            assert client.pub("t", b"hello") == OK
+            assert producer.pub("t", b"hello") == OK
             assert client.read_message().body == b"hello"
         wait_until(lambda: cluster.nodes() == {4151: ["t"]}, "the topic is registered")
-        (producer,) = cluster.get(4161, "/lookup?topic=t")["producers"]
-        assert (producer["broadcast_address"], producer["tcp_port"]) == (host, 4150)
+        (node,) = cluster.get(4161, "/lookup?topic=t")["producers"]
+        assert (node["broadcast_address"], node["tcp_port"]) == (host, 4150)
 
 
 def test_three_nodes_are_one_cluster(host: str, tmp_path: Path) -> None:

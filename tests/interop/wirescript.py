@@ -21,8 +21,8 @@ FENCE_ANSWER = Frame(ERROR, b"E_INVALID invalid command FENCE")
 ANSWER_TIMEOUT_S = 20.0
 QUIET_S = 0.15
 
-# Later NSQ versions than 1.3.0 add these to the answer of IDENTIFY.
-_LATER_FIELDS = re.compile(rb',"topology_(?:region|zone)":"[^"]*"')
+# Later NSQ versions than 1.3.0 add the topology to the answer of IDENTIFY, and ours the broker's name.
+_ADDED_FIELDS = re.compile(rb',"(?:topology_region|topology_zone|broker_id)":"[^"]*"')
 
 Event = tuple[Any, ...]
 Step = bytes | Callable[["Player"], None]
@@ -145,7 +145,7 @@ class Player:
 
     def _event(self, frame: Frame) -> Event:
         if frame.type != MESSAGE:
-            data = _LATER_FIELDS.sub(b"", frame.data)
+            data = _ADDED_FIELDS.sub(b"", frame.data)
             for number, message_id in enumerate(self._ids):
                 data = data.replace(message_id, b"id%d" % number)
             return (
