@@ -78,7 +78,7 @@ def test_a_page_that_is_true(tmp_path: Path) -> None:
         "<!-- run: together -->\n```python\nword = 'ab'\n```\n\n<!-- run: together -->\n```python\nprint(word)\n```\n"
         "<!-- output -->\n```text\nab\n```\n\n"
         "```sh\nrm after-stop\n```\n\n"
-        "```console\n$ ls here\nnsqd.dat\n…\n```\n"
+        "```console\n$ ls here\nbroker.id\nnsqd.dat\n…\n```\n"
         "<!-- run: needs no-such-program -->\n```sh\nfalse\n```\n\n<!-- output -->\n```text\nnothing\n```\n"
     )
     code, printed = run(page)

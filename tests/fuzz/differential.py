@@ -19,8 +19,8 @@ ANSWER_TIMEOUT_S = 10.0
 HEARTBEAT = b"_heartbeat_"
 # Where ours is meant to differ: JSON nested beyond reason.
 _DEEP = (b"[" * 500, b'{"":' * 300)
-# What NSQ's answer to IDENTIFY has after 1.3.0.
-_LATER = ("topology_region", "topology_zone")
+# What the answer to IDENTIFY has in NSQ after 1.3.0, and in ours.
+_ADDED = ("topology_region", "topology_zone", "broker_id")
 _TAKES_OVER = (b"snappy", b"deflate", b"tls_v1")
 
 Answers = list[tuple[int, bytes]]
@@ -75,7 +75,7 @@ def _frames(data: bytes) -> list[Frame]:
 def _comparable(frame: Frame) -> tuple[int, bytes]:
     if frame.type == 0 and frame.data.startswith(b"{"):
         answer = json.loads(frame.data)
-        for key in _LATER:
+        for key in _ADDED:
             answer.pop(key, None)
         return frame.type, json.dumps(answer, sort_keys=True).encode()
     return frame.type, frame.data

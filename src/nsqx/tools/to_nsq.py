@@ -140,7 +140,7 @@ class Publishing:
         self._item_count = 0
 
     async def publish(self, items: Sequence[bytes]) -> None:
-        """Send ``items``; returns when there is room for more."""
+        """Publish ``items``; returns when all of them have an outcome, so that none overtakes one that is refused."""
         if items and not self._is_started:
             await self._start()
         last = len(self._producers) - 1
@@ -152,8 +152,8 @@ class Publishing:
                 outcome = self._publish(producer, item)
                 self._under_way[outcome] = self._item_count
                 outcome.add_done_callback(self._count if index == last else self._check)
-        for producer in self._producers:
-            await producer.drain()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
 
     async def close(self, timeout_s: float | None) -> None:
         """Wait for all answers."""
@@ -240,7 +240,12 @@ async def _pump(
                 return
             data = reading.result()
             items = splitter.feed(data) if data else splitter.end()
-            await _send(items, publishing, throttle, stopping)
+            sending = asyncio.ensure_future(_send(items, publishing, throttle, stopping))
+            await asyncio.wait({sending, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():
+                sending.cancel()
+                return
+            sending.result()
     finally:
         told_to_stop.cancel()
         lane.close()
