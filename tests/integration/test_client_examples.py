@@ -55,7 +55,13 @@ def test_the_handler(fleet: Fleet, signal_number):
     daemon.post("/channel/create", topic="orders", channel="billing")
     run("publish", NSQD=daemon.tcp_address)
     environment = {**os.environ, "NSQD": daemon.tcp_address}
-    with subprocess.Popen(command("consume_handler"), env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command("consume_handler"),
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    ) as process:
         try:
             assert process.stdout is not None
             lines = [process.stdout.readline().strip() for _ in range(5)]
@@ -71,6 +77,11 @@ def test_the_handler(fleet: Fleet, signal_number):
         assert rest.startswith("ConsumerStats(received=5, finished=4, requeued=1")
     channel = daemon.channel_stats("orders", "billing")
     assert (channel["client_count"], channel["requeue_count"], channel["timeout_count"]) == (0, 1, 0)
+
+
+def heed_interrupts():
+    """A shell starts background jobs with SIGINT ignored, which their children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def left_over(daemon):
