@@ -10,13 +10,18 @@ freeze, so that other objects of the moment hardly ever become frozen garbage.
 from __future__ import annotations
 
 import gc
+from time import thread_time
 from typing import Any
 
 # Python's defaults, but for the last number: a full collection follows every second one of the middle generation, so
 # that it has at most some 15,000 new objects to visit.
 _THRESHOLDS = (700, 10, 1)
-# A full collection that visits so many objects takes a few milliseconds.
+# A full collection that visits so many objects takes a few milliseconds. So does one that visits a single list or dict
+# with very many entries, which only the time tells.
 _MANY = 10_000
+_LONG_S = 0.002
+
+_started_s = 0.0
 
 
 def keep_collections_short() -> None:
@@ -31,5 +36,10 @@ def keep_collections_short() -> None:
 
 
 def _freeze_survivors(phase: str, info: dict[str, Any]) -> None:
-    if phase == "stop" and info["generation"] == 2 and len(gc.get_objects(2)) >= _MANY:
+    global _started_s
+    if info["generation"] < 2:
+        return
+    if phase == "start":
+        _started_s = thread_time()
+    elif thread_time() - _started_s >= _LONG_S or len(gc.get_objects(2)) >= _MANY:
         gc.freeze()

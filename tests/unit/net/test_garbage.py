@@ -21,6 +21,9 @@ frozen = gc.get_freeze_count()
 few = [[number] for number in range(1000)]
 gc.collect()
 assert gc.get_freeze_count() <= frozen, gc.get_freeze_count()
+long = [None] * 20_000_000
+gc.collect()
+assert not any(each is long for each in gc.get_objects()), "a long list is frozen, though it is one object"
 print("as expected")
 """
 
