@@ -46,7 +46,6 @@ class TLSProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._has_received = False
         self._is_paused = False
-        self._is_reading = False  # a piece is with the protocol now
 
     # From the socket
 
@@ -106,9 +105,8 @@ class TLSProtocol(asyncio.Protocol):
 
     def _deliver(self, piece: bytes) -> None:
         """Give the protocol what was received, piece by piece, until it asks for a pause."""
-        if self._protocol is None or self._is_reading:
+        if self._protocol is None:
             return
-        self._is_reading = True
         try:
             while piece:
                 self._protocol.data_received(piece)
@@ -120,8 +118,6 @@ class TLSProtocol(asyncio.Protocol):
                 self.close()
         except TLSFailed:
             self.abort()
-        finally:
-            self._is_reading = False
 
     def _fail(self, reason: str) -> None:
         """End a connection whose handshake failed, or that sends what is not TLS."""
@@ -172,7 +168,7 @@ class TLSProtocol(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _deliver_rest(self) -> None:
-        if self._is_paused or self._is_reading or not self._layer.has_more or self.is_closing():
+        if self._is_paused or not self._layer.has_more or self.is_closing():
             return
         try:
             piece = self._layer.unwrap(b"", PIECE_SIZE)

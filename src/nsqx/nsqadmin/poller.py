@@ -81,7 +81,7 @@ class Poller:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop asking and save the inventory; whoever waits for the next poll is told."""
+        """Stop polling, wake those that wait for the next poll, and save the inventory."""
         self.is_stopped = True
         self._polled.set()
         if self._task is None:

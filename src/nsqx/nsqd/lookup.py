@@ -1,8 +1,8 @@
 """nsqd's side of discovery: telling every nsqlookupd what is here, and asking which channels a new topic has.
 
 Each nsqlookupd has a task of its own, so one that is dead, slow or wrong holds up neither the others nor a single
-message. After every connect it is told everything anew; what changes after that is sent as it happens. A change while
-not connected makes the task try to connect at once.
+message. After every connect all topics and channels are registered; later changes are sent as they happen. A change
+while not connected makes the task try to connect at once.
 """
 
 from __future__ import annotations

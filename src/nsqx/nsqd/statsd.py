@@ -101,7 +101,7 @@ def _latency_lines(name: str, latency: "LatencyResult") -> "Iterator[str]":
 
 
 def _growth(totals: tuple[int, ...], previous: tuple[int, ...] | None) -> tuple[int, ...]:
-    """By how much counters have grown; one that shrank belongs to something deleted and made anew, and began at 0."""
+    """By how much counters have grown; one that shrank began at 0 again, because its owner was deleted and created."""
     if previous is None:
         return totals
     return tuple(

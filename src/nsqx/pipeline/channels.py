@@ -112,7 +112,7 @@ class _ChannelMaker:
 
     async def _get(self, kind: str, address: str, path: str, **query: str) -> dict[str, Any]:
         answer = await self._ask(kind, "GET", address, path, query)
-        if answer.status == 404:  # nobody knows the topic yet
+        if answer.status == 404:  # the topic does not exist yet
             return {}
         found = orjson.loads(_good(answer, address, path).body)
         return found if isinstance(found, dict) else {}

@@ -1,8 +1,8 @@
 """Which messages were received before: NSQ delivers at least once, a source must deliver exactly once.
 
-A message is told by topic, broker, id and time of publishing. Ids alone will not do: every topic of every nsqd counts
-its own, and two nsqds on one machine count alike. Our nsqd says which broker it is. Of Go's only the address is known,
-and it may come back under another one. So a broker also knows what came from brokers that it may have been before:
+A message is identified by topic, broker, id and time of publishing. Ids alone are not enough: every topic of every nsqd
+counts its own, and two nsqds on one machine count alike. Our nsqd says which broker it is. Of Go's only the address is
+known, and it may come back under another one. So a broker also knows what came from brokers it may have been before:
 those that are not connected now, and that were never seen to be another one. Two brokers are seen to be different when
 both are connected at once, or when their rows of former runs are mixed. In doubt a message is new: a double can be
 found, a message that was dropped cannot.

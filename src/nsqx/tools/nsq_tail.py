@@ -115,7 +115,7 @@ async def tail(
     *,
     is_quiet: bool = False,
 ) -> int:
-    """Write messages to stdout by ``show``; raises UtilityFailed, or BrokenPipeError if nobody reads them.
+    """Write messages to stdout by ``show``; raises UtilityFailed, or BrokenPipeError if the reader of stdout is gone.
 
     Without a channel ``rule`` says which topics may be looked at. ``named`` are the HTTP addresses of the named nsqds
     by TCP address, empty where not known.
