@@ -80,21 +80,19 @@ class HTTPServer:
         self._ssl_context: ssl.SSLContext | None = None
         self._handshaking: set[TLSProtocol] = set()
         self._listener: asyncio.Server | None = None
-        self._addresses: list[str] = []
-        self._port = -1
-        self._unix_file: tuple[str, int, int] | None = None  # path, device, inode
+        self._listening: Listening | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty: asyncio.Event | None = None  # set when the last connection has gone, while closing
 
     @property
     def port(self) -> int:
-        """The TCP port listened on; -1 for a unix socket."""
+        """The TCP port that the server listens on; -1 before ``serve`` and for a unix socket."""
         return self._listening.port if self._listening is not None else -1
 
     @property
     def address(self) -> str:
-        """What is listened on: ``host:port`` or a path."""
+        """The ``host:port`` or socket path that the server listens on; empty before ``serve``."""
         return self._listening.address if self._listening is not None else ""
 
     async def serve(

@@ -920,3 +920,10 @@ def test_a_close_in_a_later_slice_is_the_end() -> None:
     service.soon.settle()
     assert len(read_answers(transport.written)) == 51
     assert transport.closed
+
+
+def test_a_server_that_does_not_listen_has_no_port_and_no_address() -> None:
+    server = HTTPServer(Router(), RememberingLog())
+
+    assert server.port == -1
+    assert server.address == ""
