@@ -374,7 +374,7 @@ OPTIONS = [
 ]
 
 
-# null and [null] are left out: docs/decisions/0004-deviations.md.
+# null and [null] are left out: docs/decisions/0004-differences-from-go-nsq.md.
 ADDRESS_LISTS = [
     *("[]", "[1]", "{}", "nonsense", "", "[[]]"),
     *('["127.0.0.1:1"]', '"127.0.0.1:1"', '["a","b"] ', '["a"]x', '["\\u0041"]'),

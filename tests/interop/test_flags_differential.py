@@ -173,7 +173,7 @@ def test_version(run, candidate, argv):
 def test_every_flag_of_the_go_daemon_exists_with_its_type_and_default(run, candidate):
     go, ours = (flag_table(run(implementation, ["-h"]).stderr) for implementation in ("go", candidate))
     assert len(go) > 50
-    del go["tls-min-version"]  # TLS 1.2 by default here: docs/decisions/0004-deviations.md
+    del go["tls-min-version"]  # TLS 1.2 by default here: docs/decisions/0004-differences-from-go-nsq.md
     assert {name: ours.get(name) for name in go} == go
 
 

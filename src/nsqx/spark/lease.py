@@ -7,7 +7,7 @@ Owns the folder ``owner`` of a directory. Each file there is a version of one re
 
 The file with the highest number is the record. A version is made by creating the next number, which fails if that
 number exists, so every version follows the one that its writer knew. Each owner has an epoch, one higher than the owner
-before it. docs/decisions/0010-fencing.md has the argument. Knows nothing of segments.
+before it. docs/decisions/0010-fencing-segments-on-remote-storage.md has the argument. Knows nothing of segments.
 """
 
 from __future__ import annotations
