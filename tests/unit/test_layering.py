@@ -1,6 +1,10 @@
-"""The direction of imports: cli -> daemons, tools, spark -> client, net -> queues -> wire -> errors and names."""
+"""Imports point downward: cli -> daemons, tools, spark -> client, net -> queues -> wire -> errors and names.
+
+The table of allowed imports is exact. An import outside of the table fails, and so does a permission without an import.
+"""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -9,43 +13,45 @@ import nsqx
 
 ROOT = Path(nsqx.__file__).parent
 
-# What stands beside errors and names at the bottom: modules that anyone may use.
-BOTTOM = {"errors", "names", "version", "gotext", "log", "flags", "__init__", "__main__"}
+# The modules at the bottom. Every module may import them; they import only each other.
+BOTTOM = {"errors", "names", "version", "gotext", "log", "flags"}
 
-# What each package may import besides itself and the bottom.
+# The layers that each layer imports, besides itself and the bottom. "__init__" is the package itself, which exports
+# the names of the client.
 ALLOWED = {
+    "__init__": {"client"},
     "wire": set(),
     "queues": {"wire"},
-    "net": {"wire", "queues"},
-    "client": {"wire", "queues", "net"},
-    "nsqd": {"wire", "queues", "net", "client"},
-    "nsqlookupd": {"wire", "queues", "net", "client"},
-    "nsqadmin": {"wire", "queues", "net", "client"},
-    "tools": {"wire", "queues", "net", "client"},
-    "bench": {"wire", "queues", "net", "client"},
-    "spark": {"wire", "queues", "net", "client"},
-    "pipeline": {"wire", "queues", "net", "client", "spark"},
+    "net": {"wire"},
+    "client": {"wire", "net"},
+    "nsqd": {"wire", "queues", "net"},
+    "nsqlookupd": {"wire", "net"},
+    "nsqadmin": {"wire", "net", "client"},
+    "tools": {"net", "client"},
+    "bench": {"wire", "net"},
+    "spark": {"wire", "net", "client"},
+    "pipeline": {"net", "client", "spark"},
     "doctor": {"wire", "queues", "nsqd"},
-    "cli": {
-        *("wire", "queues", "net", "client", "nsqd", "nsqlookupd", "nsqadmin"),
-        *("tools", "spark", "pipeline", "bench", "doctor"),
-    },
+    "cli": {"net", "client", "nsqd", "nsqlookupd", "nsqadmin", "tools", "spark", "pipeline", "bench", "doctor"},
 }
 
-# They know no event loop, no socket and no clock: bytes and the time come in as arguments.
+# These layers use no event loop, no socket and no clock. Bytes and the time are arguments.
 PURE = {"wire", "queues"}
 FORBIDDEN_IN_PURE = {"asyncio", "uvloop", "socket", "ssl", "select", "selectors", "time", "datetime", "httptools"}
+
+# NSQ's own headers and media type. They belong to ``wire``; ``net`` is HTTP and TLS.
+NSQ_HEADER = re.compile(r"x-nsq|vnd\.nsq|nsq; version", re.IGNORECASE)
 
 SOURCES = sorted(ROOT.rglob("*.py"))
 
 
 def layer_of(path):
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return parts[0]
+    """Return the first folder of a module, or the module's own name if it lies directly in the package."""
+    return path.relative_to(ROOT).with_suffix("").parts[0]
 
 
 def imported_modules(path):
-    """The full name of every module that the file imports, wherever in it."""
+    """Yield the full name of every module that the file imports, at any depth of its code."""
     package = ["nsqx", *path.relative_to(ROOT).parent.parts]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -64,32 +70,53 @@ def imported_layers(path):
             yield rest.partition(".")[0]
 
 
+def imports_between_layers(paths):
+    """Return the layers that each layer imports, besides itself and the bottom."""
+    found = {}
+    for path in paths:
+        layer = layer_of(path)
+        found.setdefault(layer, set()).update(set(imported_layers(path)) - BOTTOM - {layer})
+    return found
+
+
+def nsq_headers(path):
+    """Return the string and bytes literals of the file that contain a header of NSQ; docstrings included."""
+    literals = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    texts = [value.decode("latin-1") if isinstance(value, bytes) else value for value in literals]
+    return [text for text in texts if isinstance(text, str) and NSQ_HEADER.search(text)]
+
+
 def relative(path):
     return str(path.relative_to(ROOT))
 
 
-def test_the_sources_are_found():
-    assert {"wire", "queues", "net", "nsqd", "cli", "errors", "names"} <= {layer_of(path) for path in SOURCES}
+def test_every_module_has_a_place_in_the_table():
+    assert {layer_of(path) for path in SOURCES} == ALLOWED.keys() | BOTTOM
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_imports_point_downward(path):
     layer = layer_of(path)
-    assert layer in ALLOWED or layer in BOTTOM, f"say in this test where {layer} stands"
-    own = {layer} if layer in ALLOWED else set()
-    wrong = set(imported_layers(path)) - BOTTOM - own - ALLOWED.get(layer, set())
-    # The package itself re-exports its client library.
-    if relative(path) == "__init__.py":
-        wrong -= {"client"}
-    assert not wrong
+    assert not set(imported_layers(path)) - BOTTOM - {layer} - ALLOWED.get(layer, set())
+
+
+@pytest.mark.parametrize("layer", ALLOWED)
+def test_every_allowed_import_is_used(layer):
+    unused = ALLOWED[layer] - imports_between_layers(SOURCES)[layer]
+    assert not unused, f"{layer} does not import {', '.join(sorted(unused))}: remove the permission"
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if layer_of(path) in PURE], ids=relative)
-def test_wire_and_queues_know_neither_loop_nor_socket_nor_clock(path):
+def test_wire_and_queues_import_no_event_loop_no_socket_and_no_clock(path):
     assert not {module.partition(".")[0] for module in imported_modules(path)} & FORBIDDEN_IN_PURE
 
 
-def test_an_import_upward_would_be_seen(tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", [path for path in SOURCES if layer_of(path) == "net"], ids=relative)
+def test_net_defines_no_header_of_nsq(path):
+    assert not nsq_headers(path)
+
+
+def test_an_import_upward_is_found(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     path = tmp_path / "queues" / "bad.py"
     path.parent.mkdir()
@@ -105,3 +132,10 @@ def test_an_import_upward_would_be_seen(tmp_path, monkeypatch):
     )
     assert set(imported_layers(path)) == {"log", "net", "nsqd", "queues"}
     assert "asyncio.events" in set(imported_modules(path))
+    assert imports_between_layers([path]) == {"queues": {"net", "nsqd"}}
+
+
+def test_a_header_of_nsq_is_found(tmp_path):
+    path = tmp_path / "bad.py"
+    path.write_text('A = "X-NSQ-Content-Type"\nB = {"Accept": b"application/vnd.nsq; version=1.0"}\nC = "X-Id"\n')
+    assert nsq_headers(path) == ["X-NSQ-Content-Type", "application/vnd.nsq; version=1.0"]

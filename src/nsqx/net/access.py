@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from nsqx.errors import ConfigError
 from nsqx.net.login_limit import PER_S, LoginLimit
 from nsqx.net.peer import host_of
-from nsqx.net.responses import JSON, NSQ_HEADERS, Response
+from nsqx.net.responses import JSON, Response
+from nsqx.wire.http_headers import NSQ_HEADERS
 
 if TYPE_CHECKING:
     from nsqx.net.requests import Request

@@ -18,12 +18,13 @@ from nsqx.errors import ConfigError
 from nsqx.net.address import format_host_port
 from nsqx.net.http_client import DEFAULT_MAX_BODY_SIZE, HTTPAnswer, request
 from nsqx.net.tls import client_context
+from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 NSQD = "nsqd"
 NSQLOOKUPD = "nsqlookupd"
 TOKEN_VARIABLES = {NSQD: "NSQX_NSQD_HTTP_TOKEN", NSQLOOKUPD: "NSQX_LOOKUPD_HTTP_TOKEN"}
 
-_ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}
+_ACCEPT = {"Accept": NSQ_MEDIA_TYPE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""HTTP answers and their bytes.
+"""HTTP responses and their bytes.
 
-Owns which headers Go's nsqd sends with which kind of answer. An answer that is made once and used often (``OK``, the
-errors) keeps its bytes for the second that its Date names. Knows nothing of requests' routes or of sockets.
+Owns which headers a kind of response carries, as Go's nsqd sends them. A response that is sent again within the same
+second, such as ``OK`` or an error, reuses its bytes. Routes and sockets are outside of this module.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from time import time
 
 import orjson
 
+from nsqx.wire.http_headers import NSQ_HEADERS
+
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 HTML = "text/html; charset=utf-8"
-# Go writes the name in its canonical form.
-NSQ_HEADERS = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
 
 # Newer Pythons call it "Content Too Large".
 _PHRASES = {413: "Request Entity Too Large"}

@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from nsqx.errors import HTTPError
 from nsqx.gotext import quote
-from nsqx.net.responses import JSON, NSQ_HEADERS, TEXT
+from nsqx.net.responses import JSON, TEXT
 from nsqx.wire.gojson import InvalidJSON, decode_fields
+from nsqx.wire.http_headers import NSQ_HEADERS
 
 if TYPE_CHECKING:
     from starlette.requests import Request

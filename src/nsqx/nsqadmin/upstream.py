@@ -21,11 +21,12 @@ from nsqx.gotext import quote
 from nsqx.net.address import format_host_port
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, HTTPClientTLS, read_tokens
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed, request
+from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 if TYPE_CHECKING:
     from nsqx.nsqadmin.options import Options
 
-_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
+_HEADERS = {"Accept": NSQ_MEDIA_TYPE}
 _NS_PER_S = 1_000_000_000
 # What a timeout of 0, which means none, comes down to.
 _NO_LIMIT_S = 3600.0

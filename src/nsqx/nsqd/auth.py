@@ -24,6 +24,7 @@ from nsqx.gotext import quote
 from nsqx.net import http_client
 from nsqx.net.login_limit import LoginLimit
 from nsqx.nsqd.grants import Grants, InvalidGrants, decode_grants
+from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -247,7 +248,7 @@ class HTTPAuthorizer:
             "tls": "true" if client.tls else "false",
         }
         url = server if "://" in server else f"http://{server}/auth"
-        headers = {"Accept": "application/vnd.nsq; version=1.0"}
+        headers = {"Accept": NSQ_MEDIA_TYPE}
         method, body = "GET", b""
         if self._options.auth_http_request_method == "post":
             method, body = "POST", orjson.dumps({key: [value] for key, value in question.items()})

@@ -22,7 +22,6 @@ from nsqx.net.requests import DEFERRED
 from nsqx.net.responses import (
     EMPTY,
     JSON,
-    NSQ_HEADERS,
     OK,
     Response,
     error_response,
@@ -39,6 +38,7 @@ from nsqx.nsqd.options import config_value
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.batches import BatchSlices, LineSlices, has_longer_line
 from nsqx.wire.commands import read_batch, wrap_int64
+from nsqx.wire.http_headers import NSQ_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -15,12 +15,13 @@ import orjson
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, READ
-from nsqx.net.responses import EMPTY, JSON, NSQ_HEADERS, Response, json_response, plain_response
+from nsqx.net.responses import EMPTY, JSON, Response, json_response, plain_response
 from nsqx.net.router import Router
 from nsqx.net.steps import Steps, Turns, join_steps
 from nsqx.nsqlookupd.lookupd import on_one_line
 from nsqx.nsqlookupd.metrics import MetricsPage
 from nsqx.version import NSQ_VERSION
+from nsqx.wire.http_headers import NSQ_HEADERS
 
 if TYPE_CHECKING:
     from nsqx.net.requests import Request
