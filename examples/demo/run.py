@@ -33,7 +33,7 @@ from nsqx.net.http_client import request
 from nsqx.spark.session import LEAST_JAVA, check_spark
 
 HERE = Path(__file__).resolve().parent
-NSQX = [sys.executable, "-m", "nsqx.cli.umbrella"]
+NSQX = [sys.executable, "-m", "nsqx.cli.main"]
 # Where nsqx up listens.
 NSQD_TCP, NSQD_HTTP, LOOKUPD_TCP, LOOKUPD_HTTP, ADMIN = 4150, 4151, 4160, 4161, 4171
 TOPIC, COUNTS_TOPIC = "clicks", "clicks.per_minute"

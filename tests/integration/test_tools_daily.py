@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from daemons import Daemon, Fleet, free_port, program_command, wait_until
-from nsqx.tools import daily
+from nsqx.tools import cluster_address
 from nsqx.tools.utility import UtilityFailed
 from utilities import TIMEOUT_S, consume, make_channels, publish
 
@@ -103,16 +103,16 @@ def test_an_nsqd_that_is_gone_is_told_and_the_others_are_shown(fleet: Fleet) -> 
 async def test_where_nothing_is_told_the_cluster_is_on_this_machine(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daily, "LOCAL_LOOKUPD", nowhere := f"127.0.0.1:{free_port()}")
-    monkeypatch.setattr(daily, "LOCAL_NSQD", nowhere)
+    monkeypatch.setattr(cluster_address, "LOCAL_LOOKUPD", nowhere := f"127.0.0.1:{free_port()}")
+    monkeypatch.setattr(cluster_address, "LOCAL_NSQD", nowhere)
     with pytest.raises(UtilityFailed, match=r"runs on this machine: start both with nsqx up"):
-        await daily.find_tcp([], [], {})
+        await cluster_address.find_tcp([], [], {})
     nsqd = fleet.nsqd("nsqx")
-    monkeypatch.setattr(daily, "LOCAL_NSQD", nsqd.tcp_address)
-    assert await daily.find_tcp([], [], {}) == daily.Place([], [nsqd.tcp_address])
+    monkeypatch.setattr(cluster_address, "LOCAL_NSQD", nsqd.tcp_address)
+    assert await cluster_address.find_tcp([], [], {}) == cluster_address.Place([], [nsqd.tcp_address])
     lookupd = fleet.nsqlookupd("nsqx")
-    monkeypatch.setattr(daily, "LOCAL_LOOKUPD", lookupd.http_address)
-    assert await daily.find_tcp([], [], {}) == daily.Place([lookupd.http_address])
+    monkeypatch.setattr(cluster_address, "LOCAL_LOOKUPD", lookupd.http_address)
+    assert await cluster_address.find_tcp([], [], {}) == cluster_address.Place([lookupd.http_address])
 
 
 def test_mistakes_are_told_in_one_line() -> None:

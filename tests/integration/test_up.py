@@ -23,7 +23,7 @@ import pytest
 from daemons import random_host, wait_until
 from rawclient import OK, ConnectionEnded, RawClient
 
-COMMAND = [sys.executable, "-m", "nsqx.cli.umbrella"]
+COMMAND = [sys.executable, "-m", "nsqx.cli.main"]
 END_TIMEOUT_S = 30
 
 

@@ -17,7 +17,7 @@ from test_segments import known, open_directory, rows, values
 
 from daemons import wait_until
 from nsqx.errors import ConfigError
-from nsqx.spark import exclusive, lease
+from nsqx.spark import exclusive_create, lease
 from nsqx.spark.lease import LeaseLost
 from nsqx.spark.storage import open_storage
 
@@ -202,7 +202,7 @@ def test_a_query_on_s3(spark, our_nsqd, topic, s3_directory, tmp_path):
 
 
 def test_storage_that_cannot_create_once_is_refused(s3_directory, monkeypatch):
-    monkeypatch.setattr(exclusive, "_creation_of", lambda *_: lambda *_: True)
+    monkeypatch.setattr(exclusive_create, "_creation_of", lambda *_: lambda *_: True)
     with pytest.raises(ConfigError, match=r"cannot keep two queries apart \(it overwrites files"):
         open_directory(s3_directory)
 

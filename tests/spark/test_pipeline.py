@@ -12,7 +12,7 @@ from streams import make_channel, publish
 from daemons import wait_until
 from nsqx.cli import pipeline as command
 from nsqx.client.blocking import Consumer
-from nsqx.pipeline.reading import read_pipeline
+from nsqx.pipeline.parser import read_pipeline
 from nsqx.pipeline.state import STATUS, State
 
 

@@ -49,7 +49,7 @@ def test_a_signal_ends_it_and_spark_submit_goes_on(our_nsqd, topic, tmp_path):
     publish(our_nsqd, topic, numbers(0, 100))
     words = ["run", str(path), "--nsqd", our_nsqd.tcp_address]
     running = subprocess.Popen(
-        [sys.executable, "-m", "nsqx.cli.umbrella", "pipeline", *words, "--master", "local[2]"],
+        [sys.executable, "-m", "nsqx.cli.main", "pipeline", *words, "--master", "local[2]"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -18,9 +18,9 @@ from pipeline_runs import SLOW_S, PipelineFile, run_program
 from streams import make_channel, publish
 
 from nsqx.errors import ConfigError
-from nsqx.pipeline.description import located
 from nsqx.pipeline.file_sink import FileLayout, FileSink, WriteStage, locate
-from nsqx.spark.locations import for_python, for_spark
+from nsqx.pipeline.model import located
+from nsqx.spark.s3_urls import for_python, for_spark
 from nsqx.spark.storage import open_storage
 
 MAVEN = "https://repo1.maven.org/maven2/"
@@ -136,7 +136,7 @@ def test_a_batch_of_files_appears_once(s3_environment, tmp_path, topic, scheme):
 
 def run_pipeline(path, nsqd):
     words = ["run", str(path), "--once", "--nsqd", nsqd.tcp_address, "--master", "local[2]"]
-    run_program([sys.executable, "-m", "nsqx.cli.umbrella", "pipeline", *words], SLOW_S, cwd=path.parent)
+    run_program([sys.executable, "-m", "nsqx.cli.main", "pipeline", *words], SLOW_S, cwd=path.parent)
 
 
 def run_lots(path, nsqd, topic, place, lots, sinks=("files",)):

@@ -21,7 +21,7 @@ def hot_modules():
 HOT_MODULES = hot_modules()
 
 # Not compiled themselves: their .pxd holds inline C functions for those that are, the .py the same for everyone else.
-WRITTEN_TWICE = ["nsqx.queues.checksums", "nsqx.wire.octets", "nsqx.wire.packing"]
+WRITTEN_TWICE = ["nsqx.queues.checksums", "nsqx.wire.byteops", "nsqx.wire.encode"]
 
 
 @dataclass

@@ -23,8 +23,8 @@ from typing import Any, Protocol, Self
 
 import orjson
 
-from nsqx.bench.dialects import NSQSpeech, Speech
 from nsqx.bench.failure import BenchFailed
+from nsqx.bench.protocols import NSQSpeech, Speech
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0

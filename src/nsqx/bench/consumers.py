@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nsqx.bench.crew import Outcome
-from nsqx.bench.dialects import ConsumeDialect, greeted
 from nsqx.bench.failure import BenchFailed
+from nsqx.bench.protocols import ConsumeDialect, greeted
+from nsqx.bench.worker_processes import Outcome
 
 if TYPE_CHECKING:
-    from nsqx.bench.board import Board
+    from nsqx.bench.shared_counters import Board
 
 _RECEIVE_SIZE = 262144
 # How often a consumer that gets nothing looks at the board.

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from nsqx.wire cimport octets, packing
+from nsqx.wire cimport byteops, encode
 from nsqx.wire.responses cimport FrameReader
 
 cdef int _NEED_DATA

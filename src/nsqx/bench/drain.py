@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 
 from nsqx.bench.failure import BenchFailed
-from nsqx.wire import octets, packing
+from nsqx.wire import byteops, encode
 from nsqx.wire.requests import NOP
 from nsqx.wire.responses import ERROR, HEARTBEAT, MESSAGE, NEED_DATA, FrameReader
 
@@ -42,9 +42,9 @@ class Drain:
             event = reader.next()
             if event == _MESSAGE:
                 self.count += 1
-                packing.append_finish(answers, reader.message_id())
+                encode.append_finish(answers, reader.message_id())
                 if self._is_timed:
-                    self.lateness_ns.append(now_ns - octets.int64_at(reader.message_body(), 0))
+                    self.lateness_ns.append(now_ns - byteops.int64_at(reader.message_body(), 0))
             elif event == _NEED_DATA:
                 return answers
             else:

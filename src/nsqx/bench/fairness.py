@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from nsqx.bench.board import Board
-from nsqx.bench.crew import Outcome, Worker, run_together
-from nsqx.bench.dialects import connect, encode_publish, introduce, receive_frame
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.figures import MILLISECONDS, PER_SECOND, Figure, percentile
 from nsqx.bench.loads import CHANNEL, GRACE_S, Limits, make_channel, new_topic
+from nsqx.bench.protocols import connect, encode_publish, introduce, receive_frame
 from nsqx.bench.publishers import ClosedLoop
-from nsqx.wire.packing import append_sized
+from nsqx.bench.shared_counters import Board
+from nsqx.bench.worker_processes import Outcome, Worker, run_together
+from nsqx.wire.encode import append_sized
 from nsqx.wire.requests import encode_subscribe, publish_deferred_line
 
 if TYPE_CHECKING:

@@ -8,19 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from nsqx.bench.board import Board
 from nsqx.bench.consumers import Consumer, Subscriber
-from nsqx.bench.crew import Shift, Worker, run_together
-from nsqx.bench.dialects import (
+from nsqx.bench.failure import BenchFailed
+from nsqx.bench.figures import KIBIBYTES, MEBIBYTES, PER_SECOND, Figure, lateness_figures
+from nsqx.bench.protocols import (
     HTTPPublish,
     NSQConsume,
     NSQPublish,
     encode_publish,
     encode_publish_many,
 )
-from nsqx.bench.failure import BenchFailed
-from nsqx.bench.figures import KIBIBYTES, MEBIBYTES, PER_SECOND, Figure, lateness_figures
 from nsqx.bench.publishers import ClosedLoop, DeferredPublisher, OpenLoop, closed_loops, split_evenly
+from nsqx.bench.shared_counters import Board
+from nsqx.bench.worker_processes import Shift, Worker, run_together
 
 if TYPE_CHECKING:
     from nsqx.bench.brokers import Target, Usage

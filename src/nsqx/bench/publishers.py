@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nsqx.bench.crew import Outcome
-from nsqx.bench.dialects import (
+from nsqx.bench.failure import BenchFailed
+from nsqx.bench.protocols import (
     PublishDialect,
     connect,
     encode_publish,
@@ -26,13 +26,13 @@ from nsqx.bench.dialects import (
     introduce,
     receive,
 )
-from nsqx.bench.failure import BenchFailed
+from nsqx.bench.worker_processes import Outcome
+from nsqx.wire.encode import append_sized
 from nsqx.wire.frames import OK
-from nsqx.wire.packing import append_sized
 from nsqx.wire.requests import publish_deferred_line
 
 if TYPE_CHECKING:
-    from nsqx.bench.board import Board
+    from nsqx.bench.shared_counters import Board
 
 _RECEIVE_SIZE = 65536
 _WINDOW_PAUSE_S = 0.0002

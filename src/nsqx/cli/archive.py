@@ -8,11 +8,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsqx.cli.on_spark import CLUSTER_FLAGS, check_packages
 from nsqx.cli.pipeline import run_pipeline, stop_signals
+from nsqx.cli.spark_flags import CLUSTER_FLAGS, check_packages
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, UsageError
-from nsqx.tools.daily import find_tcp, read_words
+from nsqx.tools.cluster_address import find_tcp, read_words
 
 PROGRAM = "nsqx archive"
 _NS_PER_MS = 1_000_000
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def archive(options: Options, stopping: threading.Event) -> int:
     """Run the pipeline of an archive."""
     from nsqx.pipeline.archive import Archive, archive_pipeline
-    from nsqx.pipeline.description import Nsq
+    from nsqx.pipeline.model import Nsq
 
     place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
     wanted = Archive(

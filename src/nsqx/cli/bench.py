@@ -29,7 +29,7 @@ from nsqx.bench.workloads import WORKLOADS, Workload, find_workloads
 from nsqx.errors import ConfigError
 from nsqx.flags import DURATION, INT, STRING, Flag, UsageError
 from nsqx.net.address import parse_address
-from nsqx.tools.daily import read_words
+from nsqx.tools.cluster_address import read_words
 
 PROGRAM = "nsqx bench list | run WORKLOAD... | compare [WORKLOAD...]"
 

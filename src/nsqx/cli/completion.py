@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nsqx.cli.umbrella import COMMANDS
+from nsqx.cli.main import COMMANDS
 
 if TYPE_CHECKING:
     from nsqx.flags import Flag

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx.doctor.directory import examine, repair
-from nsqx.doctor.shelf import Shelf
+from nsqx.doctor.quarantine import Shelf
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, Flag, UsageError
 from nsqx.nsqd.daemon import lock_data_path
 from nsqx.nsqd.metadata import FILE_NAME
 from nsqx.nsqd.options import Options
-from nsqx.tools.daily import read_words
+from nsqx.tools.cluster_address import read_words
 
 if TYPE_CHECKING:
     from nsqx.doctor.findings import Report

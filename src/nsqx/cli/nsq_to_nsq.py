@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from nsqx.cli.utility import run_utility
+from nsqx.cli.run_tool import run_utility
 from nsqx.tools.nsq_to_nsq import PROGRAM, read_options, run
 
 

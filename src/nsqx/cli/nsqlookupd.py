@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from nsqx.cli.running import run_daemon
+from nsqx.cli.run_daemon import run_daemon
 from nsqx.nsqlookupd.daemon import Daemon
 from nsqx.nsqlookupd.options import options_from_argv
 

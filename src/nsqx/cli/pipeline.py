@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nsqx.cli.on_spark import MASTER_FLAG, check_packages
+from nsqx.cli.spark_flags import MASTER_FLAG, check_packages
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, STRINGS, Flag, UsageError, usage
-from nsqx.tools.daily import find_tcp, read_words
+from nsqx.tools.cluster_address import find_tcp, read_words
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.description import Pipeline
+    from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
 
 PROGRAM = "nsqx pipeline"
@@ -169,7 +169,7 @@ def status(options: Options) -> int:
 
 def read(options: Options, *, must_find_nsq: bool = True) -> Pipeline:
     """The pipeline of the file, with the address of a cluster."""
-    from nsqx.pipeline.reading import read_pipeline
+    from nsqx.pipeline.parser import read_pipeline
 
     overrides = {}
     for text in options.set:
@@ -189,7 +189,7 @@ def read(options: Options, *, must_find_nsq: bool = True) -> Pipeline:
 def session(pipeline: Pipeline, master: str, *, verbose: bool, runs: bool = False) -> Iterator[Any]:
     """Spark, for a pipeline; only one that runs leaves something in its state directory."""
     from nsqx.pipeline.session import open_session
-    from nsqx.spark.locations import check_spark_reaches
+    from nsqx.spark.s3_urls import check_spark_reaches
 
     settings = dict(pipeline.spark.settings)
     if pipeline.spark.packages:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqx.cli.utility import run_utility
+from nsqx.cli.run_tool import run_utility
 from nsqx.client.producer import PUBLISH_TIMEOUT_S, Producer
 from nsqx.flags import DURATION, INT, STRING, Flag
 from nsqx.names import is_valid_name
-from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
+from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
 from nsqx.tools.progress import Progress
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
 from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S, Publishing, publish_stdin

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from nsqx.cli.on_spark import CLUSTER_FLAGS, check_packages
 from nsqx.cli.pipeline import stop_signals
+from nsqx.cli.spark_flags import CLUSTER_FLAGS, check_packages
 from nsqx.client.blocking import Producer
 from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, STRING, Flag, UsageError
 from nsqx.names import is_valid_name
-from nsqx.tools.daily import find_tcp, read_words
+from nsqx.tools.cluster_address import find_tcp, read_words
 from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from nsqx.cli.utility import run_utility
+from nsqx.cli.run_tool import run_utility
 from nsqx.flags import BOOL, INT, STRINGS, Flag
 from nsqx.tools import nsq_tail
-from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
-from nsqx.tools.looking import TAKE_BACKLOG_FLAG, Rule
+from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
+from nsqx.tools.safe_tail import TAKE_BACKLOG_FLAG, Rule
 from nsqx.tools.sources import CONSUMER_FLAG, MAX_IN_FLIGHT, MAX_IN_FLIGHT_FLAG
 from nsqx.tools.utility import UtilityFailed
 

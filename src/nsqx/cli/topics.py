@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqx.cli.utility import run_utility
+from nsqx.cli.run_tool import run_utility
 from nsqx.flags import BOOL, Flag
 from nsqx.net.daemon_http import Credentials
 from nsqx.tools.cluster import Cluster, total
-from nsqx.tools.daily import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
+from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.table import print_table
 from nsqx.tools.utility import write_stdout

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from nsqx.cli.running import Daemon, log_exceptions, run_in_loop, stop_event
+from nsqx.cli.run_daemon import Daemon, log_exceptions, run_in_loop, stop_event
 from nsqx.errors import ConfigError, MessagesLost, NSQError
 from nsqx.flags import BOOL, INT, LOG_LEVEL, STRING, Flag, UsageError, VersionWanted, read_options
 from nsqx.log import WARN, Log

@@ -1,6 +1,6 @@
 cimport cython
 
-from nsqx.wire cimport packing
+from nsqx.wire cimport encode
 from nsqx.wire.responses cimport FrameReader
 
 cdef Py_ssize_t _LARGE

@@ -12,7 +12,7 @@ from typing import Any
 
 from nsqx.errors import ConnectionClosed, InvalidFrame
 from nsqx.net.layers import Layer, Layers
-from nsqx.wire import packing, requests
+from nsqx.wire import encode, requests
 from nsqx.wire.responses import ERROR, HEARTBEAT, MESSAGE, NEED_DATA, OK_RUN, RESPONSE, FrameReader
 
 # The transport asks for a pause when it holds this much that the socket would not take.
@@ -285,11 +285,11 @@ class Connection:
     def send_sized(self, head: bytes, body: bytes) -> None:
         """Send a command with a body: its line, the size, the body."""
         if len(body) < _LARGE or self._layers is not None:
-            packing.append_sized(self.output, head, body)
+            encode.append_sized(self.output, head, body)
             self.flush_soon()
             return
         # Handed on as it is: copying costs more than a write of its own, which the transport joins anyway.
-        packing.append_sized_line(self.output, head, len(body))
+        encode.append_sized_line(self.output, head, len(body))
         self._flush()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(body)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from nsqx.client.arguments import as_list, check_name
 from nsqx.client.discovery import Discovery
-from nsqx.client.flow import Flow
+from nsqx.client.dispatcher import Handler, Intake
 from nsqx.client.handshake import SETUP_TIMEOUT_S, check_address, open_connection
-from nsqx.client.intake import Handler, Intake
 from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
 from nsqx.client.pool import retry_delay_s
+from nsqx.client.rdy import Flow
 from nsqx.client.subscription import Message, Subscription
 from nsqx.client.telemetry import ConsumerTelemetry, consumer_telemetry
 from nsqx.errors import ClientClosed, ConfigError, ConnectFailed, LookupFailed, NSQError

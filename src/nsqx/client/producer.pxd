@@ -2,7 +2,7 @@ cimport cython
 
 from nsqx.client.deadlines cimport Deadlines
 from nsqx.client.publisher cimport Publication, Publisher, earliest_deadline_s, new_publication
-from nsqx.wire cimport packing
+from nsqx.wire cimport encode
 
 cdef int _NEW
 cdef int _RUNNING

@@ -29,7 +29,7 @@ from nsqx.errors import (
     NotConnected,
     PublishFailed,
 )
-from nsqx.wire import packing, requests
+from nsqx.wire import encode, requests
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -293,7 +293,7 @@ class Producer:
 
     def _publish_batch(self, topic: str, bodies: list[bytes], timeout_s: float) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._create_future()
-        body = packing.join_batch(bodies)
+        body = encode.join_batch(bodies)
         if self._telemetry is not None:
             self._telemetry.published(topic, len(bodies), len(body), future)
         self._send(new_publication(topic, requests.publish_many_line(topic), body, future, timeout_s))
@@ -334,7 +334,7 @@ class Producer:
             if len(members) == 1:
                 self._send(members[0])
                 continue
-            body = packing.join_batch([member.body for member in members])
+            body = encode.join_batch([member.body for member in members])
             line = requests.publish_many_line(topic)
             publication = new_publication(topic, line, body, None, self._publish_timeout_s)
             publication.members = members

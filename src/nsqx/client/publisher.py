@@ -14,7 +14,7 @@ from typing import Any
 
 from nsqx.client.connection import Connection, Receiver
 from nsqx.errors import PublishTimedOut
-from nsqx.wire import packing
+from nsqx.wire import encode
 
 NEVER_S = float("inf")
 # Typed in the .pxd.
@@ -104,7 +104,7 @@ class Publication:
         """Leave out the members that have an outcome: they must not be sent again."""
         if self.members is not None and any(member.is_abandoned() for member in self.members):
             self.members = [member for member in self.members if not member.is_abandoned()]
-            self.body = packing.join_batch([member.body for member in self.members])
+            self.body = encode.join_batch([member.body for member in self.members])
 
 
 def new_publication(

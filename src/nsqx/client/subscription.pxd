@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.client.connection cimport Connection, Receiver
-from nsqx.wire cimport packing
+from nsqx.wire cimport encode
 from nsqx.wire.responses cimport FrameReader
 
 cdef int _UNANSWERED

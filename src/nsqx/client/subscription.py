@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nsqx.client.connection import Connection, Receiver
 from nsqx.client.options import Duration, seconds_of
 from nsqx.errors import AlreadyAnswered
-from nsqx.wire import packing, requests
+from nsqx.wire import encode, requests
 
 if TYPE_CHECKING:
     from nsqx.wire.responses import FrameReader
@@ -205,7 +205,7 @@ class Subscription(Receiver):
         self.finish_count += 1
         is_sent = not self.connection.is_closed
         if is_sent:
-            packing.append_finish(self.connection.output, message.id)
+            encode.append_finish(self.connection.output, message.id)
             self.connection.flush_soon()
         if self.is_backing_off:
             self._flow.succeeded()

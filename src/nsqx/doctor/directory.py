@@ -22,7 +22,7 @@ from nsqx.queues.recovery import data_file_numbers
 from nsqx.version import NSQ_VERSION
 
 if TYPE_CHECKING:
-    from nsqx.doctor.shelf import Shelf
+    from nsqx.doctor.quarantine import Shelf
 
 _META_FILE = re.compile(r"(.+)\.diskqueue\.meta\.dat")
 _DUE_FILE = re.compile(r"(.+)\.deferred\.dat")

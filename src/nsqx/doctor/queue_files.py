@@ -20,7 +20,7 @@ from nsqx.queues.positions import Positions, data_path, meta_path
 from nsqx.queues.sidecar import add_sums, check_sidecar, sidecar_path
 
 if TYPE_CHECKING:
-    from nsqx.doctor.shelf import Shelf
+    from nsqx.doctor.quarantine import Shelf
 
 _META = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n")
 _REPAIR = "nsqx doctor --repair"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nsqx.queues.recovery import DAMAGED, GOOD, UNCHECKED, UNREADABLE, scan
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.message import HEADER_LENGTH
 
 _MAX_RECORD_SIZE = 1 << 30
@@ -60,7 +60,7 @@ def pieces_of(path: str, start: int) -> list[Piece]:
 def record_sizes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Position and size of each of the records that follow each other from ``start`` to ``end``."""
     while start < end:
-        size = 4 + octets.int32_at(data, start)
+        size = 4 + byteops.int32_at(data, start)
         yield start, size
         start += size
 
@@ -110,7 +110,7 @@ def _is_left_of_a_record(data: bytes, start: int, end: int) -> bool:
     """True if a damaged record, or a hole, rather than the rest of a body lies there."""
     if _ID.match(data, start + _ID_OFFSET):
         return True
-    length = octets.int32_at(data, start)
+    length = byteops.int32_at(data, start)
     return length == 0 or HEADER_LENGTH <= length <= end - start - 4
 
 
@@ -118,7 +118,7 @@ def _record_size(data: bytes, position: int, end: int) -> int:
     """The size of what looks like a record; 0 if it does not."""
     if position + _HEAD_SIZE > end:
         return 0
-    size = 4 + octets.int32_at(data, position)
+    size = 4 + byteops.int32_at(data, position)
     if size < _HEAD_SIZE or position + size > end or not _ID.match(data, position + _ID_OFFSET):
         return 0
     return size

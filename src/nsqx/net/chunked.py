@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import httptools
 
+from nsqx.net.body_buffer import Pieces
 from nsqx.net.http_head import refusal
-from nsqx.net.pieces import Pieces
 
 _HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 _EMPTY_LINE = b"\r\n\r\n"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
 
-    from nsqx.net.browsers import HeadCheck
+    from nsqx.net.cross_origin import HeadCheck
     from nsqx.net.http_head import Head
     from nsqx.net.listen import Listening
     from nsqx.net.request_log import Log

@@ -11,9 +11,9 @@ import re
 from typing import TYPE_CHECKING
 
 from nsqx.errors import HTTPError
+from nsqx.net.body_buffer import Pieces
 from nsqx.net.chunked import ChunkedBody
 from nsqx.net.http_head import refusal
-from nsqx.net.pieces import Pieces
 from nsqx.net.requests import Request
 from nsqx.net.responses import Response, error_response, refusal_response
 from nsqx.net.router import BodyLimit

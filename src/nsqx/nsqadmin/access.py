@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from nsqx.errors import HTTPError
 from nsqx.net.address import format_host_port
-from nsqx.net.browsers import CROSS_ORIGIN, HOST_NOT_ALLOWED, HostRule, is_cross_origin, parse_origin
+from nsqx.net.cross_origin import CROSS_ORIGIN, HOST_NOT_ALLOWED, HostRule, is_cross_origin, parse_origin
 from nsqx.net.login_limit import LoginLimit
 from nsqx.nsqadmin.options import Network, Options, config_network, trusted_networks
 

@@ -16,8 +16,8 @@ from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.call import Call, json_bytes_response, json_response, query_fault
 from nsqx.nsqadmin.reports import TopicStats
+from nsqx.nsqadmin.request_context import Call, json_bytes_response, json_response, query_fault
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nsqx.log import Log
     from nsqx.nsqadmin.cluster import Cluster
-    from nsqx.nsqadmin.flights import Flights
+    from nsqx.nsqadmin.single_flight import Flights
 
 _ACTIONS = ("pause", "unpause", "empty")
 

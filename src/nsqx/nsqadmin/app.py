@@ -23,7 +23,7 @@ from nsqx.net.router import NOT_FOUND, Router
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.access import Access, Role
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.call import Call, Handler, json_response
+from nsqx.nsqadmin.request_context import Call, Handler, json_response
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

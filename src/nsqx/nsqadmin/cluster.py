@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote_plus
 
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
-from nsqx.nsqadmin.attach import TopicState
-from nsqx.nsqadmin.documents import objects, strings, text
+from nsqx.nsqadmin.json_fields import objects, strings, text
 from nsqx.nsqadmin.nodes import Node, merge
 from nsqx.nsqadmin.reports import ChannelStats, TopicStats
+from nsqx.nsqadmin.tail_check import TopicState
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from nsqx.net.address import TCPAddress, parse_address
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.access import Access, Role
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.call import Call, json_response, plain_response, text_response
 from nsqx.nsqadmin.options import Options, config_value
+from nsqx.nsqadmin.request_context import Call, json_response, plain_response, text_response
 from nsqx.nsqadmin.tail import MAX_PER_S
 from nsqx.version import NSQ_VERSION, VERSION
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nsqx.log import Log
-    from nsqx.nsqadmin.flights import Flights
+    from nsqx.nsqadmin.single_flight import Flights
 
 _NS_PER_S = 1_000_000_000
 _MAX_VALUE_SIZE = 1024 * 1024

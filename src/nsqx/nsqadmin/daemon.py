@@ -15,7 +15,6 @@ from nsqx.nsqadmin.app import Handlers, build_app
 from nsqx.nsqadmin.audit import Audit
 from nsqx.nsqadmin.cluster import Cluster
 from nsqx.nsqadmin.config_api import ConfigAPI
-from nsqx.nsqadmin.flights import Flights
 from nsqx.nsqadmin.graphite import GraphiteAPI
 from nsqx.nsqadmin.inventory_api import InventoryAPI
 from nsqx.nsqadmin.live import LiveAPI
@@ -25,6 +24,7 @@ from nsqx.nsqadmin.options import history_points, validate
 from nsqx.nsqadmin.page import Page
 from nsqx.nsqadmin.poller import Poller
 from nsqx.nsqadmin.server import Server
+from nsqx.nsqadmin.single_flight import Flights
 from nsqx.nsqadmin.sse import Viewers
 from nsqx.nsqadmin.upstream import Upstream, credentials
 from nsqx.version import version_line

@@ -9,7 +9,7 @@ from urllib.parse import quote_plus, unquote, urlsplit
 from starlette.responses import Response
 
 from nsqx.errors import HTTPError
-from nsqx.nsqadmin.call import Call, json_response
+from nsqx.nsqadmin.request_context import Call, json_response
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nsqx.errors import HTTPError
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.call import Call, json_response
+from nsqx.nsqadmin.request_context import Call, json_response
 
 if TYPE_CHECKING:
     from starlette.responses import Response

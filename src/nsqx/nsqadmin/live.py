@@ -15,8 +15,8 @@ import orjson
 
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
-from nsqx.nsqadmin.call import Call, json_bytes_response, json_response
-from nsqx.nsqadmin.ledger import CHANNEL_SERIES, SPARKLINE_POINTS, TOPIC_SERIES, Subject
+from nsqx.nsqadmin.cluster_stats import CHANNEL_SERIES, SPARKLINE_POINTS, TOPIC_SERIES, Subject
+from nsqx.nsqadmin.request_context import Call, json_bytes_response, json_response
 from nsqx.nsqadmin.sse import Viewers, event_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.call import Call, json_response
 from nsqx.nsqadmin.options import tail_options
+from nsqx.nsqadmin.request_context import Call, json_response
 from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, MAX_SEARCH_LENGTH, Tail, Wish
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nsqx.nsqadmin.cluster import Cluster
-    from nsqx.nsqadmin.flights import Flights
     from nsqx.nsqadmin.nodes import Node
     from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.single_flight import Flights
     from nsqx.nsqadmin.sse import Viewers
 
 _MIN_SAMPLE_PERCENT = 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqx.net.address import format_host_port
-from nsqx.nsqadmin.documents import integer, items, strings, text
+from nsqx.nsqadmin.json_fields import integer, items, strings, text
 from nsqx.nsqadmin.reports import Place
 
 _SEMVER = re.compile(

@@ -17,15 +17,15 @@ from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.api import warning
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.call import Call, json_response
+from nsqx.nsqadmin.request_context import Call, json_response
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nsqx.nsqadmin.cluster import Cluster
-    from nsqx.nsqadmin.flights import Flights
     from nsqx.nsqadmin.nodes import Node
+    from nsqx.nsqadmin.single_flight import Flights
 
 _LOOKUPD = "nsqlookupd"
 _NSQD = "nsqd"

@@ -17,7 +17,7 @@ from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
-from nsqx.net.browsers import check_host_names
+from nsqx.net.cross_origin import check_host_names
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, TOKEN_VARIABLES
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from nsqx.net.responses import HTML
-from nsqx.nsqadmin.call import Call, plain_response
+from nsqx.nsqadmin.request_context import Call, plain_response
 
 if TYPE_CHECKING:
     from nsqx.nsqadmin.options import Options

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
 from nsqx.nsqadmin import trouble
-from nsqx.nsqadmin.documents import objects, strings
+from nsqx.nsqadmin.cluster_stats import Ledger
 from nsqx.nsqadmin.inventory import Inventory
 from nsqx.nsqadmin.inventory_file import InventoryFile, state_path
-from nsqx.nsqadmin.ledger import Ledger
+from nsqx.nsqadmin.json_fields import objects, strings
 from nsqx.nsqadmin.nodes import Node
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode
 

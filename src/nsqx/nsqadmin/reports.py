@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nsqx.nsqadmin.documents import integer, objects, switch, text
+from nsqx.nsqadmin.json_fields import integer, objects, switch, text
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 _NS_PER_S = 1_000_000_000

@@ -1,8 +1,8 @@
-"""Following a topic: its messages, as they are published, through an ephemeral channel of the viewer's own.
+"""Tail a topic: show its messages as they are published, through an ephemeral channel that belongs to the viewer.
 
-On every nsqd where that takes nothing from a consumer (``attach.py``) a connection subscribes, finishes each message at
-once, and passes on those that contain the text looked for, as many a second as a viewer can read; the rest is counted.
-Of a topic that brings far more than that only a part is taken from nsqd at all. The channel goes away with the
+A tail subscribes on every nsqd where this takes no message from a consumer (``tail_check.py``). It finishes each
+message at once. It passes on the messages that contain the searched text, at a rate that a viewer can read, and counts
+the rest. Of a topic that brings far more than that only a part is taken from nsqd at all. The channel goes away with the
 connections.
 
 The state of the topic is read right before subscribing, again before the first message is asked for, and every two
@@ -26,16 +26,16 @@ from nsqx.client.connection import Connection, Receiver
 from nsqx.client.handshake import open_connection
 from nsqx.client.options import Options as ClientOptions
 from nsqx.errors import ConfigError, NSQError
-from nsqx.nsqadmin.attach import refusal
 from nsqx.nsqadmin.search import Search
 from nsqx.nsqadmin.sse import event
+from nsqx.nsqadmin.tail_check import refusal
 from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.version import VERSION
 from nsqx.wire import requests
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.attach import TopicState
     from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.tail_check import TopicState
     from nsqx.wire.responses import FrameReader
 
 MAX_PER_S = 50

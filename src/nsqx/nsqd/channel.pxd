@@ -5,7 +5,7 @@ from nsqx.nsqd.client cimport Client
 from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.deadlines cimport Deferred, InFlight
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 from nsqx.wire.message cimport Batch, Message
 
 cdef int64_t _NEVER_NS

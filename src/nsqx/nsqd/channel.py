@@ -14,7 +14,7 @@ from nsqx.errors import BrokerExiting, TooManyConsumers
 from nsqx.names import is_ephemeral
 from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
 from nsqx.queues.due_times import DueTime, save_due_times
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.message import Batch, Message
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Channel:
             self.zone_local_msg_count += 1
         else:
             self.region_local_msg_count += 1
-        octets.append_message(client.output, message.timestamp, message.attempts, message.id, message.body)
+        byteops.append_message(client.output, message.timestamp, message.attempts, message.id, message.body)
         if not client.has_unsent:
             self._turn.send_to(client)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from nsqx.errors import ConfigError, DataPathLocked, MessagesLost, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.access import ADMIN, PUBLISH, READ, access_rules
-from nsqx.net.browsers import HostRule, head_check
+from nsqx.net.cross_origin import HostRule, head_check
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, read_tokens
-from nsqx.net.garbage import keep_collections_short
+from nsqx.net.gc_tuning import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import any_certificate_context, load_certificate, server_context, trusting_context
@@ -26,7 +26,7 @@ from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.broker_id import load_broker_id
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.connection import Connection
-from nsqx.nsqd.cores import usable_cores
+from nsqx.nsqd.cpu_quota import usable_cores
 from nsqx.nsqd.disk_reserve import DiskReserve
 from nsqx.nsqd.http import build_router, refuse_without_tls, route_group
 from nsqx.nsqd.lookup import Lookup
@@ -39,7 +39,7 @@ from nsqx.version import version_line
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.net.browsers import HeadCheck
+    from nsqx.net.cross_origin import HeadCheck
     from nsqx.net.requests import Gate
 
 _NS_PER_S = 1_000_000_000

@@ -34,7 +34,7 @@ from nsqx.flags import (
 )
 from nsqx.gotext import format_float, quote
 from nsqx.net.address import MAX_PORT, UnixAddress, format_host_port, parse_listen_address
-from nsqx.net.browsers import check_host_names
+from nsqx.net.cross_origin import check_host_names
 
 TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)

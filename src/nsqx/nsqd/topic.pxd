@@ -5,7 +5,7 @@ from nsqx.nsqd.channel cimport Channel
 from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.ids cimport IdSource
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 from nsqx.wire.message cimport Batch, Message, new_batch, new_message
 
 

@@ -16,7 +16,7 @@ from nsqx.names import is_ephemeral
 from nsqx.nsqd.channel import RETRY_NS, Channel
 from nsqx.queues.due_times import DueTime
 from nsqx.queues.ids import IdSource
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.message import Batch, Message, new_batch, new_message
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Topic:
         if self._turn.has_failures:
             self._refuse_if_full(1)
         now_ns = self._clock.wall_ns()
-        message = new_message(octets.id_text(self._ids.reserve(1, now_ns)), body, now_ns, 0)
+        message = new_message(byteops.id_text(self._ids.reserve(1, now_ns)), body, now_ns, 0)
         message.defer_ns = defer_ns
         if self._is_open:
             self._fan_out_message(message)

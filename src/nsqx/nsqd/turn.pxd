@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.nsqd.client cimport Client
-from nsqx.nsqd.pace cimport Pace
+from nsqx.nsqd.busy_poll cimport Pace
 
 
 @cython.final

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nsqx.errors import DiskQueueError
-from nsqx.nsqd.pace import Pace
+from nsqx.nsqd.busy_poll import Pace
 
 if TYPE_CHECKING:
     from nsqx.nsqd.client import Client

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import ConfigError
 from nsqx.net.access import ADMIN, READ, access_rules
-from nsqx.net.browsers import HostRule, head_check
-from nsqx.net.garbage import keep_collections_short
+from nsqx.net.cross_origin import HostRule, head_check
+from nsqx.net.gc_tuning import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import load_certificate, server_context, trusting_context
@@ -23,7 +23,7 @@ from nsqx.wire.lookup import Introduction, encode_introduction
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.net.browsers import HeadCheck
+    from nsqx.net.cross_origin import HeadCheck
     from nsqx.nsqlookupd.options import Options
 
 _STOP_S = 1.0

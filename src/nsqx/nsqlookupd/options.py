@@ -13,7 +13,7 @@ from nsqx import log
 from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import parse_tcp_listen_address
-from nsqx.net.browsers import check_host_names
+from nsqx.net.cross_origin import check_host_names
 
 _S = 1_000_000_000
 

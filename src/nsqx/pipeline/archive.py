@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from nsqx.errors import ConfigError
 from nsqx.names import is_valid_name
-from nsqx.pipeline.description import (
+from nsqx.pipeline.model import (
     DeadLetterPlace,
     Nsq,
     Pipeline,

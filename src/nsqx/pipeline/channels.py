@@ -21,7 +21,7 @@ from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
 from nsqx.spark.cluster import find_topics
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.description import Nsq, Pipeline
+    from nsqx.pipeline.model import Nsq, Pipeline
     from nsqx.pipeline.plan import Planned
 
 _TIMEOUT_S = 5.0

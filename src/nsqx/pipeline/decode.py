@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters
-from nsqx.pipeline.reasons import NOT_UTF8, unknown_fields, why_no_json
+from nsqx.pipeline.decode_errors import NOT_UTF8, unknown_fields, why_no_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nsqx.pipeline.description import Source
+    from nsqx.pipeline.model import Source
 
 META = {
     "topic": "_topic",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nsqx.pipeline.query import FILE_TRIGGER_MS
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.description import Pipeline, Sink, Source, Step
+    from nsqx.pipeline.model import Pipeline, Sink, Source, Step
     from nsqx.pipeline.plan import Planned, Planner
 
 

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.state import create, read_json, write_json
-from nsqx.spark.locations import for_python
+from nsqx.spark.s3_urls import for_python
 from nsqx.spark.storage import open_storage, remote_filesystem
 
 _COMMIT = "commit.json"

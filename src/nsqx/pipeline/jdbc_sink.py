@@ -21,7 +21,7 @@ from nsqx.pipeline.jdbc import Connection, Database, StatementFailed
 
 if TYPE_CHECKING:
     from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters
-    from nsqx.pipeline.description import Sink
+    from nsqx.pipeline.model import Sink
 
 BATCHES = "nsqx_batches"
 ROW = "nsqx_row"

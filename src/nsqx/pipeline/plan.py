@@ -17,14 +17,14 @@ from nsqx.errors import ConfigError
 from nsqx.pipeline.avro import spark_schema_json
 from nsqx.pipeline.dead_letters import DeadLetters
 from nsqx.pipeline.decode import META, Decoder, RequirementWrong
-from nsqx.pipeline.description import INFER, Pipeline, Sink, Source, Step, Table, Watermark, source_options
 from nsqx.pipeline.functions import MapStage, RowFunction, find_function, module_file
+from nsqx.pipeline.model import INFER, Pipeline, Sink, Source, Step, Table, Watermark, source_options
 from nsqx.pipeline.session import sink_session
 from nsqx.pipeline.sinks import BatchWriter, make_writer
+from nsqx.pipeline.spark_errors import condition_of, explain, parameter_of
 from nsqx.pipeline.state import DriftNotes, State
-from nsqx.pipeline.wording import condition_of, explain, parameter_of
-from nsqx.spark.locations import check_spark_reaches, for_spark
 from nsqx.spark.options import Cluster, read_sink_options
+from nsqx.spark.s3_urls import check_spark_reaches, for_spark
 
 _RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from nsqx.pipeline.figures import FAILED, RETRYING, RUNNING, STOPPED, SinkFigures
-from nsqx.pipeline.wording import explain
+from nsqx.pipeline.spark_errors import explain
 
 if TYPE_CHECKING:
     from nsqx.pipeline.plan import Planned

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from nsqx.errors import ConfigError, NSQError
 from nsqx.gotext import parse_duration_ns
-from nsqx.pipeline.wording import explain
-from nsqx.spark.locations import check_spark_reaches, for_spark
+from nsqx.pipeline.spark_errors import explain
+from nsqx.spark.s3_urls import check_spark_reaches, for_spark
 
 NEEDED = ("value", "timestamp", "id")
 _KEY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z/([^/]*)/(.+)")

@@ -13,13 +13,13 @@ from nsqx.errors import ConfigError
 from nsqx.pipeline.figures import FAILED
 from nsqx.pipeline.query import SinkQuery
 from nsqx.pipeline.schema_change import check_columns
+from nsqx.pipeline.spark_errors import explain
 from nsqx.pipeline.state import STATUS, State
-from nsqx.pipeline.wording import explain
-from nsqx.spark.locations import for_spark
+from nsqx.spark.s3_urls import for_spark
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.description import Pipeline
     from nsqx.pipeline.display import Display
+    from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
 
 _LOOK_INTERVAL_S = 0.2

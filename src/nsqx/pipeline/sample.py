@@ -17,7 +17,7 @@ from nsqx.spark.cluster import find_topics
 from nsqx.spark.options import read_sink_options
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.description import Pipeline, Source
+    from nsqx.pipeline.model import Pipeline, Source
 
 SAMPLE_SIZE = 1000
 # How long to wait for the first message, and for more once there is one.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.description import Pipeline
+    from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
     from nsqx.pipeline.state import State
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.arrow import arrow_schema_of
-from nsqx.pipeline.description import FILE_SINKS, Pipeline, Sink
 from nsqx.pipeline.file_sink import FileLayout, FileSink
 from nsqx.pipeline.functions import ForeachStage, RowFunction, find_function
 from nsqx.pipeline.jdbc_sink import JdbcSink
+from nsqx.pipeline.model import FILE_SINKS, Pipeline, Sink
 
 if TYPE_CHECKING:
     from nsqx.pipeline.dead_letters import DeadLetters

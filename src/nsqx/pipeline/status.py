@@ -8,7 +8,7 @@ from nsqx.errors import ConfigError
 from nsqx.pipeline.state import STATUS, State
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.description import Pipeline
+    from nsqx.pipeline.model import Pipeline
 
 EXIT_RUNNING = 0
 EXIT_FAILED = 1

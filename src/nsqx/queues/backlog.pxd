@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.queues.diskqueue cimport DiskQueue
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 from nsqx.wire.message cimport Batch, Message
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.message import Batch, Message
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Backlog:
         """How many of the first ``room`` messages of a batch fit by their bytes, which then count."""
         position, fitting = batch.position, 0
         while fitting < batch.count and fitting < room:
-            size = octets.int32_at(batch.data, position)
+            size = byteops.int32_at(batch.data, position)
             if self._memory_bytes + size > self._byte_limit:
                 break
             self._memory_bytes += size

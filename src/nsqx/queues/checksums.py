@@ -1,6 +1,6 @@
 """Checksums of records: for each its size and its CRC-32, 8 bytes together, as a sidecar keeps them.
 
-Like ``wire.octets`` this is written twice: uncompiled modules call the functions below, compiled ones the inline C
+Like ``wire.byteops`` this is written twice: uncompiled modules call the functions below, compiled ones the inline C
 functions of the same names in ``checksums.pxd``. Both must agree (tests/unit/queues/test_checksums.py); neither checks
 bounds: callers do.
 

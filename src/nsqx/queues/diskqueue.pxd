@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 from nsqx.queues cimport checksums
 from nsqx.queues.record_reader cimport RecordReader
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 from nsqx.wire.message cimport Batch, Message
 
 

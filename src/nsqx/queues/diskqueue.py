@@ -38,7 +38,7 @@ from nsqx.queues.recovery import data_file_numbers
 from nsqx.queues.removal import RemoveFiles, remove_now
 from nsqx.queues.sidecar import MAX_COUNT, add_sums, prepare_sidecar
 from nsqx.queues.sync import Sums, SyncJob
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.message import HEADER_LENGTH, Batch, Message
 
 _MAX_SUMS_SIZE = checksums.ENTRY_SIZE * MAX_COUNT // 2
@@ -192,16 +192,16 @@ class DiskQueue:
     def put_message(self, message: Message) -> None:
         """Append one message; see ``write_pending``."""
         self._make_room(len(message.body))
-        octets.append_record(self._pending, message.timestamp, message.attempts, message.id, message.body)
+        byteops.append_record(self._pending, message.timestamp, message.attempts, message.id, message.body)
         self._appended()
 
     def put_batch(self, batch: Batch) -> None:
         """Append all of a batch, using it up; see ``write_pending``."""
         while batch.count:
-            size = octets.int32_at(batch.data, batch.position)
+            size = byteops.int32_at(batch.data, batch.position)
             self._make_room(size)
             start = batch.position + 4
-            octets.append_record_from(self._pending, batch.timestamp, batch.number, batch.data, start, start + size)
+            byteops.append_record_from(self._pending, batch.timestamp, batch.number, batch.data, start, start + size)
             self._appended()
             batch.skip()
 

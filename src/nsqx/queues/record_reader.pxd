@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.queues cimport checksums
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 from nsqx.wire.message cimport Message, message_at
 
 cdef int _NOT_NOW

@@ -14,7 +14,7 @@ from nsqx.queues import checksums
 from nsqx.queues.files import DATA, open_file, read_at
 from nsqx.queues.recovery import is_large_record
 from nsqx.queues.sidecar import Sidecar
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.message import HEADER_LENGTH, Message, message_at
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class RecordReader:
             available = self._limit - self._offset
             size = 0
             if available >= 4:
-                size = octets.int32_at(self._buffer, self._offset)
+                size = byteops.int32_at(self._buffer, self._offset)
                 if size < _HEADER_LENGTH or size > self._max_record_size:
                     found = self._check_unusual_size(size, written)
                     if found != _FILLED:
@@ -148,7 +148,7 @@ class RecordReader:
 
     def timestamp(self) -> int:
         """When the message that ``next_size`` has found was published."""
-        return octets.int64_at(self._buffer, self._offset + 4)
+        return byteops.int64_at(self._buffer, self._offset + 4)
 
     def _fill(self, needed: int, written: int) -> int:
         """Bring at least ``needed`` usable bytes into the buffer, or say why not."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nsqx.queues.checksums import count_good, span
 from nsqx.queues.files import DATA, META, SUMS, open_file, read_at, remove_if_there
 from nsqx.queues.sidecar import Sidecar
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.message import HEADER_LENGTH
 
 # What ``files.write_temporary`` names its files.
@@ -128,13 +128,13 @@ def _scan_unchecked(descriptor: int, position: int, limit: int, max_record_size:
         data = read_at(DATA, descriptor, min(limit - position, max(_CHUNK_SIZE, 4 + max_record_size)), position)
         offset = count = 0
         while len(data) - offset >= 4:
-            size = octets.int32_at(data, offset)
+            size = byteops.int32_at(data, offset)
             if size < HEADER_LENGTH or size > max_record_size or len(data) - offset < 4 + size:
                 break
             offset += 4 + size
             count += 1
         if count == 0 and is_large_record(descriptor, position, limit):
-            offset, count = 4 + octets.int32_at(data, 0), 1
+            offset, count = 4 + byteops.int32_at(data, 0), 1
         if count == 0:
             yield Stretch(UNREADABLE, position, limit, 0)
             return
@@ -160,5 +160,5 @@ def _size_by_head(descriptor: int, position: int, end: int) -> int:
     head = read_at(DATA, descriptor, 4 + HEADER_LENGTH, position)
     if len(head) < 4 + HEADER_LENGTH or not _MESSAGE_ID.match(head, _MESSAGE_ID_OFFSET):
         return 0
-    size = octets.int32_at(head, 0)
+    size = byteops.int32_at(head, 0)
     return size if HEADER_LENGTH <= size <= end - position - 4 else 0

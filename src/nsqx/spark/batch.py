@@ -24,7 +24,7 @@ from nsqx.spark.segments import SegmentDirectory
 from nsqx.spark.session import tasks_run_here
 from nsqx.spark.slices import DataLost
 from nsqx.spark.source import LOCK_WAIT_S, SlicePartition, open_directory, plan_partitions, read_partition
-from nsqx.spark.workers import spare_collections
+from nsqx.spark.worker_gc import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa

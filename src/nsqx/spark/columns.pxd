@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from nsqx.client.connection cimport Connection, Receiver
 from nsqx.client.subscription cimport Subscription
-from nsqx.wire cimport octets, packing
+from nsqx.wire cimport byteops, encode
 from nsqx.wire.responses cimport FrameReader
 
 cdef Py_ssize_t _ID_BYTES

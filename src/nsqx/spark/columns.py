@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqx.client.connection import Receiver
-from nsqx.wire import octets, packing, requests
+from nsqx.wire import byteops, encode, requests
 
 if TYPE_CHECKING:
     from nsqx.client.subscription import Subscription
@@ -108,7 +108,7 @@ class Columns:
 
     def message_id(self, place: int) -> bytes:
         """The id of the message at this place."""
-        return octets.cut(self.id_values, _ID_BYTES * place, _ID_BYTES * (place + 1))
+        return byteops.cut(self.id_values, _ID_BYTES * place, _ID_BYTES * (place + 1))
 
     def time_ns(self, place: int) -> int:
         """When the message at this place was published."""
@@ -146,9 +146,9 @@ class Columns:
         """The greatest id, if every message is handed out for the first time and beyond ``boundary``; otherwise b""."""
         greatest = 0
         for place in range(self.count):
-            if self._attempts[place] != 1 or not octets.is_greater_id(self.id_values, _ID_BYTES * place, boundary, 0):
+            if self._attempts[place] != 1 or not byteops.is_greater_id(self.id_values, _ID_BYTES * place, boundary, 0):
                 return b""
-            if octets.is_greater_id(self.id_values, _ID_BYTES * place, self.id_values, _ID_BYTES * greatest):
+            if byteops.is_greater_id(self.id_values, _ID_BYTES * place, self.id_values, _ID_BYTES * greatest):
                 greatest = place
         return self.message_id(greatest) if self.count else b""
 
@@ -279,7 +279,7 @@ class ColumnReceiver(Receiver):
         connection = subscription.connection
         if connection.is_closed:
             return
-        packing.append_finishes(connection.output, columns.id_values, count)
+        encode.append_finishes(connection.output, columns.id_values, count)
         connection.flush_soon()
         if len(self._spares) < _SPARE_COUNT and len(columns.values) <= _SPARE_BYTES:
             columns.clear()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.client.blocking import new_event_loop
 from nsqx.errors import NSQError
+from nsqx.spark.bounded_read import Drain
 from nsqx.spark.dedup import SeenMessages
-from nsqx.spark.draining import Drain
 from nsqx.spark.recorder import Recorder
 from nsqx.spark.topics import MAX_LANES, MAX_LANES_TO_REMOTE, STOP_TIMEOUT_S, Topics
 

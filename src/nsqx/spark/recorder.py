@@ -16,9 +16,9 @@ from nsqx.errors import ConfigError
 from nsqx.spark.rows import Rows
 
 if TYPE_CHECKING:
+    from nsqx.spark.bounded_read import Drain
     from nsqx.spark.columns import ColumnReceiver, Columns
     from nsqx.spark.dedup import SeenMessages
-    from nsqx.spark.draining import Drain
     from nsqx.spark.identities import Identities
     from nsqx.spark.segments import SegmentDirectory
 

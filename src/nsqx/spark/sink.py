@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 from nsqx.client.blocking import new_event_loop
 from nsqx.client.producer import Producer
 from nsqx.errors import ConfigError, InvalidMessage, NSQError, PublishFailed
-from nsqx.spark.workers import spare_collections
+from nsqx.spark.worker_gc import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa

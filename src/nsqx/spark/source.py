@@ -31,7 +31,7 @@ from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
 from nsqx.spark.session import tasks_run_here
 from nsqx.spark.slices import DataLost, Slice, read_slices
-from nsqx.spark.workers import spare_collections
+from nsqx.spark.worker_gc import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa

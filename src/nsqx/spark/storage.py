@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from nsqx.errors import ConfigError
-from nsqx.spark.exclusive import CreateOnce, exclusive_creation
+from nsqx.spark.exclusive_create import CreateOnce, exclusive_creation
 from nsqx.spark.lease import in_use, owner_text, take_lease
-from nsqx.spark.locations import for_python
+from nsqx.spark.s3_urls import for_python
 
 LOCK_NAME = "lock"
 STATE_NAME = "state.json"

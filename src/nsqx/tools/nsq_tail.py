@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from nsqx.client.subscription import Message
 from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag
 from nsqx.tools.cluster import Cluster
-from nsqx.tools.lane import Lane
-from nsqx.tools.looking import TAKE_BACKLOG_FLAG, Looking, LookingConsumer, Rule
+from nsqx.tools.io_thread import Lane
 from nsqx.tools.progress import Progress
+from nsqx.tools.safe_tail import TAKE_BACKLOG_FLAG, Looking, LookingConsumer, Rule
 from nsqx.tools.sources import (
     CONSUMER_FLAG,
     LOOKUPD_FLAG,

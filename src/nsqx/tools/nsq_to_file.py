@@ -20,7 +20,7 @@ from nsqx.flags import BOOL, DURATION, INT, STRING, STRINGS, Flag, VersionWanted
 from nsqx.log import INFO, Log, parse_level
 from nsqx.tools.cluster import Cluster, QueryFailed
 from nsqx.tools.file_names import FileNames, file_names, host_identifier
-from nsqx.tools.lane import Lane
+from nsqx.tools.io_thread import Lane
 from nsqx.tools.progress import Progress
 from nsqx.tools.rotating_file import RotatingFile, Rules, prepare
 from nsqx.tools.sources import (

@@ -17,6 +17,7 @@ from nsqx.flags import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, Flag
 from nsqx.tools.hostpool import make_pool
 from nsqx.tools.http_sender import HTTPSender, SendFailed, check_url
 from nsqx.tools.progress import Progress
+from nsqx.tools.retry_policy import Attempts
 from nsqx.tools.sources import (
     CONSUMER_FLAG,
     LOOKUPD_FLAG,
@@ -29,7 +30,6 @@ from nsqx.tools.sources import (
     start_consumer,
 )
 from nsqx.tools.timer_metrics import RequestTimes
-from nsqx.tools.undelivered import Attempts
 from nsqx.tools.utility import UtilityFailed, check_not_negative, explain, read_flags
 from nsqx.version import NSQ_VERSION
 

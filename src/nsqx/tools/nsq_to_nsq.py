@@ -18,6 +18,7 @@ from nsqx.names import is_valid_name
 from nsqx.tools.hostpool import Choice, make_pool
 from nsqx.tools.json_filter import JSONFilter, Verdict
 from nsqx.tools.progress import Progress
+from nsqx.tools.retry_policy import Attempts
 from nsqx.tools.sources import (
     LOOKUPD_FLAG,
     MAX_IN_FLIGHT,
@@ -31,7 +32,6 @@ from nsqx.tools.sources import (
     stop_consumers,
 )
 from nsqx.tools.timer_metrics import RequestTimes
-from nsqx.tools.undelivered import Attempts
 from nsqx.tools.utility import UtilityFailed, explain, read_flags, say
 
 if TYPE_CHECKING:

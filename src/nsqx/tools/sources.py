@@ -16,7 +16,7 @@ from nsqx.names import is_valid_name
 from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, say, user_agent
 
 if TYPE_CHECKING:
-    from nsqx.client.intake import Handler
+    from nsqx.client.dispatcher import Handler
     from nsqx.net.daemon_http import Credentials
 
 MAX_IN_FLIGHT = 200

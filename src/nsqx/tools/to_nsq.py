@@ -17,7 +17,7 @@ from nsqx.client.producer import Producer
 from nsqx.errors import ConnectFailed
 from nsqx.flags import INT, STRING, STRINGS, Flag
 from nsqx.names import is_valid_name
-from nsqx.tools.lane import Lane
+from nsqx.tools.io_thread import Lane
 from nsqx.tools.progress import Progress
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
 from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, read_flags, say

@@ -1,6 +1,6 @@
 cimport cython
 
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 
 cdef Py_ssize_t _SLICE_COUNT
 cdef Py_ssize_t _SLICE_BYTES

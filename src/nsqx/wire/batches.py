@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from nsqx.wire import octets
+from nsqx.wire import byteops
 
 # The most that a slice holds: messages, and bytes of the body it is cut from.
 SLICE_COUNT: Final = 20_000
@@ -57,11 +57,11 @@ class LineSlices:
         count = 0
         items = bytearray()
         while position < limit and count < _SLICE_COUNT:
-            newline = octets.newline_at(body, position, end)
+            newline = byteops.newline_at(body, position, end)
             if newline < 0:
                 newline = end
             if newline > position:
-                octets.append_sized(items, body, position, newline)
+                byteops.append_sized(items, body, position, newline)
                 count += 1
             position = newline + 1
         self._position = position
@@ -92,11 +92,11 @@ class BatchSlices:
         limit = min(position + _SLICE_BYTES, self._end)
         count = 0
         while position < limit and count < _SLICE_COUNT:
-            position += 4 + octets.int32_at(items, position)
+            position += 4 + byteops.int32_at(items, position)
             count += 1
         self._position = position
         self.count = count
-        return octets.cut(items, start, position)
+        return byteops.cut(items, start, position)
 
 
 def has_longer_line(body: bytes, max_size: int) -> bool:

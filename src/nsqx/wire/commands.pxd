@@ -1,6 +1,6 @@
 cimport cython
 
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 
 cdef int _NEED_DATA
 cdef int _FINISH

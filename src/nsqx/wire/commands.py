@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsqx.errors import ProtocolError
-from nsqx.wire import octets
+from nsqx.wire import byteops
 
 MAX_LINE_LENGTH: Final = 16384  # the newline included
 
@@ -124,7 +124,7 @@ class CommandReader:
         if self._stage == _AT_SIZE:
             if available < 4:
                 return _NEED_DATA
-            self.size = octets.int32_at(self._buffer, self._position)
+            self.size = byteops.int32_at(self._buffer, self._position)
             self._stage = _AT_DECISION
             return _SIZE
         if self._stage == _AT_BODY:
@@ -135,13 +135,13 @@ class CommandReader:
 
     def _next_line(self) -> int:
         position = self._position
-        if self._end - position >= _FINISH_LENGTH and octets.is_finish(self._buffer, position):
-            self.message_id = octets.cut(self._buffer, position + 4, position + 20)
+        if self._end - position >= _FINISH_LENGTH and byteops.is_finish(self._buffer, position):
+            self.message_id = byteops.cut(self._buffer, position + 4, position + 20)
             self._position = position + _FINISH_LENGTH
             return _FINISH
         if self._repeated_limit and self._take_repeated(position):
             return _PUBLISH
-        newline = octets.newline_at(self._buffer, position, self._end)
+        newline = byteops.newline_at(self._buffer, position, self._end)
         if newline < 0:
             if self._end - position >= _MAX_LINE_LENGTH:
                 raise LineTooLong
@@ -149,21 +149,21 @@ class CommandReader:
         if newline - position >= _MAX_LINE_LENGTH:
             raise LineTooLong
         self._position = newline + 1
-        self.words = octets.cut(self._buffer, position, newline).removesuffix(b"\r").split(b" ")
+        self.words = byteops.cut(self._buffer, position, newline).removesuffix(b"\r").split(b" ")
         return _LINE
 
     def _take_repeated(self, position: int) -> bool:
         """Take the remembered line and its body if they are at ``position``; anything unusual goes by the stages."""
-        if not octets.begins_with(self._buffer, self._repeated, position, self._end):
+        if not byteops.begins_with(self._buffer, self._repeated, position, self._end):
             return False
         start = position + len(self._repeated)
         if self._end - start < 4:
             return False
-        size = octets.int32_at(self._buffer, start)
+        size = byteops.int32_at(self._buffer, start)
         if size <= 0 or size > self._repeated_limit or self._end - start - 4 < size:
             return False
         self._position = start + 4 + size
-        self.item = octets.cut(self._buffer, start, self._position)
+        self.item = byteops.cut(self._buffer, start, self._position)
         return True
 
     def remember(self, line: bytes, max_size: int) -> None:
@@ -184,14 +184,14 @@ class CommandReader:
         start = self._position + 4
         self._position = start + self.size
         self._stage = _AT_LINE
-        return octets.cut(self._buffer, start, self._position)
+        return byteops.cut(self._buffer, start, self._position)
 
     def take_item(self) -> bytes:
         """After BODY: the body with the size before it, as in a batch."""
         start = self._position
         self._position = start + 4 + self.size
         self._stage = _AT_LINE
-        return octets.cut(self._buffer, start, self._position)
+        return byteops.cut(self._buffer, start, self._position)
 
     def accept_batch(self, max_count: int, max_item_size: int) -> None:
         """After SIZE: read a batch with at most so many messages of at most that size."""
@@ -205,7 +205,7 @@ class CommandReader:
         if self._stage == _AT_COUNT:
             if self._end - self._position < 4:
                 return _NEED_DATA
-            self.count = octets.int32_at(self._buffer, self._position)
+            self.count = byteops.int32_at(self._buffer, self._position)
             if self.count <= 0 or self.count > self._max_count:
                 raise ProtocolError("E_BAD_BODY", f"MPUB invalid message count {self.count}")
             self._position += 4
@@ -218,7 +218,7 @@ class CommandReader:
         count = self.count
         max_size = self._max_item_size
         while index < count and end - start >= 4:
-            size = octets.int32_at(buffer, start)
+            size = byteops.int32_at(buffer, start)
             if size <= 0:
                 raise ProtocolError("E_BAD_MESSAGE", f"MPUB invalid message({index}) body size {size}")
             if size > max_size:
@@ -236,11 +236,11 @@ class CommandReader:
         start = self._position
         self._position = start + self._scan
         self._stage = _AT_LINE
-        return octets.cut(self._buffer, start, self._position)
+        return byteops.cut(self._buffer, start, self._position)
 
     def take_rest(self) -> bytes:
         """Everything fed and not yet read; for a layer that takes the connection over."""
-        rest = octets.cut(self._buffer, self._position, self._end)
+        rest = byteops.cut(self._buffer, self._position, self._end)
         self._buffer = b""
         self._position = self._end = 0
         return rest

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 
 cdef int64_t _SEQUENCE_MASK
 cdef int64_t _NODE_MASK

@@ -21,7 +21,7 @@ Message is made only when one is taken out to be delivered. A single PUB is a ba
 
 from __future__ import annotations
 
-from nsqx.wire import octets
+from nsqx.wire import byteops
 
 ID_LENGTH = 16
 HEADER_LENGTH = 26  # timestamp, attempts and id
@@ -94,10 +94,10 @@ def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -
 def message_at(data: bytes | bytearray, start: int, end: int) -> Message:
     """The message laid out in ``data[start:end]``, which must be at least HEADER_LENGTH long."""
     return new_message(
-        octets.cut(data, start + 10, start + HEADER_LENGTH),
-        octets.cut(data, start + HEADER_LENGTH, end),
-        octets.int64_at(data, start),
-        octets.uint16_at(data, start + 8),
+        byteops.cut(data, start + 10, start + HEADER_LENGTH),
+        byteops.cut(data, start + HEADER_LENGTH, end),
+        byteops.int64_at(data, start),
+        byteops.uint16_at(data, start + 8),
     )
 
 
@@ -119,8 +119,8 @@ class Batch:
     def take(self) -> Message:
         """Remove and return the first message; the batch must not be empty."""
         start = self.position + 4
-        end = start + octets.int32_at(self.data, self.position)
-        message = new_message(octets.id_text(self.number), octets.cut(self.data, start, end), self.timestamp, 0)
+        end = start + byteops.int32_at(self.data, self.position)
+        message = new_message(byteops.id_text(self.number), byteops.cut(self.data, start, end), self.timestamp, 0)
         self.position = end
         self.count -= 1
         if self.number & _SEQUENCE_MASK == _SEQUENCE_MASK:
@@ -134,7 +134,7 @@ class Batch:
         front = new_batch(self.data, self.position, count, self.timestamp, self.number)
         position = self.position
         for _ in range(count):
-            position += 4 + octets.int32_at(self.data, position)
+            position += 4 + byteops.int32_at(self.data, position)
         self.position = position
         self.count -= count
         self.number = advance_id(self.number, count)
@@ -142,7 +142,7 @@ class Batch:
 
     def skip(self) -> None:
         """Remove the first message without making it."""
-        self.position += 4 + octets.int32_at(self.data, self.position)
+        self.position += 4 + byteops.int32_at(self.data, self.position)
         self.count -= 1
         self.number = advance_id(self.number, 1)
 
@@ -150,7 +150,7 @@ class Batch:
         """The bytes of all bodies."""
         position, total = self.position, 0
         for _ in range(self.count):
-            size = octets.int32_at(self.data, position)
+            size = byteops.int32_at(self.data, position)
             position += 4 + size
             total += size
         return total

@@ -4,7 +4,7 @@ r"""The commands that clients send to nsqd, as bytes.
       NAME [words]\n                            a line
       NAME [words]\n [size int32][body]         a line and a body
 
-The commands sent for every message (``FIN``, ``PUB``, ``MPUB``) are put together by ``packing``; their lines are made
+The commands sent for every message (``FIN``, ``PUB``, ``MPUB``) are put together by ``encode``; their lines are made
 here, once per topic.
 """
 

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from nsqx.wire cimport octets
+from nsqx.wire cimport byteops
 
 cdef Py_ssize_t _FRAME_HEAD
 cdef Py_ssize_t _MESSAGE_HEAD

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsqx.errors import InvalidFrame
-from nsqx.wire import octets
+from nsqx.wire import byteops
 
 # What ``next`` reports.
 NEED_DATA: Final = 0
@@ -73,12 +73,12 @@ class FrameReader:
         available = self._end - position
         if available < _FRAME_HEAD:
             return NEED_DATA
-        size = octets.int32_at(self._buffer, position)
+        size = byteops.int32_at(self._buffer, position)
         if size < 4 or size == _HTTP_TEXT or (self._max_size > 0 and size > self._max_size):
             raise self._invalid_size(size)
         if available < 4 + size:
             return NEED_DATA
-        kind = octets.int32_at(self._buffer, position + 4)
+        kind = byteops.int32_at(self._buffer, position + 4)
         start = position + _FRAME_HEAD
         stop = position + 4 + size
         if kind == 2:
@@ -88,12 +88,12 @@ class FrameReader:
             self._stop = stop
             self._position = stop
             return MESSAGE
-        if kind == 0 and size == 6 and octets.uint16_at(self._buffer, start) == _OK_TEXT:
+        if kind == 0 and size == 6 and byteops.uint16_at(self._buffer, start) == _OK_TEXT:
             return self._take_ok_run()
         if kind != 0 and kind != 1:
             raise InvalidFrame(f"a frame of type {kind}, 0 to 2 expected")
         self._position = stop
-        self.data = octets.cut(self._buffer, start, stop)
+        self.data = byteops.cut(self._buffer, start, stop)
         if kind == 1:
             return ERROR
         return HEARTBEAT if self.data == _HEARTBEAT_TEXT else RESPONSE
@@ -104,8 +104,8 @@ class FrameReader:
         # 6 and 0 as int32, as one number.
         while (
             self._end - position >= _OK_LENGTH
-            and octets.int64_at(self._buffer, position) == 0x600000000
-            and octets.uint16_at(self._buffer, position + _FRAME_HEAD) == _OK_TEXT
+            and byteops.int64_at(self._buffer, position) == 0x600000000
+            and byteops.uint16_at(self._buffer, position + _FRAME_HEAD) == _OK_TEXT
         ):
             count += 1
             position += _OK_LENGTH
@@ -122,19 +122,19 @@ class FrameReader:
 
     def message_timestamp(self) -> int:
         """After MESSAGE: when it was published, in nanoseconds since 1970."""
-        return octets.int64_at(self._buffer, self._start)
+        return byteops.int64_at(self._buffer, self._start)
 
     def message_attempts(self) -> int:
         """After MESSAGE: how often it was delivered, this time included."""
-        return octets.uint16_at(self._buffer, self._start + 8)
+        return byteops.uint16_at(self._buffer, self._start + 8)
 
     def message_id(self) -> bytes:
         """After MESSAGE: its id."""
-        return octets.cut(self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
+        return byteops.cut(self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
 
     def message_body(self) -> bytes:
         """After MESSAGE: its body."""
-        return octets.cut(self._buffer, self._start + _MESSAGE_HEAD, self._stop)
+        return byteops.cut(self._buffer, self._start + _MESSAGE_HEAD, self._stop)
 
     def message_size(self) -> int:
         """After MESSAGE: how many bytes its body has."""
@@ -142,15 +142,15 @@ class FrameReader:
 
     def copy_message_id(self, out: bytearray, place: int) -> None:
         """After MESSAGE: put its id into ``out``, which must have the room."""
-        octets.copy_into(out, place, self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
+        byteops.copy_into(out, place, self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
 
     def copy_message_body(self, out: bytearray, place: int) -> None:
         """After MESSAGE: put its body into ``out``, which must have the room."""
-        octets.copy_into(out, place, self._buffer, self._start + _MESSAGE_HEAD, self._stop)
+        byteops.copy_into(out, place, self._buffer, self._start + _MESSAGE_HEAD, self._stop)
 
     def take_rest(self) -> bytes:
         """Everything fed and not yet read; for a layer that takes the connection over."""
-        rest = octets.cut(self._buffer, self._position, self._end)
+        rest = byteops.cut(self._buffer, self._position, self._end)
         self._buffer = b""
         self._position = self._end = 0
         return rest

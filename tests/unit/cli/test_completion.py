@@ -4,7 +4,7 @@ import subprocess
 import pytest
 
 from nsqx.cli.completion import bash_script, flag_tables, main, zsh_script
-from nsqx.cli.umbrella import COMMANDS
+from nsqx.cli.main import COMMANDS
 
 BASH = shutil.which("bash")
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from client_bench import ConnectionBench, error_frame, message_frame
 
-from nsqx.client.intake import Intake
+from nsqx.client.dispatcher import Intake
 from nsqx.client.subscription import Subscription
 from nsqx.errors import AlreadyAnswered
 from nsqx.wire import frames

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 import pytest
 
-from nsqx.nsqadmin.attach import ChannelCounts, TopicState
 from nsqx.nsqadmin.tail import MAX_READ_BYTES_PER_S, MAX_READ_PER_S, Tail, Wish, _Source, shown_body
+from nsqx.nsqadmin.tail_check import ChannelCounts, TopicState
 from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.wire.responses import MESSAGE, FrameReader
 

@@ -14,8 +14,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is missing: pip install 'nsqx[spa
 
 from nsqx.pipeline.display import LineDisplay  # noqa: E402
 from nsqx.pipeline.figures import FAILED, RETRYING  # noqa: E402
+from nsqx.pipeline.parser import read_pipeline  # noqa: E402
 from nsqx.pipeline.query import MAX_FAILURES, SinkQuery  # noqa: E402
-from nsqx.pipeline.reading import read_pipeline  # noqa: E402
 from nsqx.pipeline.runner import Runner  # noqa: E402
 from nsqx.pipeline.state import STATUS, DriftNotes, State  # noqa: E402
 from nsqx.spark.storage import LocalStorage  # noqa: E402

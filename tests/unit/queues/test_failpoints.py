@@ -18,7 +18,7 @@ from nsqx.queues.failpoints import Stopped, failpoints_of
 SOURCE = Path(files.__file__).parents[1]
 # The seam, what it calls on, and who uses such calls for other things: sockets, and the memory in use.
 # The seam itself; a socket; files of the kernel's.
-PAST_THE_SEAM = {"queues/files.py", "queues/failpoints.py", "nsqd/connection.py", "nsqd/memory.py", "nsqd/cores.py"}
+PAST_THE_SEAM = {"queues/files.py", "queues/failpoints.py", "nsqd/connection.py", "nsqd/memory.py", "nsqd/cpu_quota.py"}
 FILE_CALL = re.compile(r"\bos\.(open|pread|pwrite|read|write|fsync|fdatasync|rename|replace|unlink|remove|ftruncate)\(")
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from nsqx.tools.lane import Lane
+from nsqx.tools.io_thread import Lane
 from nsqx.tools.progress import Progress
 from nsqx.tools.sources import check_sources, client_options
 from nsqx.tools.utility import UtilityFailed, client_log, explain, kept_client_log, say

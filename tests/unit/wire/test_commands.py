@@ -67,7 +67,7 @@ class Driver:
             self.events.append(("batch", reader.count, reader.take_batch()))
 
 
-IDS = st.binary(min_size=8, max_size=8).map(lambda octets: octets.hex().encode())
+IDS = st.binary(min_size=8, max_size=8).map(lambda raw: raw.hex().encode())
 NAMES = st.text(alphabet="abcXYZ019._-", min_size=1, max_size=10)
 BODIES = st.binary(min_size=1, max_size=80)
 COMMANDS = st.one_of(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.commands import BODY, LINE, NEED_DATA, PUBLISH, SIZE, CommandReader
 from rawclient import fin, nop, pub, sized
 
@@ -86,7 +86,7 @@ def test_any_split_of_the_stream_gives_the_same(commands, cuts):
 @pytest.mark.parametrize("buffer_type", [bytes, bytearray])
 def test_begins_with(buffer_type):
     data = buffer_type(b"xxPUB t\nrest")
-    assert octets.begins_with(data, b"PUB t\n", 2, len(data))
-    assert octets.begins_with(data, b"PUB t\n", 2, 8)
-    assert not octets.begins_with(data, b"PUB t\n", 2, 7)
-    assert not octets.begins_with(data, b"PUB t\n", 1, len(data))
+    assert byteops.begins_with(data, b"PUB t\n", 2, len(data))
+    assert byteops.begins_with(data, b"PUB t\n", 2, 8)
+    assert not byteops.begins_with(data, b"PUB t\n", 2, 7)
+    assert not byteops.begins_with(data, b"PUB t\n", 1, len(data))

@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from nsqx.bench.dialects import ConsumeDialect, PublishDialect, connect
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.peers.process import PeerLauncher, Place
+from nsqx.bench.protocols import ConsumeDialect, PublishDialect, connect
 
 _CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":false,"name":"nsqx-bench"}\r\nPING\r\n'
 # More would let the server hold more for a consumer than it is willing to, with large messages.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqx.bench.brokers import START_TIMEOUT_S, Running, Target, end_process
-from nsqx.bench.dialects import Speech, connect
 from nsqx.bench.failure import BenchFailed
+from nsqx.bench.protocols import Speech, connect
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nsqx.bench.dialects import ConsumeDialect, PublishDialect, connect, receive
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.peers.process import Place, free_port, start_peer
+from nsqx.bench.protocols import ConsumeDialect, PublishDialect, connect, receive
 
 if TYPE_CHECKING:
     from nsqx.bench.brokers import Running

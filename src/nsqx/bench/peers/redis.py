@@ -10,9 +10,9 @@ import socket
 from array import array
 from typing import Any
 
-from nsqx.bench.dialects import ConsumeDialect, PublishDialect, connect
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.peers.process import PeerLauncher, Place
+from nsqx.bench.protocols import ConsumeDialect, PublishDialect, connect
 
 _READ_COUNT = 250
 _BLOCK_MS = 50

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.wire import packing, requests
+from nsqx.wire import encode, requests
 from nsqx.wire.commands import BATCH, BODY, FINISH, LINE, SIZE, CommandReader
 
 BODIES = st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20)
@@ -24,7 +24,7 @@ def read_command(data):
 @given(st.binary(max_size=100), st.binary(max_size=20))
 def test_append_sized(body, before):
     out = bytearray(before)
-    packing.append_sized(out, requests.publish_line("t"), body)
+    encode.append_sized(out, requests.publish_line("t"), body)
     assert out[: len(before)] == before
     assert read_command(bytes(out[len(before) :])) == ([b"PUB", b"t"], body)
 
@@ -32,13 +32,13 @@ def test_append_sized(body, before):
 @given(st.integers(0, 2**31 - 1))
 def test_append_sized_line(size):
     out = bytearray(b"before")
-    packing.append_sized_line(out, b"PUB t\n", size)
+    encode.append_sized_line(out, b"PUB t\n", size)
     assert out == b"beforePUB t\n" + size.to_bytes(4, "big")
 
 
 def test_append_finish():
     out = bytearray(b"before")
-    packing.append_finish(out, b"0123456789abcdef")
+    encode.append_finish(out, b"0123456789abcdef")
     reader = CommandReader()
     reader.feed(bytes(out[6:]))
     assert reader.next() == FINISH
@@ -47,13 +47,13 @@ def test_append_finish():
 
 def test_append_finishes():
     out = bytearray(b"before")
-    packing.append_finishes(out, bytearray(b"0123456789abcdeffedcba9876543210and more"), 2)
+    encode.append_finishes(out, bytearray(b"0123456789abcdeffedcba9876543210and more"), 2)
     assert out == b"beforeFIN 0123456789abcdef\nFIN fedcba9876543210\n"
 
 
 @given(BODIES)
 def test_join_batch(bodies):
-    data = packing.join_batch(bodies)
+    data = encode.join_batch(bodies)
     reader = CommandReader()
     reader.feed(len(data).to_bytes(4, "big") + data)
     reader.accept_batch(1000, 1000)

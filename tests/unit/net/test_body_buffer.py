@@ -5,7 +5,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.net.pieces import Pieces
+from nsqx.net.body_buffer import Pieces
 
 
 @given(st.lists(st.integers(0, 3000)))

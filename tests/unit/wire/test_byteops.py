@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker_bench import BenchLog
 from nsqx.queues.diskqueue import DiskQueue
-from nsqx.wire import octets
+from nsqx.wire import byteops
 from nsqx.wire.commands import FINISH, LINE, NEED_DATA, SIZE, CommandReader
 from nsqx.wire.message import message_at, new_batch, new_message
 
@@ -22,42 +22,42 @@ MESSAGE_ID = b"0123456789abcdef"
 @BUFFER_TYPES
 def test_copy_into(buffer_type):
     out = bytearray(b"0123456789")
-    octets.copy_into(out, 2, buffer_type(b"abcdef"), 1, 4)
+    byteops.copy_into(out, 2, buffer_type(b"abcdef"), 1, 4)
     assert out == b"01bcd56789"
 
 
 @BUFFER_TYPES
 @given(st.binary(min_size=16, max_size=16), st.binary(min_size=16, max_size=16))
 def test_is_greater_id(buffer_type, one, other):
-    assert octets.is_greater_id(buffer_type(b"x" + one), 1, buffer_type(b"yz" + other), 2) == (one > other)
+    assert byteops.is_greater_id(buffer_type(b"x" + one), 1, buffer_type(b"yz" + other), 2) == (one > other)
 
 
 @BUFFER_TYPES
 @given(number=INT64, before=st.binary(max_size=9))
 def test_int64_at(buffer_type, number, before):
     data = buffer_type(before + struct.pack(">q", number) + b"rest")
-    assert octets.int64_at(data, len(before)) == number
+    assert byteops.int64_at(data, len(before)) == number
 
 
 @BUFFER_TYPES
 @given(number=st.integers(-(2**31), 2**31 - 1), before=st.binary(max_size=9))
 def test_int32_at(buffer_type, number, before):
     data = buffer_type(before + struct.pack(">i", number) + b"rest")
-    assert octets.int32_at(data, len(before)) == number
+    assert byteops.int32_at(data, len(before)) == number
 
 
 @BUFFER_TYPES
 @given(number=st.integers(0, 0xFFFF), before=st.binary(max_size=9))
 def test_uint16_at(buffer_type, number, before):
     data = buffer_type(before + struct.pack(">H", number) + b"rest")
-    assert octets.uint16_at(data, len(before)) == number
+    assert byteops.uint16_at(data, len(before)) == number
 
 
 @BUFFER_TYPES
 @given(data=st.binary(max_size=40), start=st.integers(0, 40), end=st.integers(0, 40))
 def test_cut(buffer_type, data, start, end):
     start, end = sorted((min(start, len(data)), min(end, len(data))))
-    piece = octets.cut(buffer_type(data), start, end)
+    piece = byteops.cut(buffer_type(data), start, end)
     assert type(piece) is bytes
     assert piece == data[start:end]
 
@@ -66,11 +66,11 @@ def test_cut(buffer_type, data, start, end):
 @given(data=st.lists(st.sampled_from([b"a", b"\n", b"\r"]), max_size=12).map(b"".join), start=st.integers(0, 12))
 def test_newline_at(buffer_type, data, start):
     start = min(start, len(data))
-    assert octets.newline_at(buffer_type(data), start, len(data)) == data.find(b"\n", start)
+    assert byteops.newline_at(buffer_type(data), start, len(data)) == data.find(b"\n", start)
 
 
 def test_newline_beyond_the_end_is_not_seen():
-    assert octets.newline_at(b"ab\n", 0, 2) == -1
+    assert byteops.newline_at(b"ab\n", 0, 2) == -1
 
 
 @BUFFER_TYPES
@@ -93,25 +93,25 @@ def test_newline_beyond_the_end_is_not_seen():
     ],
 )
 def test_is_finish(buffer_type, line, expected):
-    assert octets.is_finish(buffer_type(b"--" + line), 2) is expected
+    assert byteops.is_finish(buffer_type(b"--" + line), 2) is expected
 
 
 @given(number=INT64)
 def test_id_text(number):
-    assert octets.id_text(number) == struct.pack(">q", number).hex().encode()
+    assert byteops.id_text(number) == struct.pack(">q", number).hex().encode()
 
 
 @given(timestamp=INT64, attempts=st.integers(0, 0xFFFF), body=st.binary(max_size=60), before=st.binary(max_size=5))
 def test_append_message(timestamp, attempts, body, before):
     out = bytearray(before)
-    octets.append_message(out, timestamp, attempts, MESSAGE_ID, body)
+    byteops.append_message(out, timestamp, attempts, MESSAGE_ID, body)
     assert out == before + struct.pack(">iiqH16s", 30 + len(body), 2, timestamp, attempts, MESSAGE_ID) + body
 
 
 @given(timestamp=INT64, attempts=st.integers(0, 0xFFFF), body=st.binary(max_size=60), before=st.binary(max_size=5))
 def test_append_record(timestamp, attempts, body, before):
     out = bytearray(before)
-    octets.append_record(out, timestamp, attempts, MESSAGE_ID, body)
+    byteops.append_record(out, timestamp, attempts, MESSAGE_ID, body)
     assert out == before + struct.pack(">iqH16s", 26 + len(body), timestamp, attempts, MESSAGE_ID) + body
 
 
@@ -119,7 +119,7 @@ def test_append_record(timestamp, attempts, body, before):
 def test_append_record_from(timestamp, number, data, start, end):
     start, end = sorted((min(start, len(data)), min(end, len(data))))
     out = bytearray(b"before")
-    octets.append_record_from(out, timestamp, number, data, start, end)
+    byteops.append_record_from(out, timestamp, number, data, start, end)
     text = struct.pack(">q", number).hex().encode()
     assert out == b"before" + struct.pack(">iqH16s", 26 + end - start, timestamp, 0, text) + data[start:end]
 
@@ -128,7 +128,7 @@ def test_append_record_from(timestamp, number, data, start, end):
 def test_append_sized(data, start, end):
     start, end = sorted((min(start, len(data)), min(end, len(data))))
     out = bytearray(b"before")
-    octets.append_sized(out, data, start, end)
+    byteops.append_sized(out, data, start, end)
     assert out == b"before" + struct.pack(">i", end - start) + data[start:end]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.nsqadmin.attach import EPHEMERAL_ONLY, NO_CHANNEL, NO_TOPIC, ChannelCounts, TopicState, refusal
+from nsqx.nsqadmin.tail_check import EPHEMERAL_ONLY, NO_CHANNEL, NO_TOPIC, ChannelCounts, TopicState, refusal
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 OWN = "nsqadmin-tail-1#ephemeral"

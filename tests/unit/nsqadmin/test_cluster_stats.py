@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from nsqx.nsqadmin import ledger as ledger_module
+from nsqx.nsqadmin import cluster_stats as ledger_module
+from nsqx.nsqadmin.cluster_stats import Ledger
 from nsqx.nsqadmin.inventory import Holding, Holdings
-from nsqx.nsqadmin.ledger import Ledger
 
 
 def channel(name: str, **changes: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from nsqx.nsqadmin import flights as flights_module
-from nsqx.nsqadmin.flights import Flights
+from nsqx.nsqadmin import single_flight as flights_module
+from nsqx.nsqadmin.single_flight import Flights
 
 
 class Question:

@@ -3,8 +3,8 @@
 import pytest
 
 from nsqx.errors import ConfigError
-from nsqx.pipeline.description import source_options
-from nsqx.pipeline.reading import read_pipeline
+from nsqx.pipeline.model import source_options
+from nsqx.pipeline.parser import read_pipeline
 
 GOOD = """
 [pipeline]

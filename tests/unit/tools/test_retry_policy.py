@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from nsqx.tools.undelivered import Attempts
+from nsqx.tools.retry_policy import Attempts
 
 
 class Message:

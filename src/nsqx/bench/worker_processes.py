@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection, wait
 from threading import BrokenBarrierError
 from typing import Any, Protocol
 
-from nsqx.bench.board import CONTEXT
 from nsqx.bench.failure import BenchFailed
+from nsqx.bench.shared_counters import CONTEXT
 from nsqx.errors import NSQError
 
 _PREPARE_TIMEOUT_S = 120.0

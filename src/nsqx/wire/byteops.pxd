@@ -1,4 +1,4 @@
-# The compiled half of octets.py: same names, same meaning, no bounds checks.
+# The compiled half of byteops.py: same names, same meaning, no bounds checks.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -12,7 +12,7 @@ from typing import Any
 
 from nsqx.errors import ConfigError
 from nsqx.names import is_valid_name
-from nsqx.pipeline.description import (
+from nsqx.pipeline.model import (
     FILE_SINKS,
     INFER,
     DeadLetterPlace,
@@ -27,7 +27,7 @@ from nsqx.pipeline.description import (
     located,
     source_options,
 )
-from nsqx.pipeline.document import Section, read_document
+from nsqx.pipeline.toml_document import Section, read_document
 from nsqx.spark.options import read_source_options
 
 FORMATS = ("json", "avro", "csv", "text", "raw")

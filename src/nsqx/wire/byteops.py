@@ -1,8 +1,8 @@
 """Byte primitives: the few operations that compiled modules do on raw memory.
 
 This is the one place written twice. Uncompiled modules call the functions below; compiled ones call the inline C
-functions of the same names in ``octets.pxd``, because ``from nsqx.wire import octets`` resolves to that file at
-compile time. Both must agree (tests/unit/wire/test_octets.py); neither checks bounds: callers do.
+functions of the same names in ``byteops.pxd``, because ``from nsqx.wire import byteops`` resolves to that file at
+compile time. Both must agree (tests/unit/wire/test_byteops.py); neither checks bounds: callers do.
 """
 
 from __future__ import annotations

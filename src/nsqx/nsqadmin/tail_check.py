@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqx.names import is_ephemeral
-from nsqx.nsqadmin.documents import integer, objects, switch, text
+from nsqx.nsqadmin.json_fields import integer, objects, switch, text
 
 NO_TOPIC = "Not followed, because this nsqd does not have the topic."
 NO_CHANNEL = (

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqx.errors import HTTPError
-from nsqx.nsqadmin.call import query_fault, read_fields, text_response
+from nsqx.nsqadmin.request_context import query_fault, read_fields, text_response
 
 KINDS = {"topic": str, "count": int, "on": bool}
 

@@ -13,8 +13,8 @@ from typing import Protocol
 from nsqx.bench.drain import Drain
 from nsqx.bench.failure import BenchFailed
 from nsqx.net.address import TCPAddress, parse_address
+from nsqx.wire.encode import append_sized, join_batch
 from nsqx.wire.frames import ERROR, OK
-from nsqx.wire.packing import append_sized, join_batch
 from nsqx.wire.requests import (
     MAGIC,
     encode_identify,

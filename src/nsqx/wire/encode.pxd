@@ -1,11 +1,11 @@
-# The compiled half of packing.py: same names, same meaning.
+# The compiled half of encode.py: same names, same meaning.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from nsqx.wire.octets cimport nsqx_store32
+from nsqx.wire.byteops cimport nsqx_store32
 
 
 cdef inline int append_sized(bytearray out, bytes head, bytes body) except -1:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.nsqd.pace import AWAKE_NS, MISS_COST, MOST_CREDIT, REST_QUESTIONS, Pace
+from nsqx.nsqd.busy_poll import AWAKE_NS, MISS_COST, MOST_CREDIT, REST_QUESTIONS, Pace
 
 
 class PaceBench:

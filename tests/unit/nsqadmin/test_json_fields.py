@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nsqx.nsqadmin.documents import integer, items, objects, strings, switch, text
+from nsqx.nsqadmin.json_fields import integer, items, objects, strings, switch, text
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 

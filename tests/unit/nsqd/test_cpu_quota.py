@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from nsqx.nsqd.cores import usable_cores
+from nsqx.nsqd.cpu_quota import usable_cores
 
 
 @pytest.mark.parametrize(("text", "cores"), [("50000 100000\n", 0.5), ("100000 100000\n", 1.0)])

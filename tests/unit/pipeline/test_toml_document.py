@@ -3,7 +3,7 @@
 import pytest
 
 from nsqx.errors import ConfigError
-from nsqx.pipeline.document import read_document
+from nsqx.pipeline.toml_document import read_document
 
 
 @pytest.fixture

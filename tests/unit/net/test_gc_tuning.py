@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import gc
-from nsqx.net.garbage import keep_collections_short
+from nsqx.net.gc_tuning import keep_collections_short
 keep_collections_short()
 keep_collections_short()
 assert gc.get_freeze_count() > 0

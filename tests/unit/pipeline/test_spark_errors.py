@@ -1,6 +1,6 @@
 """Spark's exceptions in one line."""
 
-from nsqx.pipeline.wording import explain
+from nsqx.pipeline.spark_errors import explain
 
 
 def test_the_class_the_state_and_the_plan_are_left_out():

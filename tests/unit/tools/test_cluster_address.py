@@ -3,7 +3,7 @@ import pytest
 from nsqx.flags import BOOL, INT, STRINGS, Flag, UsageError
 from nsqx.net.daemon_http import Credentials
 from nsqx.tools.cluster import Cluster
-from nsqx.tools.daily import Place, find_http, find_tcp, http_address, read_words
+from nsqx.tools.cluster_address import Place, find_http, find_tcp, http_address, read_words
 from nsqx.tools.table import plain_table
 from nsqx.tools.utility import UtilityFailed
 

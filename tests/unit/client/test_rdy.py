@@ -5,8 +5,8 @@ import random
 import pytest
 
 from broker_bench import SECOND, BenchClock
-from nsqx.client.flow import Flow
 from nsqx.client.options import Options
+from nsqx.client.rdy import Flow
 
 
 class BenchTap:

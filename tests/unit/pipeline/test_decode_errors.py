@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.pipeline.reasons import unknown_fields, why_no_json
+from nsqx.pipeline.decode_errors import unknown_fields, why_no_json
 
 
 def field(name, kind):

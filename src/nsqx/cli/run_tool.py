@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from nsqx.cli.running import run_in_loop, stop_event
+from nsqx.cli.run_daemon import run_in_loop, stop_event
 from nsqx.errors import NSQError
 from nsqx.flags import UsageError, VersionWanted
 from nsqx.tools.utility import client_log, explain, say

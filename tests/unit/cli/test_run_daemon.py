@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nsqx.cli.running import log_exceptions, run_daemon
+from nsqx.cli.run_daemon import log_exceptions, run_daemon
 from nsqx.errors import ConfigError
 from nsqx.flags import UsageError, VersionWanted
 from nsqx.log import ERROR, INFO, Log

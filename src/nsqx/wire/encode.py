@@ -1,7 +1,7 @@
 """What clients send most often, appended to an output buffer.
 
-Like ``octets`` this is written twice: uncompiled modules call the functions below, compiled ones the inline C functions
-of the same names in ``packing.pxd``. Both must agree (tests/unit/wire/test_packing.py); neither checks its arguments.
+Like ``byteops`` this is written twice: uncompiled modules call the functions below, compiled ones the inline C functions
+of the same names in ``encode.pxd``. Both must agree (tests/unit/wire/test_encode.py); neither checks its arguments.
 """
 
 from __future__ import annotations
