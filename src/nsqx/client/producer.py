@@ -19,6 +19,7 @@ from nsqx.client.handshake import check_address
 from nsqx.client.options import Duration, OptionKeywords, Options, positive_seconds_of, seconds_of
 from nsqx.client.pool import Pool, retry_delay_s
 from nsqx.client.publisher import Publication, Publisher, earliest_deadline_s, new_publication
+from nsqx.client.signatures import ConstructorSignature, annotate_returns
 from nsqx.client.telemetry import ProducerTelemetry, producer_telemetry
 from nsqx.errors import (
     ClientClosed,
@@ -91,6 +92,7 @@ class Producer:
         "_telemetry",
         "_waiting",
     )
+    __signature__ = ConstructorSignature()
 
     def __init__(
         self,
@@ -536,6 +538,9 @@ class Producer:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+annotate_returns(Producer, publish="asyncio.Future[None]", on_room="None")
 
 
 def _check_bodies(topic: str, bodies: list[bytes]) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.client.connection import Connection, Receiver
 from nsqx.client.options import Duration, seconds_of
+from nsqx.client.signatures import ConstructorSignature, annotate_returns
 from nsqx.errors import AlreadyAnswered
 from nsqx.wire import encode, requests
 
@@ -33,6 +34,7 @@ class Message:
     """
 
     __slots__ = ("_state", "_subscription", "attempts", "body", "id", "is_detached", "timestamp")
+    __signature__ = ConstructorSignature()
 
     id: bytes
     body: bytes
@@ -92,6 +94,9 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} body={len(self.body)} bytes>"
+
+
+annotate_returns(Message, finish="bool", touch="bool")
 
 
 class Subscription(Receiver):
