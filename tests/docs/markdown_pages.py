@@ -119,6 +119,16 @@ def read_page(path: Path) -> Page:
     return page
 
 
+def code_spans(path: Path) -> list[tuple[int, str]]:
+    """The inline code of a page, each with the line where its paragraph begins."""
+    spans = []
+    for token in _parser().parse(path.read_text(encoding="utf-8")):
+        for child in token.children or ():
+            if child.type == "code_inline":
+                spans.append((token.map[0] + 1 if token.map else 0, child.content))
+    return spans
+
+
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable("table")
     parser.validateLink = lambda url: True  # type: ignore[method-assign]  # a bad link is for the test to find

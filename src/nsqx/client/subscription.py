@@ -102,8 +102,9 @@ annotate_returns(Message, finish="bool", touch="bool")
 class Subscription(Receiver):
     """One connection's messages.
 
-    ``owner`` is told by ``on_answer_failed(subscription, text)``, ``on_close_wait(subscription)`` and
-    ``on_lost(subscription, error)``; messages go to ``intake``, outcomes to ``flow`` while ``is_backing_off``.
+    Calls ``on_answer_failed(subscription, text, is_harmless)``, ``on_close_wait(subscription)`` and
+    ``on_lost(subscription, error)`` of ``owner``. Messages go to ``intake``; outcomes go to ``flow`` while
+    ``is_backing_off``.
     """
 
     __slots__ = (

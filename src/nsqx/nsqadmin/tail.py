@@ -2,8 +2,8 @@
 
 A tail subscribes on every nsqd where this takes no message from a consumer (``tail_check.py``). It finishes each
 message at once. It passes on the messages that contain the searched text, at a rate that a viewer can read, and counts
-the rest. Of a topic that brings far more than that only a part is taken from nsqd at all. The channel goes away with the
-connections.
+the rest. Of a topic that brings far more than that only a part is taken from nsqd at all. The channel goes away with
+the connections.
 
 The state of the topic is read right before subscribing, again before the first message is asked for, and every two
 seconds from then on. A connection is closed as soon as the topic has no other lasting channel. A topic is never brought

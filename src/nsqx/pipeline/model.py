@@ -1,6 +1,6 @@
 """The nouns of a pipeline file: sources, tables, steps, sinks, and where things are.
 
-Made by ``reading`` from a file, or by ``archive``. Knows neither TOML nor Spark.
+Made by ``parser`` from a file, or by ``archive``. Knows neither TOML nor Spark.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
       <name>.diskqueue.meta.dat      text: depth \\n readFile,readPosition \\n writeFile,writePosition \\n
 
-A meta file is only as new as its last save. ``find_positions`` corrects what it says by the data files that are there.
+A meta file is only as new as its last save. ``Finder`` corrects what it says by the data files that are there.
 """
 
 from __future__ import annotations

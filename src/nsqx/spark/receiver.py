@@ -1,8 +1,8 @@
 """Receives a channel into the segment directory, in a thread with an event loop of its own.
 
-Puts the parts together (``topics`` consumes, ``recorder`` stores, ``draining`` knows the end of a bounded read) and is
-the one they all meet at: it remembers what may come again, keeps the buffer within its limits, and tells whoever waits
-how many rows there are. Knows nothing of Spark.
+Connects the parts: ``topics`` consumes, ``recorder`` stores, ``bounded_read`` finds the end of a bounded read. Keeps
+the messages that nsqd may send again, holds the buffer within its limits, and reports how many rows there are. Knows
+nothing of Spark.
 """
 
 from __future__ import annotations

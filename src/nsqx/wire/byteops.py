@@ -1,8 +1,9 @@
 """Byte primitives: the few operations that compiled modules do on raw memory.
 
-This is the one place written twice. Uncompiled modules call the functions below; compiled ones call the inline C
-functions of the same names in ``byteops.pxd``, because ``from nsqx.wire import byteops`` resolves to that file at
-compile time. Both must agree (tests/unit/wire/test_byteops.py); neither checks bounds: callers do.
+This module is written twice, as ``encode`` and ``queues.checksums`` are. Uncompiled modules call the functions below.
+Compiled modules call the inline C functions of the same names in ``byteops.pxd``, because ``from nsqx.wire import
+byteops`` resolves to that file at compile time. tests/unit/wire/test_byteops.py compares the two. Neither checks
+bounds: callers do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What clients send most often, appended to an output buffer.
 
-Like ``byteops`` this is written twice: uncompiled modules call the functions below, compiled ones the inline C functions
-of the same names in ``encode.pxd``. Both must agree (tests/unit/wire/test_encode.py); neither checks its arguments.
+Like ``byteops`` this module is written twice. Uncompiled modules call the functions below. Compiled modules call the
+inline C functions of the same names in ``encode.pxd``. tests/unit/wire/test_encode.py compares the two. Neither checks
+its arguments.
 """
 
 from __future__ import annotations

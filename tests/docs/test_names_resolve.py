@@ -1,0 +1,154 @@
+"""Names in the documentation exist: identifiers, signatures, paths, flags, commands, routes and quoted messages.
+
+Checks every code span of README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/, and every double-backticked span in the
+docstrings of src/. A name that the project does not define must be in ``names_from_elsewhere.toml``.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from code_names import Code
+from known_names import KnownNames, read_elsewhere
+from markdown_pages import ROOT, code_spans, pages_with_snippets, read_page
+
+from nsqx.cli.completion import flag_tables
+
+PAGES = [*pages_with_snippets(), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+ELSEWHERE = Path(__file__).with_name("names_from_elsewhere.toml")
+DOCSTRING_SPAN = re.compile(r"``(.+?)``", re.DOTALL)
+
+
+def read_names(root: Path, elsewhere: dict[str, list[str]]) -> KnownNames:
+    commands = {command: {flag.name for flag in flags} for command, flags in flag_tables().items()}
+    return KnownNames(Code.read(root / "src" / "nsqx"), root, commands, elsewhere)
+
+
+def unresolved(names: KnownNames, pages: list[Path]) -> list[str]:
+    """Return a line for each span that names something unknown."""
+    found = [
+        f"{page.name}:{line}: {span}"
+        for page in pages
+        for scope in (snippet_words(page),)
+        for line, span in code_spans(page)
+        if not names.resolves(span, scope, page.parent)
+    ]
+    found += [
+        f"{docstring.where}: {span}"
+        for docstring in names.code.docstrings()
+        for span in DOCSTRING_SPAN.findall(docstring.text)
+        if not names.resolves(" ".join(span.split()), docstring.scope)
+    ]
+    return found
+
+
+def snippet_words(page: Path) -> set[str]:
+    """Return the words of the snippets on a page, which other tests run; diagrams and printed output do not count."""
+    snippets = [block.text for block in read_page(page).blocks if block.language not in ("", "text")]
+    return {word for text in snippets for word in re.findall(r"[\w.@/-]+", text)}
+
+
+@pytest.fixture(scope="module")
+def names() -> KnownNames:
+    return read_names(ROOT, read_elsewhere(ELSEWHERE))
+
+
+def test_every_name_exists_and_every_listed_name_is_needed(names: KnownNames) -> None:
+    lines = unresolved(names, PAGES)
+    assert not lines, f"correct the name, or add it to {ELSEWHERE.name}:\n" + "\n".join(lines)
+    assert not names.unused(), f"remove from {ELSEWHERE.name}, no page or docstring needs it"
+
+
+PACKAGE = '''
+"""Owns ``Queue``. ``find_positions`` does not exist."""
+
+import os
+
+LIMIT = 10
+
+
+class Queue:
+    """Calls ``on_lost(queue, error)`` and ``on_lost(queue)`` of ``owner``."""
+
+    def __init__(self, owner, size=LIMIT):
+        """Keep ``size`` messages; ``limit`` is no parameter."""
+        self.depth = 0
+
+    def put(self, body, *, timeout=None):
+        raise ValueError(f"queue {self.depth} is full: remove messages, E_FULL")
+
+
+def on_lost(queue, error):
+    """Open ``LIMIT`` files; ``/stats`` and ``/statistics``."""
+    return os.environ.get("NSQX_QUEUE"), "/stats", "/topic/:topic", f"nsq_{queue}_depth_total"
+'''
+RIGHT = [
+    *("Queue", "Queue.put", "queue.put", "queue.depth", "nsqx.store", "store.LIMIT", "on_lost", "LIMIT", "timeout"),
+    *("Queue(owner, size=LIMIT)", "put(body)", "put(body, timeout=None)", "put(timeout=5)", "Queue()"),
+    *("src/nsqx/store.py", "store.py", "nsqx/", "src/nsqx/*.py", "--size", "--size=3", "--si*", "-size", "nsqx keep"),
+    *("nsqx keep --size=3 TOPIC", "keep --size", "make test", "make test ARGS=x", "kill -9", "asyncio.to_thread"),
+    *("GET /stats", "/topic", "/topic/orders", "$NSQX_QUEUE", "E_FULL", "FULL", "nsq_topic_depth_total"),
+    *("queue … is full: remove messages", "10m0s", "127.0.0.1:4150", "word", '{"queue": {"owner": 3}}'),
+]
+WRONG = [
+    *(
+        "Queues",
+        "Queue.get",
+        "queue.length",
+        "nsqx.shop",
+        "store.MAXIMUM",
+        "on_found",
+        "NSQX_QUEUES",
+        "nsq_topic_total",
+    ),
+    *("Queue(size)", "Queue(owner, size=3)", "put(message)", "on_lost(error, queue)", "on_lost(queue)"),
+    *("src/nsqx/shop.py", "shop.py", "nsqd/", "src/nsqx/*.pyx", "--length", "--length=3", "--le*", "-length"),
+    *("nsqx lose", "nsqx keep --length=3", "keep --length", "make tests", "make test WORDS=x", "asyncio.to_process"),
+    *("GET /statistics", "/topics", "/channel/orders", "E_EMPTY", "EMPTY", "python tests/none.py", "another"),
+    *("queue … is empty: add messages", '{"queue": {"owners": 3}}'),
+]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> KnownNames:
+    """The names of a repository with one module, one command and a Makefile."""
+    root = tmp_path_factory.mktemp("repository")
+    (root / "src" / "nsqx").mkdir(parents=True)
+    (root / "src" / "nsqx" / "store.py").write_text(PACKAGE.lstrip())
+    (root / "Makefile").write_text("test: check\n\tpytest $(ARGS)\n")
+    elsewhere = {"programs": ["kill", "python"], "words": ["word", "TOPIC", "old"]}
+    return KnownNames(Code.read(root / "src" / "nsqx"), root, {"keep": {"size"}}, elsewhere)
+
+
+@pytest.mark.parametrize("span", RIGHT)
+def test_a_name_that_exists_resolves(small: KnownNames, span: str) -> None:
+    assert small.resolves(span)
+
+
+@pytest.mark.parametrize("span", WRONG)
+def test_a_wrong_name_is_found(small: KnownNames, span: str) -> None:
+    assert not small.resolves(span)
+
+
+def test_wrong_names_in_pages_and_docstrings_are_listed_with_their_place(small: KnownNames, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# `Queue`\n\nUse `Queue.get` or\n`put(body)`.\n\n| `--length` | `word` |\n|---|---|\n| `local` | |\n"
+    )
+    page.write_text(page.read_text() + "\n```python\nlocal = 1\n```\n")
+    assert unresolved(small, [page]) == [
+        "page.md:3: Queue.get",
+        "page.md:6: --length",
+        "nsqx.store: find_positions",
+        "nsqx.store.Queue: on_lost(queue)",
+        "nsqx.store.Queue.__init__: limit",
+        "nsqx.store.on_lost: /statistics",
+    ]
+
+
+def test_a_listed_name_that_nothing_needs_is_found(small: KnownNames) -> None:
+    small.used.clear()
+    assert small.resolves("word")
+    assert small.resolves("nsqx keep TOPIC")
+    assert small.resolves("Queue")
+    assert small.unused() == {"old", "TOPIC", "kill", "python"}
