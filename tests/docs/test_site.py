@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from markdown_pages import ROOT
 
+import nsqx
+from nsqx.client.options import OptionKeywords
+
 _LOADED = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"(?:https?:)?//|<link[^>]*\shref=\"(?:https?:)?//")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+    if not all(map(importlib.util.find_spec, ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers"))):
         pytest.skip("MkDocs is not installed: pip install 'nsqx[docs]'")
     directory = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(directory)]
@@ -32,6 +35,14 @@ def test_every_page_is_there(site: Path) -> None:
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file(), page
     assert (site / "architecture.html").is_file()
     assert (site / "deploy" / "grafana" / "nsq.json").is_file()
+
+
+def test_the_client_api_page_covers_every_public_name(site: Path) -> None:
+    page = (site / "client-api.html").read_text(encoding="utf-8")
+    anchors = set(re.findall(r'id="(nsqx\.[\w.]+)"', page))
+    classes = {f"nsqx.{name}" for name in nsqx.__all__} - {"nsqx.__version__", "nsqx.blocking", "nsqx.telemetry"}
+    assert anchors >= classes | {"nsqx.Producer.publish", "nsqx.Message.touch", "nsqx.blocking.Consumer.take"}
+    assert set(re.findall(r"<code>(?:<span[^>]*>)?(\w+)", page)) >= set(OptionKeywords.__annotations__)
 
 
 def test_nothing_comes_from_elsewhere(site: Path) -> None:

@@ -193,7 +193,14 @@ class Producer:
 
 
 class Message:
-    """A message to be answered from any thread: ``finish`` it, or ``requeue`` it."""
+    """A message from nsqd. Answer it once, with ``finish`` or ``requeue``, from any thread.
+
+    Attributes:
+        id (bytes): 16 hexadecimal digits, unique within one nsqd.
+        body (bytes): The bytes that were published.
+        timestamp (int): Time of the publish, in nanoseconds since 1970.
+        attempts (int): Number of deliveries, including this one.
+    """
 
     __slots__ = ("_is_answered", "_message", "_thread", "attempts", "body", "id", "timestamp")
 

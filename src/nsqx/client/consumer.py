@@ -44,7 +44,15 @@ _STOPPED = 3
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """What a consumer has done so far."""
+    """Counters of a consumer since its start.
+
+    Attributes:
+        received: Messages that nsqd has delivered.
+        finished: Messages that were finished.
+        requeued: Messages that were requeued.
+        connections: Open connections.
+        in_flight: Delivered messages that are not answered yet.
+    """
 
     received: int
     finished: int
@@ -54,10 +62,10 @@ class ConsumerStats:
 
 
 class Consumer:
-    """Consumes one channel of a topic.
+    """A client that consumes one channel of a topic.
 
-    With a handler, ``await consumer.run()``: a message is finished when the handler returns and requeued when it
-    raises. Without one, ``async for message in consumer`` and answer each message yourself.
+    With a handler, call ``await consumer.run()``. A message is finished when the handler returns and requeued when the
+    handler raises. Without a handler, iterate with ``async for message in consumer`` and answer each message.
     """
 
     def __init__(
@@ -73,11 +81,23 @@ class Consumer:
         telemetry: bool | ConsumerTelemetry = False,
         **options: Unpack[OptionKeywords],
     ) -> None:
-        """Name nsqds, or the nsqlookupds that know them; raises ConfigError or InvalidName.
+        """Check the arguments; no connection is opened before ``start``.
 
-        ``concurrency`` limits how many calls of a coroutine handler run at once, by default as many as
-        ``max_in_flight``. ``on_give_up`` gets a message that was tried more than ``max_attempts`` times; it is
-        finished after that.
+        Args:
+            topic: Name of the topic.
+            channel: Name of the channel.
+            handler: Function or coroutine function that is called with each message.
+            nsqd_tcp_addresses: nsqds to consume from, as ``host:port`` or the path of a unix socket.
+            lookupd_http_addresses: nsqlookupds that name the nsqds of the topic.
+            concurrency: Most calls of a coroutine handler that run at once. Default: ``max_in_flight``.
+            on_give_up: Called with a message that was delivered more than ``max_attempts`` times, before the message
+                is finished.
+            telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
+            **options: See the options of the client.
+
+        Raises:
+            ConfigError: An argument is invalid, or no address is given.
+            InvalidName: NSQ does not allow the name of the topic or channel.
         """
         self.topic = check_name("topic", topic)
         self.channel = check_name("channel", channel)

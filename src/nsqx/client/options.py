@@ -69,7 +69,58 @@ def _flag() -> bool:
 
 
 class OptionKeywords(TypedDict, total=False):
-    """The options as keyword arguments."""
+    """Keyword arguments of producers and consumers.
+
+    Attributes:
+        dial_timeout: Longest time to establish a connection to nsqd; 0 means no limit.
+        local_addr: Local ``host:port`` to connect from; port 0 lets the system choose.
+        read_timeout: Close a connection on which nothing arrives for this long. Not applied when heartbeats are
+            off.
+        write_timeout: Close a connection whose peer accepts no bytes for this long.
+        lookupd_poll_interval: Time between two look-ups in nsqlookupd.
+        lookupd_poll_jitter: Largest random delay added to each look-up, as a fraction of the interval.
+        lookupd_poll_timeout: Longest time for one look-up.
+        max_requeue_delay: Upper limit of the default requeue delay.
+        default_requeue_delay: Requeue delay per attempt: the second failure waits twice as long as the first.
+        backoff_strategy: ``exponential``, or ``full_jitter``, which picks a random pause up to the exponential
+            one.
+        max_backoff_duration: Longest backoff pause; 0 turns backoff off.
+        backoff_multiplier: Base of the backoff pause. The pause at level n is this value times 2 to the power
+            of n.
+        max_attempts: Deliveries after which a handler no longer receives a message; 0 means no limit.
+        low_rdy_idle_timeout: Idle time after which a connection passes its RDY count on, if there are more
+            connections than ``max_in_flight``.
+        low_rdy_timeout: Time after which a connection passes its RDY count on even if messages arrive.
+        rdy_redistribute_interval: Time between two redistributions of RDY counts.
+        client_id: Name of the client in nsqd's statistics. Default: the host name up to the first dot.
+        hostname: Host name in nsqd's statistics. Default: the name of this host.
+        user_agent: Name and version of the library in nsqd's statistics.
+        topology_region: Region of the client, sent to nsqd.
+        topology_zone: Zone of the client within its region, sent to nsqd.
+        heartbeat_interval: Time between two heartbeats from nsqd; 0 means nsqd's default, -1 none (producers
+            only).
+        sample_rate: Percentage of the channel's messages to receive; 0 means all.
+        tls_v1: Require TLS.
+        tls_root_ca_file: File with the certificate authorities to trust. Default: those of the system.
+        tls_insecure_skip_verify: Accept any certificate.
+        tls_cert: File with the client certificate.
+        tls_key: File with the key of the client certificate.
+        tls_min_version: Lowest TLS version to accept, such as ``tls1.2``.
+        tls_context: Context to use instead of the ``tls_`` file options.
+        deflate: Ask for deflate compression.
+        deflate_level: Compression level for deflate, 1 to 9.
+        snappy: Ask for snappy compression.
+        output_buffer_size: Size in bytes of nsqd's output buffer for this client; -1 turns buffering off.
+        output_buffer_timeout: Longest time that nsqd buffers output for this client; -1 turns the timer off.
+        max_in_flight: Largest number of messages in flight over all connections of a consumer.
+        msg_timeout: Time after which nsqd requeues a message that was not answered; 0 means nsqd's default.
+        max_msg_size: Largest frame in bytes to accept from nsqd; 0 means no limit.
+        auth_secret: Secret for AUTH.
+        lookupd_authorization: Send ``auth_secret`` to nsqlookupd as a bearer token.
+        nsqd_http_token_file: File with the bearer token for nsqd's HTTP API. Used by the Spark source and by
+            pipelines.
+        lookupd_http_token_file: File with the bearer token for nsqlookupd's HTTP API.
+    """
 
     dial_timeout: Duration
     local_addr: str

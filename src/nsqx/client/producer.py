@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 
     from nsqx.client.connection import Connection
 
-MAX_OUTSTANDING = 16 * 1024
-MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
-# Below nsqd's max-body-size, which is 5 MiB unless set otherwise.
-MAX_BATCH_BYTES = 4 * 1024 * 1024
-MAX_PUBLISH_ATTEMPTS = 5
-RETRY_DELAY_S = 0.1
 PUBLISH_TIMEOUT_S = 10.0
 # A connection that owes an answer and is silent for the publish timeout, but at least this long, counts as dead.
 _MIN_SILENCE_S = 1.0
@@ -59,9 +53,9 @@ _CLOSED = 3
 
 
 class Producer:
-    """Publishes to one nsqd or several.
+    """A client that publishes messages to one or more nsqds.
 
-    ``publish`` and its kin return a future: await it, or gather many. They may be called from one event loop only.
+    The publish methods return a future. Await it, or gather many futures. All calls must come from the same event loop.
     """
 
     __slots__ = (
@@ -100,20 +94,32 @@ class Producer:
         *,
         lookupd_http_addresses: str | Iterable[str] = (),
         batching: bool = False,
-        max_outstanding: int = MAX_OUTSTANDING,
-        max_outstanding_bytes: int = MAX_OUTSTANDING_BYTES,
-        max_batch_bytes: int = MAX_BATCH_BYTES,
-        max_publish_attempts: int = MAX_PUBLISH_ATTEMPTS,
-        retry_delay: Duration = RETRY_DELAY_S,
+        max_outstanding: int = 16 * 1024,
+        max_outstanding_bytes: int = 32 * 1024 * 1024,
+        max_batch_bytes: int = 4 * 1024 * 1024,
+        max_publish_attempts: int = 5,
+        retry_delay: Duration = 0.1,
         publish_timeout: Duration = PUBLISH_TIMEOUT_S,
         telemetry: bool | ProducerTelemetry = False,
         **options: Unpack[OptionKeywords],
     ) -> None:
-        """Name nsqds, or the nsqlookupds that know them; raises ConfigError.
+        """Check the arguments; no connection is opened before ``start`` or the first publish.
 
-        ``batching`` joins the publishes to one topic that are made in one turn of the event loop into one command.
-        Per connection at most ``max_outstanding`` commands or ``max_outstanding_bytes`` wait for an answer; further
-        publishes wait here. Each publish ends within ``publish_timeout`` unless it is given a timeout of its own.
+        Args:
+            nsqd_tcp_addresses: nsqds to publish to, as ``host:port`` or the path of a unix socket.
+            lookupd_http_addresses: nsqlookupds that name the nsqds to publish to.
+            batching: Send publishes to one topic together if they are made in the same turn of the event loop.
+            max_outstanding: Most unanswered commands per connection. Further publishes wait in memory.
+            max_outstanding_bytes: Most unanswered bytes per connection. Further publishes wait in memory.
+            max_batch_bytes: Largest MPUB command. Must not exceed nsqd's ``--max-body-size`` (5 MiB by default).
+            max_publish_attempts: Attempts after which a publish fails.
+            retry_delay: Delay before the second attempt. It doubles with each further attempt, up to 5 s.
+            publish_timeout: Longest time for one publish, including retries (10 s by default).
+            telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
+            **options: See the options of the client.
+
+        Raises:
+            ConfigError: An argument is invalid, or no address is given.
         """
         self._options = Options.of(options)
         self._named = [check_address(each) for each in as_list(nsqd_tcp_addresses)]

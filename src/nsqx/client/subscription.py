@@ -28,9 +28,14 @@ _REQUEUED = 2
 
 
 class Message:
-    """A message to be answered: ``finish`` it, or ``requeue`` it.
+    """A message from nsqd. Answer it once, with ``finish`` or ``requeue``.
 
-    ``timestamp`` is when it was published, in nanoseconds since 1970; ``attempts`` counts this delivery too.
+    Attributes:
+        id: 16 hexadecimal digits, unique within one nsqd.
+        body: The bytes that were published.
+        timestamp: Time of the publish, in nanoseconds since 1970.
+        attempts: Number of deliveries, including this one.
+        is_detached: True after ``answer_later``.
     """
 
     __slots__ = ("_state", "_subscription", "attempts", "body", "id", "is_detached", "timestamp")
