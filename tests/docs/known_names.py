@@ -5,6 +5,7 @@ it. A span with several names, such as a command or a JSON object, resolves if e
 """
 
 import ast
+import builtins
 import importlib
 import re
 import sys
@@ -33,7 +34,7 @@ _LETTER = re.compile(r"[A-Za-z]")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _CALL = re.compile(r"(?:await )?([A-Za-z_][\w.]*)\((.*)\)")
-_FLAG = re.compile(r"--?([a-z][a-z0-9-]*?)(\*|=.*)?")
+_FLAG = re.compile(r"--?([a-z][a-z0-9-]*?)(\*|=\S*)?")
 _SCRIPT_FLAG = re.compile(r"""["']--([a-z][a-z0-9-]*)["']""")
 _ROUTE = re.compile(r"(?:(?:GET|POST|PUT|DELETE|HEAD) )?(/[\w/:-]*)(\?[\w=&]*)?")
 # Single letters, numbers, durations, sizes, dates, addresses, escapes and URLs are values, not names.
@@ -73,11 +74,13 @@ class KnownNames:
         if self._exists(span, scope, folder):
             return True
         if self._is_command(span):
-            return self._command_exists(span)
+            return self._command_exists(span, scope)
         call = _CALL.fullmatch(span)
         if call is not None and self._parsed_call(span) is not None:
             return self._call_fits(span, scope)
         if self._is_printed(span):
+            return True
+        if all(map(self._is_flag, span.split())):
             return True
         atoms = _ATOM.findall(_PLACEHOLDER.sub(" ", span))
         return bool(atoms) and atoms != [span] and all(self._exists(atom, scope, folder) for atom in atoms)
@@ -93,6 +96,7 @@ class KnownNames:
             or self._is_route(text)
             or self._is_written(text)
             or self._is_pattern(text)
+            or self._is_extra(text)
             or self._is_from_elsewhere(text)
         )
 
@@ -109,7 +113,14 @@ class KnownNames:
         option = text.removeprefix("nsq.")  # an option of the client, given to Spark
         if text in code.enum_values or (option != text and option in code.definitions):
             return True
-        return any(family.fullmatch(text) for family in self._families)
+        matches = [family.fullmatch(text) for family in self._families]
+        return any(match is not None and all(map(self._fills, match.groups())) for match in matches)
+
+    def _fills(self, text: str) -> bool:
+        """Whether ``text`` may stand in a replacement field: a name of its own, a number, or ``x`` for any."""
+        names = {text, text.lower(), text.upper(), text.removesuffix("_total")}
+        known = (self.code.literals, self.code.definitions, self._written, self._tokens)
+        return text.isdecimal() or text == "x" or any(names & each for each in known)
 
     def _is_member(self, text: str) -> bool:
         """A dotted name: ``Class.member``, ``module.name``, ``package.module`` or ``instance.member``."""
@@ -133,7 +144,7 @@ class KnownNames:
         """The names that f-strings make."""
         texts = {text for text in self.code.texts if HOLE in text and " " not in text}
         fixed = [text for text in texts if len(_LETTER.findall(text.replace(HOLE, ""))) >= _MIN_FIXED]
-        return [re.compile(r"[\w.:-]+".join(map(re.escape, text.split(HOLE)))) for text in fixed]
+        return [re.compile(r"([\w:-]+)".join(map(re.escape, text.split(HOLE)))) for text in fixed]
 
     def _is_flag(self, text: str, command: str = "") -> bool:
         match = _FLAG.fullmatch(text)
@@ -222,20 +233,46 @@ class KnownNames:
         known = {"nsqx", "make", *self.commands, *self.elsewhere.get("programs", ())}
         return len(words) > 1 and words[0].rsplit("/", 1)[-1] in known
 
-    def _command_exists(self, span: str) -> bool:
-        """Check the command of nsqx or the target of make, then its flags and paths; other words are free."""
+    def _command_exists(self, span: str, scope: Collection[str]) -> bool:
+        """Check the command of nsqx, the target of make or the script of Python, with its words and flags.
+
+        Of the programs of other projects only the paths in the repository and the extras of nsqx are checked.
+        """
         program, *words = _words(span)
         program = program.rsplit("/", 1)[-1]
         if program in self.elsewhere.get("programs", ()):
             self.used.add(program)
-            return all(self._is_path(word, None) for word in words if "/" in word and word.endswith((".py", ".yml")))
+            paths = [re.sub(r"\b[A-Z]+\b", "*", word) for word in words if word.split("/")[0] in _FOLDERS]
+            flags = [word for word in words if word.startswith("--")] if program == "python" else []
+            extras = [word.strip("'") for word in words if word.strip("'").startswith("nsqx[")]
+            return (
+                all(self._is_path(path, None) for path in paths)
+                and all(self._is_flag(flag) for flag in flags)
+                and all(self._is_extra(extra) for extra in extras)
+            )
         if program == "make":
             targets = [word for word in words if word.isalpha()]
             variables = [word.partition("=")[0] for word in words if re.match(r"[A-Z]+=", word)]
             return set(targets) <= self._targets and all(f"$({name})" in self._makefile for name in variables)
         command = words[0] if program == "nsqx" else program
         flags = [word for word in words if re.match(r"--?[a-z]", word)]
-        return command in self.commands and all(self._is_flag(flag, command) for flag in flags)
+        others = [word for word in words if re.fullmatch(r"[a-z_]+", word) and word != command]
+        return (
+            command in self.commands
+            and all(self._is_flag(flag, command) for flag in flags)
+            and all(self._exists(word, scope, None) for word in others)
+        )
+
+    def _is_extra(self, text: str) -> bool:
+        """``nsqx[spark,s3]``: extras of the package."""
+        match = re.fullmatch(r"nsqx\[([a-z0-9,]+)\]", text)
+        return match is not None and all(
+            re.search(rf"^{extra} = \[", self._pyproject, re.MULTILINE) for extra in match[1].split(",")
+        )
+
+    @cached_property
+    def _pyproject(self) -> str:
+        return (self.root / "pyproject.toml").read_text(encoding="utf-8")
 
     @cached_property
     def _makefile(self) -> str:
@@ -261,6 +298,8 @@ class KnownNames:
         call = self._parsed_call(span)
         assert call is not None
         name = ast.unparse(call.func)
+        if hasattr(builtins, name):
+            return all(self._exists(ast.unparse(each), scope, None) for each in call.args)
         if name not in scope and not self._is_name(name):
             return self._is_from_elsewhere(span)
         signatures = self.code.functions.get(name.split(".")[-1], [])
@@ -296,7 +335,8 @@ def fits(call: ast.Call, signature: Signature) -> bool:
     """
     shown = {each.arg: ast.unparse(each.value) for each in call.keywords if each.arg is not None}
     if not all(isinstance(each, ast.Name) for each in call.args):
-        return len(call.args) <= len(signature.parameters) and set(shown) <= set(signature.parameters)
+        given = {each.id for each in call.args if isinstance(each, ast.Name)} | set(shown)
+        return len(call.args) <= len(signature.parameters) and given <= set(signature.parameters)
     names = [*(each.id for each in call.args if isinstance(each, ast.Name)), *shown]
     in_order = [name for name in signature.parameters if name in names]
     if names != in_order:
@@ -320,20 +360,22 @@ def _prints(text: str, part: str) -> bool:
     """Whether ``part`` is in the text of an f-string; each replacement field may stand for one word of ``part``."""
     if part in text:
         return True
-    fields = text.count(HOLE)
-    if not fields:
+    if HOLE not in text:
         return False
-    known = text.replace(HOLE, " ").split()
-    words = part.split()
-    missing = [word for word in words if word not in known]
-    return len(missing) <= fields and len(words) - len(missing) >= _MIN_FIXED
+    words, printed = ([word.strip(":;,") for word in each.split()] for each in (part, text))
+    for start in range(len(printed) - len(words) + 1):
+        pairs = list(zip(printed[start:], words, strict=False))
+        fixed = sum(ours == theirs for ours, theirs in pairs)
+        if fixed >= _MIN_FIXED and all(ours == theirs or HOLE in ours for ours, theirs in pairs):
+            return True
+    return False
 
 
 def _fits_route(parts: list[str], route: list[str]) -> bool:
-    """Whether a path is a route or the beginning of one; a segment ``:name`` of the route takes any word."""
-    return len(parts) <= len(route) and all(
-        ours == theirs or theirs[:1] == ":" for ours, theirs in zip(parts, route, strict=False)
-    )
+    """Whether a path is a route or the beginning of one; a later segment ``:name`` of the route takes any word."""
+    if len(parts) > len(route) or parts[1] != route[1]:
+        return False
+    return all(ours == theirs or theirs[:1] == ":" for ours, theirs in zip(parts, route, strict=False))
 
 
 def _words_of(class_name: str) -> set[str]:

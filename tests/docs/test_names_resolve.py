@@ -87,8 +87,23 @@ RIGHT = [
     *("Queue(owner, size=LIMIT)", "put(body)", "put(body, timeout=None)", "put(timeout=5)", "Queue()"),
     *("src/nsqx/store.py", "store.py", "nsqx/", "src/nsqx/*.py", "--size", "--size=3", "--si*", "-size", "nsqx keep"),
     *("nsqx keep --size=3 TOPIC", "keep --size", "make test", "make test ARGS=x", "kill -9", "asyncio.to_thread"),
-    *("GET /stats", "/topic", "/topic/orders", "$NSQX_QUEUE", "E_FULL", "FULL", "nsq_topic_depth_total"),
-    *("queue … is full: remove messages", "10m0s", "127.0.0.1:4150", "word", '{"queue": {"owner": 3}}'),
+    *("GET /stats", "/topic", "/topic/orders", "$NSQX_QUEUE", "E_FULL", "FULL", "nsq_store_depth_total"),
+    *(
+        "--size=3 --size=4",
+        'put(b"", timeout=3)',
+        "nsq_Queue_depth_total",
+        "python src/nsqx/store.py",
+        "len(queue)",
+        "<name>_total",
+    ),
+    *(
+        "queue … is full: remove messages",
+        "queue seven is full: remove messages",
+        "10m0s",
+        "127.0.0.1:4150",
+        "word",
+        '{"queue": {"owner": 3}}',
+    ),
 ]
 WRONG = [
     *(
@@ -105,7 +120,20 @@ WRONG = [
     *("src/nsqx/shop.py", "shop.py", "nsqd/", "src/nsqx/*.pyx", "--length", "--length=3", "--le*", "-length"),
     *("nsqx lose", "nsqx keep --length=3", "keep --length", "make tests", "make test WORDS=x", "asyncio.to_process"),
     *("GET /statistics", "/topics", "/channel/orders", "E_EMPTY", "EMPTY", "python tests/none.py", "another"),
-    *("queue … is empty: add messages", '{"queue": {"owners": 3}}'),
+    *(
+        "--size=3 --length=4",
+        'put(b"", patience=3)',
+        "nsq_basket_depth_total",
+        "nsqx keep other",
+        "len(queues)",
+        "/none/:topic",
+    ),
+    *(
+        "queue … is empty: add messages",
+        "queue seven was full: remove messages",
+        "put(body, timeout=3)",
+        '{"queue": {"owners": 3}}',
+    ),
 ]
 
 
