@@ -282,6 +282,8 @@ def _check_syntax(block: Block) -> None:
             configparser.ConfigParser(strict=False, interpolation=None).read_string(block.text)
         elif block.language == "yaml":
             _check_yaml(block.text)
+        elif block.language == "go":
+            _check_go(block.text)
         elif block.language not in (*_NOT_RUN, "sql"):
             raise Failed(f"nobody knows how to check {block.language!r}; call it text")
     except (SyntaxError, ValueError, configparser.Error) as error:
@@ -297,6 +299,14 @@ def _check_yaml(text: str) -> None:
         yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise Failed(f"not yaml: {error}") from None
+
+
+def _check_go(text: str) -> None:
+    if shutil.which("gofmt") is None:
+        raise Missing("Go code is checked with gofmt, which is not installed")
+    done = subprocess.run(["gofmt", "-d"], input=text, capture_output=True, text=True, check=False)
+    if done.returncode or done.stdout:
+        raise Failed(f"not what gofmt writes: {done.stderr}{done.stdout}")
 
 
 def _require(mark: Mark) -> None:

@@ -1,5 +1,6 @@
 """Every command and snippet of README and docs/ does what the page says; how, markdown_pages.py tells."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -47,6 +48,11 @@ def test_a_page(name: str) -> None:
         ("```python\nraise SystemExit(3)\n```\n", "exit code 3"),
         ("```json\n{\n```\n", "not json"),
         ("```toml\na = \n```\n", "not toml"),
+        pytest.param(
+            "```go\nfunc (\n```\n",
+            "not what gofmt writes",
+            marks=pytest.mark.skipif(shutil.which("gofmt") is None, reason="gofmt is not installed: install Go"),
+        ),
         ("```rust\n```\n", "nobody knows"),
         ("`examples/publish.py`:\n\n```python\nprint()\n```\n", "is not what"),
         ('<!-- run: background until "never" -->\n```sh\necho ended\n```\n', "ended with 0"),
