@@ -45,6 +45,8 @@ _ASSIGNMENT = re.compile(r"([A-Z_]+)=\S+")
 _ATOM = re.compile(r"""[^\s"'{}\[\](),;?|=&…:]+""")
 _WORD = re.compile(r"[A-Za-z0-9_.@/-]+")
 _TOKEN = re.compile(r"[A-Za-z0-9]+(?:[._/-]+[A-Za-z0-9]+)+|\b[A-Z]{3,}\b")
+# An answer of nsqd: an error code and a description.
+_CODED = re.compile(r"(E_[A-Z_]+) (.+)")
 _PLACEHOLDER = re.compile(r"<[a-z ]+>")
 _VARYING = re.compile(r"<[a-z ]+>|…|\*")
 _ELLIPSIS = re.compile(r"\.\.\.|…|<[a-z ]+>")
@@ -78,6 +80,9 @@ class KnownNames:
         call = _CALL.fullmatch(span)
         if call is not None and self._parsed_call(span) is not None:
             return self._call_fits(span, scope)
+        coded = _CODED.fullmatch(span)
+        if coded is not None:
+            return all(self.resolves(part, scope, folder) for part in coded.groups())
         if self._is_printed(span):
             return True
         if all(map(self._is_flag, span.split())):
