@@ -1,4 +1,4 @@
-"""Consume by the batch: store many messages in one go, and answer them when they are safe."""
+"""Consume in batches: store many messages in one transaction, then finish them."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ COUNT = int(os.environ.get("COUNT", "1000"))
 
 async def main() -> None:
     database = sqlite3.connect(":memory:")
-    # A message may come twice, so its id is the key.
+    # A message can be delivered twice, so its id is the primary key.
     database.execute("CREATE TABLE clicks (id BLOB PRIMARY KEY, body BLOB)")
     stored = 0
     async with Consumer("clicks", "archive", nsqd_tcp_addresses=NSQD, max_in_flight=500) as consumer:

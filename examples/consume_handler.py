@@ -1,4 +1,7 @@
-"""Consume with a handler: finished when it returns, requeued when it raises. Stops gracefully on SIGTERM and Ctrl-C."""
+"""Consume with a handler: a message is finished when it returns and requeued when it raises.
+
+SIGTERM and Ctrl-C stop the consumer after the handlers have finished.
+"""
 
 import asyncio
 import os
@@ -12,7 +15,7 @@ NSQD = os.environ.get("NSQD", "127.0.0.1:4150")
 async def handle(message: Message) -> None:
     print(f"attempt {message.attempts}: {message.body.decode()}", flush=True)
     if message.body == b"order 2" and message.attempts == 1:
-        raise ValueError("cannot do that one yet")
+        raise ValueError("order 2 is not ready yet")
 
 
 async def main() -> None:

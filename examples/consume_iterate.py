@@ -1,4 +1,4 @@
-"""Consume by iterating: take messages at your own pace and answer each one."""
+"""Consume by iterating: take messages one by one and finish each."""
 
 import asyncio
 import os

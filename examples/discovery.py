@@ -1,4 +1,4 @@
-"""Find the nsqds by asking nsqlookupd: consume from every nsqd that has the topic, whichever come and go."""
+"""Find nsqds with nsqlookupd: consume from every nsqd that has the topic, including ones that start later."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Publish: one message, several at once, one for later."""
+"""Publish one message, several at once, and one with a delay."""
 
 import asyncio
 import os

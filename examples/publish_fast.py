@@ -1,4 +1,4 @@
-"""Publish many messages one by one, as fast as it goes: start them all, then wait for the answers."""
+"""Publish many single messages at full speed: start them all, then wait for the answers."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ async def publish_all(producer: Producer) -> None:
 async def main() -> None:
     async with Producer(NSQD) as producer:
         await publish_all(producer)
-    # What is published to one topic in one turn of the event loop goes in one command.
+    # Publishes to one topic in one turn of the event loop are sent as one command.
     async with Producer(NSQD, batching=True) as producer:
         await publish_all(producer)
 

@@ -91,7 +91,7 @@ def left_over(daemon):
 
 def test_dead_letters(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
-    assert run("dead_letters", NSQD=daemon.tcp_address) == ["put away after 3 attempts: impossible order"]
+    assert run("dead_letters", NSQD=daemon.tcp_address) == ["dead letter after 3 attempts: impossible order"]
     assert daemon.topic_stats("orders.dead")["message_count"] == 1
 
 
