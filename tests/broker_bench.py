@@ -14,7 +14,7 @@ from typing import Any
 from nsqx.log import INFO
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.client import SUBSCRIBED, Client
-from nsqx.nsqd.options import Options
+from nsqx.nsqd.options import NsqdOptions
 from nsqx.queues.removal import remove_now
 from rawclient import Frame, Message, sized
 
@@ -193,7 +193,7 @@ class Bench:
         self.clock = clock or BenchClock()
         self.log = BenchLog()
         self.soon: list[Callable[[], None]] = []
-        self.options = Options(data_path=str(data_path), id=1, **options)
+        self.options = NsqdOptions(data_path=str(data_path), id=1, **options)
         self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
         self.keeper = BenchKeeper()
         self.broker.keeper = self.keeper
@@ -250,7 +250,7 @@ class Bench:
 
     def set_ready(self, client: Client, count: int) -> None:
         client.ready_count = count
-        client.channel.offer(client)
+        client.channel.add_if_ready(client)
         self.settle()
 
     def leave(self, client: Client) -> None:

@@ -42,7 +42,7 @@ class UsageError(NSQError):
         self.exit_code = exit_code
 
 
-class VersionWanted(Exception):
+class VersionRequested(Exception):
     """The command line asks for the version, which only the program knows how to print."""
 
 
@@ -124,14 +124,14 @@ def parse(flags: Sequence[Flag], argv: Sequence[str], program: str) -> CommandLi
             break
         try:
             _parse_one(by_name, word, words, given)
-        except _HelpWanted:
+        except _HelpRequested:
             raise UsageError(usage(flags, program), EXIT_HELP) from None
         except ValueError as error:
             raise UsageError(f"{error}\n{usage(flags, program)}", EXIT_USAGE) from None
     return CommandLine(given, words)
 
 
-class _HelpWanted(Exception):
+class _HelpRequested(Exception):
     pass
 
 
@@ -143,7 +143,7 @@ def _parse_one(by_name: Mapping[str, Flag], word: str, following: list[str], giv
     flag = by_name.get(name)
     if flag is None:
         if name in ("h", "help"):
-            raise _HelpWanted
+            raise _HelpRequested
         raise ValueError(f"flag provided but not defined: -{name}")
     if not equals:
         if flag.kind.is_switch:
@@ -217,7 +217,7 @@ def read_options(flags: Sequence[Flag], argv: Sequence[str], program: str, stder
     """
     given, words = parse(flags, argv, program)
     if given.get("version"):
-        raise VersionWanted
+        raise VersionRequested
     config_path = given.get("config", "")
     values, unknown_keys = resolve(flags, given, load_config(config_path) if config_path else {})
     logger = log.Log(values.get("log_prefix", f"[{program}] "), values.get("log_level", log.INFO), stderr)

@@ -12,6 +12,8 @@ import math
 import re
 from decimal import Decimal
 
+from nsqx.units import NS_PER_MINUTE, NS_PER_MS, NS_PER_S
+
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
 
@@ -23,9 +25,9 @@ _UNIT_NS = {
     "us": 1_000,
     "\u00b5s": 1_000,  # micro sign
     "\u03bcs": 1_000,  # Greek letter mu
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
+    "ms": NS_PER_MS,
+    "s": NS_PER_S,
+    "m": NS_PER_MINUTE,
     "h": 3_600_000_000_000,
 }
 
@@ -120,8 +122,8 @@ def format_duration(duration_ns: int) -> str:
     for unit, unit_ns in (("ns", 1), ("\u00b5s", 1_000), ("ms", 1_000_000)):
         if size_ns < unit_ns * 1_000:
             return sign + _with_fraction(size_ns, unit_ns) + unit
-    minutes, seconds_ns = divmod(size_ns, 60_000_000_000)
-    seconds = _with_fraction(seconds_ns, 1_000_000_000) + "s"
+    minutes, seconds_ns = divmod(size_ns, NS_PER_MINUTE)
+    seconds = _with_fraction(seconds_ns, NS_PER_S) + "s"
     if not minutes:
         return sign + seconds
     hours, minutes = divmod(minutes, 60)

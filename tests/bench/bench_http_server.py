@@ -21,7 +21,7 @@ import uvloop
 from nsqx.net.address import TCPAddress
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import bind
-from nsqx.net.requests import DEFERRED, Deferred, Request
+from nsqx.net.requests import DEFERRED, DeferredAnswer, Request
 from nsqx.net.responses import OK, Response
 from nsqx.net.router import Router
 
@@ -57,7 +57,7 @@ class Handlers:
         assert request.body
         return OK
 
-    def defer(self, request: Request) -> Deferred:
+    def defer(self, request: Request) -> DeferredAnswer:
         if not self._waiting:
             self._loop.call_soon(self._end_turn)
         self._waiting.append(request)

@@ -28,8 +28,8 @@ from nsqx.net.listen import bind
 from nsqx.net.requests import Request
 from nsqx.net.responses import JSON, Response, json_response
 from nsqx.net.router import Router
-from nsqx.nsqadmin.daemon import Daemon
-from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.daemon import NsqadminDaemon
+from nsqx.nsqadmin.options import NsqadminOptions
 
 VARIANTS = 8
 SECOND_NS = 1_000_000_000
@@ -144,7 +144,7 @@ async def view(port: int, events: int) -> int:
 
 
 async def measure(arguments: argparse.Namespace, ports: list[int]) -> None:
-    options = Options(
+    options = NsqadminOptions(
         http_address="127.0.0.1:0",
         nsqd_http_addresses=[f"127.0.0.1:{port}" for port in ports],
         poll_interval=int(arguments.interval * SECOND_NS),
@@ -153,7 +153,7 @@ async def measure(arguments: argparse.Namespace, ports: list[int]) -> None:
     )
     gc.collect()
     before = resident_bytes()
-    daemon = Daemon(options, Log("[nsqadmin] ", ERROR))
+    daemon = NsqadminDaemon(options, Log("[nsqadmin] ", ERROR))
     await daemon.start()
     poller = daemon.poller
     assert poller is not None
@@ -161,21 +161,21 @@ async def measure(arguments: argparse.Namespace, ports: list[int]) -> None:
         pause = await longest_pause(poller.next_poll)
         await asyncio.sleep(0)
         print(f"poll {number}: {poller.duration_s:.2f} s, longest pause {pause * 1e3:.0f} ms")
-    ledger = poller.ledger
+    cluster_stats = poller.cluster_stats
     gc.collect()
     grown = resident_bytes() - before
-    print(f"{ledger.subject_count} topics and channels, rings {ledger.size_bytes / 1e6:.1f} MB")
+    print(f"{cluster_stats.subject_count} topics and channels, rings {cluster_stats.size_bytes / 1e6:.1f} MB")
     print(f"memory grown by {grown / 1e6:.0f} MB")
     base = f"http://127.0.0.1:{daemon.http_port}"
     for path in ("/api/overview", "/api/overview", "/api/history/topics/topic.number.1"):
         start = time.perf_counter()
         answer = await request("GET", base + path)
         print(f"{path}: {len(answer.body) / 1e3:.0f} kB in {(time.perf_counter() - start) * 1e3:.1f} ms")
-    polls_before = ledger.clock.number
+    polls_before = cluster_stats.clock.number
     used = time.process_time()
     sizes = await asyncio.gather(*(view(daemon.http_port, 3) for _ in range(arguments.viewers)))
     used = time.process_time() - used
-    polls = ledger.clock.number - polls_before
+    polls = cluster_stats.clock.number - polls_before
     print(f"{arguments.viewers} viewers for 3 events: {sum(sizes) / 1e6:.1f} MB, {polls} polls, {used:.2f} s of CPU")
     await daemon.stop()
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqx.log import ERROR, Log
-from nsqx.nsqlookupd.http import QueryAPI
+from nsqx.nsqlookupd.http import LookupdQueryAPI
 from nsqx.nsqlookupd.lookupd import Lookupd
-from nsqx.nsqlookupd.options import Options
-from nsqx.nsqlookupd.session import Session
+from nsqx.nsqlookupd.options import NsqlookupdOptions
+from nsqx.nsqlookupd.session import PeerSession
 from nsqx.wire.lookup import MAGIC, PING, Announcement, encode_identify, encode_register
 
 REPEATS = 200
@@ -46,8 +46,8 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def connect(lookupd: Lookupd, number: int) -> Session:
-    session = Session(lookupd, f"10.0.{number // 250}.{number % 250}:4150")
+def connect(lookupd: Lookupd, number: int) -> PeerSession:
+    session = PeerSession(lookupd, f"10.0.{number // 250}.{number % 250}:4150")
     session.receive(MAGIC + encode_identify(Announcement(f"nsqd{number}.example", 4150, 4151, "1.3.0", f"h{number}")))
     assert session.peer is not None
     return session
@@ -85,8 +85,8 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=0, help="channels of each topic")
     parser.add_argument("--debug", action="store_true", help="measure /debug too, which lists every pair in full")
     arguments = parser.parse_args()
-    lookupd = Lookupd(Options(), Log("", ERROR, io.StringIO()))
-    api = QueryAPI(lookupd)
+    lookupd = Lookupd(NsqlookupdOptions(), Log("", ERROR, io.StringIO()))
+    api = LookupdQueryAPI(lookupd)
     commands = registration_commands(arguments.topics, arguments.channels)
 
     seconds, sessions = timed(lambda: [connect(lookupd, number) for number in range(arguments.peers)])

@@ -172,10 +172,10 @@ def parse_operation() -> Operation:
 
 def publish_operation(bench: Any, name: str, data: bytes, times: int = 1) -> Operation:
     """Publish what ``data`` says to a topic with one channel, and end the turn."""
-    from nsqx.nsqd.session import Session
+    from nsqx.nsqd.session import ClientSession
 
     bench.broker.topic("t").channel("c")
-    session = Session(bench.broker, bench.connect())
+    session = ClientSession(bench.broker, bench.connect())
 
     def run() -> None:
         for _ in range(times):
@@ -201,10 +201,10 @@ def deliver_operation(bench: Any, name: str) -> Operation:
 
 def finish_operation(bench: Any) -> Operation:
     """Take the FINs of messages in flight."""
-    from nsqx.nsqd.session import Session
+    from nsqx.nsqd.session import ClientSession
 
     client = bench.consume("t", "c", BATCH)
-    session = Session(bench.broker, client)
+    session = ClientSession(bench.broker, client)
     commands = bytearray()
 
     def prepare() -> None:

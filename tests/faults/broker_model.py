@@ -30,11 +30,11 @@ import nsqx.nsqd.keeper
 from broker_bench import BenchLog, BenchRemover, split_frames
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.metadata import load_metadata
-from nsqx.nsqd.options import Options
-from nsqx.nsqd.session import Session
+from nsqx.nsqd.options import NsqdOptions
+from nsqx.nsqd.session import ClientSession
 from nsqx.queues import files
 from nsqx.queues.diskqueue import DiskQueue
-from nsqx.queues.files import Operation
+from nsqx.queues.files import FileOperation
 from rawclient import ERROR, MESSAGE, Message, dpub, fin, mpub, pub, rdy, req, sub
 
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -70,7 +70,7 @@ class Connection:
     def __init__(self, broker: Broker) -> None:
         self.link = Link()
         self.client = broker.new_client("127.0.0.1:1", "127.0.0.1", self.link)
-        self._session = Session(broker, self.client)
+        self._session = ClientSession(broker, self.client)
         self._broker = broker
 
     def send(self, data: bytes) -> None:
@@ -140,12 +140,12 @@ class BrokerRun:
 
     # The machine
 
-    def _sync_time_s(self, operation: Operation) -> float:
+    def _sync_time_s(self, operation: FileOperation) -> float:
         path = os.readlink(f"/proc/self/fd/{operation.descriptor}")
         is_slow = Path(path).name.startswith(f"{self._slow_queue}.d")
         return self._base_s * self.rng.choice((0.5, 1, 1, 2, 10)) * (self.rng.choice((1, 10, 100)) if is_slow else 1)
 
-    def _sync_fails(self, operation: Operation) -> bool:
+    def _sync_fails(self, operation: FileOperation) -> bool:
         return operation.kind in (files.DATA, files.META) and self.rng.random() < self._failure_rate
 
     def _close_descriptors(self) -> None:
@@ -160,7 +160,7 @@ class BrokerRun:
 
     async def _live(self) -> None:
         loop = self._machine.loop
-        options = Options(data_path=str(self._data), id=1, max_msg_size=MAX_MESSAGE_SIZE, **self.options)
+        options = NsqdOptions(data_path=str(self._data), id=1, max_msg_size=MAX_MESSAGE_SIZE, **self.options)
         self.log = BenchLog()
         self._broker = Broker(options, self.log, self._machine.clock, loop.call_soon)
         self._broker.remover = BenchRemover()

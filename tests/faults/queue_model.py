@@ -19,9 +19,9 @@ from nsqx.queues import files
 from nsqx.queues.backlog import Backlog
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.failpoints import Failpoints, Fault, Stopped
-from nsqx.queues.files import Operation
+from nsqx.queues.files import FileOperation
 from nsqx.queues.recovery import GOOD, scan
-from nsqx.wire.message import Batch, Message, new_batch, new_message
+from nsqx.wire.message import Batch, QueuedMessage, new_batch, new_message
 from rawclient import sized
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class PowerSupply:
         self._contents: dict[int, bytes] = {}
         self._distrusted: set[int] = set()
 
-    def note(self, operation: Operation) -> None:
+    def note(self, operation: FileOperation) -> None:
         """An operation is about to succeed."""
         if operation.name != files.SYNC:
             return
@@ -86,7 +86,7 @@ class PowerSupply:
         if status.st_ino not in self._distrusted:
             self._contents[status.st_ino] = Path(f"/proc/self/fd/{operation.descriptor}").read_bytes()
 
-    def note_failed_sync(self, operation: Operation) -> None:
+    def note_failed_sync(self, operation: FileOperation) -> None:
         """What was to be synced is gone for good, and a later sync does not bring it back."""
         self._distrusted.add(os.fstat(operation.descriptor).st_ino)
 
@@ -142,7 +142,7 @@ class Run:
         self._serial = 0
         self._job: SyncJob | None = None
         self._job_bodies: set[bytes] = set()
-        self._taken: list[Message] = []
+        self._taken: list[QueuedMessage] = []
         # Where messages are that were published and not finished: in memory only; put to the disk queue and perhaps
         # not written; written, so that they survive the end of the process; synced, so that they survive any.
         self._volatile: set[bytes] = set()
@@ -184,7 +184,7 @@ class Run:
         self._failpoints = Failpoints([fault] if fault is not None else [], _stop)
         files.set_hook(self._hook)
 
-    def _hook(self, operation: Operation) -> None:
+    def _hook(self, operation: FileOperation) -> None:
         assert self._failpoints is not None
         try:
             self._failpoints(operation)
@@ -257,7 +257,7 @@ class Run:
         self._end_sync()
         is_damaged = False
         in_memory = self._backlog.drain_memory()
-        messages = [item for item in in_memory if isinstance(item, Message)] + self._taken
+        messages = [item for item in in_memory if isinstance(item, QueuedMessage)] + self._taken
         read = {message.body for message in messages if message.record}
         unread = self._pending | self._volatile
         is_synced = bool(messages or unread) or self._disk.has_unsynced()
@@ -390,7 +390,7 @@ class Run:
             self._check_delivered(message)
             self._taken.append(message)
 
-    def _take_one(self) -> Message | None:
+    def _take_one(self) -> QueuedMessage | None:
         return self._taken.pop(self._rng.randrange(len(self._taken))) if self._taken else None
 
     def _finish(self) -> None:
@@ -446,7 +446,7 @@ class Run:
 
     # Checks
 
-    def _check_delivered(self, message: Message) -> None:
+    def _check_delivered(self, message: QueuedMessage) -> None:
         body = message.body
         if body not in self._known:
             raise Lost(f"garbage is delivered: {body!r}")

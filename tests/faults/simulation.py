@@ -19,7 +19,7 @@ from typing import Any
 
 from nsqx.queues import files
 from nsqx.queues.failpoints import Stopped
-from nsqx.queues.files import Operation
+from nsqx.queues.files import FileOperation
 
 
 class VirtualSelector(selectors.DefaultSelector):
@@ -154,7 +154,7 @@ class Disk:
         self._distrusted: set[int] = set()
         self._begun = self._named = 0
 
-    def begin_sync(self, operation: Operation) -> Callable[[], None]:
+    def begin_sync(self, operation: FileOperation) -> Callable[[], None]:
         """Note what a sync is to cover; the result must be called when the sync has ended well."""
         self._begun += 1
         if operation.kind == files.DIRECTORY:
@@ -175,7 +175,7 @@ class Disk:
 
         return end_file
 
-    def fail_sync(self, operation: Operation) -> None:
+    def fail_sync(self, operation: FileOperation) -> None:
         """A sync failed: what it was to cover is gone for good, whatever later syncs of the file report."""
         self._distrusted.add(os.fstat(operation.descriptor).st_ino)
 
@@ -200,7 +200,7 @@ class Machine:
     """Loop, threads and disk. ``sync_time_s`` says how long a sync takes, ``fails`` whether it fails."""
 
     def __init__(
-        self, directory: Path, sync_time_s: Callable[[Operation], float], fails: Callable[[Operation], bool]
+        self, directory: Path, sync_time_s: Callable[[FileOperation], float], fails: Callable[[FileOperation], bool]
     ) -> None:
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
@@ -215,7 +215,7 @@ class Machine:
         """In the place of ThreadPoolExecutor."""
         return VirtualExecutor(self, max_workers)
 
-    def hook(self, operation: Operation) -> None:
+    def hook(self, operation: FileOperation) -> None:
         """A file operation is about to happen."""
         job = self.current_job
         if operation.name != files.SYNC:

@@ -17,10 +17,10 @@ from mutation import in_pieces
 from broker_bench import SECOND, Bench, BenchTimer
 from compression import DeflateLayer, SnappyLayer
 from nsqx.log import INFO, Log
-from nsqx.nsqd.connection import Connection
+from nsqx.nsqd.connection import ClientConnection
 from nsqx.nsqlookupd.lookupd import Lookupd
-from nsqx.nsqlookupd.options import Options
-from nsqx.nsqlookupd.session import Session
+from nsqx.nsqlookupd.options import NsqlookupdOptions
+from nsqx.nsqlookupd.session import PeerSession
 from rawclient import Frame
 
 MESSAGE_FRAME = 2
@@ -97,7 +97,7 @@ def _answers(pieces: list[bytes]) -> list[Frame]:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
         bench = Bench(Path(directory), **OPTIONS)
         wire = Wire()
-        connection = Connection(bench.broker, Loop(bench))  # type: ignore[arg-type]
+        connection = ClientConnection(bench.broker, Loop(bench))  # type: ignore[arg-type]
         wire.protocol = connection
         connection.connection_made(wire)
         for piece in pieces:
@@ -143,9 +143,9 @@ def check_lookup_session(data: bytes) -> None:
 
 def _lookup_outcome(pieces: list[bytes]) -> tuple[bytes, bool, list[str]]:
     lines = io.StringIO()
-    lookupd = Lookupd(Options(), Log("", INFO, lines))
+    lookupd = Lookupd(NsqlookupdOptions(), Log("", INFO, lines))
     lookupd.introduction = b'{"version":"1.3.0"}'
-    session = Session(lookupd, "1.2.3.4:5")
+    session = PeerSession(lookupd, "1.2.3.4:5")
     answers = b""
     for piece in pieces:
         answers += session.receive(piece)

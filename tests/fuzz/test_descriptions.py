@@ -12,13 +12,13 @@ from openapi_files import DAEMONS, description
 from nsqx.log import INFO, Log
 from nsqx.net.router import Router
 from nsqx.nsqadmin import app
-from nsqx.nsqadmin.options import Options as AdminOptions
+from nsqx.nsqadmin.options import NsqadminOptions as AdminOptions
 from nsqx.nsqd import http as nsqd_http
 from nsqx.nsqd.memory import MemoryMonitor
-from nsqx.nsqd.options import Options as NSQDOptions
+from nsqx.nsqd.options import NsqdOptions as NSQDOptions
 from nsqx.nsqlookupd import http as lookupd_http
 from nsqx.nsqlookupd.lookupd import Lookupd
-from nsqx.nsqlookupd.options import Options as LookupdOptions
+from nsqx.nsqlookupd.options import NsqlookupdOptions as LookupdOptions
 
 Routes = set[tuple[str, str]]
 

@@ -22,7 +22,7 @@ from http_doubles import Answer, RememberingLog, read_answers
 from nsqx.net.address import TCPAddress, UnixAddress
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import bind
-from nsqx.net.requests import DEFERRED, Deferred, Request
+from nsqx.net.requests import DEFERRED, DeferredAnswer, Request
 from nsqx.net.responses import OK, Response, error_response, plain_response
 from nsqx.net.router import BodyLimit, Router
 
@@ -85,7 +85,7 @@ class Service:
     def echo(self, request: Request) -> Response:
         return Response(200, request.body)
 
-    def late(self, request: Request) -> Deferred:
+    def late(self, request: Request) -> DeferredAnswer:
         self.deferred.put_nowait(request)
         return DEFERRED
 

@@ -26,7 +26,7 @@ from nsqx.net.responses import EMPTY, json_response
 from nsqx.net.router import Router
 from nsqx.nsqadmin import daemon as nsqadmin
 from nsqx.nsqadmin import server as nsqadmin_server
-from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.options import NsqadminOptions
 from rawclient import RawClient
 
 WAIT_S = 15.0
@@ -976,16 +976,16 @@ Start = Callable[..., Any]
 @pytest.fixture
 async def start_admin(upstream: Upstream) -> AsyncIterator[Start]:
     """Starts nsqadmins in this process, in front of the stand-in."""
-    running: list[nsqadmin.Daemon] = []
+    running: list[nsqadmin.NsqadminDaemon] = []
 
-    async def start(**options: Any) -> nsqadmin.Daemon:
+    async def start(**options: Any) -> nsqadmin.NsqadminDaemon:
         settings = {
             "http_address": "127.0.0.1:0",
             "nsqd_http_addresses": [upstream.address],
             "poll_interval": 0,
             "state_file": "-",
         }
-        made = nsqadmin.Daemon(Options(**{**settings, **options}), Log("", ERROR))
+        made = nsqadmin.NsqadminDaemon(NsqadminOptions(**{**settings, **options}), Log("", ERROR))
         await made.start()
         running.append(made)
         return made
@@ -995,7 +995,7 @@ async def start_admin(upstream: Upstream) -> AsyncIterator[Start]:
         await each.stop()
 
 
-async def ask(admin: nsqadmin.Daemon, target: str, method: str = "GET", body: bytes = b"") -> HTTPAnswer:
+async def ask(admin: nsqadmin.NsqadminDaemon, target: str, method: str = "GET", body: bytes = b"") -> HTTPAnswer:
     return await request(method, f"http://127.0.0.1:{admin.http_port}{target}", body=body)
 
 
@@ -1053,7 +1053,7 @@ class TestOneQuestionForMany:
             async with asyncio.timeout(WAIT_S):
                 for _ in range(4):
                     await reader.readuntil(b"\nevent: ")
-        polls = admin.poller.ledger.clock.number + 2
+        polls = admin.poller.cluster_stats.clock.number + 2
         plain = [each for each in upstream.asked if "include_mem=false" in each]
         detail = [each for each in upstream.asked if each.startswith("/stats") and "topic=t" in each]
         assert len(plain) <= polls
@@ -1110,8 +1110,8 @@ class TestConnections:
 
     async def test_the_port_in_use(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
-        second = nsqadmin.Daemon(
-            Options(
+        second = nsqadmin.NsqadminDaemon(
+            NsqadminOptions(
                 http_address=f"127.0.0.1:{admin.http_port}", nsqd_http_addresses=[upstream.address], state_file="-"
             ),
             Log("", ERROR),

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from daemons import Fleet, program_command, start_nsqlookupd, wait_until
 from nsqx.errors import ConfigError
 from nsqx.log import INFO, Log
-from nsqx.nsqlookupd.daemon import Daemon
-from nsqx.nsqlookupd.options import Options
+from nsqx.nsqlookupd.daemon import NsqlookupdDaemon
+from nsqx.nsqlookupd.options import NsqlookupdOptions
 from rawlookup import NSQD, ConnectionEnded, RawLookupClient, identify
 
 
@@ -184,11 +184,11 @@ class TestInProcess:
 
     def options(self, **changes):
         addresses = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0", "broadcast_address": "here"}
-        return Options(**{**addresses, **changes})
+        return NsqlookupdOptions(**{**addresses, **changes})
 
     async def test_start_and_stop(self):
         log = io.StringIO()
-        daemon = Daemon(self.options(), Log("", INFO, log))
+        daemon = NsqlookupdDaemon(self.options(), Log("", INFO, log))
         await daemon.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", daemon.tcp_port)
         writer.write(b"  V1" + identify())
@@ -205,7 +205,7 @@ class TestInProcess:
         assert not daemon.lookupd.connections
 
     async def test_two_at_once(self):
-        daemons = [Daemon(self.options(), Log("", INFO, io.StringIO())) for _ in range(2)]
+        daemons = [NsqlookupdDaemon(self.options(), Log("", INFO, io.StringIO())) for _ in range(2)]
         for daemon in daemons:
             await daemon.start()
         assert len({port for daemon in daemons for port in (daemon.tcp_port, daemon.http_port)}) == 4
@@ -216,7 +216,7 @@ class TestInProcess:
     async def test_address_in_use(self, which):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            daemon = Daemon(self.options(**{which: address}), Log("", INFO, io.StringIO()))
+            daemon = NsqlookupdDaemon(self.options(**{which: address}), Log("", INFO, io.StringIO()))
             text = f"listen ({address}) failed - listen tcp {address}: bind: address already in use"
             with pytest.raises(ConfigError) as failure:
                 await daemon.start()
@@ -224,7 +224,7 @@ class TestInProcess:
 
     async def test_clients_that_take_no_answers_are_not_read_from(self):
         """Answers do not pile up, and such a client does not hold up the end."""
-        daemon = Daemon(self.options(), Log("", INFO, io.StringIO()))
+        daemon = NsqlookupdDaemon(self.options(), Log("", INFO, io.StringIO()))
         await daemon.start()
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)

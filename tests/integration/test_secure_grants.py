@@ -16,7 +16,7 @@ from nsqx.errors import ProtocolError
 from nsqx.log import INFO, Log
 from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.grants import Grants, InvalidGrants, decode_grants
-from nsqx.nsqd.options import Options
+from nsqx.nsqd.options import NsqdOptions
 from rawclient import RawClient
 
 SECRET = "open sesame & more"
@@ -204,7 +204,7 @@ async def asked() -> AsyncIterator[tuple[Asked, HTTPAuthorizer]]:
     behaviour = Asked()
     server = await asyncio.start_server(behaviour, "127.0.0.1", 0)
     address = "{}:{}".format(*server.sockets[0].getsockname()[:2])
-    authorizer = HTTPAuthorizer(Options(auth_http_addresses=[address]), Log("", INFO), None)
+    authorizer = HTTPAuthorizer(NsqdOptions(auth_http_addresses=[address]), Log("", INFO), None)
     yield behaviour, authorizer
     await authorizer.close()
     server.close()

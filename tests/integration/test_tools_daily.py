@@ -109,10 +109,10 @@ async def test_where_nothing_is_told_the_cluster_is_on_this_machine(
         await cluster_address.find_tcp([], [], {})
     nsqd = fleet.nsqd("nsqx")
     monkeypatch.setattr(cluster_address, "LOCAL_NSQD", nsqd.tcp_address)
-    assert await cluster_address.find_tcp([], [], {}) == cluster_address.Place([], [nsqd.tcp_address])
+    assert await cluster_address.find_tcp([], [], {}) == cluster_address.ClusterAddress([], [nsqd.tcp_address])
     lookupd = fleet.nsqlookupd("nsqx")
     monkeypatch.setattr(cluster_address, "LOCAL_LOOKUPD", lookupd.http_address)
-    assert await cluster_address.find_tcp([], [], {}) == cluster_address.Place([lookupd.http_address])
+    assert await cluster_address.find_tcp([], [], {}) == cluster_address.ClusterAddress([lookupd.http_address])
 
 
 def test_mistakes_are_told_in_one_line() -> None:

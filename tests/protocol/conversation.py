@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from broker_bench import SECOND, Bench, BenchClock, BenchLink, BenchTimer, split_frames
-from nsqx.nsqd.connection import Connection
-from nsqx.nsqd.session import Session
+from nsqx.nsqd.connection import ClientConnection
+from nsqx.nsqd.session import ClientSession
 from rawclient import Frame, Message
 
 
@@ -16,7 +16,7 @@ class Talk:
         self.bench = bench
         self.link = BenchLink()
         self.client = bench.broker.new_client("127.0.0.1:1234", "127.0.0.1", self.link)
-        self.session = Session(bench.broker, self.client)
+        self.session = ClientSession(bench.broker, self.client)
 
     @property
     def is_closed(self) -> bool:
@@ -157,7 +157,7 @@ class Line:
     def __init__(self, bench: Bench, peer: Any = ("127.0.0.1", 1234)) -> None:
         self.bench = bench
         self.transport = BenchTransport(peer)
-        self.connection = Connection(bench.broker, BenchLoop(bench.clock))
+        self.connection = ClientConnection(bench.broker, BenchLoop(bench.clock))
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 

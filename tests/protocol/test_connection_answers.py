@@ -6,7 +6,7 @@ import pytest
 from conversation import BenchLoop, BenchTransport
 
 from broker_bench import split_frames
-from nsqx.nsqd.connection import Connection
+from nsqx.nsqd.connection import ClientConnection
 from rawclient import OK, Message, identify, mpub, pub, rdy, sub
 
 WIRE_OK = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
@@ -36,7 +36,7 @@ def connect(bench):
 
     def make():
         transport = SocketTransport()
-        connection = Connection(bench.broker, BenchLoop(bench.clock))
+        connection = ClientConnection(bench.broker, BenchLoop(bench.clock))
         transport.protocol = connection
         connection.connection_made(transport)
         connection.data_received(b"  V2")

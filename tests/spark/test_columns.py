@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from messages import add_message, frame
 
-from nsqx.client.connection import Connection
+from nsqx.client.connection import NsqdConnection
 from nsqx.client.subscription import Subscription
 from nsqx.spark import columns as module
 from nsqx.spark.columns import ColumnReceiver, Columns
@@ -52,7 +52,7 @@ class Loop:
         callback()
 
 
-class Intake:
+class Dispatcher:
     messages = ()
 
 
@@ -65,10 +65,10 @@ class Wired:
 
     def __init__(self):
         self.arrivals = 0
-        self.connection = Connection(NODE, Loop(), read_timeout_s=0, write_timeout_s=1)
+        self.connection = NsqdConnection(NODE, Loop(), read_timeout_s=0, write_timeout_s=1)
         self.transport = Transport()
         self.connection.connection_made(self.transport)
-        self.subscription = Subscription(self.connection, self, self, Intake(), 2500, lambda _: 0.0, Loop().time)
+        self.subscription = Subscription(self.connection, self, self, Dispatcher(), 2500, lambda _: 0.0, Loop().time)
         self.receiver = ColumnReceiver("t", self.subscription, self.arrived, Loop().time)
         self.connection.start(self.receiver)
         self.lost = []

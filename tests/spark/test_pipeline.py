@@ -13,7 +13,7 @@ from daemons import wait_until
 from nsqx.cli import pipeline as command
 from nsqx.client.blocking import Consumer
 from nsqx.pipeline.parser import read_pipeline
-from nsqx.pipeline.state import STATUS, State
+from nsqx.pipeline.state import STATUS, PipelineState
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def test_python_functions_and_an_inferred_schema(spark, pipeline, our_nsqd, topi
     assert json.loads(unlucky["value"])["number"] == 3
     assert unlucky["topic"] == topic
     # The sample is kept: the schema is the same in every run, whatever comes.
-    state = State(str(pipeline.directory / "test.state"))
+    state = PipelineState(str(pipeline.directory / "test.state"))
     assert state.read("schema-messages.json")["messages"] == 6
     channel = our_nsqd.channel_stats(topic, "test.doubled")
     assert (channel["depth"], channel["in_flight_count"]) == (0, 0)
@@ -328,7 +328,7 @@ def test_it_runs_until_told_to_stop_and_alone(spark, pipeline, our_nsqd, topic, 
     pipeline.write(ONE_SINK, topic=topic, columns="number")
     pipeline.make_channels(topic, "files")
     described = read_pipeline(str(pipeline.path), nsqd=[our_nsqd.tcp_address])
-    state = State(described.state)
+    state = PipelineState(described.state)
     stopping = threading.Event()
     codes = []
     runner = threading.Thread(

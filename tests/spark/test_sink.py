@@ -79,12 +79,12 @@ def test_an_executor_keeps_its_connections(our_nsqd, topic):
     import pyarrow as pa
 
     from nsqx.spark.options import read_sink_options
-    from nsqx.spark.sink import Columns, publish_batches, publisher_of
+    from nsqx.spark.sink import SinkColumns, publish_batches, publisher_of
 
     options = read_sink_options({"nsq.nsqd": our_nsqd.tcp_address, "topic": topic}, has_topic_column=False)
     batch = pa.RecordBatch.from_pydict({"value": bodies(0, 10)})
     for _ in range(3):
-        assert publish_batches(options, Columns(False, False), iter([batch, batch])) == 20
+        assert publish_batches(options, SinkColumns(False, False), iter([batch, batch])) == 20
     publisher = publisher_of(options.cluster, options.publish_attempts)
     assert publisher is publisher_of(options.cluster, options.publish_attempts)
     assert our_nsqd.topic_stats(topic)["message_count"] == 60
@@ -107,13 +107,13 @@ def test_rows_that_cannot_be_published_are_refused(our_nsqd, columns, expected):
 
     from nsqx.errors import NSQError
     from nsqx.spark.options import read_sink_options
-    from nsqx.spark.sink import Columns, publish_batches
+    from nsqx.spark.sink import SinkColumns, publish_batches
 
     given = {"nsq.nsqd": our_nsqd.tcp_address} | ({} if "topic" in columns else {"topic": "t"})
     options = read_sink_options(given, has_topic_column="topic" in columns)
     batch = pa.RecordBatch.from_pydict(columns)
     with pytest.raises(NSQError, match=expected):
-        publish_batches(options, Columns("topic" in columns, "defer_ms" in columns), iter([batch]))
+        publish_batches(options, SinkColumns("topic" in columns, "defer_ms" in columns), iter([batch]))
 
 
 def test_frames_that_cannot_be_published_are_refused(spark):

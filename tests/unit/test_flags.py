@@ -18,7 +18,7 @@ from nsqx.flags import (
     TLS_VERSION,
     Flag,
     UsageError,
-    VersionWanted,
+    VersionRequested,
     load_config,
     parse,
     read_options,
@@ -372,7 +372,7 @@ def test_read_options_is_silent_below_the_log_level():
 
 
 def test_the_version_is_wanted_before_the_file_is_read():
-    with pytest.raises(VersionWanted):
+    with pytest.raises(VersionRequested):
         read_options(FLAGS, ["-version", "-config", "/nonexistent/it.toml", "word"], "it", io.StringIO())
 
 

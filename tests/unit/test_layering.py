@@ -14,7 +14,7 @@ import nsqx
 ROOT = Path(nsqx.__file__).parent
 
 # The modules at the bottom. Every module may import them; they import only each other.
-BOTTOM = {"errors", "names", "version", "gotext", "log", "flags"}
+BOTTOM = {"errors", "names", "version", "gotext", "log", "flags", "units"}
 
 # The layers that each layer imports, besides itself and the bottom. "__init__" is the package itself, which exports
 # the names of the client.

@@ -1,6 +1,6 @@
 """Broker processes to be measured: start one on free ports, know its CPU time and memory, end it.
 
-A broker here is a command, its listeners and the process behind it. What it speaks is the business of ``dialects`` and
+A broker here is a command, its listeners and the process behind it. What it speaks is the business of ``protocols`` and
 ``peers``.
 """
 
@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self
 import orjson
 
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.protocols import NSQSpeech, Speech
+from nsqx.bench.protocols import BrokerProtocol, NSQProtocol
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -68,12 +68,12 @@ class Target:
     """0 where its process cannot be seen."""
     knows_topics: bool = False
     """It was started with the topics and channels that the workload wants."""
-    speech: Speech = field(default_factory=NSQSpeech)
+    protocol: BrokerProtocol = field(default_factory=NSQProtocol)
 
     @property
     def is_nsqd(self) -> bool:
         """True if it speaks all of NSQ."""
-        return isinstance(self.speech, NSQSpeech)
+        return isinstance(self.protocol, NSQProtocol)
 
     def usage(self) -> Usage | None:
         """What its process has used, if it can be seen."""

@@ -19,8 +19,9 @@ from nsqx.bench.figures import MILLISECONDS, PER_SECOND, Figure, percentile
 from nsqx.bench.loads import CHANNEL, GRACE_S, Limits, make_channel, new_topic
 from nsqx.bench.protocols import connect, encode_publish, introduce, receive_frame
 from nsqx.bench.publishers import ClosedLoop
-from nsqx.bench.shared_counters import Board
-from nsqx.bench.worker_processes import Outcome, Worker, run_together
+from nsqx.bench.shared_counters import SharedCounters
+from nsqx.bench.worker_processes import Worker, WorkerResult, run_together
+from nsqx.units import NS_PER_S
 from nsqx.wire.encode import append_sized
 from nsqx.wire.requests import encode_subscribe, publish_deferred_line
 
@@ -52,7 +53,7 @@ class Flood:
     command: bytes
     connections: int
     seconds: float
-    board: Board
+    counters: SharedCounters
     is_http: bool = False
     _links: list[socket.socket] = field(default_factory=list)
 
@@ -68,7 +69,7 @@ class Flood:
             link.setblocking(False)
             self._links.append(link)
 
-    def run(self) -> Outcome:
+    def run(self) -> WorkerResult:
         """Send; the outcome counts the commands that the broker's sockets took."""
         burst = self.command * max(_BURST_BYTES // len(self.command), 1)
         links = {link.fileno(): link for link in self._links}
@@ -77,8 +78,8 @@ class Flood:
         for number in links:
             poll.register(number, select.EPOLLIN | select.EPOLLOUT)
         sent_bytes = 0
-        deadline_ns = time.monotonic_ns() + int(self.seconds * 1e9)
-        while not self.board.is_published() and time.monotonic_ns() < deadline_ns:
+        deadline_ns = time.monotonic_ns() + int(self.seconds * NS_PER_S)
+        while not self.counters.is_published() and time.monotonic_ns() < deadline_ns:
             for number, event in poll.poll(_POLL_S):
                 if event & select.EPOLLIN and not links[number].recv(_RECEIVE_BYTES):
                     raise BenchFailed("the broker closed a connection of the flood")
@@ -92,14 +93,14 @@ class Flood:
         poll.close()
         for link in self._links:
             link.close()
-        return Outcome(sent_bytes // len(self.command), time.monotonic_ns())
+        return WorkerResult(sent_bytes // len(self.command), time.monotonic_ns())
 
 
 @dataclass
 class Polite(ClosedLoop):
     """A timed closed loop that begins when the flood is under way."""
 
-    def run(self) -> Outcome:
+    def run(self) -> WorkerResult:
         """Publish one by one, and note how long each took."""
         time.sleep(_LEAD_S)
         return super().run()
@@ -112,28 +113,28 @@ def _beside(
     topic = new_topic(name)
     make_channel(target, topic)
     seconds = min(limits.seconds, _SECONDS)
-    board = Board(1, 1)
+    counters = SharedCounters(1, 1)
     polite = Polite(
         target.tcp_address,
-        [target.speech.publisher(topic, [b"x" * (limits.size or 200)])],
+        [target.protocol.publisher(topic, [b"x" * (limits.size or 200)])],
         1,
         limits.counted(10_000_000),
         seconds,
-        board=board,
+        counters=counters,
         is_timed=True,
     )
     is_http = address == target.http_address
     # The flood goes on while the polite client waits for its last answer.
-    flood = Flood(address, openings, command, connections, seconds + GRACE_S / 2, board, is_http)
+    flood = Flood(address, openings, command, connections, seconds + GRACE_S / 2, counters, is_http)
     workers: list[Worker] = [polite, flood]
-    shift = run_together(workers, seconds + GRACE_S)
-    samples = array("q", sorted(shift.outcomes[0].samples_ns))
+    result = run_together(workers, seconds + GRACE_S)
+    samples = array("q", sorted(result.outcomes[0].samples_ns))
     if not samples:
         raise BenchFailed("the polite client got no answer")
     return [
         Figure(f"{name} p99", percentile(samples, 0.99) / 1e6, MILLISECONDS),
         Figure(f"{name} worst", samples[-1] / 1e6, MILLISECONDS),
-        Figure(f"{name} flood", shift.outcomes[1].count / shift.elapsed_s(), PER_SECOND),
+        Figure(f"{name} flood", result.outcomes[1].count / result.elapsed_s(), PER_SECOND),
     ]
 
 

@@ -37,7 +37,7 @@ def measure_by_go(directory: Path, workload: str) -> Callable[[Target, Limits], 
     """The run of a workload by Go's programs, which are bounded by time alone."""
 
     def run(target: Target, limits: Limits) -> list[Figure]:
-        target.speech.make_queue(target.tcp_address, _TOPIC, _CHANNEL)
+        target.protocol.make_queue(target.tcp_address, _TOPIC, _CHANNEL)
         size = f"--size={limits.size or 200}"
         seconds = min(limits.seconds, 3.0)
         if workload == "pub-2":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from nsqx.bench.consumers import Consumer, Subscriber
+from nsqx.bench.consumers import BenchConsumer, Subscriber
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.figures import KIBIBYTES, MEBIBYTES, PER_SECOND, Figure, lateness_figures
 from nsqx.bench.protocols import (
@@ -19,8 +19,8 @@ from nsqx.bench.protocols import (
     encode_publish_many,
 )
 from nsqx.bench.publishers import ClosedLoop, DeferredPublisher, OpenLoop, closed_loops, split_evenly
-from nsqx.bench.shared_counters import Board
-from nsqx.bench.worker_processes import Shift, Worker, run_together
+from nsqx.bench.shared_counters import SharedCounters
+from nsqx.bench.worker_processes import RunResult, Worker, run_together
 
 if TYPE_CHECKING:
     from nsqx.bench.brokers import Target, Usage
@@ -53,13 +53,13 @@ class _Meter:
         self._target = target
         self._before: Usage | None = None
 
-    def run(self, workers: Sequence[Worker], seconds: float) -> tuple[Shift, float | None]:
+    def run(self, workers: Sequence[Worker], seconds: float) -> tuple[RunResult, float | None]:
         """What the crew saw, and the CPU seconds of the broker meanwhile if its process can be seen."""
-        shift = run_together(workers, seconds + GRACE_S, self._begin)
+        result = run_together(workers, seconds + GRACE_S, self._begin)
         after = self._target.usage()
         if after is None or self._before is None:
-            return shift, None
-        return shift, after.cpu_s - self._before.cpu_s
+            return result, None
+        return result, after.cpu_s - self._before.cpu_s
 
     def _begin(self) -> None:
         self._before = self._target.usage()
@@ -75,7 +75,7 @@ def new_topic(name: str) -> str:
 
 
 def make_channel(target: Target, topic: str, channel: str = CHANNEL) -> None:
-    target.speech.make_queue(target.tcp_address, topic, channel)
+    target.protocol.make_queue(target.tcp_address, topic, channel)
 
 
 def _body(limits: Limits, default: int = 200) -> bytes:
@@ -84,9 +84,9 @@ def _body(limits: Limits, default: int = 200) -> bytes:
 
 def _publish_rate(name: str, workers: list[ClosedLoop], target: Target, limits: Limits) -> tuple[Figure, int]:
     """Run publishers; their rate, and how many messages there were."""
-    shift, cpu_s = _Meter(target).run(workers, limits.seconds)
-    count = shift.count()
-    return Figure(name, count / shift.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, count)), count
+    result, cpu_s = _Meter(target).run(workers, limits.seconds)
+    count = result.count()
+    return Figure(name, count / result.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, count)), count
 
 
 def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limits], list[Figure]]:
@@ -98,7 +98,7 @@ def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limit
         count = limits.counted(default_count)
         workers = closed_loops(
             target.tcp_address,
-            lambda _: target.speech.publisher(topic, bodies),
+            lambda _: target.protocol.publisher(topic, bodies),
             limits.processes,
             limits.processes,
             batch,
@@ -106,18 +106,22 @@ def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limit
             limits.seconds,
         )
         published, count = _publish_rate(f"mpub-{kind}", workers, target, limits)
-        board = Board.of_backlog(count, limits.processes)
+        counters = SharedCounters.of_backlog(count, limits.processes)
         consumers = [
-            Consumer(
-                target.tcp_address, [target.speech.consumer(topic, CHANNEL, READY_COUNT)], limits.seconds, board, slot
+            BenchConsumer(
+                target.tcp_address,
+                [target.protocol.consumer(topic, CHANNEL, READY_COUNT)],
+                limits.seconds,
+                counters,
+                slot,
             )
             for slot in range(limits.processes)
         ]
-        shift, cpu_s = _Meter(target).run(consumers, limits.seconds)
-        drained = shift.count()
+        result, cpu_s = _Meter(target).run(consumers, limits.seconds)
+        drained = result.count()
         if not drained:
             raise BenchFailed("no message came back")
-        rate = drained / shift.elapsed_s()
+        rate = drained / result.elapsed_s()
         return [published, Figure(f"sub-{kind}", rate, PER_SECOND, _cpu_us(cpu_s, drained))]
 
     return run
@@ -130,7 +134,7 @@ def one_by_one(connections: int) -> Callable[[Target, Limits], list[Figure]]:
         bodies = [_body(limits)]
         workers = closed_loops(
             target.tcp_address,
-            lambda _: target.speech.publisher(topic, bodies),
+            lambda _: target.protocol.publisher(topic, bodies),
             connections,
             limits.processes,
             1,
@@ -180,24 +184,24 @@ def _through(
         make_channel(target, topic, channel)
     batch = min(batch, count)
     bodies = [_body(limits, size)] * batch
-    board = Board(publishers, consumers, channels)
+    counters = SharedCounters(publishers, consumers, channels)
     workers: list[Worker] = [
         replace(
-            ClosedLoop(target.tcp_address, [target.speech.publisher(topic, bodies)], batch, part, limits.seconds),
-            board=board,
+            ClosedLoop(target.tcp_address, [target.protocol.publisher(topic, bodies)], batch, part, limits.seconds),
+            counters=counters,
             slot=slot,
             window=window,
         )
         for slot, part in enumerate(split_evenly(count, publishers))
     ]
     for slot in range(consumers):
-        dialects = [target.speech.consumer(topic, channel, ready_count) for channel in names[slot::consumers]]
-        workers.append(Consumer(target.tcp_address, dialects, limits.seconds + 10, board, slot))
-    shift, cpu_s = _Meter(target).run(workers, limits.seconds)
-    received = sum(each.count for each in shift.outcomes[publishers:])
+        protocols = [target.protocol.consumer(topic, channel, ready_count) for channel in names[slot::consumers]]
+        workers.append(BenchConsumer(target.tcp_address, protocols, limits.seconds + 10, counters, slot))
+    result, cpu_s = _Meter(target).run(workers, limits.seconds)
+    received = sum(each.count for each in result.outcomes[publishers:])
     if not received:
         raise BenchFailed("no message came back")
-    return Figure(name, received / shift.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, received))
+    return Figure(name, received / result.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, received))
 
 
 def flow(target: Target, limits: Limits) -> list[Figure]:
@@ -224,20 +228,20 @@ def _latency(target: Target, limits: Limits, rate: int) -> list[Figure]:
     topic = new_topic("flow-paced")
     make_channel(target, topic)
     count = limits.counted(int(rate * min(limits.seconds, 5.0)))
-    board = Board(1, 1)
+    counters = SharedCounters(1, 1)
     size = max(limits.size or 200, 8)
     workers: list[Worker] = [
-        OpenLoop(target.tcp_address, topic, size, rate, count, board),
-        Consumer(
+        OpenLoop(target.tcp_address, topic, size, rate, count, counters),
+        BenchConsumer(
             target.tcp_address,
             [NSQConsume(topic, CHANNEL, READY_COUNT, is_timed=True)],
             limits.seconds + 10,
-            board,
+            counters,
             0,
         ),
     ]
-    shift, cpu_s = _Meter(target).run(workers, limits.seconds)
-    samples = shift.outcomes[1].samples_ns
+    result, cpu_s = _Meter(target).run(workers, limits.seconds)
+    samples = result.outcomes[1].samples_ns
     if not samples:
         raise BenchFailed("no message came back")
     warm = samples[int(len(samples) * _WARM_UP_SHARE) :] or samples
@@ -318,8 +322,8 @@ def many_at(index: int) -> Callable[[Target, Limits], list[Figure]]:
         timed = ClosedLoop(
             target.tcp_address, [NSQPublish(singles)], 1, limits.counted(10_000), limits.seconds, is_timed=True
         )
-        shift, _ = _Meter(target).run([timed], limits.seconds)
-        figures = [rate, *lateness_figures(f"{label} publish", shift.outcomes[0].samples_ns)[:2]]
+        result, _ = _Meter(target).run([timed], limits.seconds)
+        figures = [rate, *lateness_figures(f"{label} publish", result.outcomes[0].samples_ns)[:2]]
         if before is not None:
             figures.append(Figure(f"{label} memory before", before.memory_bytes / 1048576, MEBIBYTES))
         return figures
@@ -337,18 +341,20 @@ def defer(target: Target, limits: Limits) -> list[Figure]:
     # Ten seconds of due times, after what publishing takes; shorter for a trial run.
     earliest_ms, latest_ms = (8_000, 18_000) if count >= 100_000 else (200, 400)
     processes = min(limits.processes, len(topics))
-    board = Board(1, processes)
+    counters = SharedCounters(1, processes)
     # Go's nsqd, which looks at twenty channels every 100 ms, needs a while for a thousand.
     seconds = latest_ms / 1000 + max(limits.seconds, 60.0)
     workers: list[Worker] = [
-        DeferredPublisher(target.tcp_address, topics, max(limits.size or 200, 8), count, earliest_ms, latest_ms, board)
+        DeferredPublisher(
+            target.tcp_address, topics, max(limits.size or 200, 8), count, earliest_ms, latest_ms, counters
+        )
     ]
     for slot in range(processes):
-        dialects = [NSQConsume(topic, CHANNEL, 500, is_timed=True) for topic in topics[slot::processes]]
-        workers.append(Consumer(target.tcp_address, dialects, seconds, board, slot))
-    shift, cpu_s = _Meter(target).run(workers, seconds)
-    samples = shift.outcomes[1].samples_ns
-    for outcome in shift.outcomes[2:]:
+        protocols = [NSQConsume(topic, CHANNEL, 500, is_timed=True) for topic in topics[slot::processes]]
+        workers.append(BenchConsumer(target.tcp_address, protocols, seconds, counters, slot))
+    result, cpu_s = _Meter(target).run(workers, seconds)
+    samples = result.outcomes[1].samples_ns
+    for outcome in result.outcomes[2:]:
         samples += outcome.samples_ns
     if len(samples) < count:
         raise BenchFailed(f"only {len(samples)} of {count} deferred messages came")
@@ -361,7 +367,7 @@ def idle(target: Target, limits: Limits) -> list[Figure]:
     if before is None:
         raise BenchFailed("idle needs --pid, the broker's process id, to see its memory")
     topic = new_topic("idle")
-    dialects = [NSQConsume(topic, CHANNEL, 0) for _ in range(connections)]
+    protocols = [NSQConsume(topic, CHANNEL, 0) for _ in range(connections)]
     held_bytes = 0
 
     def look() -> None:
@@ -372,7 +378,7 @@ def idle(target: Target, limits: Limits) -> list[Figure]:
         held_bytes = after.memory_bytes - before.memory_bytes
 
     workers = [
-        Subscriber(target.tcp_address, dialects[slot :: limits.processes], 1.0) for slot in range(limits.processes)
+        Subscriber(target.tcp_address, protocols[slot :: limits.processes], 1.0) for slot in range(limits.processes)
     ]
     run_together(workers, limits.seconds + GRACE_S, look)
     return [Figure("idle", held_bytes / connections / 1024, KIBIBYTES)]

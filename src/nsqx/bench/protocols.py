@@ -30,7 +30,7 @@ OUTPUT_BUFFER_TIMEOUT_MS = 25
 _HEARTBEAT_MS = 60_000
 
 
-class PublishDialect(Protocol):
+class PublishProtocol(Protocol):
     """Publishing on one connection, a request at a time."""
 
     def greet(self, link: socket.socket) -> None:
@@ -43,7 +43,7 @@ class PublishDialect(Protocol):
         """True if what has come answers all of the request; raises BenchFailed for a refusal."""
 
 
-class ConsumeDialect(Protocol):
+class ConsumeProtocol(Protocol):
     """Consuming on one connection."""
 
     @property
@@ -64,16 +64,16 @@ class ConsumeDialect(Protocol):
         """Count the messages in ``data``; what is to be sent for them."""
 
 
-class Speech(Protocol):
+class BrokerProtocol(Protocol):
     """A kind of broker, as the workloads that any broker can be put under see it."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
         """See to it that ``channel`` gets what is published to ``topic`` from now on."""
 
-    def publisher(self, topic: str, bodies: list[bytes]) -> PublishDialect:
+    def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
         """Publishes ``bodies`` again and again, each time as one acknowledged request."""
 
-    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeDialect:
+    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:
         """Consumes and acknowledges each message, with so many on their way at most."""
 
 
@@ -113,12 +113,12 @@ def receive_frame(link: socket.socket) -> bytes:
     return frame[4:]
 
 
-def greeted(address: str, dialects: Sequence[PublishDialect | ConsumeDialect]) -> list[socket.socket]:
+def greeted(address: str, protocols: Sequence[PublishProtocol | ConsumeProtocol]) -> list[socket.socket]:
     """A connection for each dialect, which has said its first words on it."""
     links = []
-    for dialect in dialects:
+    for protocol in protocols:
         link = connect(address)
-        dialect.greet(link)
+        protocol.greet(link)
         links.append(link)
     return links
 
@@ -233,7 +233,7 @@ def encode_publish_many(topic: str, bodies: list[bytes]) -> bytes:
     return bytes(request)
 
 
-class NSQSpeech:
+class NSQProtocol:
     """An nsqd."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
@@ -241,11 +241,11 @@ class NSQSpeech:
         with connect(address) as link:
             NSQConsume(topic, channel, 0).greet(link)
 
-    def publisher(self, topic: str, bodies: list[bytes]) -> PublishDialect:
+    def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
         """PUB for one, MPUB for more."""
         request = encode_publish(topic, bodies[0]) if len(bodies) == 1 else encode_publish_many(topic, bodies)
         return NSQPublish([request])
 
-    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeDialect:
+    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:
         """SUB, RDY, FIN."""
         return NSQConsume(topic, channel, ready_count)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.protocols import (
-    PublishDialect,
+    PublishProtocol,
     connect,
     encode_publish,
     encode_publish_many,
@@ -26,13 +26,14 @@ from nsqx.bench.protocols import (
     introduce,
     receive,
 )
-from nsqx.bench.worker_processes import Outcome
+from nsqx.bench.worker_processes import WorkerResult
+from nsqx.units import NS_PER_MS, NS_PER_S
 from nsqx.wire.encode import append_sized
 from nsqx.wire.frames import OK
 from nsqx.wire.requests import publish_deferred_line
 
 if TYPE_CHECKING:
-    from nsqx.bench.shared_counters import Board
+    from nsqx.bench.shared_counters import SharedCounters
 
 _RECEIVE_SIZE = 65536
 _WINDOW_PAUSE_S = 0.0002
@@ -46,14 +47,14 @@ class ClosedLoop:
     """Requests on several connections, each sent when the one before it on its connection is answered."""
 
     address: str
-    dialects: Sequence[PublishDialect]
+    protocols: Sequence[PublishProtocol]
     """One for each connection."""
     per_request: int
     """Messages in a request."""
     count: int
     """Messages to publish, at most."""
     seconds: float
-    board: Board | None = None
+    counters: SharedCounters | None = None
     slot: int = 0
     window: int = 0
     """Messages that may be published and not received; 0 for any number."""
@@ -63,57 +64,57 @@ class ClosedLoop:
 
     def prepare(self) -> None:
         """Connect, and greet on each connection."""
-        self._links = greeted(self.address, self.dialects)
+        self._links = greeted(self.address, self.protocols)
 
-    def run(self) -> Outcome:
+    def run(self) -> WorkerResult:
         """Publish until the count or the time is reached."""
-        deadline_ns = time.monotonic_ns() + int(self.seconds * 1e9)
+        deadline_ns = time.monotonic_ns() + int(self.seconds * NS_PER_S)
         try:
             if len(self._links) == 1:
-                return self._run_alone(self._links[0], self.dialects[0], deadline_ns)
+                return self._run_alone(self._links[0], self.protocols[0], deadline_ns)
             return self._run_many(deadline_ns)
         finally:
-            if self.board is not None:
-                self.board.note_done(self.slot)
+            if self.counters is not None:
+                self.counters.note_done(self.slot)
             for link in self._links:
                 link.close()
 
-    def _run_alone(self, link: socket.socket, dialect: PublishDialect, deadline_ns: int) -> Outcome:
+    def _run_alone(self, link: socket.socket, protocol: PublishProtocol, deadline_ns: int) -> WorkerResult:
         link.settimeout(self.seconds + 30)
         samples = array("q")
         published = 0
         now_ns = time.monotonic_ns()
         while published < self.count and now_ns < deadline_ns:
             sent_ns = now_ns
-            link.sendall(dialect.request())
+            link.sendall(protocol.request())
             reply = bytearray(link.recv(_RECEIVE_SIZE))
-            while not dialect.is_answered(reply):
+            while not protocol.is_answered(reply):
                 reply += _more(link)
             published += self.per_request
             now_ns = time.monotonic_ns()
             if self.is_timed:
                 samples.append(now_ns - sent_ns)
-            if self.board is not None:
+            if self.counters is not None:
                 self._tell(published, deadline_ns)
-        return Outcome(published, now_ns, samples)
+        return WorkerResult(published, now_ns, samples)
 
     def _tell(self, published: int, deadline_ns: int) -> None:
         """Put the count on the board; wait there while too many are on their way."""
-        assert self.board is not None
-        self.board.note_published(self.slot, published)
-        while self.window and self.board.outstanding() > self.window and time.monotonic_ns() < deadline_ns:
+        assert self.counters is not None
+        self.counters.note_published(self.slot, published)
+        while self.window and self.counters.outstanding() > self.window and time.monotonic_ns() < deadline_ns:
             time.sleep(_WINDOW_PAUSE_S)
 
-    def _run_many(self, deadline_ns: int) -> Outcome:
+    def _run_many(self, deadline_ns: int) -> WorkerResult:
         links = {link.fileno(): link for link in self._links}
-        dialects = {link.fileno(): dialect for link, dialect in zip(self._links, self.dialects, strict=True)}
+        protocols = {link.fileno(): protocol for link, protocol in zip(self._links, self.protocols, strict=True)}
         replies = {number: bytearray() for number in links}
         poll = select.epoll()
         owed = asked = 0
         for number, link in links.items():
             poll.register(number, select.EPOLLIN)
             if asked < self.count:
-                link.sendall(dialects[number].request())
+                link.sendall(protocols[number].request())
                 asked += self.per_request
                 owed += 1
         now_ns = time.monotonic_ns()
@@ -125,17 +126,17 @@ class ClosedLoop:
             for number, _ in events:
                 reply = replies[number]
                 reply += _more(links[number])
-                if not dialects[number].is_answered(reply):
+                if not protocols[number].is_answered(reply):
                     continue
                 reply.clear()
                 owed -= 1
                 if asked < self.count and not is_late:
-                    links[number].sendall(dialects[number].request())
+                    links[number].sendall(protocols[number].request())
                     asked += self.per_request
                     owed += 1
             now_ns = time.monotonic_ns()
         poll.close()
-        return Outcome(asked, now_ns)
+        return WorkerResult(asked, now_ns)
 
 
 def _more(link: socket.socket) -> bytes:
@@ -155,7 +156,7 @@ class OpenLoop:
     rate: int
     """Messages per second."""
     count: int
-    board: Board
+    counters: SharedCounters
     slot: int = 0
     _link: socket.socket | None = None
 
@@ -164,7 +165,7 @@ class OpenLoop:
         self._link = connect(self.address)
         introduce(self._link, heartbeat_ms=-1)
 
-    def run(self) -> Outcome:
+    def run(self) -> WorkerResult:
         """Publish to the end of the schedule."""
         _sleep_exactly()
         link = self._link
@@ -173,11 +174,11 @@ class OpenLoop:
         try:
             return self._publish(link)
         finally:
-            self.board.note_done(self.slot)
+            self.counters.note_done(self.slot)
             link.close()
 
-    def _publish(self, link: socket.socket) -> Outcome:
-        step_ns = 1_000_000_000 // self.rate
+    def _publish(self, link: socket.socket) -> WorkerResult:
+        step_ns = NS_PER_S // self.rate
         padding = b"x" * (self.size - 8)
         begin_ns = time.monotonic_ns() + step_ns
         published = requests = answered = 0
@@ -188,18 +189,18 @@ class OpenLoop:
             if due <= 0:
                 wait_ns = begin_ns + published * step_ns - time.monotonic_ns()
                 if wait_ns > 0:
-                    time.sleep(wait_ns / 1e9)
+                    time.sleep(wait_ns / NS_PER_S)
                 continue
             stamps = range(begin_ns + published * step_ns, begin_ns + (published + due) * step_ns, step_ns)
             _send(link, self._request([stamp.to_bytes(8, "big") + padding for stamp in stamps]))
             published += due
             requests += 1
-            self.board.note_published(self.slot, published)
+            self.counters.note_published(self.slot, published)
             answered += _take_answers(link)
         link.setblocking(True)
         link.settimeout(30)
         receive(link, len(OK) * requests - answered)
-        return Outcome(published, time.monotonic_ns())
+        return WorkerResult(published, time.monotonic_ns())
 
     def _request(self, bodies: list[bytes]) -> bytes:
         return encode_publish(self.topic, bodies[0]) if len(bodies) == 1 else encode_publish_many(self.topic, bodies)
@@ -245,7 +246,7 @@ class DeferredPublisher:
     count: int
     earliest_ms: int
     latest_ms: int
-    board: Board
+    counters: SharedCounters
     slot: int = 0
     _link: socket.socket | None = None
 
@@ -254,7 +255,7 @@ class DeferredPublisher:
         self._link = connect(self.address)
         introduce(self._link, heartbeat_ms=-1)
 
-    def run(self) -> Outcome:
+    def run(self) -> WorkerResult:
         """Publish; due times are spread evenly between the earliest and the latest, over the topics in turn."""
         link = self._link
         assert link is not None
@@ -268,16 +269,16 @@ class DeferredPublisher:
             for index in range(published, last):
                 due_ms = self.earliest_ms + (self.latest_ms - self.earliest_ms) * index // self.count
                 now_ns = time.monotonic_ns()
-                delay_ms = max(due_ms - (now_ns - begin_ns) // 1_000_000, 1)
-                body = (now_ns + delay_ms * 1_000_000).to_bytes(8, "big") + padding
+                delay_ms = max(due_ms - (now_ns - begin_ns) // NS_PER_MS, 1)
+                body = (now_ns + delay_ms * NS_PER_MS).to_bytes(8, "big") + padding
                 append_sized(burst, publish_deferred_line(self.topics[index % len(self.topics)], delay_ms), body)
             link.sendall(burst)
             receive(link, len(OK) * (last - published))
             published = last
-            self.board.note_published(self.slot, published)
-        self.board.note_done(self.slot)
+            self.counters.note_published(self.slot, published)
+        self.counters.note_done(self.slot)
         link.close()
-        return Outcome(published, time.monotonic_ns())
+        return WorkerResult(published, time.monotonic_ns())
 
 
 def split_evenly(total: int, parts: int) -> list[int]:
@@ -287,7 +288,7 @@ def split_evenly(total: int, parts: int) -> list[int]:
 
 def closed_loops(
     address: str,
-    make_dialect: Callable[[int], PublishDialect],
+    make_dialect: Callable[[int], PublishProtocol],
     connections: int,
     processes: int,
     per_request: int,
@@ -299,7 +300,7 @@ def closed_loops(
     workers = []
     first = 0
     for share, part in zip(split_evenly(connections, processes), split_evenly(count, processes), strict=True):
-        dialects = [make_dialect(index) for index in range(first, first + share)]
-        workers.append(ClosedLoop(address, dialects, per_request, part, seconds))
+        protocols = [make_dialect(index) for index in range(first, first + share)]
+        workers.append(ClosedLoop(address, protocols, per_request, part, seconds))
         first += share
     return workers

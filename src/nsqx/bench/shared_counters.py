@@ -12,7 +12,7 @@ from typing import Any, Final
 CONTEXT: Final = multiprocessing.get_context("spawn")
 
 
-class Board:
+class SharedCounters:
     """Counts of each publisher and each consumer process."""
 
     def __init__(self, publishers: int, consumers: int, copies: int = 1) -> None:
@@ -24,12 +24,12 @@ class Board:
         self._received: Any = CONTEXT.RawArray("q", max(consumers, 1))
 
     @classmethod
-    def of_backlog(cls, count: int, consumers: int) -> Board:
+    def of_backlog(cls, count: int, consumers: int) -> SharedCounters:
         """For consumers of ``count`` messages that are there already."""
-        board = cls(1, consumers)
-        board.note_published(0, count)
-        board.note_done(0)
-        return board
+        counters = cls(1, consumers)
+        counters.note_published(0, count)
+        counters.note_done(0)
+        return counters
 
     def note_published(self, slot: int, count: int) -> None:
         """The publisher in ``slot`` has published so many."""

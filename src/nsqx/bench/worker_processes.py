@@ -16,13 +16,14 @@ from typing import Any, Protocol
 from nsqx.bench.failure import BenchFailed
 from nsqx.bench.shared_counters import CONTEXT
 from nsqx.errors import NSQError
+from nsqx.units import NS_PER_S
 
 _PREPARE_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 10.0
 
 
 @dataclass(slots=True)
-class Outcome:
+class WorkerResult:
     """What one worker saw."""
 
     count: int
@@ -38,20 +39,20 @@ class Worker(Protocol):
     def prepare(self) -> None:
         """Connect, so that ``run`` only works."""
 
-    def run(self) -> Outcome:
+    def run(self) -> WorkerResult:
         """Work until done."""
 
 
 @dataclass(slots=True)
-class Shift:
+class RunResult:
     """What a crew saw together."""
 
     started_ns: int
-    outcomes: list[Outcome]
+    outcomes: list[WorkerResult]
 
     def elapsed_s(self) -> float:
         """From the common start to the last message of all."""
-        return max(max(each.ended_ns for each in self.outcomes) - self.started_ns, 1) / 1e9
+        return max(max(each.ended_ns for each in self.outcomes) - self.started_ns, 1) / NS_PER_S
 
     def count(self) -> int:
         """Messages of all workers."""
@@ -71,7 +72,7 @@ def _work(worker: Worker, barrier: Any, results: Connection) -> None:
         results.send(str(error) or type(error).__name__)
 
 
-def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[], None] | None = None) -> Shift:
+def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[], None] | None = None) -> RunResult:
     """Run workers side by side; raises BenchFailed if one fails or all are not done in time."""
     barrier = CONTEXT.Barrier(len(workers) + 1)
     pipes = [CONTEXT.Pipe(duplex=False) for _ in workers]
@@ -92,7 +93,7 @@ def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[
         started_ns = time.monotonic_ns()
         if on_start is not None:
             on_start()
-        return Shift(started_ns, _collect([receiver for receiver, _ in pipes], limit_s))
+        return RunResult(started_ns, _collect([receiver for receiver, _ in pipes], limit_s))
     finally:
         for process in processes:
             if process.pid is not None:
@@ -103,10 +104,10 @@ def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[
             receiver.close()
 
 
-def _collect(receivers: list[Connection], limit_s: float) -> list[Outcome]:
+def _collect(receivers: list[Connection], limit_s: float) -> list[WorkerResult]:
     """The outcome of every worker, in the order of the workers."""
     deadline_s = time.monotonic() + limit_s
-    found: dict[int, Outcome] = {}
+    found: dict[int, WorkerResult] = {}
     waiting = {id(receiver): index for index, receiver in enumerate(receivers)}
     left = list(receivers)
     while left:

@@ -13,16 +13,15 @@ from nsqx.cli.spark_flags import CLUSTER_FLAGS, check_packages
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, UsageError
 from nsqx.tools.cluster_address import find_tcp, read_words
+from nsqx.units import NS_PER_MINUTE, NS_PER_MS
 
 PROGRAM = "nsqx archive"
-_NS_PER_MS = 1_000_000
-_MINUTE_NS = 60_000_000_000
 
 FLAGS: tuple[Flag, ...] = (
     Flag("to", STRING, "", "`directory` of the archive, or an address such as s3://bucket/path"),
     Flag("pattern", STRING, "", "archive all topics whose names match this regular expression; needs nsqlookupd"),
     Flag("channel", STRING, "archive", "the channel to consume"),
-    Flag("every", DURATION, _MINUTE_NS, "how often files are written"),
+    Flag("every", DURATION, NS_PER_MINUTE, "how often files are written"),
     Flag("once", BOOL, False, "archive what is there now, and end"),
     Flag("compression", STRING, "zstd", "of the Parquet files: zstd, snappy, gzip, lz4 or none"),
     Flag("state", STRING, "", "`directory` for what must be remembered; else .nsqx in the archive"),
@@ -33,14 +32,14 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class ArchiveOptions:
     """What to archive where."""
 
     topics: list[str]
     to: str = ""
     pattern: str = ""
     channel: str = "archive"
-    every: int = _MINUTE_NS
+    every: int = NS_PER_MINUTE
     """In nanoseconds."""
     once: bool = False
     compression: str = "zstd"
@@ -54,15 +53,15 @@ class Options:
     verbose: bool = False
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> ArchiveOptions:
     """Options from the command line; raises UsageError or ConfigError."""
     values, topics = read_words(FLAGS, argv, f"{PROGRAM} TOPIC... --to DIR")
-    options = Options(topics, **values)
+    options = ArchiveOptions(topics, **values)
     if bool(topics) == bool(options.pattern):
         raise ConfigError("name the topics to archive, or give a --pattern")
     if not options.to:
         raise ConfigError("where to? Give --to DIR")
-    if options.every < _NS_PER_MS:
+    if options.every < NS_PER_MS:
         raise ConfigError("--every must be at least 1ms")
     if options.compression not in ("zstd", "snappy", "gzip", "lz4", "none"):
         raise ConfigError(f"--compression {options.compression}: zstd, snappy, gzip, lz4 or none expected")
@@ -84,19 +83,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def archive(options: Options, stopping: threading.Event) -> int:
+def archive(options: ArchiveOptions, stopping: threading.Event) -> int:
     """Run the pipeline of an archive."""
-    from nsqx.pipeline.archive import Archive, archive_pipeline
+    from nsqx.pipeline.archive import ArchiveSpec, archive_pipeline
     from nsqx.pipeline.model import Nsq
 
     place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
-    wanted = Archive(
+    wanted = ArchiveSpec(
         topics=options.topics,
         pattern=options.pattern,
         to=options.to,
         channel=options.channel,
         state=options.state,
-        trigger_ms=options.every // _NS_PER_MS,
+        trigger_ms=options.every // NS_PER_MS,
         compression=options.compression,
         options=_pairs(options.option, "--option"),
     )
@@ -105,7 +104,7 @@ def archive(options: Options, stopping: threading.Event) -> int:
     return run_pipeline(pipeline, stopping, once=options.once, master=options.master, verbose=options.verbose)
 
 
-def _client_settings(options: Options) -> dict[str, str]:
+def _client_settings(options: ArchiveOptions) -> dict[str, str]:
     """The client's options as a pipeline file has them."""
     parts = (text.partition(",") for text in options.client_options)
     return {name.replace("-", "_"): value if comma else "true" for name, comma, value in parts}

@@ -30,6 +30,7 @@ from nsqx.errors import ConfigError
 from nsqx.flags import DURATION, INT, STRING, Flag, UsageError
 from nsqx.net.address import parse_address
 from nsqx.tools.cluster_address import read_words
+from nsqx.units import NS_PER_S
 
 PROGRAM = "nsqx bench list | run WORKLOAD... | compare [WORKLOAD...]"
 
@@ -95,7 +96,7 @@ def _limits(values: dict[str, Any]) -> Limits:
         raise ConfigError("-runfor must be longer than nothing")
     if values["client"] not in ("nsqx", "go"):
         raise ConfigError(f"-client is nsqx or go, not {values['client']!r}")
-    return Limits(values["count"], values["runfor"] / 1e9, values["size"], values["processes"])
+    return Limits(values["count"], values["runfor"] / NS_PER_S, values["size"], values["processes"])
 
 
 def _workloads(names: Sequence[str]) -> list[Workload]:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx.doctor.directory import examine, repair
-from nsqx.doctor.quarantine import Shelf
+from nsqx.doctor.quarantine import Quarantine
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, Flag, UsageError
 from nsqx.nsqd.daemon import lock_data_path
 from nsqx.nsqd.metadata import FILE_NAME
-from nsqx.nsqd.options import Options
+from nsqx.nsqd.options import NsqdOptions
 from nsqx.tools.cluster_address import read_words
 
 if TYPE_CHECKING:
-    from nsqx.doctor.findings import Report
+    from nsqx.doctor.findings import DoctorReport
 
 PROGRAM = "nsqx doctor"
 SOUND, FOUND, NOT_EXAMINED = 0, 1, 2
@@ -34,7 +34,7 @@ SOUND, FOUND, NOT_EXAMINED = 0, 1, 2
 FLAGS: tuple[Flag, ...] = (
     Flag("repair", BOOL, False, "put right what can be; files that are replaced go to a dated folder in DATA_PATH"),
     Flag("json", BOOL, False, "print the report as JSON", config_key="is_json"),
-    Flag("max-msg-size", INT, Options().max_msg_size, "the --max-msg-size that nsqd is started with"),
+    Flag("max-msg-size", INT, NsqdOptions().max_msg_size, "the --max-msg-size that nsqd is started with"),
 )
 
 
@@ -73,23 +73,23 @@ def _check_place(data_path: str) -> None:
         raise ConfigError(f"{data_path} is not of one nsqd: examine {' and '.join(below)}")
 
 
-def _treat(data_path: str, max_msg_size: int, *, is_repair: bool) -> Report:
+def _treat(data_path: str, max_msg_size: int, *, is_repair: bool) -> DoctorReport:
     """Examine, and after a repair examine again; raises NSQError or OSError."""
     lock = lock_data_path(data_path)
     try:
         found = examine(data_path, max_msg_size)
         if found.report.is_sound or not is_repair:
             return found.report
-        shelf = Shelf(data_path, datetime.now().strftime("%Y%m%d-%H%M%S"))
-        repairs = repair(found, shelf)
+        quarantine = Quarantine(data_path, datetime.now().strftime("%Y%m%d-%H%M%S"))
+        repairs = repair(found, quarantine)
         after = examine(data_path, max_msg_size).report
-        after.repairs, after.set_aside_in = repairs, shelf.path
+        after.repairs, after.set_aside_in = repairs, quarantine.path
         return after
     finally:
         os.close(lock)
 
 
-def _text(report: Report) -> str:
+def _text(report: DoctorReport) -> str:
     lines = [
         f"{report.data_path}: {_count(report.topic_count, 'topic')}, {_count(report.queue_count, 'queue')}, "
         f"{_count(report.message_count, 'message')} on disk"

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from nsqx.cli.run_daemon import run_daemon
-from nsqx.nsqd.daemon import Daemon
+from nsqx.nsqd.daemon import NsqdDaemon
 from nsqx.nsqd.options import options_from_argv
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until it is told to stop; the exit code."""
-    return run_daemon("nsqd", argv, options_from_argv, Daemon)
+    return run_daemon("nsqd", argv, options_from_argv, NsqdDaemon)
 
 
 if __name__ == "__main__":

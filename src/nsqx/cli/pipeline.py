@@ -44,7 +44,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class PipelineOptions:
     """What to do with which file."""
 
     verb: str
@@ -59,13 +59,13 @@ class Options:
     verbose: bool = False
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> PipelineOptions:
     """Options from the command line; raises UsageError or ConfigError."""
     title = f"{PROGRAM} {'|'.join(VERBS)} FILE.toml"
     values, words = read_words(FLAGS, argv, title, least=2, most=2)
     if words[0] not in VERBS:
         raise UsageError(f"{PROGRAM}: unknown {words[0]!r}\n{usage(FLAGS, title)}", 2)
-    return Options(words[0], words[1], **values)
+    return PipelineOptions(words[0], words[1], **values)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def run(options: Options) -> int:
+def run(options: PipelineOptions) -> int:
     """Run the pipeline."""
     with stop_signals() as stopping:
         return run_pipeline(
@@ -126,7 +126,7 @@ def run_pipeline(
         return Runner(pipeline, display, once=once, accepts_schema_change=accepts_schema_change).run(plan, stopping)
 
 
-def check(options: Options) -> int:
+def check(options: PipelineOptions) -> int:
     """Say whether the pipeline could run, without consuming anything."""
     from nsqx.pipeline.plan import NotInferred, Planner
 
@@ -141,7 +141,7 @@ def check(options: Options) -> int:
     return 0
 
 
-def explain(options: Options) -> int:
+def explain(options: PipelineOptions) -> int:
     """Show what flows where."""
     from nsqx.pipeline.explanation import explain_pipeline
     from nsqx.pipeline.plan import Planner
@@ -158,7 +158,7 @@ def explain(options: Options) -> int:
     return 0
 
 
-def status(options: Options) -> int:
+def status(options: PipelineOptions) -> int:
     """Show what the pipeline does, or did last."""
     from nsqx.pipeline.status import status_lines
 
@@ -167,7 +167,7 @@ def status(options: Options) -> int:
     return code
 
 
-def read(options: Options, *, must_find_nsq: bool = True) -> Pipeline:
+def read(options: PipelineOptions, *, must_find_nsq: bool = True) -> Pipeline:
     """The pipeline of the file, with the address of a cluster."""
     from nsqx.pipeline.parser import read_pipeline
 

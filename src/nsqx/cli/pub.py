@@ -14,14 +14,14 @@ from nsqx.client.producer import PUBLISH_TIMEOUT_S, Producer
 from nsqx.flags import DURATION, INT, STRING, Flag
 from nsqx.names import is_valid_name
 from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
-from nsqx.tools.progress import Progress
+from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
 from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S, Publishing, publish_stdin
 from nsqx.tools.utility import UtilityFailed, say
+from nsqx.units import NS_PER_S
 
 PROGRAM = "nsqx pub"
 
-_NS_PER_S = 1_000_000_000
 
 FLAGS: tuple[Flag, ...] = (
     NSQD_TCP_FLAG,
@@ -35,7 +35,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class PubOptions:
     """What to publish where."""
 
     topic: str
@@ -52,14 +52,14 @@ class Options:
     producer_options: list[str] = field(default_factory=list)
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> PubOptions:
     """Options from the command line; raises UsageError or UtilityFailed."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} TOPIC [MESSAGE... | -]", least=1)
     values["delimiter"] = os.fsencode(values["delimiter"])
     topic, *messages = words
     if messages == ["-"]:
         messages = []
-    options = Options(topic, [os.fsencode(message) for message in messages], **values)
+    options = PubOptions(topic, [os.fsencode(message) for message in messages], **values)
     if not is_valid_name(topic):
         raise UtilityFailed(f"{topic!r} cannot name a topic: 1 to 64 of . _ - a-z A-Z 0-9, perhaps with #ephemeral")
     if len(options.delimiter) > 1:
@@ -71,7 +71,7 @@ def read_options(argv: Sequence[str]) -> Options:
     return options
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: PubOptions, stopping: asyncio.Event) -> int:
     """Publish; raises UtilityFailed if anything was not published."""
     place = await find_tcp(options.nsqd_addresses, options.lookupd_addresses)
     client: dict[str, Any] = client_options("nsqx-pub", options.producer_options)
@@ -80,16 +80,16 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
         place.nsqd_addresses,
         lookupd_http_addresses=place.lookupd_addresses,
         batching=not options.defer,
-        publish_timeout=options.timeout / _NS_PER_S or default_s,
+        publish_timeout=options.timeout / NS_PER_S or default_s,
         **client,
     )
 
     def publish(producer: Producer, body: bytes) -> asyncio.Future[None]:
         if options.defer:
-            return producer.publish_deferred(options.topic, body, options.defer / _NS_PER_S)
+            return producer.publish_deferred(options.topic, body, options.defer / NS_PER_S)
         return producer.publish(options.topic, body)
 
-    with Progress("messages published") as progress:
+    with ProgressLine("messages published") as progress:
         publishing = Publishing([producer], publish, progress)
         if options.messages:
             try:

@@ -25,7 +25,7 @@ from nsqx.tools.cluster_address import find_tcp, read_words
 from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.replay import Outcome
+    from nsqx.pipeline.replay import ReplayResult
 
 PROGRAM = "nsqx replay"
 
@@ -54,7 +54,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class ReplayOptions:
     """What to publish where."""
 
     directory: str
@@ -73,10 +73,10 @@ class Options:
     verbose: bool = False
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> ReplayOptions:
     """Options from the command line; raises UsageError or ConfigError."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} DIR --to TOPIC", least=1, most=1)
-    options = Options(words[0], **values)
+    options = ReplayOptions(words[0], **values)
     if not options.to and not options.dry_run:
         raise ConfigError("where to? Give --to TOPIC")
     if options.to and not is_valid_name(options.to):
@@ -104,13 +104,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def run(options: Options, argv: Sequence[str], stopping: threading.Event) -> int:
+def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) -> int:
     """Select and publish."""
-    from nsqx.pipeline.replay import Selection, parse_time, replay, select_rows
+    from nsqx.pipeline.replay import ReplaySelection, parse_time, replay, select_rows
     from nsqx.pipeline.session import open_session, sink_session
 
     now = datetime.now(UTC)
-    selection = Selection(
+    selection = ReplaySelection(
         where=options.where,
         from_=parse_time(options.from_, now) if options.from_ else None,
         until=parse_time(options.until, now) if options.until else None,
@@ -146,7 +146,7 @@ def run(options: Options, argv: Sequence[str], stopping: threading.Event) -> int
     return tell(outcome, total, options.to, argv)
 
 
-def tell(outcome: Outcome, total: int, topic: str, argv: Sequence[str]) -> int:
+def tell(outcome: ReplayResult, total: int, topic: str, argv: Sequence[str]) -> int:
     """Say what was published, and how to go on if that was not all; the exit code."""
     skipped = f", {outcome.skipped:,} without a value left out" if outcome.skipped else ""
     print(f"published {outcome.published:,} of {total:,} messages to {topic}{skipped}")

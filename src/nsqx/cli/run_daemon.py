@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TextIO, TypeVar, runtime_checkable
 
 from nsqx.errors import MessagesLost, NSQError
-from nsqx.flags import UsageError, VersionWanted
+from nsqx.flags import UsageError, VersionRequested
 from nsqx.log import INFO, Log
 from nsqx.version import version_line
 
 
-class Daemon(Protocol):
+class RunnableDaemon(Protocol):
     """What can be started and stopped in an event loop."""
 
     async def start(self) -> None: ...
@@ -42,7 +42,7 @@ def run_daemon(
     program: str,
     argv: Sequence[str] | None,
     read_options: Callable[[Sequence[str], TextIO], _Options],
-    make_daemon: Callable[[_Options, Log], Daemon],
+    make_daemon: Callable[[_Options, Log], RunnableDaemon],
 ) -> int:
     """Run a daemon until SIGINT or SIGTERM; the exit code. ``make_daemon`` is called in the running event loop."""
     try:
@@ -50,7 +50,7 @@ def run_daemon(
     except UsageError as error:
         print(error, file=sys.stderr, end="")
         return error.exit_code
-    except VersionWanted:
+    except VersionRequested:
         print(version_line(program))
         return 0
     except NSQError as error:
@@ -74,7 +74,7 @@ def run_in_loop(main_coroutine: Coroutine[Any, Any, int]) -> int:
         return runner.run(main_coroutine)
 
 
-async def _serve(make_daemon: Callable[[], Daemon], log: Log) -> int:
+async def _serve(make_daemon: Callable[[], RunnableDaemon], log: Log) -> int:
     stopped = stop_event()
     log_exceptions(log)
     daemon = make_daemon()

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from nsqx.cli.run_daemon import run_in_loop, stop_event
 from nsqx.errors import NSQError
-from nsqx.flags import UsageError, VersionWanted
+from nsqx.flags import UsageError, VersionRequested
 from nsqx.tools.utility import client_log, explain, say
 from nsqx.version import NSQ_VERSION
 
@@ -30,7 +30,7 @@ def run_utility(
     except UsageError as error:
         print(error, file=sys.stderr, end="")
         return error.exit_code
-    except VersionWanted:
+    except VersionRequested:
         print(f"{program} v{NSQ_VERSION}")
         return 0
     except NSQError as error:

@@ -13,15 +13,15 @@ import orjson
 from nsqx.cli.run_tool import run_utility
 from nsqx.flags import BOOL, DURATION, Flag
 from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import Cluster, total
+from nsqx.tools.cluster import ClusterQueries, total
 from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.table import print_table
 from nsqx.tools.utility import UtilityFailed, write_stdout
+from nsqx.units import NS_PER_S
 
 PROGRAM = "nsqx stats"
 
-_NS_PER_S = 1_000_000_000
 _COLUMNS = {
     "depth": "depth",
     "memory_depth": "memory",
@@ -49,7 +49,7 @@ Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Options:
+class StatsOptions:
     """What to show, and where to ask."""
 
     topic: str = ""
@@ -62,18 +62,18 @@ class Options:
     """In nanoseconds; 0 for once."""
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> StatsOptions:
     """Options from the command line; raises UsageError or UtilityFailed."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} [TOPIC [CHANNEL]]", most=2)
     if values["interval"] < 0:
         raise UtilityFailed("--interval must not be negative")
     topic, channel = [*words, "", ""][:2]
-    return Options(topic, channel, credentials=take_credentials(values), **values)
+    return StatsOptions(topic, channel, credentials=take_credentials(values), **values)
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: StatsOptions, stopping: asyncio.Event) -> int:
     """Print the counts; raises UtilityFailed or QueryFailed."""
-    interval_s = options.interval / _NS_PER_S
+    interval_s = options.interval / NS_PER_S
     before: dict[Key, dict[str, int]] | None = None
     while True:
         now = await _ask(options)
@@ -92,8 +92,8 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
             pass
 
 
-async def _ask(options: Options) -> dict[Key, dict[str, int]]:
-    cluster = Cluster(options.credentials)
+async def _ask(options: StatsOptions) -> dict[Key, dict[str, int]]:
+    cluster = ClusterQueries(options.credentials)
     addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, cluster)
     entries, failures = await cluster.stats_of_reachable(addresses, options.topic, options.channel)
     warn(failures)

@@ -46,7 +46,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class SubOptions:
     """What to show."""
 
     topic: str
@@ -62,11 +62,11 @@ class Options:
     nsqd_http_addresses: list[str] = field(default_factory=list)
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> SubOptions:
     """Options from the command line; raises UsageError or UtilityFailed."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} TOPIC [CHANNEL]", least=1, most=2)
     topic, channel = [*words, "", ""][:2]
-    options = Options(topic, channel, **values)
+    options = SubOptions(topic, channel, **values)
     if options.nsqd_http_addresses and len(options.nsqd_http_addresses) != len(options.nsqd_addresses):
         raise UtilityFailed("give one --nsqd-http-address for each --nsqd-tcp-address")
     return options
@@ -85,10 +85,10 @@ def show_as_json(topic: str, message: Message) -> bytes:
     return orjson.dumps(known, option=orjson.OPT_APPEND_NEWLINE)
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: SubOptions, stopping: asyncio.Event) -> int:
     """Show messages until there were enough of them, or until told to stop."""
     place = await find_tcp(options.nsqd_addresses, options.lookupd_addresses)
-    tail_options = nsq_tail.Options(
+    tail_options = nsq_tail.NsqTailOptions(
         topics=[options.topic],
         channel=options.channel,
         nsqd_tcp_addresses=place.nsqd_addresses,

@@ -11,7 +11,7 @@ from typing import Any
 from nsqx.cli.run_tool import run_utility
 from nsqx.flags import BOOL, Flag
 from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import Cluster, total
+from nsqx.tools.cluster import ClusterQueries, total
 from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.table import print_table
@@ -28,7 +28,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class TopicsOptions:
     """Where to ask."""
 
     nsqd_addresses: list[str] = field(default_factory=list)
@@ -37,15 +37,15 @@ class Options:
     is_long: bool = False
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> TopicsOptions:
     """Options from the command line; raises UsageError."""
     values, _ = read_words(FLAGS, argv, PROGRAM, most=0)
-    return Options(credentials=take_credentials(values), **values)
+    return TopicsOptions(credentials=take_credentials(values), **values)
 
 
-async def run(options: Options, _stopping: asyncio.Event) -> int:
+async def run(options: TopicsOptions, _stopping: asyncio.Event) -> int:
     """Print the topics; raises UtilityFailed or QueryFailed."""
-    cluster = Cluster(options.credentials)
+    cluster = ClusterQueries(options.credentials)
     addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, cluster)
     entries, failures = await cluster.stats_of_reachable(addresses)
     warn(failures)

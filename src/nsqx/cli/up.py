@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from nsqx.cli.run_daemon import Daemon, log_exceptions, run_in_loop, stop_event
+from nsqx.cli.run_daemon import RunnableDaemon, log_exceptions, run_in_loop, stop_event
 from nsqx.errors import ConfigError, MessagesLost, NSQError
-from nsqx.flags import BOOL, INT, LOG_LEVEL, STRING, Flag, UsageError, VersionWanted, read_options
+from nsqx.flags import BOOL, INT, LOG_LEVEL, STRING, Flag, UsageError, VersionRequested, read_options
 from nsqx.log import WARN, Log
 from nsqx.net.address import format_host_port
 from nsqx.nsqadmin import daemon as nsqadmin
-from nsqx.nsqadmin.options import Options as AdminOptions
+from nsqx.nsqadmin.options import NsqadminOptions as AdminOptions
 from nsqx.nsqd import daemon as nsqd
 from nsqx.nsqd.options import NODE_ID_LIMIT, default_node_id
-from nsqx.nsqd.options import Options as NSQDOptions
+from nsqx.nsqd.options import NsqdOptions as NSQDOptions
 from nsqx.nsqlookupd import daemon as nsqlookupd
-from nsqx.nsqlookupd.options import Options as LookupdOptions
+from nsqx.nsqlookupd.options import NsqlookupdOptions as LookupdOptions
 from nsqx.version import VERSION
 
 _LOOKUPD_PORT = 4160
@@ -61,7 +61,7 @@ class Part:
     name: str
     tcp_address: str
     http_address: str
-    daemon: Daemon
+    daemon: RunnableDaemon
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except VersionWanted:
+    except VersionRequested:
         print(f"nsqx v{VERSION}")
         return 0
     except NSQError as error:
@@ -103,7 +103,7 @@ async def _run(options: UpOptions, out: TextIO) -> int:
 
 async def _registered(started: list[Part]) -> None:
     """Wait until nsqlookupd knows every nsqd, so that consumers find them at once; all are in this process, so soon."""
-    lookups = [part.daemon.broker.lookup for part in started if isinstance(part.daemon, nsqd.Daemon)]
+    lookups = [part.daemon.broker.lookup for part in started if isinstance(part.daemon, nsqd.NsqdDaemon)]
     try:
         async with asyncio.timeout(_REGISTERED_S):
             await asyncio.gather(*(lookup.settled() for lookup in lookups if lookup is not None))
@@ -131,7 +131,7 @@ def _parts(options: UpOptions) -> list[Part]:
         tcp_address=lookupd_tcp, http_address=lookupd_http, broadcast_address=options.host, log_level=options.log_level
     )
     lookupd_log = Log("[nsqlookupd] ", options.log_level)
-    parts = [Part("nsqlookupd", lookupd_tcp, lookupd_http, nsqlookupd.Daemon(lookupd_options, lookupd_log))]
+    parts = [Part("nsqlookupd", lookupd_tcp, lookupd_http, nsqlookupd.NsqlookupdDaemon(lookupd_options, lookupd_log))]
     for index in range(options.nodes):
         parts.append(_nsqd_part(options, index, lookupd_tcp))
     parts.append(_nsqadmin_part(options, lookupd_http))
@@ -146,7 +146,9 @@ def _nsqadmin_part(options: UpOptions, lookupd_http: str) -> Part:
         state_file=os.path.join(options.data_path, "nsqadmin-nodes.json"),
         log_level=options.log_level,
     )
-    return Part("nsqadmin", "", http_address, nsqadmin.Daemon(admin_options, Log("[nsqadmin] ", options.log_level)))
+    return Part(
+        "nsqadmin", "", http_address, nsqadmin.NsqadminDaemon(admin_options, Log("[nsqadmin] ", options.log_level))
+    )
 
 
 def _nsqd_part(options: UpOptions, index: int, lookupd_tcp: str) -> Part:
@@ -169,7 +171,7 @@ def _nsqd_part(options: UpOptions, index: int, lookupd_tcp: str) -> Part:
         nsqlookupd_tcp_addresses=[lookupd_tcp],
         log_level=options.log_level,
     )
-    return Part(name, tcp_address, http_address, nsqd.Daemon(nsqd_options, Log(f"[{name}] ", options.log_level)))
+    return Part(name, tcp_address, http_address, nsqd.NsqdDaemon(nsqd_options, Log(f"[{name}] ", options.log_level)))
 
 
 def _explain(error: Exception) -> str:

@@ -12,7 +12,7 @@ cdef int _RESPONSE
 cdef int _ERROR
 
 
-cdef class Receiver:
+cdef class FrameReceiver:
     cpdef ok(self, Py_ssize_t count)
     cpdef message(self, FrameReader reader)
     cpdef response(self, bytes data)
@@ -23,9 +23,9 @@ cdef class Receiver:
 
 
 @cython.final
-cdef class Connection:
+cdef class NsqdConnection:
     cdef readonly str address
-    cdef public Receiver receiver
+    cdef public FrameReceiver receiver
     cdef public bytearray output
     cdef readonly bint is_closed
     cdef readonly bint is_writable
@@ -45,7 +45,7 @@ cdef class Connection:
     cdef object _write_timer
     cdef Py_ssize_t _blocked_size
 
-    @cython.locals(reader=FrameReader, receiver=Receiver, event=int)
+    @cython.locals(reader=FrameReader, receiver=FrameReceiver, event=int)
     cdef _run(self)
     @cython.locals(reader=FrameReader, event=int)
     cdef _run_setup(self)

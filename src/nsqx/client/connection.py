@@ -28,7 +28,7 @@ _RESPONSE = RESPONSE
 _ERROR = ERROR
 
 
-class Receiver:
+class FrameReceiver:
     """What a connection tells of: the interface, each method to be overridden by whoever cares."""
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class Receiver:
         """The connection is gone; ``error`` is None if it was closed on purpose."""
 
 
-class Connection:
+class NsqdConnection:
     """The asyncio protocol of one connection; duck-typed so that it can be compiled."""
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Connection:
     ) -> None:
         """A ``read_timeout_s`` of 0 waits for ever."""
         self.address = address
-        self.receiver = Receiver()
+        self.receiver = FrameReceiver()
         # Commands not yet handed to the socket. Whoever appends calls ``flush_soon``.
         self.output = bytearray()
         self.is_closed = False
@@ -165,7 +165,7 @@ class Connection:
             reason = ConnectionClosed(f"{self.address}: {reason.strerror or reason}")
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(reason or self._ended())
-        receiver, self.receiver = self.receiver, Receiver()
+        receiver, self.receiver = self.receiver, FrameReceiver()
         receiver.lost(reason)
 
     # Frames in
@@ -257,7 +257,7 @@ class Connection:
         except Exception as error:
             self.fail(error)
 
-    def start(self, receiver: Receiver) -> None:
+    def start(self, receiver: FrameReceiver) -> None:
         """It is set up: frames go to ``receiver`` from now on, those already here first."""
         self._is_setting_up = False
         self.receiver = receiver

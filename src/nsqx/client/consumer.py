@@ -1,6 +1,6 @@
 """Consuming a channel: which nsqds to be connected to, from the first lookup to the graceful end.
 
-How many messages come is decided in ``flow``, how they are handled in ``intake``.
+How many messages come is decided in ``rdy``, how they are handled in ``dispatcher``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from nsqx.client.arguments import as_list, check_name
 from nsqx.client.discovery import Discovery
-from nsqx.client.dispatcher import Handler, Intake
+from nsqx.client.dispatcher import Dispatcher, Handler
 from nsqx.client.handshake import SETUP_TIMEOUT_S, check_address, open_connection
 from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
 from nsqx.client.pool import retry_delay_s
-from nsqx.client.rdy import Flow
+from nsqx.client.rdy import ReadyDistribution
 from nsqx.client.subscription import Message, Subscription
 from nsqx.client.telemetry import ConsumerTelemetry, consumer_telemetry
 from nsqx.errors import ClientClosed, ConfigError, ConnectFailed, LookupFailed, NSQError
@@ -28,7 +28,7 @@ from nsqx.wire import requests
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
-    from nsqx.client.connection import Receiver
+    from nsqx.client.connection import FrameReceiver
 
 log = logging.getLogger("nsqx.client")
 
@@ -113,7 +113,7 @@ class Consumer:
         if not self._named and not self._discovery.addresses:
             raise ConfigError("a consumer needs nsqd_tcp_addresses or lookupd_http_addresses")
         self._has_handler = handler is not None
-        self._intake = Intake(
+        self._dispatcher = Dispatcher(
             handler,
             concurrency=concurrency or max(1, self.options.max_in_flight),
             max_attempts=self.options.max_attempts,
@@ -152,11 +152,11 @@ class Consumer:
         self._state = _RUNNING
         loop = asyncio.get_running_loop()
         self._clock = loop.time
-        self._flow = Flow(self.options, loop.time, loop.call_later)
+        self._rdy = ReadyDistribution(self.options, loop.time, loop.call_later)
         self._stopped = asyncio.Event()
         self._nothing_left = asyncio.Event()
         self._recheck = asyncio.Event()
-        self._intake.start()
+        self._dispatcher.start()
         try:
             await self._connect_first()
         except BaseException:
@@ -180,21 +180,21 @@ class Consumer:
 
         In a handler this returns at once, since the handler's own message is in flight too.
         """
-        if self._state == _RUNNING and self._intake.is_handling(asyncio.current_task()):
+        if self._state == _RUNNING and self._dispatcher.is_handling(asyncio.current_task()):
             self._stopping = asyncio.create_task(self.stop(timeout))
             return
         if self._state == _NEW:
             self._state = _STOPPED
-            self._intake.end()
+            self._dispatcher.end()
         if self._state == _STOPPED:
             return
         if self._state == _STOPPING:
             await self._stopped.wait()
             return
         self._state = _STOPPING
-        self._flow.stop()
+        self._rdy.stop()
         if not self._has_handler:
-            self._intake.refuse()
+            self._dispatcher.refuse()
         for subscription in self._subscriptions.values():
             subscription.start_close()
         if not self._subscriptions:
@@ -202,8 +202,8 @@ class Consumer:
         try:
             async with asyncio.timeout(seconds_of("timeout", timeout)):
                 await self._nothing_left.wait()
-                self._intake.end()
-                await self._intake.finished()
+                self._dispatcher.end()
+                await self._dispatcher.finished()
         except TimeoutError:
             left = sum(each.in_flight_count for each in self._subscriptions.values())
             log.warning("stopped by force: %d messages were not answered", left)
@@ -215,10 +215,10 @@ class Consumer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._intake.close()
+        await self._dispatcher.close()
         for subscription in list(self._subscriptions.values()):
             subscription.connection.close()
-        self._flow.stop()
+        self._rdy.stop()
         self._stopped.set()
 
     # Messages
@@ -231,7 +231,7 @@ class Consumer:
     async def __anext__(self) -> Message:
         if self._state == _NEW:
             await self.start()
-        message = await self._intake.next()
+        message = await self._dispatcher.next()
         if message is None:
             raise StopAsyncIteration
         return message
@@ -249,10 +249,10 @@ class Consumer:
                 return
             try:
                 async with asyncio.timeout(max_wait_s):
-                    while len(batch) < min(max_count, self.max_in_flight) and not self._intake.is_ending:
-                        message = self._intake.take()
+                    while len(batch) < min(max_count, self.max_in_flight) and not self._dispatcher.is_ending:
+                        message = self._dispatcher.take()
                         if message is None:
-                            await self._intake.wait()
+                            await self._dispatcher.wait()
                         else:
                             batch.append(message)
             except TimeoutError:
@@ -268,12 +268,12 @@ class Consumer:
     @property
     def is_starved(self) -> bool:
         """True if nsqd waits for answers before it sends more: time for whoever collects messages to answer them."""
-        return self._state in (_RUNNING, _STOPPING) and self._flow.is_starved
+        return self._state in (_RUNNING, _STOPPING) and self._rdy.is_starved
 
     @property
     def max_in_flight(self) -> int:
         """How many messages may be in flight over all connections; 0 stops the flow. May be set at any time."""
-        return self._flow.max_in_flight if self._state != _NEW else self.options.max_in_flight
+        return self._rdy.max_in_flight if self._state != _NEW else self.options.max_in_flight
 
     @max_in_flight.setter
     def max_in_flight(self, count: int) -> None:
@@ -281,7 +281,7 @@ class Consumer:
             raise ConfigError(f"option max_in_flight: an integer from 0 up expected, not {count!r}")
         if self._state == _NEW:
             raise ConfigError("max_in_flight can be changed once the consumer is started; give it as an option")
-        self._flow.change_max_in_flight(count)
+        self._rdy.change_max_in_flight(count)
 
     @property
     def connected_addresses(self) -> list[str]:
@@ -338,8 +338,8 @@ class Consumer:
             subscription = Subscription(
                 connection,
                 self,
-                self._flow,
-                self._intake,
+                self._rdy,
+                self._dispatcher,
                 terms.max_rdy_count,
                 self._requeue_delay_s,
                 self._clock,
@@ -350,11 +350,11 @@ class Consumer:
             self._subscriptions[address] = subscription
             self.broker_ids[address] = str(terms.broker_id)
             connection.start(self.receiver_of(subscription))
-            self._flow.add(subscription)
+            self._rdy.add(subscription)
         finally:
             self._connecting.discard(address)
 
-    def receiver_of(self, subscription: Subscription) -> Receiver:
+    def receiver_of(self, subscription: Subscription) -> FrameReceiver:
         """Who gets the messages of a new connection; to be overridden by those who take them before any handler."""
         return subscription
 
@@ -418,7 +418,7 @@ class Consumer:
 
     def on_close_wait(self, subscription: Subscription) -> None:
         """nsqd sends nothing more on this connection."""
-        self._flow.remove(subscription)
+        self._rdy.remove(subscription)
 
     def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
         """nsqd did not take an answer: the message's time was up, mostly."""
@@ -434,7 +434,7 @@ class Consumer:
             del self._subscriptions[address]
         counts = (subscription.message_count, subscription.finish_count, subscription.requeue_count)
         self._past = [past + count for past, count in zip(self._past, counts, strict=True)]
-        self._flow.remove(subscription)
+        self._rdy.remove(subscription)
         if self._state == _STOPPING and not self._subscriptions:
             self._nothing_left.set()
         if self._state != _RUNNING:

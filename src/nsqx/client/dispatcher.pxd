@@ -4,7 +4,7 @@ from nsqx.client.subscription cimport Message
 
 
 @cython.final
-cdef class Intake:
+cdef class Dispatcher:
     cdef Py_ssize_t _concurrency
     cdef object _give_up
     cdef object _handler

@@ -28,7 +28,7 @@ _log = logging.getLogger("nsqx.client")
 _TURN_S = 0.02
 
 
-class Intake:
+class Dispatcher:
     """The queue of one consumer."""
 
     __slots__ = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from nsqx.client.connection import Connection
+from nsqx.client.connection import NsqdConnection
 from nsqx.errors import ConfigError, ConnectFailed, NSQError
 from nsqx.net.address import TCPAddress, parse_address
 from nsqx.net.compression import Deflate, Snappy
@@ -55,12 +55,12 @@ def check_address(text: str) -> str:
     return text
 
 
-async def open_connection(address: str, options: Options, *, max_frame_size: int = 0) -> tuple[Connection, Terms]:
+async def open_connection(address: str, options: Options, *, max_frame_size: int = 0) -> tuple[NsqdConnection, Terms]:
     """A connection that is set up and has no receiver yet; raises ConnectFailed."""
     loop = asyncio.get_running_loop()
     # 0 asks for nsqd's own interval.
     has_heartbeats = options.heartbeat_interval >= 0
-    connection = Connection(
+    connection = NsqdConnection(
         address,
         loop,
         read_timeout_s=options.read_timeout if has_heartbeats else 0.0,
@@ -104,7 +104,7 @@ async def _connect(connection: Any, text: str, options: Options, loop: asyncio.A
         raise ConnectFailed(f"{text}: {reason}") from error
 
 
-async def _set_up(connection: Connection, options: Options) -> Terms:
+async def _set_up(connection: NsqdConnection, options: Options) -> Terms:
     connection.send(requests.MAGIC)
     answer = await connection.request(requests.encode_identify(identify_fields(options)))
     terms = _read_terms(answer)
@@ -156,7 +156,7 @@ def _read_terms(answer: bytes) -> Terms:
     return Terms(**{name: found[name] for name in Terms.__slots__ if name in found})
 
 
-async def _upgrade(connection: Connection, options: Options, terms: Terms) -> None:
+async def _upgrade(connection: NsqdConnection, options: Options, terms: Terms) -> None:
     """TLS first, then compression inside it; each is confirmed by an OK that comes through the new layer."""
     if options.tls_v1 and not terms.tls_v1:
         raise ConnectFailed(f"{connection.address}: nsqd has no TLS, but tls_v1 asks for it")
@@ -172,7 +172,7 @@ async def _upgrade(connection: Connection, options: Options, terms: Terms) -> No
         await _confirmed(connection)
 
 
-async def _confirmed(connection: Connection) -> None:
+async def _confirmed(connection: NsqdConnection) -> None:
     answer = await connection.request(b"")
     if answer != b"OK":
         raise ConnectFailed(f"{connection.address}: OK expected after an upgrade, not {answer!r}")

@@ -21,6 +21,7 @@ from nsqx.errors import ConfigError
 from nsqx.gotext import format_duration, parse_duration_ns
 from nsqx.net.address import TCPAddress, parse_address
 from nsqx.net.tls import client_context
+from nsqx.units import NS_PER_S
 from nsqx.version import VERSION
 
 Duration = float | str | timedelta
@@ -30,7 +31,6 @@ USER_AGENT = f"nsqx/{VERSION}"
 
 _MINUTE = 60.0
 _HOUR = 3600.0
-_NS_PER_S = 1_000_000_000
 _TRUE = {"1", "t", "true"}
 _FALSE = {"0", "f", "false"}
 # nsqd counts attempts in 16 bits.
@@ -348,7 +348,7 @@ def _seconds(name: str, value: Any) -> float:
         return value.total_seconds()
     if isinstance(value, str):
         try:
-            return parse_duration_ns(value) / _NS_PER_S
+            return parse_duration_ns(value) / NS_PER_S
         except ValueError:
             raise ConfigError(f"option {name}: {value!r} is no duration such as 250ms or 1m30s") from None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -357,4 +357,4 @@ def _seconds(name: str, value: Any) -> float:
 
 
 def _shown(seconds: float) -> str:
-    return format_duration(round(seconds * _NS_PER_S))
+    return format_duration(round(seconds * NS_PER_S))

@@ -11,7 +11,7 @@ from nsqx.client.handshake import open_connection
 from nsqx.errors import ConnectFailed, LookupFailed
 
 if TYPE_CHECKING:
-    from nsqx.client.connection import Connection
+    from nsqx.client.connection import NsqdConnection
     from nsqx.client.discovery import Discovery
     from nsqx.client.options import Options
 
@@ -23,7 +23,7 @@ MAX_RETRY_DELAY_S = 5.0
 class PoolOwner(Protocol):
     """Whom a pool tells."""
 
-    def on_open(self, connection: Connection) -> None:
+    def on_open(self, connection: NsqdConnection) -> None:
         """A connection is there, still without a receiver."""
 
     def on_unreachable(self, error: Exception) -> None:
@@ -48,7 +48,7 @@ class Pool:
         self._options = options
         self._first_delay_s = first_delay_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, NsqdConnection] = {}
         self._lost: dict[str, asyncio.Event] = {}
         # Failures of this round of attempts, and the last one of each nsqd.
         self._failed: dict[str, Exception] = {}
@@ -63,7 +63,7 @@ class Pool:
         if self._discovery.addresses:
             self._poll = asyncio.create_task(self._keep_polling(), name="nsqx producer discovery")
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: NsqdConnection) -> None:
         """``connection`` is gone: open another."""
         event = self._lost.get(connection.address)
         if event is not None:

@@ -35,7 +35,7 @@ from nsqx.wire import encode, requests
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
-    from nsqx.client.connection import Connection
+    from nsqx.client.connection import NsqdConnection
 
 PUBLISH_TIMEOUT_S = 10.0
 # A connection that owes an answer and is silent for the publish timeout, but at least this long, counts as dead.
@@ -414,7 +414,7 @@ class Producer:
         self._state = _RUNNING
         self._pool.start()
 
-    def on_open(self, connection: Connection) -> None:
+    def on_open(self, connection: NsqdConnection) -> None:
         """A connection is there."""
         publisher = Publisher(connection, self, self._max_outstanding, self._max_outstanding_bytes)
         self._open.append(publisher)

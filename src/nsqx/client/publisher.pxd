@@ -1,6 +1,6 @@
 cimport cython
 
-from nsqx.client.connection cimport Connection, Receiver
+from nsqx.client.connection cimport NsqdConnection, FrameReceiver
 
 cdef double _NEVER_S
 
@@ -32,8 +32,8 @@ cpdef Publication new_publication(str topic, bytes head, bytes body, object futu
 cpdef double earliest_deadline_s(publications) except? -1
 
 
-cdef class Publisher(Receiver):
-    cdef readonly Connection connection
+cdef class Publisher(FrameReceiver):
+    cdef readonly NsqdConnection connection
     cdef readonly Py_ssize_t bytes_under_way
     cdef readonly str refusal_text
     cdef object _owner

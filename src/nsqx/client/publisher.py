@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
-from nsqx.client.connection import Connection, Receiver
+from nsqx.client.connection import FrameReceiver, NsqdConnection
 from nsqx.errors import PublishTimedOut
 from nsqx.wire import encode
 
@@ -134,7 +134,7 @@ def earliest_deadline_s(publications: Iterable[Publication]) -> float:
     return earliest_s
 
 
-class Publisher(Receiver):
+class Publisher(FrameReceiver):
     """One connection's publications under way.
 
     ``owner`` is told by ``on_room(publisher)``, ``on_refused(publisher, publication, text)`` and
@@ -152,7 +152,7 @@ class Publisher(Receiver):
         "refusal_text",
     )
 
-    def __init__(self, connection: Connection, owner: Any, max_count: int, max_bytes: int) -> None:
+    def __init__(self, connection: NsqdConnection, owner: Any, max_count: int, max_bytes: int) -> None:
         self.connection = connection
         self.bytes_under_way = 0
         # Why nsqd is about to close this connection, if it said so.

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("nsqx.client")
 
 # How long to wait for a connection to try a message on, once a pause is over and there is none.
-_NO_TAP_PAUSE_S = 1.0
+_NO_TARGET_PAUSE_S = 1.0
 _STARVED_SHARE = 0.85
 
 
-class Tap(Protocol):
+class ReadyTarget(Protocol):
     """A connection that messages come from."""
 
     ready_count: int
@@ -43,16 +43,16 @@ class Tap(Protocol):
         """Tell nsqd the count, and keep it with the time in ``ready_count`` and ``ready_at_s``."""
 
 
-class Timer(Protocol):
+class CancelableCall(Protocol):
     """A call to come."""
 
     def cancel(self) -> None: ...
 
 
-CallLater = Callable[[float, Callable[[], None]], Timer]
+CallLater = Callable[[float, Callable[[], None]], CancelableCall]
 
 
-class Flow:
+class ReadyDistribution:
     """Shares max_in_flight out over the connections of one consumer."""
 
     def __init__(
@@ -63,29 +63,29 @@ class Flow:
         rng: random.Random | None = None,
     ) -> None:
         self.max_in_flight = options.max_in_flight
-        self.taps: list[Any] = []
+        self.targets: list[Any] = []
         self._options = options
         self._clock = clock
         self._call_later = call_later
         self._rng = rng or random.Random()
         self.backoff = Backoff(strategy_of(options, self._rng), options.max_backoff_duration)
-        self._pause_timer: Timer | None = None
-        self._turn_timer: Timer | None = None
+        self._pause_timer: CancelableCall | None = None
+        self._turn_timer: CancelableCall | None = None
         self._is_stopped = False
 
     # Connections
 
-    def add(self, tap: Tap) -> None:
+    def add(self, target: ReadyTarget) -> None:
         """A connection has subscribed."""
-        tap.is_backing_off = self.backoff.level > 0
-        self.taps.append(tap)
+        target.is_backing_off = self.backoff.level > 0
+        self.targets.append(target)
         self._balance()
 
-    def remove(self, tap: Tap) -> None:
+    def remove(self, target: ReadyTarget) -> None:
         """A connection is gone or about to go."""
-        if tap not in self.taps:
+        if target not in self.targets:
             return
-        self.taps.remove(tap)
+        self.targets.remove(target)
         self._balance()
 
     def change_max_in_flight(self, count: int) -> None:
@@ -105,63 +105,63 @@ class Flow:
     def is_starved(self) -> bool:
         """True if some connection has nearly as much in flight as it may have: answers would bring more."""
         return any(
-            tap.in_flight_count > 0
-            and tap.in_flight_count >= int(tap.ready_count * _STARVED_SHARE)
-            and not tap.is_closing
-            for tap in self.taps
+            target.in_flight_count > 0
+            and target.in_flight_count >= int(target.ready_count * _STARVED_SHARE)
+            and not target.is_closing
+            for target in self.targets
         )
 
     # Shares
 
     def _total(self) -> int:
-        return sum(tap.ready_count for tap in self.taps)
+        return sum(target.ready_count for target in self.targets)
 
     def _balance(self) -> None:
         """Give every connection its share, and see to taking turns if there is not enough for all."""
         self._watch_turns()
-        if self._is_stopped or not self.taps:
+        if self._is_stopped or not self.targets:
             return
         if self.backoff.level:
             self._balance_in_backoff()
             return
-        share = min(max(1, self.max_in_flight // len(self.taps)), self.max_in_flight)
+        share = min(max(1, self.max_in_flight // len(self.targets)), self.max_in_flight)
         # Those who have too much first, so that the others find something.
-        for tap in self.taps:
-            if tap.ready_count > share:
-                self._give(tap, share)
-        for tap in reversed(self.taps):
-            if tap.ready_count and self._total() > self.max_in_flight:
-                self._give(tap, 0)
-        for tap in self.taps:
-            if tap.ready_count < share:
-                self._give(tap, share)
+        for target in self.targets:
+            if target.ready_count > share:
+                self._give(target, share)
+        for target in reversed(self.targets):
+            if target.ready_count and self._total() > self.max_in_flight:
+                self._give(target, 0)
+        for target in self.targets:
+            if target.ready_count < share:
+                self._give(target, share)
 
     def _balance_in_backoff(self) -> None:
         """One message is let through, or none; the connection that had it may be gone."""
-        for tap in self.taps:
-            if tap.ready_count > self.max_in_flight:
-                self._give(tap, self.max_in_flight)
+        for target in self.targets:
+            if target.ready_count > self.max_in_flight:
+                self._give(target, self.max_in_flight)
         if not self.backoff.is_pausing and not self._total():
             self._try_one()
 
-    def _give(self, tap: Tap, count: int) -> bool:
+    def _give(self, target: ReadyTarget, count: int) -> bool:
         """Set the count, as far as nsqd and the total allow; False if there is nothing left to give."""
-        if tap.is_closing:
+        if target.is_closing:
             return False
-        left = self.max_in_flight - self._total() + tap.ready_count
-        count = min(count, tap.max_ready_count)
+        left = self.max_in_flight - self._total() + target.ready_count
+        count = min(count, target.max_ready_count)
         # Less than it has is always to be had, even while the total is above a maximum that was lowered.
-        granted = count if count <= tap.ready_count else min(count, max(left, 0))
+        granted = count if count <= target.ready_count else min(count, max(left, 0))
         if granted == 0 and count > 0:
             return False
-        if granted != tap.ready_count:
-            tap.set_ready(granted, self._clock())
+        if granted != target.ready_count:
+            target.set_ready(granted, self._clock())
         return True
 
     # Taking turns
 
     def _must_take_turns(self) -> bool:
-        count = len(self.taps)
+        count = len(self.targets)
         return count > self.max_in_flight > 0 or (self.backoff.level > 0 and count > 1)
 
     def _watch_turns(self) -> None:
@@ -179,19 +179,19 @@ class Flow:
         if self.backoff.is_pausing or self._is_stopped:
             return
         now_s = self._clock()
-        for tap in self.taps:
-            if tap.ready_count and self._has_had_its_turn(tap, now_s):
-                tap.set_ready(0, now_s)
+        for target in self.targets:
+            if target.ready_count and self._has_had_its_turn(target, now_s):
+                target.set_ready(0, now_s)
         most = 1 if self.backoff.level else self.max_in_flight
-        without = [tap for tap in self.taps if not tap.ready_count and not tap.is_closing]
+        without = [target for target in self.targets if not target.ready_count and not target.is_closing]
         self._rng.shuffle(without)
-        for tap in without[: max(0, most - self._total())]:
-            self._give(tap, 1)
+        for target in without[: max(0, most - self._total())]:
+            self._give(target, 1)
 
-    def _has_had_its_turn(self, tap: Tap, now_s: float) -> bool:
+    def _has_had_its_turn(self, target: ReadyTarget, now_s: float) -> bool:
         return (
-            now_s - tap.last_message_s > self._options.low_rdy_idle_timeout
-            or now_s - tap.ready_at_s > self._options.low_rdy_timeout
+            now_s - target.last_message_s > self._options.low_rdy_idle_timeout
+            or now_s - target.ready_at_s > self._options.low_rdy_timeout
         )
 
     # Backoff
@@ -211,13 +211,13 @@ class Flow:
     def _act(self, action: int) -> None:
         if action == NOTHING or self._is_stopped:
             return
-        for tap in self.taps:
-            tap.is_backing_off = self.backoff.level > 0
+        for target in self.targets:
+            target.is_backing_off = self.backoff.level > 0
         if action == PAUSE:
             _log.warning("backing off for %.3f s (level %d)", self.backoff.pause_s, self.backoff.level)
-            for tap in self.taps:
-                if tap.ready_count:
-                    tap.set_ready(0, self._clock())
+            for target in self.targets:
+                if target.ready_count:
+                    target.set_ready(0, self._clock())
             self._pause(self.backoff.pause_s)
         else:
             _log.warning("leaving backoff")
@@ -232,9 +232,9 @@ class Flow:
             self.backoff.resumed()
             self._watch_turns()
         else:
-            self._pause(_NO_TAP_PAUSE_S)
+            self._pause(_NO_TARGET_PAUSE_S)
 
     def _try_one(self) -> bool:
         """Let one message through, on a connection chosen by chance."""
-        candidates = [tap for tap in self.taps if not tap.is_closing]
+        candidates = [target for target in self.targets if not target.is_closing]
         return bool(candidates) and self._give(self._rng.choice(candidates), 1)

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from nsqx.client.connection cimport Connection, Receiver
+from nsqx.client.connection cimport NsqdConnection, FrameReceiver
 from nsqx.wire cimport encode
 from nsqx.wire.responses cimport FrameReader
 
@@ -10,7 +10,7 @@ cdef int _FINISHED
 cdef int _REQUEUED
 
 
-cdef class Subscription(Receiver)
+cdef class Subscription(FrameReceiver)
 
 
 @cython.final
@@ -28,8 +28,8 @@ cdef class Message:
     cpdef touch(self)
 
 
-cdef class Subscription(Receiver):
-    cdef readonly Connection connection
+cdef class Subscription(FrameReceiver):
+    cdef readonly NsqdConnection connection
     cdef readonly int64_t max_ready_count
     cdef readonly int64_t ready_count
     cdef readonly int64_t in_flight_count
@@ -41,8 +41,8 @@ cdef class Subscription(Receiver):
     cdef public bint is_backing_off
     cdef readonly bint is_closing
     cdef object _owner
-    cdef object _flow
-    cdef object _intake
+    cdef object _rdy
+    cdef object _dispatcher
     cdef object _messages
     cdef object _requeue_delay_s
     cdef object _clock

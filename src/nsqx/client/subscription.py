@@ -1,7 +1,7 @@
 """The messages that one connection brings, and the answers that go back on it.
 
 A subscription knows its own counts (RDY, in flight) and sends what it is told to; how many messages to ask for is
-decided by ``flow``, and who handles them by ``intake``. Answers are appended to the connection's output, which is
+decided by ``rdy``, and who handles them by ``dispatcher``. Answers are appended to the connection's output, which is
 written once per loop turn, so a thousand FINs are one write.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nsqx.client.connection import Connection, Receiver
+from nsqx.client.connection import FrameReceiver, NsqdConnection
 from nsqx.client.options import Duration, seconds_of
 from nsqx.client.signatures import ConstructorSignature, annotate_returns
 from nsqx.errors import AlreadyAnswered
@@ -104,21 +104,21 @@ class Message:
 annotate_returns(Message, finish="bool", touch="bool")
 
 
-class Subscription(Receiver):
+class Subscription(FrameReceiver):
     """One connection's messages.
 
     Calls ``on_answer_failed(subscription, text, is_harmless)``, ``on_close_wait(subscription)`` and
-    ``on_lost(subscription, error)`` of ``owner``. Messages go to ``intake``; outcomes go to ``flow`` while
+    ``on_lost(subscription, error)`` of ``owner``. Messages go to ``dispatcher``; outcomes go to ``rdy`` while
     ``is_backing_off``.
     """
 
     __slots__ = (
         "_clock",
-        "_flow",
+        "_dispatcher",
         "_has_new",
-        "_intake",
         "_messages",
         "_owner",
+        "_rdy",
         "_requeue_delay_s",
         "connection",
         "finish_count",
@@ -135,10 +135,10 @@ class Subscription(Receiver):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: NsqdConnection,
         owner: Any,
-        flow: Any,
-        intake: Any,
+        rdy: Any,
+        dispatcher: Any,
         max_ready_count: int,
         requeue_delay_s: Callable[[int], float],
         clock: Callable[[], float],
@@ -155,9 +155,9 @@ class Subscription(Receiver):
         self.is_backing_off = False
         self.is_closing = False
         self._owner = owner
-        self._flow = flow
-        self._intake = intake
-        self._messages = intake.messages
+        self._rdy = rdy
+        self._dispatcher = dispatcher
+        self._messages = dispatcher.messages
         self._requeue_delay_s = requeue_delay_s
         self._clock = clock
         self._has_new = False
@@ -184,7 +184,7 @@ class Subscription(Receiver):
         if self._has_new:
             self._has_new = False
             self.last_message_s = self._clock()
-            self._intake.arrived()
+            self._dispatcher.arrived()
 
     def response(self, data: bytes) -> None:
         """nsqd agrees to the end."""
@@ -219,7 +219,7 @@ class Subscription(Receiver):
             encode.append_finish(self.connection.output, message.id)
             self.connection.flush_soon()
         if self.is_backing_off:
-            self._flow.succeeded()
+            self._rdy.succeeded()
         if self.is_closing:
             self._close_if_done()
         return is_sent
@@ -234,9 +234,9 @@ class Subscription(Receiver):
                 delay_s = self._requeue_delay_s(message.attempts)
             self.connection.send(requests.encode_requeue(message.id, round(delay_s * 1000)))
         if backoff:
-            self._flow.failed()
+            self._rdy.failed()
         elif self.is_backing_off:
-            self._flow.held()
+            self._rdy.held()
         if self.is_closing:
             self._close_if_done()
         return is_sent

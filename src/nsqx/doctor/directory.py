@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from nsqx.doctor.findings import Finding, Report
+from nsqx.doctor.findings import DoctorReport, Finding
 from nsqx.doctor.queue_files import Queue, examine_queue, repair_queue
 from nsqx.errors import MetadataError
 from nsqx.names import is_ephemeral, is_valid_name
@@ -22,7 +22,7 @@ from nsqx.queues.recovery import data_file_numbers
 from nsqx.version import NSQ_VERSION
 
 if TYPE_CHECKING:
-    from nsqx.doctor.quarantine import Shelf
+    from nsqx.doctor.quarantine import Quarantine
 
 _META_FILE = re.compile(r"(.+)\.diskqueue\.meta\.dat")
 _DUE_FILE = re.compile(r"(.+)\.deferred\.dat")
@@ -36,7 +36,7 @@ _REPAIR = "run nsqx doctor --repair"
 class Examination:
     """What was found, with what a repair needs to know."""
 
-    report: Report
+    report: DoctorReport
     topics: list[SavedTopic] = field(default_factory=list)
     is_metadata_good: bool = True
     queues: list[Queue] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Examination:
 
 def examine(data_path: str, max_msg_size: int) -> Examination:
     """Look at everything; raises OSError if the directory cannot be read at all."""
-    found = Examination(Report(data_path))
+    found = Examination(DoctorReport(data_path))
     entries = {entry.name for entry in os.scandir(data_path) if entry.is_file()}
     numbers = data_file_numbers(data_path)
     names = set(numbers)
@@ -153,19 +153,19 @@ def _examine_strays(found: Examination, entries: list[str]) -> None:
         found.strays.append(name)
 
 
-def repair(found: Examination, shelf: Shelf) -> list[str]:
+def repair(found: Examination, quarantine: Quarantine) -> list[str]:
     """Put right what can be; what was done. Raises OSError if something cannot be written."""
     done: list[str] = []
     for name in found.strays:
-        shelf.put(name)
+        quarantine.put(name)
         done.append(f"{name}: set aside")
     for queue in found.queues:
-        done += repair_queue(queue, shelf)
+        done += repair_queue(queue, quarantine)
     for queue in found.orphans:
         if not queue.message_count or not _has_valid_name(queue.name):
-            done += _set_queue_aside(queue, shelf)
+            done += _set_queue_aside(queue, quarantine)
     if not found.is_metadata_good or any(queue.message_count for queue in found.orphans):
-        done.append(_write_metadata(found, shelf))
+        done.append(_write_metadata(found, quarantine))
     sync_directory(found.report.data_path)
     return done
 
@@ -175,15 +175,15 @@ def _has_valid_name(queue_name: str) -> bool:
     return is_valid_name(topic) and (not channel or is_valid_name(channel))
 
 
-def _set_queue_aside(queue: Queue, shelf: Shelf) -> list[str]:
+def _set_queue_aside(queue: Queue, quarantine: Quarantine) -> list[str]:
     for path in [file.path for file in queue.files] + queue.finished_paths:
-        shelf.put_data_file(path)
-    shelf.put_if_there(os.path.basename(queue.meta_path))
-    shelf.put_if_there(f"{queue.name}.deferred.dat")
+        quarantine.put_data_file(path)
+    quarantine.put_if_there(os.path.basename(queue.meta_path))
+    quarantine.put_if_there(f"{queue.name}.deferred.dat")
     return [f"{queue.name}: set aside"]
 
 
-def _write_metadata(found: Examination, shelf: Shelf) -> str:
+def _write_metadata(found: Examination, quarantine: Quarantine) -> str:
     """nsqd.dat with what it named and what else is here."""
     topics: dict[str, SavedTopic] = {topic.name: topic for topic in found.topics if is_valid_name(topic.name)}
     for queue in found.queues:
@@ -194,7 +194,7 @@ def _write_metadata(found: Examination, shelf: Shelf) -> str:
         topic = topics.setdefault(name, SavedTopic(name, paused=False))
         if channel and channel not in dict(topic.channels):
             topic.channels.append((channel, False))
-    shelf.copy_if_there(FILE_NAME)
+    quarantine.copy_if_there(FILE_NAME)
     saved = [
         {
             "name": topic.name,

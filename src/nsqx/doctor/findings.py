@@ -18,7 +18,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class DoctorReport:
     """An examination of a data directory; ``repairs`` says what was done, if anything was."""
 
     data_path: str

@@ -8,7 +8,7 @@ import shutil
 from nsqx.queues.sidecar import sidecar_path
 
 
-class Shelf:
+class Quarantine:
     """Takes files of a directory; nothing is ever removed."""
 
     def __init__(self, directory: str, stamp: str) -> None:

@@ -20,7 +20,7 @@ from nsqx.queues.positions import Positions, data_path, meta_path
 from nsqx.queues.sidecar import add_sums, check_sidecar, sidecar_path
 
 if TYPE_CHECKING:
-    from nsqx.doctor.quarantine import Shelf
+    from nsqx.doctor.quarantine import Quarantine
 
 _META = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n")
 _REPAIR = "nsqx doctor --repair"
@@ -235,41 +235,41 @@ def _examine_due_times(queue: Queue) -> None:
         )
 
 
-def repair_queue(queue: Queue, shelf: Shelf) -> list[str]:
+def repair_queue(queue: Queue, quarantine: Quarantine) -> list[str]:
     """Put right what can be; what was done. The positions are saved last, so that a second try finds as much."""
     done: list[str] = []
     if queue.has_bad_due_times:
-        shelf.put(f"{queue.name}.deferred.dat")
+        quarantine.put(f"{queue.name}.deferred.dat")
         done.append(f"{queue.name}: deferred messages are delivered at once")
     codes = {finding.code for finding in queue.findings if finding.is_repairable}
     if codes - {"due-times-damaged", "checksums-damaged"}:
-        done += _rebuild(queue, shelf)
+        done += _rebuild(queue, quarantine)
     for path in queue.bad_sidecars:
         if os.path.exists(path) and check_sidecar(path):
-            shelf.put_if_there(os.path.basename(sidecar_path(path)))
+            quarantine.put_if_there(os.path.basename(sidecar_path(path)))
             _make_sidecar(path)
             done.append(f"{os.path.basename(path)}: new checksums")
     return done
 
 
-def _rebuild(queue: Queue, shelf: Shelf) -> list[str]:
+def _rebuild(queue: Queue, quarantine: Quarantine) -> list[str]:
     done: list[str] = []
     for path in queue.finished_paths:
-        shelf.put_data_file(path)
+        quarantine.put_data_file(path)
     kept: list[DataFile] = []
     for file in queue.files:
         if not file.is_whole:
-            _rewrite(file, shelf)
+            _rewrite(file, quarantine)
             done.append(f"{os.path.basename(file.path)}: {file.count} messages kept")
         elif file.count == 0:
-            shelf.put_data_file(file.path)
+            quarantine.put_data_file(file.path)
         if file.count:
             kept.append(file)
     _close_gaps(queue, kept)
     end = queue.last_number + 1
     read_file, read_position = (kept[0].number, kept[0].start) if kept else (end, 0)
     text = f"{queue.message_count}\n{read_file},{read_position}\n{end},0\n"
-    shelf.copy_if_there(os.path.basename(queue.meta_path))
+    quarantine.copy_if_there(os.path.basename(queue.meta_path))
     replace_file(queue.meta_path, text.encode(), META)
     done.append(f"{queue.name}: {queue.message_count} messages wait")
     return done
@@ -286,18 +286,18 @@ def _close_gaps(queue: Queue, kept: list[DataFile]) -> None:
             file.number, file.path = follower.number - 1, path
 
 
-def _rewrite(file: DataFile, shelf: Shelf) -> None:
+def _rewrite(file: DataFile, quarantine: Quarantine) -> None:
     """Put a file of the readable records in the place of a data file, which is set aside."""
     with open(file.path, "rb") as old:
         data = old.read()
     content = b"".join(data[piece.start : piece.end] for piece in file.pieces if piece.is_readable)
-    shelf.copy_if_there(os.path.basename(file.path))
-    shelf.put_if_there(os.path.basename(sidecar_path(file.path)))
+    quarantine.copy_if_there(os.path.basename(file.path))
+    quarantine.put_if_there(os.path.basename(sidecar_path(file.path)))
     if content:
         replace_file(file.path, content, DATA)
         _make_sidecar(file.path)
     else:
-        shelf.put_data_file(file.path)
+        quarantine.put_data_file(file.path)
     file.start = 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 _CRUMB_SIZE = 1024
 
 
-class Pieces:
+class BodyBuffer:
     """Collects pieces; ``size`` is their length together."""
 
     __slots__ = ("_crumbs", "_pieces", "size")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import httptools
 
-from nsqx.net.body_buffer import Pieces
+from nsqx.net.body_buffer import BodyBuffer
 from nsqx.net.http_head import refusal
 
 _HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -26,7 +26,7 @@ class ChunkedBody:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._pieces = Pieces()
+        self._pieces = BodyBuffer()
         self._wire_bytes = 0
         self.complete = False
         self.oversize = False  # more than max_bytes arrived: the rest is not worth reading

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nsqx.net.cross_origin import HeadCheck
     from nsqx.net.http_head import Head
     from nsqx.net.listen import Listening
-    from nsqx.net.request_log import Log
+    from nsqx.net.request_log import RequestLog
     from nsqx.net.requests import Request
     from nsqx.net.responses import Response
     from nsqx.net.router import Router
@@ -49,7 +49,7 @@ class HTTPServer:
     def __init__(
         self,
         router: Router,
-        log: Log,
+        log: RequestLog,
         *,
         name: str = "HTTP",
         gate: Callable[[Request], Response | None] | None = None,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nsqx.net.requests import Request
 
 
-class Log(Protocol):
+class RequestLog(Protocol):
     """Where a server reports. ``text`` is complete: it may hold percent signs that mean themselves."""
 
     @property

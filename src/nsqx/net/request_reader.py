@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from nsqx.errors import HTTPError
-from nsqx.net.body_buffer import Pieces
+from nsqx.net.body_buffer import BodyBuffer
 from nsqx.net.chunked import ChunkedBody
 from nsqx.net.http_head import refusal
 from nsqx.net.requests import Request
@@ -73,7 +73,7 @@ class RequestReader:
         self._request: Request | None = None  # the request whose body is being read
         self._body_left = 0
         self._too_big: Response | None = None  # what it gets if its body passes the limit
-        self._pieces: Pieces | None = None
+        self._pieces: BodyBuffer | None = None
         self._chunks: ChunkedBody | None = None
 
     @property
@@ -209,7 +209,7 @@ class RequestReader:
             self._chunks = ChunkedBody(max_bytes)
         else:
             self.phase = BODY
-            self._pieces = Pieces()
+            self._pieces = BodyBuffer()
             self._body_left = head.content_length
         return None
 

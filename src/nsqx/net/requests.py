@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from nsqx.net.http_head import Head
     from nsqx.net.responses import Response
 
-    Answer: TypeAlias = "Response | Deferred | Awaitable[Response]"
+    Answer: TypeAlias = "Response | DeferredAnswer | Awaitable[Response]"
     Handler: TypeAlias = "Callable[[Request], Answer]"
     Gate: TypeAlias = "Callable[[Request], Response | None]"
 
 
 @final
-class Deferred:
+class DeferredAnswer:
     """The type of DEFERRED."""
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class Deferred:
         return "DEFERRED"
 
 
-DEFERRED: Final = Deferred()
+DEFERRED: Final = DeferredAnswer()
 
 
 class Answerable(Protocol):

@@ -1,8 +1,8 @@
 """Long jobs in small steps, so that an event loop serves its clients in between.
 
-A job is a generator that yields after each item of its work and returns the result. ``finish`` does all of it at once.
-``Turns.run`` does a bounded number of steps in each turn of the loop. Jobs that run at the same time take turns: one of
-them continues in a turn of the loop, so that many jobs hold the loop no longer than one.
+A job is a generator that yields after each item of its work and returns the result. ``finish`` runs it to its end.
+``StepScheduler.run`` runs a bounded number of steps per turn of the event loop. Concurrent jobs take turns: each turn
+of the loop continues one of them. Many jobs therefore block the loop no longer than one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def join_steps(separator: bytes, pieces: Iterable[bytes]) -> Steps[bytes]:
     return separator.join(made)
 
 
-class Turns:
+class StepScheduler:
     """Shares the turns of a loop among long jobs."""
 
     def __init__(self) -> None:

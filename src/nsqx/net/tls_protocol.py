@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from nsqx.net.request_log import Log
+    from nsqx.net.request_log import RequestLog
 
 # What Go's HTTP server answers to a request that is not encrypted.
 _NOT_ENCRYPTED = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
@@ -31,7 +31,7 @@ class TLSProtocol(asyncio.Protocol):
         self,
         context: ssl.SSLContext,
         make_protocol: Callable[[], asyncio.Protocol],
-        log: Log,
+        log: RequestLog,
         handshake_timeout_s: float,
         handshaking: set[TLSProtocol],
     ) -> None:

@@ -21,7 +21,7 @@ from nsqx.errors import HTTPError
 from nsqx.net.address import format_host_port
 from nsqx.net.cross_origin import CROSS_ORIGIN, HOST_NOT_ALLOWED, HostRule, is_cross_origin, parse_origin
 from nsqx.net.login_limit import LoginLimit
-from nsqx.nsqadmin.options import Network, Options, config_network, trusted_networks
+from nsqx.nsqadmin.options import Network, NsqadminOptions, config_network, trusted_networks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ class Caller(NamedTuple):
 class Access:
     """The rules that the options set."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log) -> None:
         """Raises ConfigError."""
         self._options = options
         self._log = log

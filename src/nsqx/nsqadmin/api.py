@@ -16,16 +16,16 @@ from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.reports import TopicStats
-from nsqx.nsqadmin.request_context import Call, json_bytes_response, json_response, query_fault
+from nsqx.nsqadmin.reports import TopicReport
+from nsqx.nsqadmin.request_context import RequestContext, json_bytes_response, json_response, query_fault
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nsqx.log import Log
-    from nsqx.nsqadmin.cluster import Cluster
-    from nsqx.nsqadmin.single_flight import Flights
+    from nsqx.nsqadmin.cluster import ClusterClient
+    from nsqx.nsqadmin.single_flight import SingleFlight
 
 _ACTIONS = ("pause", "unpause", "empty")
 
@@ -35,7 +35,7 @@ def warning(problems: Sequence[str]) -> str:
     return "WARNING: " + "; ".join(problems) if problems else ""
 
 
-class Report:
+class PartialAnswer:
     """One answer under construction: what could not be asked is collected step by step, as NSQ words it."""
 
     def __init__(self, log: Log) -> None:
@@ -61,59 +61,61 @@ class Report:
         return warning(self._messages)
 
 
-class QueryAPI:
+class ClusterQueryAPI:
     """What can be asked."""
 
-    def __init__(self, cluster: Cluster, flights: Flights, log: Log) -> None:
+    def __init__(self, cluster: ClusterClient, single_flight: SingleFlight, log: Log) -> None:
         self._cluster = cluster
-        self._flights = flights
+        self._single_flight = single_flight
         self._log = log
 
-    async def topics(self, call: Call) -> Response:
+    async def topics(self, context: RequestContext) -> Response:
         try:
-            inactive = call.query.get("inactive") == "true"
+            inactive = context.query.get("inactive") == "true"
         except HTTPError:
-            raise HTTPError(400, query_fault(call.head.raw_query)) from None
+            raise HTTPError(400, query_fault(context.head.raw_query)) from None
         return await self._share(("topics", inactive), lambda report: self._topics(report, inactive))
 
-    async def topic(self, call: Call) -> Response:
-        name = call.params["topic"]
+    async def topic(self, context: RequestContext) -> Response:
+        name = context.params["topic"]
         return await self._share(("topic", name), lambda report: self.topic_document(report, name))
 
-    async def channel(self, call: Call) -> Response:
-        topic, channel = call.params["topic"], call.params["channel"]
+    async def channel(self, context: RequestContext) -> Response:
+        topic, channel = context.params["topic"], context.params["channel"]
         return await self._share(
             ("channel", topic, channel), lambda report: self.channel_document(report, topic, channel)
         )
 
-    async def nodes(self, _call: Call) -> Response:
+    async def nodes(self, _context: RequestContext) -> Response:
         return await self._share(("nodes",), self._nodes)
 
-    async def node(self, call: Call) -> Response:
-        address = call.params["node"]
+    async def node(self, context: RequestContext) -> Response:
+        address = context.params["node"]
         return await self._share(("node", address), lambda report: self._node(report, address))
 
-    async def counter(self, _call: Call) -> Response:
+    async def counter(self, _context: RequestContext) -> Response:
         return await self._share(("counter",), self._counter)
 
-    async def _share(self, question: tuple[Any, ...], ask: Callable[[Report], Awaitable[dict[str, Any]]]) -> Response:
-        body: bytes = await self._flights.share(question, lambda: self.written(ask))
+    async def _share(
+        self, question: tuple[Any, ...], ask: Callable[[PartialAnswer], Awaitable[dict[str, Any]]]
+    ) -> Response:
+        body: bytes = await self._single_flight.share(question, lambda: self.written(ask))
         return json_bytes_response(body)
 
-    async def written(self, ask: Callable[[Report], Awaitable[dict[str, Any]]]) -> bytes:
+    async def written(self, ask: Callable[[PartialAnswer], Awaitable[dict[str, Any]]]) -> bytes:
         """The answer as JSON, its message last."""
-        report = Report(self._log)
+        report = PartialAnswer(self._log)
         document = await ask(report)
         return orjson.dumps({**document, "message": report.message})
 
-    async def _topics(self, report: Report, inactive: bool) -> dict[str, Any]:
+    async def _topics(self, report: PartialAnswer, inactive: bool) -> dict[str, Any]:
         names = await report.step("get topics", self._cluster.topics)
         if not inactive:
             return {"topics": names or None}
         found = await self._cluster.inactive_topics(names)
         return {"topics": {name: channels or None for name, channels in found.items()}}
 
-    async def topic_document(self, report: Report, name: str) -> dict[str, Any]:
+    async def topic_document(self, report: PartialAnswer, name: str) -> dict[str, Any]:
         """A topic summed over nodes."""
         cluster = self._cluster
         nodes = await report.step("get topic producers", lambda problems: cluster.topic_nodes(name, problems))
@@ -121,12 +123,12 @@ class QueryAPI:
             "get topic metadata",
             lambda problems: cluster.stats(nodes, problems, topic=name, include_clients=False),
         )
-        total = TopicStats(name)
+        total = TopicReport(name)
         for entry in stats.topics:
             total.add(entry)
         return total.document()
 
-    async def channel_document(self, report: Report, topic: str, channel: str) -> dict[str, Any]:
+    async def channel_document(self, report: PartialAnswer, topic: str, channel: str) -> dict[str, Any]:
         """A channel summed over nodes, with its clients; empty if no node has it."""
         cluster = self._cluster
         nodes = await report.step("get topic producers", lambda problems: cluster.topic_nodes(topic, problems))
@@ -137,11 +139,11 @@ class QueryAPI:
         found = stats.channels.get(channel)
         return {} if found is None else found.document()
 
-    async def _nodes(self, report: Report) -> dict[str, Any]:
+    async def _nodes(self, report: PartialAnswer) -> dict[str, Any]:
         nodes = await report.step("get nodes", self._cluster.nodes)
         return {"nodes": [node.document() for node in nodes] or None}
 
-    async def _node(self, report: Report, address: str) -> dict[str, Any]:
+    async def _node(self, report: PartialAnswer, address: str) -> dict[str, Any]:
         nodes = await report.step("get producers", self._cluster.nodes)
         found = [node for node in nodes if node.http_address == address][:1]
         if not found:
@@ -157,7 +159,7 @@ class QueryAPI:
             "total_clients": clients,
         }
 
-    async def _counter(self, report: Report) -> dict[str, Any]:
+    async def _counter(self, report: PartialAnswer) -> dict[str, Any]:
         nodes = await report.step("get counter producer list", self._cluster.nodes)
         counters = await report.step("get nsqd stats", lambda problems: self._cluster.counters(nodes, problems))
         return {"stats": counters}
@@ -166,14 +168,14 @@ class QueryAPI:
 class ActionAPI:
     """What can be done. Everything done is recorded, and told to the notification endpoint."""
 
-    def __init__(self, cluster: Cluster, flights: Flights, records: Audit, log: Log) -> None:
+    def __init__(self, cluster: ClusterClient, single_flight: SingleFlight, records: Audit, log: Log) -> None:
         self._cluster = cluster
-        self._flights = flights
+        self._single_flight = single_flight
         self._audit = records
         self._log = log
 
-    async def create(self, call: Call) -> Response:
-        body = await call.fields({"topic": str, "channel": str})
+    async def create(self, context: RequestContext) -> Response:
+        body = await context.fields({"topic": str, "channel": str})
         topic, channel = body.get("topic", ""), body.get("channel", "")
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_TOPIC")
@@ -183,55 +185,55 @@ class ActionAPI:
         if channel:
             actions.append(Action("create_channel", topic, channel))
         return await self._do(
-            call,
+            context,
             actions,
             "create topic/channel",
             lambda problems: self._cluster.create_topic(topic, channel, problems),
         )
 
-    async def delete_topic(self, call: Call) -> Response:
-        topic = call.params["topic"]
+    async def delete_topic(self, context: RequestContext) -> Response:
+        topic = context.params["topic"]
         return await self._do(
-            call,
+            context,
             [Action("delete_topic", topic)],
             "delete topic",
             lambda problems: self._cluster.delete_topic(topic, problems),
         )
 
-    async def delete_channel(self, call: Call) -> Response:
-        topic, channel = call.params["topic"], call.params["channel"]
+    async def delete_channel(self, context: RequestContext) -> Response:
+        topic, channel = context.params["topic"], context.params["channel"]
         return await self._do(
-            call,
+            context,
             [Action("delete_channel", topic, channel)],
             "delete channel",
             lambda problems: self._cluster.delete_channel(topic, channel, problems),
         )
 
-    async def act(self, call: Call) -> Response:
+    async def act(self, context: RequestContext) -> Response:
         """Pause, unpause or empty a topic or a channel."""
-        topic, channel = call.params["topic"], call.params.get("channel", "")
-        action = (await call.fields({"action": str})).get("action", "")
+        topic, channel = context.params["topic"], context.params.get("channel", "")
+        action = (await context.fields({"action": str})).get("action", "")
         if action not in _ACTIONS:
             raise HTTPError(400, "INVALID_ACTION")
         return await self._do(
-            call,
+            context,
             [Action(f"{action}_{'channel' if channel else 'topic'}", topic, channel)],
             f"{action} topic/channel",
             lambda problems: self._cluster.act(action, topic, channel, problems),
             notify_failure=True,
         )
 
-    async def tombstone(self, call: Call) -> Response:
+    async def tombstone(self, context: RequestContext) -> Response:
         """Take a topic away from one node."""
-        node = call.params["node"]
+        node = context.params["node"]
         try:
-            topic = (await call.fields({"topic": str})).get("topic", "")
+            topic = (await context.fields({"topic": str})).get("topic", "")
         except HTTPError as error:
             raise HTTPError(400, "INVALID_BODY") if error.status == 400 else error from None
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_TOPIC")
         return await self._do(
-            call,
+            context,
             [Action("tombstone_topic_producer", topic, node=node)],
             "tombstone node for topic",
             lambda problems: self._cluster.tombstone(topic, node, problems),
@@ -239,7 +241,7 @@ class ActionAPI:
 
     async def _do(
         self,
-        call: Call,
+        context: RequestContext,
         actions: list[Action],
         what: str,
         work: Callable[[list[str]], Awaitable[None]],
@@ -247,7 +249,7 @@ class ActionAPI:
         notify_failure: bool = False,
     ) -> Response:
         """Do it, write down what became of it, and answer. NSQ notifies of some actions even if they fail."""
-        report = Report(self._log)
+        report = PartialAnswer(self._log)
         outcome, detail = audit.DONE, ""
         try:
             await report.step(what, work)
@@ -260,9 +262,9 @@ class ActionAPI:
             outcome, detail = audit.FAILED, "interrupted"
             raise
         finally:
-            self._flights.forget()
+            self._single_flight.forget()
             for action in actions:
-                self._audit.record(action, call.caller, outcome, detail)
+                self._audit.record(action, context.caller, outcome, detail)
                 if outcome != audit.FAILED or notify_failure:
-                    self._audit.notify(action, call.caller)
+                    self._audit.notify(action, context.caller)
         return json_response({"message": report.message})

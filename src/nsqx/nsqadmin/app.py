@@ -23,7 +23,7 @@ from nsqx.net.router import NOT_FOUND, Router
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.access import Access, Role
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.request_context import Call, Handler, json_response
+from nsqx.nsqadmin.request_context import Handler, RequestContext, json_response
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.net.requests import Handler as RouterHandler
     from nsqx.net.responses import Response as FixedAnswer
-    from nsqx.nsqadmin.api import ActionAPI, QueryAPI
+    from nsqx.nsqadmin.api import ActionAPI, ClusterQueryAPI
     from nsqx.nsqadmin.config_api import ConfigAPI
     from nsqx.nsqadmin.graphite import GraphiteAPI
     from nsqx.nsqadmin.inventory_api import InventoryAPI
     from nsqx.nsqadmin.live import LiveAPI
     from nsqx.nsqadmin.messages import MessageAPI
     from nsqx.nsqadmin.operations import OperationAPI
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
     from nsqx.nsqadmin.page import Page
 
 _GZIP_LEVEL = 5
@@ -70,7 +70,7 @@ class Endpoint:
 class Handlers:
     """Everything that answers."""
 
-    queries: QueryAPI
+    queries: ClusterQueryAPI
     actions: ActionAPI
     operations: OperationAPI
     live: LiveAPI
@@ -81,7 +81,7 @@ class Handlers:
     page: Page
 
 
-def build_app(options: Options, handlers: Handlers, access: Access, records: Audit, log: Log) -> ASGIApp:
+def build_app(options: NsqadminOptions, handlers: Handlers, access: Access, records: Audit, log: Log) -> ASGIApp:
     """The ASGI application."""
     base = options.base_path.rstrip("/")
     api_paths = (f"{base}/api/", f"{base}/config/")
@@ -90,7 +90,7 @@ def build_app(options: Options, handlers: Handlers, access: Access, records: Aud
     return GZipMiddleware(app, minimum_size=_GZIP_MIN_SIZE, compresslevel=_GZIP_LEVEL)
 
 
-def _routes(options: Options, handlers: Handlers) -> Router:
+def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
     router = Router()
     base = options.base_path.rstrip("/")
 
@@ -147,7 +147,7 @@ def _routes(options: Options, handlers: Handlers) -> Router:
     return router
 
 
-def _safety_headers(options: Options) -> list[tuple[bytes, bytes]]:
+def _safety_headers(options: NsqadminOptions) -> list[tuple[bytes, bytes]]:
     """What keeps browsers from running, framing or guessing anything that is not ours."""
     graphs = ""
     if options.graphite_url and not options.proxy_graphite:
@@ -231,7 +231,7 @@ class _Application:
                 return self._page.not_found()
             if head.route.answer is not None:
                 return _converted(head.route.answer)
-            return await self._call(cast("Endpoint", head.route.handler), request, head)
+            return await self._context(cast("Endpoint", head.route.handler), request, head)
         except HTTPError as error:
             response = json_response({"message": error.code}, error.status)
             if error.status == 401:
@@ -246,19 +246,19 @@ class _Application:
             self._log.error("panic in HTTP handler - %r at %s:%s", error, where.filename, where.lineno)
             return json_response({"message": "INTERNAL_ERROR"}, 500)
 
-    async def _call(self, endpoint: Endpoint, request: Request, head: Head) -> Response:
-        call = Call(request, head, self._access.caller(request, time.monotonic()))
+    async def _context(self, endpoint: Endpoint, request: Request, head: Head) -> Response:
+        context = RequestContext(request, head, self._access.caller(request, time.monotonic()))
         try:
             if endpoint.is_guarded:
                 self._access.check_origin(request)
-            self._access.require(call.caller, endpoint.role)
+            self._access.require(context.caller, endpoint.role)
         except HTTPError as error:
             if endpoint.is_guarded:
                 named = {name: head.params.get(name, "") for name in ("topic", "channel", "node")}
                 action = Action(f"{head.method} {head.path}", **named)
-                self._audit.record(action, call.caller, audit.REFUSED, error.code)
+                self._audit.record(action, context.caller, audit.REFUSED, error.code)
             raise
-        return await endpoint.handler(call)
+        return await endpoint.handler(context)
 
 
 def _head(request: Request) -> Head:

@@ -21,7 +21,7 @@ from nsqx.nsqadmin.upstream import UpstreamFailed
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.nsqadmin.access import Caller
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
     from nsqx.nsqadmin.upstream import Upstream
 
 DONE = "done"
@@ -47,7 +47,7 @@ class Action:
 class Audit:
     """Records actions. ``start`` it in a running event loop, ``stop`` it once."""
 
-    def __init__(self, options: Options, upstream: Upstream, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log) -> None:
         self._options = options
         self._upstream = upstream
         self._log = log
@@ -101,30 +101,32 @@ class Audit:
         """Tell the notification endpoint, if there is one; this never waits."""
         if not self._options.notification_http_endpoint:
             return
-        told: dict[str, Any] = {"action": action.name, "topic": action.topic}
+        notification: dict[str, Any] = {"action": action.name, "topic": action.topic}
         if action.channel:
-            told["channel"] = action.channel
+            notification["channel"] = action.channel
         if action.node:
-            told["node"] = action.node
-        told["timestamp"] = int(time.time())
+            notification["node"] = action.node
+        notification["timestamp"] = int(time.time())
         if caller.basic_user:
-            told["user"] = caller.basic_user
-        told["remote_ip"] = caller.remote
-        told["user_agent"] = caller.user_agent
-        told["url"] = caller.url
-        told["via"] = socket.gethostname()
+            notification["user"] = caller.basic_user
+        notification["remote_ip"] = caller.remote
+        notification["user_agent"] = caller.user_agent
+        notification["url"] = caller.url
+        notification["via"] = socket.gethostname()
         try:
-            self._waiting.put_nowait(told)
+            self._waiting.put_nowait(notification)
         except asyncio.QueueFull:
             self._log.error("failed to POST notification - %d are waiting already", _MAX_WAITING)
 
     async def _send_notifications(self) -> None:
         while True:
-            told = await self._waiting.get()
+            notification = await self._waiting.get()
             endpoint = self._options.notification_http_endpoint
             self._log.info("POSTing notification to %s", endpoint)
             try:
-                await self._upstream.fetch("POST", endpoint, orjson.dumps(told), {"Content-Type": "application/json"})
+                await self._upstream.fetch(
+                    "POST", endpoint, orjson.dumps(notification), {"Content-Type": "application/json"}
+                )
             except UpstreamFailed as error:
                 self._log.error("failed to POST notification - %s", error)
             finally:

@@ -15,13 +15,13 @@ from urllib.parse import quote_plus
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
 from nsqx.nsqadmin.json_fields import objects, strings, text
 from nsqx.nsqadmin.nodes import Node, merge
-from nsqx.nsqadmin.reports import ChannelStats, TopicStats
+from nsqx.nsqadmin.reports import ChannelReport, TopicReport
 from nsqx.nsqadmin.tail_check import TopicState
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
 
 _T = TypeVar("_T")
 
@@ -29,17 +29,17 @@ _T = TypeVar("_T")
 class Stats(NamedTuple):
     """What several nsqds say of topics: an entry for each node, and the channels summed over nodes."""
 
-    topics: list[TopicStats]
-    channels: dict[str, ChannelStats]
+    topics: list[TopicReport]
+    channels: dict[str, ChannelReport]
 
 
-class Cluster:
+class ClusterClient:
     """Asks and tells the cluster that the options name. ``problems`` of every method collects partial failures.
 
     What every daemon refuses to do is an UpstreamFailed, with the reason of each of them.
     """
 
-    def __init__(self, options: Options, upstream: Upstream, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log) -> None:
         self._options = options
         self._upstream = upstream
         self._log = log
@@ -134,20 +134,20 @@ class Cluster:
         places = {node.http_address: node.place for node in nodes}
         path = _stats_path(topic, channel, include_clients)
 
-        async def ask(address: str) -> list[TopicStats]:
+        async def ask(address: str) -> list[TopicReport]:
             document = await self._get("nsqd", address, path)
             now_s = int(time.time())
-            entries = [TopicStats.decode(each, places[address], now_s) for each in objects(document, "topics") or ()]
+            entries = [TopicReport.decode(each, places[address], now_s) for each in objects(document, "topics") or ()]
             return [entry for entry in entries if not topic or entry.topic_name == topic]
 
         found = await self._gather("nsqd", [node.http_address for node in nodes], ask, problems)
         entries = [entry for _, topics in found for entry in topics]
-        channels: dict[str, ChannelStats] = {}
+        channels: dict[str, ChannelReport] = {}
         for entry in entries:
             for each in entry.channels or ():
                 key = each.channel_name if topic else f"{entry.topic_name}:{each.channel_name}"
                 if key not in channels:
-                    channels[key] = ChannelStats(each.node, entry.topic_name, each.channel_name)
+                    channels[key] = ChannelReport(each.node, entry.topic_name, each.channel_name)
                 channels[key].add(each)
         return Stats(sorted(entries, key=lambda entry: entry.hostname), channels)
 
@@ -176,14 +176,14 @@ class Cluster:
     async def create_topic(self, topic: str, channel: str, problems: list[str]) -> None:
         """Make a topic known to nsqlookupd, and with a channel also that, on the nsqds that have the topic too."""
         query = f"topic={quote_plus(topic)}"
-        telling = _Telling(self, problems)
-        await telling.tell(NSQLOOKUPD, self.lookupds, f"topic/create?{query}")
+        broadcast = _Broadcast(self, problems)
+        await broadcast.post(NSQLOOKUPD, self.lookupds, f"topic/create?{query}")
         if channel:
             path = f"channel/create?{query}&channel={quote_plus(channel)}"
-            await telling.tell(NSQLOOKUPD, self.lookupds, path)
-            telling.check()
-            await telling.tell_nodes(await self.topic_nodes_by_lookup(topic, problems), path)
-        telling.check()
+            await broadcast.post(NSQLOOKUPD, self.lookupds, path)
+            broadcast.check()
+            await broadcast.tell_nodes(await self.topic_nodes_by_lookup(topic, problems), path)
+        broadcast.check()
 
     async def delete_topic(self, topic: str, problems: list[str]) -> None:
         """Remove a topic from nsqlookupd and from the nsqds that have it."""
@@ -197,29 +197,29 @@ class Cluster:
     async def _delete(self, topic: str, path: str, problems: list[str]) -> None:
         # Once nsqlookupd has forgotten the topic it cannot say who has it.
         nodes = await self.topic_nodes(topic, problems)
-        telling = _Telling(self, problems)
-        await telling.tell(NSQLOOKUPD, self.lookupds, path)
-        await telling.tell_nodes(nodes, path)
-        telling.check()
+        broadcast = _Broadcast(self, problems)
+        await broadcast.post(NSQLOOKUPD, self.lookupds, path)
+        await broadcast.tell_nodes(nodes, path)
+        broadcast.check()
 
     async def act(self, action: str, topic: str, channel: str, problems: list[str]) -> None:
         """``pause``, ``unpause`` or ``empty`` a topic, or with a name a channel, wherever it is."""
         path = f"topic/{action}?topic={quote_plus(topic)}"
         if channel:
             path = f"channel/{action}?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
-        telling = _Telling(self, problems)
-        await telling.tell_nodes(await self.topic_nodes(topic, problems), path)
-        telling.check()
+        broadcast = _Broadcast(self, problems)
+        await broadcast.tell_nodes(await self.topic_nodes(topic, problems), path)
+        broadcast.check()
 
     async def tombstone(self, topic: str, node_address: str, problems: list[str]) -> None:
         """Keep consumers away from one nsqd's topic, then delete it there."""
         query = f"topic={quote_plus(topic)}"
         path = f"topic/tombstone?{query}&node={quote_plus(node_address)}"
-        telling = _Telling(self, problems)
-        await telling.tell(NSQLOOKUPD, self.lookupds, path)
+        broadcast = _Broadcast(self, problems)
+        await broadcast.post(NSQLOOKUPD, self.lookupds, path)
         nodes = await self.nodes_at([node_address], problems)
-        await telling.tell_nodes(nodes, f"topic/delete?{query}")
-        telling.check()
+        await broadcast.tell_nodes(nodes, f"topic/delete?{query}")
+        broadcast.check()
 
     async def publish(self, node: Node, topic: str, body: bytes, defer_ms: int) -> None:
         """Publish a message on one nsqd; raises UpstreamFailed."""
@@ -227,7 +227,7 @@ class Cluster:
         self._log.info("CI: querying nsqd http://%s/%s", node.http_address, path)
         await self._upstream.post(NSQD, f"http://{node.http_address}/{path}", body)
 
-    async def tell(self, kind: str, address: str, path: str) -> None:
+    async def post(self, kind: str, address: str, path: str) -> None:
         """Ask one daemon to do something; raises UpstreamFailed."""
         url = f"http://{address}/{path}"
         self._log.info("CI: querying %s %s", kind, url)
@@ -289,21 +289,21 @@ class Cluster:
         return node
 
 
-class _Telling:
+class _Broadcast:
     """One action on several daemons: what was done, and who refused it why."""
 
-    def __init__(self, cluster: Cluster, problems: list[str]) -> None:
+    def __init__(self, cluster: ClusterClient, problems: list[str]) -> None:
         self._cluster = cluster
         self._problems = problems
         self._refusals: list[str] = []
         self._is_done_somewhere = False
 
     async def tell_nodes(self, nodes: Sequence[Node], path: str) -> None:
-        await self.tell(NSQD, [node.http_address for node in nodes], path)
+        await self.post(NSQD, [node.http_address for node in nodes], path)
 
-    async def tell(self, kind: str, addresses: Sequence[str], path: str) -> None:
-        told = (self._cluster.tell(kind, address, path) for address in addresses)
-        outcomes = await asyncio.gather(*told, return_exceptions=True)
+    async def post(self, kind: str, addresses: Sequence[str], path: str) -> None:
+        requests = (self._cluster.post(kind, address, path) for address in addresses)
+        outcomes = await asyncio.gather(*requests, return_exceptions=True)
         for address, outcome in zip(addresses, outcomes, strict=True):
             if isinstance(outcome, UpstreamFailed):
                 self._problems.append(str(outcome))

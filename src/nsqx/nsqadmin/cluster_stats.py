@@ -13,7 +13,7 @@ from typing import Any
 
 from nsqx.names import is_ephemeral
 from nsqx.nsqadmin import trouble
-from nsqx.nsqadmin.history import Clock, Track, condense
+from nsqx.nsqadmin.history import Track, WallClock, condense
 from nsqx.nsqadmin.inventory import Holding, Holdings
 from nsqx.nsqadmin.trouble import TroubleList
 
@@ -102,12 +102,12 @@ class NodeCounters:
         return self._places.get(id(subject), -1)
 
 
-class Ledger:
+class ClusterStats:
     """All topics, by name."""
 
     def __init__(self, capacity: int, trouble_polls: int = 12) -> None:
         """``trouble_polls`` is how many polls back one looks to find trouble."""
-        self.clock = Clock(capacity)
+        self.clock = WallClock(capacity)
         self._trouble_polls = max(2, min(trouble_polls, capacity - 1))
         self.topics: dict[str, Subject] = {}
         self.removed: list[str] = []

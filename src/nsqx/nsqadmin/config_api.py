@@ -13,46 +13,48 @@ from nsqx.net.address import TCPAddress, parse_address
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.access import Access, Role
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.options import Options, config_value
-from nsqx.nsqadmin.request_context import Call, json_response, plain_response, text_response
+from nsqx.nsqadmin.options import NsqadminOptions, config_value
+from nsqx.nsqadmin.request_context import RequestContext, json_response, plain_response, text_response
 from nsqx.nsqadmin.tail import MAX_PER_S
+from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, VERSION
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nsqx.log import Log
-    from nsqx.nsqadmin.single_flight import Flights
+    from nsqx.nsqadmin.single_flight import SingleFlight
 
-_NS_PER_S = 1_000_000_000
 _MAX_VALUE_SIZE = 1024 * 1024
 
 
 class ConfigAPI:
     """Options, settings and sessions."""
 
-    def __init__(self, options: Options, access: Access, flights: Flights, records: Audit, log: Log) -> None:
+    def __init__(
+        self, options: NsqadminOptions, access: Access, single_flight: SingleFlight, records: Audit, log: Log
+    ) -> None:
         self._options = options
         self._access = access
-        self._flights = flights
+        self._single_flight = single_flight
         self._audit = records
         self._log = log
 
-    async def ping(self, _call: Call) -> Response:
+    async def ping(self, _context: RequestContext) -> Response:
         return plain_response("OK")
 
-    async def get_option(self, call: Call) -> Response:
+    async def get_option(self, context: RequestContext) -> Response:
         """A string as it is, anything else as JSON."""
-        self._access.check_config(call.request)
-        return self._option(call.params["option"])
+        self._access.check_config(context.request)
+        return self._option(context.params["option"])
 
-    async def set_option(self, call: Call) -> Response:
+    async def set_option(self, context: RequestContext) -> Response:
         """The nsqlookupds to ask, or the log level; answers with the new value."""
-        self._access.check_config(call.request)
-        if call.caller.role < Role.OPERATE:
+        self._access.check_config(context.request)
+        if context.caller.role < Role.OPERATE:
             raise HTTPError(403, "FORBIDDEN")
-        name = call.params["option"]
-        value = await call.body(_MAX_VALUE_SIZE, "INVALID_VALUE")
+        name = context.params["option"]
+        value = await context.body(_MAX_VALUE_SIZE, "INVALID_VALUE")
         if not value:
             raise HTTPError(413, "INVALID_VALUE")
         if name == "nsqlookupd_http_addresses":
@@ -61,9 +63,9 @@ class ConfigAPI:
             self._set_log_level(value)
         else:
             raise HTTPError(400, "INVALID_OPTION")
-        self._flights.forget()
+        self._single_flight.forget()
         detail = f"{name}={value[:200].decode('utf-8', 'replace')}"
-        self._audit.record(Action("set_option", ""), call.caller, audit.DONE, detail)
+        self._audit.record(Action("set_option", ""), context.caller, audit.DONE, detail)
         return self._option(name)
 
     def _option(self, name: str) -> Response:
@@ -92,11 +94,11 @@ class ConfigAPI:
 
     # The page
 
-    async def settings(self, call: Call) -> Response:
+    async def settings(self, context: RequestContext) -> Response:
         """What the page needs to know first; open to everybody, so nothing here is secret."""
         options = self._options
-        role = call.caller.role
-        may_operate = role == Role.OPERATE and self._access.is_admin(call.caller)
+        role = context.caller.role
+        may_operate = role == Role.OPERATE and self._access.is_admin(context.caller)
         document: dict[str, object] = {
             "version": NSQ_VERSION,
             "nsqx_version": VERSION,
@@ -104,52 +106,52 @@ class ConfigAPI:
             "login": self._access.has_tokens,
             "role": role.name.lower(),
             "may_operate": may_operate,
-            "user": call.caller.user,
+            "user": context.caller.user,
         }
         if role == Role.NOBODY:
             return json_response(document)
         document |= {
-            "poll_interval_s": options.poll_interval / _NS_PER_S,
-            "history_window_s": options.history_window / _NS_PER_S if options.poll_interval else 0,
+            "poll_interval_s": options.poll_interval / NS_PER_S,
+            "history_window_s": options.history_window / NS_PER_S if options.poll_interval else 0,
             "messages": options.messages,
             "tail_max_per_s": MAX_PER_S,
             "nsqlookupd": options.nsqlookupd_http_addresses,
             "graph_enabled": bool(options.graphite_url),
             "graphite_url": "" if options.proxy_graphite else options.graphite_url,
             "proxy_graphite": options.proxy_graphite,
-            "statsd_interval_s": options.statsd_interval // _NS_PER_S,
+            "statsd_interval_s": options.statsd_interval // NS_PER_S,
             "statsd_counter_format": options.statsd_counter_format,
             "statsd_gauge_format": options.statsd_gauge_format,
             "statsd_prefix": options.statsd_prefix,
         }
         return json_response(document)
 
-    async def activity(self, _call: Call) -> Response:
+    async def activity(self, _context: RequestContext) -> Response:
         """The last records of the audit, the newest first."""
         return json_response({"activity": list(reversed(self._audit.recent)), "message": ""})
 
-    async def login(self, call: Call) -> Response:
+    async def login(self, context: RequestContext) -> Response:
         """A token for a cookie, so that event streams and links work too."""
-        token = (await call.fields({"token": str})).get("token", "")
+        token = (await context.fields({"token": str})).get("token", "")
         action = Action("login", "")
         try:
-            role = self._access.role_of_token(call.request, token, time.monotonic())
+            role = self._access.role_of_token(context.request, token, time.monotonic())
         except HTTPError as error:
-            self._audit.record(action, call.caller, audit.REFUSED, error.code)
+            self._audit.record(action, context.caller, audit.REFUSED, error.code)
             raise
         if role == Role.NOBODY:
-            self._audit.record(action, call.caller, audit.REFUSED)
+            self._audit.record(action, context.caller, audit.REFUSED)
             raise HTTPError(401, "UNAUTHORIZED")
-        self._audit.record(action, call.caller, audit.DONE, role.name.lower())
+        self._audit.record(action, context.caller, audit.DONE, role.name.lower())
         response = json_response({"role": role.name.lower(), "message": ""})
         key = self._access.open_session(role, time.monotonic())
-        response.headers["Set-Cookie"] = self._access.cookie(call.request, key)
+        response.headers["Set-Cookie"] = self._access.cookie(context.request, key)
         return response
 
-    async def logout(self, call: Call) -> Response:
-        self._access.close_session(call.request)
+    async def logout(self, context: RequestContext) -> Response:
+        self._access.close_session(context.request)
         response = json_response({"message": ""})
-        response.headers["Set-Cookie"] = self._access.cookie(call.request, "")
+        response.headers["Set-Cookie"] = self._access.cookie(context.request, "")
         return response
 
 

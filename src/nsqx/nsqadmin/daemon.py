@@ -10,10 +10,10 @@ from nsqx.errors import ConfigError
 from nsqx.net.address import TCPAddress, parse_address
 from nsqx.net.listen import listen_on
 from nsqx.nsqadmin.access import Access
-from nsqx.nsqadmin.api import ActionAPI, QueryAPI
+from nsqx.nsqadmin.api import ActionAPI, ClusterQueryAPI
 from nsqx.nsqadmin.app import Handlers, build_app
 from nsqx.nsqadmin.audit import Audit
-from nsqx.nsqadmin.cluster import Cluster
+from nsqx.nsqadmin.cluster import ClusterClient
 from nsqx.nsqadmin.config_api import ConfigAPI
 from nsqx.nsqadmin.graphite import GraphiteAPI
 from nsqx.nsqadmin.inventory_api import InventoryAPI
@@ -24,14 +24,14 @@ from nsqx.nsqadmin.options import history_points, validate
 from nsqx.nsqadmin.page import Page
 from nsqx.nsqadmin.poller import Poller
 from nsqx.nsqadmin.server import Server
-from nsqx.nsqadmin.single_flight import Flights
+from nsqx.nsqadmin.single_flight import SingleFlight
 from nsqx.nsqadmin.sse import Viewers
 from nsqx.nsqadmin.upstream import Upstream, credentials
 from nsqx.version import version_line
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
 
 # How many questions are under way at once: those that somebody waits for, and those of the poller.
 _ASKING = 64
@@ -40,36 +40,36 @@ _MAX_VIEWERS = 500
 _MAX_TAILS = 20
 
 
-class Daemon:
+class NsqadminDaemon:
     """One nsqadmin. ``start`` it in a running event loop, ``stop`` it once."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log) -> None:
         """Raises ConfigError if it cannot run as asked."""
         validate(options)
         self._options = options
         self._log = log
         shown = credentials(options)
         upstream = Upstream(options, shown, _ASKING)
-        cluster = Cluster(options, upstream, log)
+        cluster = ClusterClient(options, upstream, log)
         access = self._access = Access(options, log)
         self._audit = Audit(options, upstream, log)
         self.poller: Poller | None = None
         if options.poll_interval:
             self.poller = Poller(options, Upstream(options, shown, _POLLING), log, history_points(options))
-        flights = Flights(self.poller.wake) if self.poller is not None else Flights()
+        single_flight = SingleFlight(self.poller.wake) if self.poller is not None else SingleFlight()
         self._viewers = Viewers(_MAX_VIEWERS)
         self._tails = Viewers(_MAX_TAILS)
         self._page = Page(options)
-        queries = QueryAPI(cluster, flights, log)
+        queries = ClusterQueryAPI(cluster, single_flight, log)
         handlers = Handlers(
             queries,
-            ActionAPI(cluster, flights, self._audit, log),
-            OperationAPI(cluster, flights, self._audit),
+            ActionAPI(cluster, single_flight, self._audit, log),
+            OperationAPI(cluster, single_flight, self._audit),
             LiveAPI(self.poller, queries, self._viewers),
             InventoryAPI(self.poller, self._audit),
-            MessageAPI(options, cluster, flights, self._tails, self._audit),
+            MessageAPI(options, cluster, single_flight, self._tails, self._audit),
             GraphiteAPI(options, upstream, log),
-            ConfigAPI(options, access, flights, self._audit, log),
+            ConfigAPI(options, access, single_flight, self._audit, log),
             self._page,
         )
         self._server = Server(build_app(options, handlers, access, self._audit, log), log)

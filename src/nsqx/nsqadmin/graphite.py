@@ -9,15 +9,15 @@ from urllib.parse import quote_plus, unquote, urlsplit
 from starlette.responses import Response
 
 from nsqx.errors import HTTPError
-from nsqx.nsqadmin.request_context import Call, json_response
+from nsqx.nsqadmin.request_context import RequestContext, json_response
 from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
     from nsqx.nsqadmin.upstream import Upstream
 
-_NS_PER_S = 1_000_000_000
 # Those that are about one connection, or that the client and the server set themselves.
 _NOT_FORWARDED = frozenset(
     (
@@ -42,19 +42,19 @@ _NOT_FORWARDED = frozenset(
 class GraphiteAPI:
     """``/api/graphite`` and ``/render``."""
 
-    def __init__(self, options: Options, upstream: Upstream, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log) -> None:
         self._options = options
         self._upstream = upstream
         self._log = log
 
-    async def rate(self, call: Call) -> Response:
+    async def rate(self, context: RequestContext) -> Response:
         """Messages a second, as Graphite counted them in the interval before the last."""
-        if call.query.get("metric") != "rate":
+        if context.query.get("metric") != "rate":
             raise HTTPError(400, "INVALID_ARG_METRIC")
-        target = call.query.get("target")
+        target = context.query.get("target")
         if target is None:
             raise HTTPError(400, "INVALID_ARG_TARGET")
-        interval_s = self._options.statsd_interval // _NS_PER_S
+        interval_s = self._options.statsd_interval // NS_PER_S
         query = f"format=json&from=-{interval_s * 2}sec&target={quote_plus(target)}&until=-{interval_s}sec"
         url = f"{self._options.graphite_url}/render?{query}"
         self._log.info("GRAPHITE: %s", url)
@@ -67,14 +67,16 @@ class GraphiteAPI:
             raise HTTPError(500, "INTERNAL_ERROR") from None
         return json_response({"rate": rate})
 
-    async def render(self, call: Call) -> Response:
+    async def render(self, context: RequestContext) -> Response:
         """Whatever Graphite answers to the same path and query."""
         base = urlsplit(self._options.graphite_url)
-        target = call.head.target.decode("latin-1")
+        target = context.head.target.decode("latin-1")
         url = f"{base.scheme}://{base.netloc.rpartition('@')[2]}{target}"
-        headers = {name: value for name, value in call.request.headers.items() if name.lower() not in _NOT_FORWARDED}
+        headers = {name: value for name, value in context.request.headers.items() if name.lower() not in _NOT_FORWARDED}
         headers["x-forwarded-for"] = ", ".join(
-            filter(None, (headers.get("x-forwarded-for"), call.request.client.host if call.request.client else ""))
+            filter(
+                None, (headers.get("x-forwarded-for"), context.request.client.host if context.request.client else "")
+            )
         )
         try:
             answer = await self._upstream.fetch("GET", url, headers={**headers, **_credentials(base.geturl())})

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 _NOTHING_YET = -1
 
 
-class Clock:
+class WallClock:
     """When each poll was, for as many polls as the rings hold."""
 
     __slots__ = ("_times_s", "capacity", "number")
@@ -47,7 +47,7 @@ class Track:
 
     __slots__ = ("_clock", "_first", "_gaps", "_rings", "last")
 
-    def __init__(self, clock: Clock, width: int) -> None:
+    def __init__(self, clock: WallClock, width: int) -> None:
         self._clock = clock
         self._rings: list[array[float] | None] = [None] * width
         self._first = _NOTHING_YET

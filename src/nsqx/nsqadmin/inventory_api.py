@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nsqx.errors import HTTPError
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.request_context import Call, json_response
+from nsqx.nsqadmin.request_context import RequestContext, json_response
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -25,7 +25,7 @@ class InventoryAPI:
         self._poller = poller
         self._audit = records
 
-    async def inventory(self, _call: Call) -> Response:
+    async def inventory(self, _context: RequestContext) -> Response:
         """Every nsqd that is known or asked; of missing ones the topics with most messages."""
         inventory = self._polling().inventory
         missing = {each["address"]: each for each in inventory.missing}
@@ -44,21 +44,21 @@ class InventoryAPI:
         ]
         return json_response({"nodes": nodes, "message": ""})
 
-    async def act(self, call: Call) -> Response:
+    async def act(self, context: RequestContext) -> Response:
         """Forget an nsqd: 404 if it is not known, 409 if the cluster still names it."""
         poller = self._polling()
-        address = call.params["node"]
-        if (await call.fields({"action": str})).get("action", "") != "forget":
+        address = context.params["node"]
+        if (await context.fields({"action": str})).get("action", "") != "forget":
             raise HTTPError(400, "INVALID_ACTION")
         action = Action("forget_node", "", node=address)
         if not poller.forget(address):
             refused = HTTPError(409, "NODE_IS_LISTED") if poller.inventory.is_listed(address) else None
             refused = refused or HTTPError(404, "NODE_NOT_FOUND")
-            self._audit.record(action, call.caller, audit.FAILED, refused.code)
+            self._audit.record(action, context.caller, audit.FAILED, refused.code)
             raise refused
         poller.wake()
-        self._audit.record(action, call.caller, audit.DONE)
-        self._audit.notify(action, call.caller)
+        self._audit.record(action, context.caller, audit.DONE)
+        self._audit.notify(action, context.caller)
         return json_response({"message": ""})
 
     def _polling(self) -> Poller:

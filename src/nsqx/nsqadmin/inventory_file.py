@@ -17,7 +17,7 @@ from nsqx.nsqadmin.inventory import MAX_NODES, Holding, Inventory, KnownNode
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
 
 IN_MEMORY = "-"
 _FORMAT = 1
@@ -25,7 +25,7 @@ _FORMAT = 1
 _MAX_TOPICS = 2000
 
 
-def state_path(options: Options) -> str:
+def state_path(options: NsqadminOptions) -> str:
     """Where the inventory is kept: the file asked for, else one for each cluster; empty if there is no place for it."""
     if options.state_file:
         return options.state_file

@@ -16,13 +16,13 @@ import orjson
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin.cluster_stats import CHANNEL_SERIES, SPARKLINE_POINTS, TOPIC_SERIES, Subject
-from nsqx.nsqadmin.request_context import Call, json_bytes_response, json_response
+from nsqx.nsqadmin.request_context import RequestContext, json_bytes_response, json_response
 from nsqx.nsqadmin.sse import Viewers, event_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nsqx.nsqadmin.api import QueryAPI
+    from nsqx.nsqadmin.api import ClusterQueryAPI
     from nsqx.nsqadmin.poller import Poller
 
 ALL = "all"
@@ -31,7 +31,7 @@ ALL = "all"
 class LiveAPI:
     """Overview, histories and streams."""
 
-    def __init__(self, poller: Poller | None, queries: QueryAPI, viewers: Viewers) -> None:
+    def __init__(self, poller: Poller | None, queries: ClusterQueryAPI, viewers: Viewers) -> None:
         """Without a poller there is no history, and everything here is 404."""
         self._poller = poller
         self._queries = queries
@@ -42,35 +42,35 @@ class LiveAPI:
 
     # Answers
 
-    async def overview(self, _call: Call) -> Response:
+    async def overview(self, _context: RequestContext) -> Response:
         poller = self._polling()
         return json_bytes_response(self._once(("overview",), lambda: self._overview(poller)))
 
-    async def health(self, _call: Call) -> Response:
+    async def health(self, _context: RequestContext) -> Response:
         """The head alone."""
         return json_response(_head(self._polling()))
 
-    async def topic_history(self, call: Call) -> Response:
+    async def topic_history(self, context: RequestContext) -> Response:
         poller = self._polling()
-        topic = self._topic(poller, call)
+        topic = self._topic(poller, context)
         head = {"topic": topic.name}
-        return json_response(_history(poller, topic, head, TOPIC_SERIES, _since_s(call)))
+        return json_response(_history(poller, topic, head, TOPIC_SERIES, _since_s(context)))
 
-    async def channel_history(self, call: Call) -> Response:
+    async def channel_history(self, context: RequestContext) -> Response:
         poller = self._polling()
-        topic = self._topic(poller, call)
-        channel = topic.channels.get(call.params["channel"])
+        topic = self._topic(poller, context)
+        channel = topic.channels.get(context.params["channel"])
         if channel is None:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
         head = {"topic": topic.name, "channel": channel.name}
-        return json_response(_history(poller, channel, head, CHANNEL_SERIES, _since_s(call)))
+        return json_response(_history(poller, channel, head, CHANNEL_SERIES, _since_s(context)))
 
-    async def stream(self, call: Call) -> Response:
+    async def stream(self, context: RequestContext) -> Response:
         """Server-sent events about everything, about one topic, or about one channel."""
         poller = self._polling()
-        topic = call.query.get("topics", ALL) or ALL
-        channel = call.query.get("channel", "")
-        if topic == ALL and "channel" not in call.query:
+        topic = context.query.get("topics", ALL) or ALL
+        channel = context.query.get("channel", "")
+        if topic == ALL and "channel" not in context.query:
             return self._viewers.response(self._all_events(poller))
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_TOPIC")
@@ -84,8 +84,8 @@ class LiveAPI:
         return self._poller
 
     @staticmethod
-    def _topic(poller: Poller, call: Call) -> Subject:
-        topic = poller.ledger.topics.get(call.params["topic"])
+    def _topic(poller: Poller, context: RequestContext) -> Subject:
+        topic = poller.cluster_stats.topics.get(context.params["topic"])
         if topic is None:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         return topic
@@ -94,7 +94,7 @@ class LiveAPI:
 
     def _once(self, key: tuple[str, ...], write: Any) -> bytes:
         """What ``write`` returns, which is called once per poll."""
-        number = self._polling().ledger.clock.number
+        number = self._polling().cluster_stats.clock.number
         written = self._written.get(key)
         if written is not None and written[0] == number:
             return written[1]
@@ -104,28 +104,28 @@ class LiveAPI:
         return data
 
     def _overview(self, poller: Poller) -> bytes:
-        ledger = poller.ledger
-        topics = sorted(ledger.present_topics(), key=lambda topic: topic.name)
+        cluster_stats = poller.cluster_stats
+        topics = sorted(cluster_stats.present_topics(), key=lambda topic: topic.name)
         return orjson.dumps(
             {
                 **_head(poller),
                 "sparkline_s": poller.interval_s * 2 * SPARKLINE_POINTS,
-                "topics": [{**topic.row, "sparkline": ledger.sparkline(topic)} for topic in topics],
+                "topics": [{**topic.row, "sparkline": cluster_stats.sparkline(topic)} for topic in topics],
             }
         )
 
     @staticmethod
     def _changes(poller: Poller) -> bytes:
-        ledger = poller.ledger
-        number = ledger.clock.number
-        changed = [topic.row for topic in ledger.present_topics() if topic.changed == number]
-        return orjson.dumps({**_head(poller), "topics": changed, "removed": ledger.removed})
+        cluster_stats = poller.cluster_stats
+        number = cluster_stats.clock.number
+        changed = [topic.row for topic in cluster_stats.present_topics() if topic.changed == number]
+        return orjson.dumps({**_head(poller), "topics": changed, "removed": cluster_stats.removed})
 
     @staticmethod
     def _subject(poller: Poller, topic_name: str, channel_name: str) -> bytes:
-        topic = poller.ledger.topics.get(topic_name)
+        topic = poller.cluster_stats.topics.get(topic_name)
         row = topic.row if topic is not None and topic.row else None
-        channels = poller.ledger.channel_rows(topic) if topic is not None and row else []
+        channels = poller.cluster_stats.channel_rows(topic) if topic is not None and row else []
         document = {**_head(poller), "topic": row}
         if channel_name:
             document["channel"] = next((each for each in channels if each["name"] == channel_name), None)
@@ -135,7 +135,7 @@ class LiveAPI:
 
     async def _detail(self, poller: Poller, topic: str, channel: str) -> bytes:
         """NSQ's own answer about a topic or channel, asked for once per poll for all its viewers."""
-        number = poller.ledger.clock.number
+        number = poller.cluster_stats.clock.number
         begun = self._details.get((topic, channel))
         if begun is None or begun[0] != number:
             self._details = {key: each for key, each in self._details.items() if each[0] == number}
@@ -158,7 +158,7 @@ class LiveAPI:
         seen = -1
         while not poller.is_stopped:
             polled = poller.next_poll
-            number = poller.ledger.clock.number
+            number = poller.cluster_stats.clock.number
             if seen < 0 or number > seen + 1:
                 # A viewer who has missed a poll cannot make use of changes.
                 yield event_of("snapshot", self._once(("overview",), lambda: self._overview(poller)), number)
@@ -171,7 +171,7 @@ class LiveAPI:
         name = "snapshot"
         while not poller.is_stopped:
             polled = poller.next_poll
-            number = poller.ledger.clock.number
+            number = poller.cluster_stats.clock.number
             key = ("subject", topic, channel)
             yield event_of(name, self._once(key, lambda: self._subject(poller, topic, channel)), number)
             name = "delta"
@@ -181,14 +181,14 @@ class LiveAPI:
 
 def _head(poller: Poller) -> dict[str, Any]:
     """What every document begins with."""
-    clock = poller.ledger.clock
+    clock = poller.cluster_stats.clock
     return {
         "number": clock.number,
         "time_s": round(clock.time_s(clock.number), 3) if clock.number >= 0 else None,
         "interval_s": poller.interval_s,
         "nodes": poller.node_count,
-        "totals": poller.ledger.totals,
-        "trouble": poller.ledger.trouble,
+        "totals": poller.cluster_stats.totals,
+        "trouble": poller.cluster_stats.trouble,
         "missing": poller.inventory.missing,
         "message": _message(poller.problems),
     }
@@ -198,8 +198,8 @@ def _message(problems: list[str]) -> str:
     return "WARNING: " + "; ".join(problems) if problems else ""
 
 
-def _since_s(call: Call) -> float:
-    text = call.query.get("since", "")
+def _since_s(context: RequestContext) -> float:
+    text = context.query.get("since", "")
     try:
         since_s = float(text) if text else -math.inf
     except ValueError:
@@ -212,7 +212,7 @@ def _since_s(call: Call) -> float:
 def _history(
     poller: Poller, subject: Subject, head: dict[str, Any], series: tuple[str, ...], since_s: float
 ) -> dict[str, Any]:
-    clock = poller.ledger.clock
+    clock = poller.cluster_stats.clock
     numbers = clock.range(since_s)
     return {
         **head,

@@ -15,17 +15,17 @@ from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
 from nsqx.nsqadmin.options import tail_options
-from nsqx.nsqadmin.request_context import Call, json_response
-from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, MAX_SEARCH_LENGTH, Tail, Wish
+from nsqx.nsqadmin.request_context import RequestContext, json_response
+from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, MAX_SEARCH_LENGTH, Tail, TailOptions
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.cluster import ClusterClient
     from nsqx.nsqadmin.nodes import Node
-    from nsqx.nsqadmin.options import Options
-    from nsqx.nsqadmin.single_flight import Flights
+    from nsqx.nsqadmin.options import NsqadminOptions
+    from nsqx.nsqadmin.single_flight import SingleFlight
     from nsqx.nsqadmin.sse import Viewers
 
 _MIN_SAMPLE_PERCENT = 2
@@ -35,32 +35,39 @@ _MAX_DEFER_MS = 24 * 3600 * 1000
 class MessageAPI:
     """Tails and test messages."""
 
-    def __init__(self, options: Options, cluster: Cluster, flights: Flights, tails: Viewers, records: Audit) -> None:
+    def __init__(
+        self,
+        options: NsqadminOptions,
+        cluster: ClusterClient,
+        single_flight: SingleFlight,
+        tails: Viewers,
+        records: Audit,
+    ) -> None:
         self._options = options
         self._cluster = cluster
-        self._flights = flights
+        self._single_flight = single_flight
         self._tails = tails
         self._audit = records
         self._client_options = tail_options(options)
 
-    async def tail(self, call: Call) -> Response:
+    async def tail(self, context: RequestContext) -> Response:
         """Server-sent events with a topic's messages, as long as somebody listens."""
-        topic = self._topic(call)
-        wish = Wish(
+        topic = self._topic(context)
+        options = TailOptions(
             topic,
-            per_s=_number(call, "rate", MAX_PER_S, 1, MAX_PER_S),
-            body_limit=_number(call, "limit", DEFAULT_BODY_LIMIT, 1, MAX_BODY_LIMIT),
-            sample_percent=_number(call, "sample", 100, _MIN_SAMPLE_PERCENT, 100),
-            contains=_search_text(call),
+            per_s=_number(context, "rate", MAX_PER_S, 1, MAX_PER_S),
+            body_limit=_number(context, "limit", DEFAULT_BODY_LIMIT, 1, MAX_BODY_LIMIT),
+            sample_percent=_number(context, "sample", 100, _MIN_SAMPLE_PERCENT, 100),
+            contains=_search_text(context),
         )
-        response = self._tails.response(Tail(self._cluster, wish, client_options=self._client_options).events())
-        self._audit.record(Action("tail_topic", topic), call.caller, audit.DONE)
+        response = self._tails.response(Tail(self._cluster, options, client_options=self._client_options).events())
+        self._audit.record(Action("tail_topic", topic), context.caller, audit.DONE)
         return response
 
-    async def publish(self, call: Call) -> Response:
+    async def publish(self, context: RequestContext) -> Response:
         """One message, to the node that is named or to any that has the topic."""
-        topic = self._topic(call)
-        fields = await call.fields({"body": str, "encoding": str, "node": str, "defer_ms": int})
+        topic = self._topic(context)
+        fields = await context.fields({"body": str, "encoding": str, "node": str, "defer_ms": int})
         body = _body(fields)
         defer_ms = fields.get("defer_ms", 0)
         if not 0 <= defer_ms <= _MAX_DEFER_MS:
@@ -71,18 +78,18 @@ class MessageAPI:
             node = await self._publish_on_one(nodes, topic, body, defer_ms)
         except UpstreamFailed as error:
             detail = f"UPSTREAM_ERROR: {error}"
-            self._audit.record(Action("publish_message", topic), call.caller, audit.FAILED, detail)
+            self._audit.record(Action("publish_message", topic), context.caller, audit.FAILED, detail)
             raise HTTPError(502, detail) from None
         finally:
-            self._flights.forget()
-        self._audit.record(Action("publish_message", topic, node=node), call.caller, audit.DONE)
+            self._single_flight.forget()
+        self._audit.record(Action("publish_message", topic, node=node), context.caller, audit.DONE)
         message = "WARNING: " + "; ".join(problems) if problems else ""
         return json_response({"node": node, "size": len(body), "message": message})
 
-    def _topic(self, call: Call) -> str:
+    def _topic(self, context: RequestContext) -> str:
         if not self._options.messages:
             raise HTTPError(403, "MESSAGES_DISABLED")
-        topic = call.params["topic"]
+        topic = context.params["topic"]
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_TOPIC")
         return topic
@@ -133,15 +140,15 @@ def _body(fields: dict[str, Any]) -> bytes:
     return body
 
 
-def _search_text(call: Call) -> str:
-    text = call.query.get("contains", "")
+def _search_text(context: RequestContext) -> str:
+    text = context.query.get("contains", "")
     if len(text) > MAX_SEARCH_LENGTH:
         raise HTTPError(400, "INVALID_ARG_CONTAINS")
     return text
 
 
-def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
-    text = call.query.get(name, "")
+def _number(context: RequestContext, name: str, default: int, least: int, most: int) -> int:
+    text = context.query.get(name, "")
     if not text:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or not least <= int(text) <= most:

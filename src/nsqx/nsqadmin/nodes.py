@@ -9,7 +9,7 @@ from typing import Any
 
 from nsqx.net.address import format_host_port
 from nsqx.nsqadmin.json_fields import integer, items, strings, text
-from nsqx.nsqadmin.reports import Place
+from nsqx.nsqadmin.reports import NodePlace
 
 _SEMVER = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"
@@ -77,8 +77,8 @@ class Node:
         return format_host_port(self.broadcast_address, self.tcp_port)
 
     @property
-    def place(self) -> Place:
-        return Place(self.http_address, self.hostname, self.topology_zone, self.topology_region)
+    def place(self) -> NodePlace:
+        return NodePlace(self.http_address, self.hostname, self.topology_zone, self.topology_region)
 
     def document(self) -> dict[str, Any]:
         """In the form of the answer to /api/nodes."""

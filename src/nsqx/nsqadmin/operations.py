@@ -17,15 +17,15 @@ from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.api import warning
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.request_context import Call, json_response
+from nsqx.nsqadmin.request_context import RequestContext, json_response
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.cluster import ClusterClient
     from nsqx.nsqadmin.nodes import Node
-    from nsqx.nsqadmin.single_flight import Flights
+    from nsqx.nsqadmin.single_flight import SingleFlight
 
 _LOOKUPD = "nsqlookupd"
 _NSQD = "nsqd"
@@ -33,7 +33,7 @@ _NAMES = ("pause", "unpause", "empty", "delete", "create", "tombstone")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ClusterOperation:
     """What is to be done with a topic, or with one of its channels."""
 
     name: str
@@ -62,7 +62,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class DaemonRequest:
     """What one daemon is asked for."""
 
     kind: str
@@ -71,7 +71,7 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationResult:
     """What became of it; the error is empty if it was done."""
 
     kind: str
@@ -79,14 +79,14 @@ class Outcome:
     error: str
 
 
-async def plan(cluster: Cluster, operation: Operation, problems: list[str]) -> list[list[Errand]]:
+async def plan(cluster: ClusterClient, operation: ClusterOperation, problems: list[str]) -> list[list[DaemonRequest]]:
     """Who is asked for what, in rounds; raises UpstreamFailed if nobody can tell, HTTPError 404 if there is nobody."""
     if operation.node:
         node = await _node_called(cluster, operation.node, problems)
         if operation.name == "tombstone":
             return _tombstone(cluster, operation, node)
         return [_at_nodes([node], operation.paths)]
-    lookupds = [Errand(_LOOKUPD, address, operation.paths) for address in cluster.lookupds]
+    lookupds = [DaemonRequest(_LOOKUPD, address, operation.paths) for address in cluster.lookupds]
     if operation.name == "create":
         return await _create(cluster, operation, lookupds, problems)
     nodes = await cluster.topic_nodes(operation.topic, problems)
@@ -97,8 +97,8 @@ async def plan(cluster: Cluster, operation: Operation, problems: list[str]) -> l
 
 
 async def _create(
-    cluster: Cluster, operation: Operation, lookupds: list[Errand], problems: list[str]
-) -> list[list[Errand]]:
+    cluster: ClusterClient, operation: ClusterOperation, lookupds: list[DaemonRequest], problems: list[str]
+) -> list[list[DaemonRequest]]:
     """Without nsqlookupd, who keep names, every nsqd gets the topic; else those that have it get the channel."""
     if not lookupds:
         return [_at_nodes(await cluster.nodes(problems), operation.paths)]
@@ -111,20 +111,20 @@ async def _create(
     return [lookupds, _at_nodes(nodes, operation.paths[-1:])]
 
 
-def _tombstone(cluster: Cluster, operation: Operation, node: Node) -> list[list[Errand]]:
+def _tombstone(cluster: ClusterClient, operation: ClusterOperation, node: Node) -> list[list[DaemonRequest]]:
     topic = f"topic={quote_plus(operation.topic)}"
     mark = f"topic/tombstone?{topic}&node={quote_plus(operation.node)}"
     return [
-        [Errand(_LOOKUPD, address, (mark,)) for address in cluster.lookupds],
+        [DaemonRequest(_LOOKUPD, address, (mark,)) for address in cluster.lookupds],
         _at_nodes([node], (f"topic/delete?{topic}",)),
     ]
 
 
-def _at_nodes(nodes: Sequence[Node], paths: tuple[str, ...]) -> list[Errand]:
-    return [Errand(_NSQD, node.http_address, paths) for node in nodes]
+def _at_nodes(nodes: Sequence[Node], paths: tuple[str, ...]) -> list[DaemonRequest]:
+    return [DaemonRequest(_NSQD, node.http_address, paths) for node in nodes]
 
 
-async def _node_called(cluster: Cluster, address: str, problems: list[str]) -> Node:
+async def _node_called(cluster: ClusterClient, address: str, problems: list[str]) -> Node:
     for node in await cluster.nodes(problems):
         if node.http_address == address:
             return node
@@ -134,16 +134,16 @@ async def _node_called(cluster: Cluster, address: str, problems: list[str]) -> N
 class OperationAPI:
     """Does what is asked for, everywhere it is to be done."""
 
-    def __init__(self, cluster: Cluster, flights: Flights, records: Audit) -> None:
+    def __init__(self, cluster: ClusterClient, single_flight: SingleFlight, records: Audit) -> None:
         self._cluster = cluster
-        self._flights = flights
+        self._single_flight = single_flight
         self._audit = records
 
-    async def operate(self, call: Call) -> Response:
+    async def operate(self, context: RequestContext) -> Response:
         """Answers with an outcome for every daemon; 502 if it was done nowhere."""
-        operation = _wanted(await call.fields({"operation": str, "topic": str, "channel": str, "node": str}))
+        operation = _wanted(await context.fields({"operation": str, "topic": str, "channel": str, "node": str}))
         problems: list[str] = []
-        outcomes: list[Outcome] = []
+        outcomes: list[OperationResult] = []
         code, result = "interrupted", audit.FAILED
         try:
             outcomes = await self._do(operation, problems)
@@ -155,32 +155,32 @@ class OperationAPI:
             code = error.code
             raise
         finally:
-            self._flights.forget()
-            self._audit.record(operation.action, call.caller, result, code)
+            self._single_flight.forget()
+            self._audit.record(operation.action, context.caller, result, code)
             if result != audit.FAILED:
-                self._audit.notify(operation.action, call.caller)
+                self._audit.notify(operation.action, context.caller)
         return json_response(_document(outcomes, code), 502 if result == audit.FAILED else 200)
 
-    async def _do(self, operation: Operation, problems: list[str]) -> list[Outcome]:
+    async def _do(self, operation: ClusterOperation, problems: list[str]) -> list[OperationResult]:
         rounds = await plan(self._cluster, operation, problems)
-        outcomes: list[Outcome] = []
+        outcomes: list[OperationResult] = []
         for errands in rounds:
             outcomes += await asyncio.gather(*map(self._run, errands))
         if not outcomes:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         return outcomes
 
-    async def _run(self, errand: Errand) -> Outcome:
+    async def _run(self, request: DaemonRequest) -> OperationResult:
         try:
-            for path in errand.paths:
-                await self._cluster.tell(errand.kind, errand.address, path)
+            for path in request.paths:
+                await self._cluster.post(request.kind, request.address, path)
         except UpstreamFailed as error:
-            return Outcome(errand.kind, errand.address, str(error))
-        return Outcome(errand.kind, errand.address, "")
+            return OperationResult(request.kind, request.address, str(error))
+        return OperationResult(request.kind, request.address, "")
 
 
-def _wanted(fields: dict[str, Any]) -> Operation:
-    operation = Operation(
+def _wanted(fields: dict[str, Any]) -> ClusterOperation:
+    operation = ClusterOperation(
         fields.get("operation", ""), fields.get("topic", ""), fields.get("channel", ""), fields.get("node", "")
     )
     if operation.name not in _NAMES:
@@ -194,15 +194,15 @@ def _wanted(fields: dict[str, Any]) -> Operation:
     return operation
 
 
-def _verdict(outcomes: Sequence[Outcome], problems: list[str]) -> tuple[str, str]:
+def _verdict(outcomes: Sequence[OperationResult], problems: list[str]) -> tuple[str, str]:
     """The message of the answer, and the word for the audit."""
     failures = [outcome.error for outcome in outcomes if outcome.error]
     if len(failures) == len(outcomes):
         return "UPSTREAM_ERROR: " + "; ".join([*problems, *failures]), audit.FAILED
-    told = warning([*problems, *failures])
-    return told, audit.PARTLY if told else audit.DONE
+    message = warning([*problems, *failures])
+    return message, audit.PARTLY if message else audit.DONE
 
 
-def _document(outcomes: Sequence[Outcome], message: str) -> dict[str, Any]:
+def _document(outcomes: Sequence[OperationResult], message: str) -> dict[str, Any]:
     shown = [{"kind": each.kind, "address": each.address, "error": each.error} for each in outcomes]
     return {"outcomes": shown, "message": message}

@@ -1,6 +1,6 @@
 """nsqadmin's options: their names, defaults, flags and limits.
 
-An attribute of ``Options`` is called what its key in the configuration file is called. Durations are integers of
+Each attribute of ``NsqadminOptions`` has the name of its key in the configuration file. Durations are integers of
 nanoseconds. Nothing here opens a socket; the files that are read are the configuration file and those with tokens.
 """
 
@@ -19,11 +19,11 @@ from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS,
 from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
 from nsqx.net.cross_origin import check_host_names
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, TOKEN_VARIABLES
+from nsqx.units import NS_PER_S
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_S = 1_000_000_000
-_MIN_POLL_INTERVAL = _S // 10
+_MIN_POLL_INTERVAL = NS_PER_S // 10
 _MAX_HISTORY_POINTS = 20_000
 # Shorter ones could be found by trying.
 MIN_TOKEN_LENGTH = 16
@@ -33,7 +33,7 @@ _SECRETS = frozenset(("auth_token", "view_token", "operate_token", "consumer_opt
 
 
 @dataclass(slots=True)
-class Options:
+class NsqadminOptions:
     """Every setting of one nsqadmin; up to ``admin_users`` they are NSQ's, with NSQ's defaults."""
 
     log_level: int = log.INFO
@@ -46,11 +46,11 @@ class Options:
     statsd_prefix: str = "nsq.%s"
     statsd_counter_format: str = "stats.counters.%s.count"
     statsd_gauge_format: str = "stats.gauges.%s"
-    statsd_interval: int = 60 * _S
+    statsd_interval: int = 60 * NS_PER_S
     nsqlookupd_http_addresses: list[str] = field(default_factory=list)
     nsqd_http_addresses: list[str] = field(default_factory=list)
-    http_client_connect_timeout: int = 2 * _S
-    http_client_request_timeout: int = 5 * _S
+    http_client_connect_timeout: int = 2 * NS_PER_S
+    http_client_request_timeout: int = 5 * NS_PER_S
     http_client_tls_insecure_skip_verify: bool = False
     http_client_tls_root_ca_file: str = ""
     http_client_tls_cert: str = ""
@@ -60,8 +60,8 @@ class Options:
     acl_http_header: str = "X-Forwarded-User"
     admin_users: list[str] = field(default_factory=list)
 
-    poll_interval: int = 5 * _S
-    history_window: int = 3600 * _S
+    poll_interval: int = 5 * NS_PER_S
+    history_window: int = 3600 * NS_PER_S
     trusted_proxies: list[str] = field(default_factory=list)
     allowed_origins: list[str] = field(default_factory=list)
     allowed_hosts: list[str] = field(default_factory=list)
@@ -79,8 +79,8 @@ class Options:
     consumer_opts: list[str] = field(default_factory=list)
 
 
-_option = OptionTable(Options()).option
-_SHOWN = frozenset(each.name for each in fields(Options)) - _SECRETS
+_option = OptionTable(NsqadminOptions()).option
+_SHOWN = frozenset(each.name for each in fields(NsqadminOptions)) - _SECRETS
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -165,22 +165,22 @@ FLAGS: tuple[Flag, ...] = (
 )
 
 
-def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
+def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqadminOptions:
     """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
 
     Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
     """
-    return Options(**read_options(FLAGS, argv, "nsqadmin", stderr))
+    return NsqadminOptions(**read_options(FLAGS, argv, "nsqadmin", stderr))
 
 
-def config_value(options: Options, key: str) -> Any:
+def config_value(options: NsqadminOptions, key: str) -> Any:
     """An option by its name in the configuration file; KeyError if there is none that may be shown."""
     if key not in _SHOWN:
         raise KeyError(key)
     return getattr(options, key)
 
 
-def validate(options: Options) -> None:
+def validate(options: NsqadminOptions) -> None:
     """Raise ConfigError if nsqadmin cannot run as asked; the base path and the tokens take their final form."""
     if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
         raise ConfigError("--nsqd-http-address or --lookupd-http-address required")
@@ -240,7 +240,7 @@ def normalized_base_path(text: str) -> str:
     return "/" + cleaned.lstrip("/")
 
 
-def _check_durations(options: Options) -> None:
+def _check_durations(options: NsqadminOptions) -> None:
     for name in ("http-client-connect-timeout", "http-client-request-timeout"):
         if getattr(options, name.replace("-", "_")) < 0:
             raise ConfigError(f"--{name} must not be negative")
@@ -254,12 +254,12 @@ def _check_durations(options: Options) -> None:
         raise ConfigError(f"--history-window must not be longer than {_MAX_HISTORY_POINTS} times --poll-interval")
 
 
-def history_points(options: Options) -> int:
+def history_points(options: NsqadminOptions) -> int:
     """How many points a series has."""
     return -(-options.history_window // options.poll_interval)
 
 
-def config_network(options: Options) -> Network | None:
+def config_network(options: NsqadminOptions) -> Network | None:
     """The network whose clients may use /config; None for every client."""
     text = options.allow_config_from_cidr
     if not text:
@@ -272,7 +272,7 @@ def config_network(options: Options) -> Network | None:
         raise ConfigError(f"failed to parse --allow-config-from-cidr ({text}) - invalid CIDR address: {text}") from None
 
 
-def trusted_networks(options: Options) -> list[Network]:
+def trusted_networks(options: NsqadminOptions) -> list[Network]:
     """From where the user's name in a header is believed."""
     networks = []
     for text in options.trusted_proxies or ("127.0.0.0/8", "::1/128"):
@@ -283,7 +283,7 @@ def trusted_networks(options: Options) -> list[Network]:
     return networks
 
 
-def tail_options(options: Options) -> dict[str, Any]:
+def tail_options(options: NsqadminOptions) -> dict[str, Any]:
     """How tails connect to nsqd; raises ConfigError."""
     given = read_option_flags(options.consumer_opts)
     ClientOptions.of(given)
@@ -300,7 +300,7 @@ def _check_origin(text: str) -> None:
         raise ConfigError(f"failed to parse --allowed-origin ({text}) - an origin such as https://host expected")
 
 
-def _settle_token(options: Options, name: str) -> None:
+def _settle_token(options: NsqadminOptions, name: str) -> None:
     """Read the token's file, if that is how it is given."""
     flag = name.replace("_", "-")
     path = getattr(options, f"{name}_file")

@@ -18,10 +18,10 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from nsqx.net.responses import HTML
-from nsqx.nsqadmin.request_context import Call, plain_response
+from nsqx.nsqadmin.request_context import RequestContext, plain_response
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
 
 BUILT = os.path.join(os.path.dirname(__file__), "static")
 # Vite puts a hash of the content into the names of what it puts here.
@@ -65,7 +65,7 @@ class _File:
 class Page:
     """Serves the page."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: NsqadminOptions) -> None:
         self._directory = options.dev_static_dir or BUILT
         self._is_kept = not options.dev_static_dir
         self._files: dict[str, _File | None] = {}
@@ -77,7 +77,7 @@ class Page:
         """False if there is nothing to show but how to build it."""
         return self._file("index.html") is not None
 
-    async def index(self, _call: Call) -> Response:
+    async def index(self, _context: RequestContext) -> Response:
         """The document, the same for every page route."""
         return self._document(200)
 
@@ -91,13 +91,13 @@ class Page:
         document = document.replace("<head>", f"<head>{self._base_element}", 1)
         return Response(document, status, headers={"Cache-Control": "no-cache"}, media_type=HTML)
 
-    async def asset(self, call: Call) -> Response:
+    async def asset(self, context: RequestContext) -> Response:
         """A file at the top of the directory."""
-        return self._asset(call.params["asset"], is_hashed=False)
+        return self._asset(context.params["asset"], is_hashed=False)
 
-    async def hashed_asset(self, call: Call) -> Response:
+    async def hashed_asset(self, context: RequestContext) -> Response:
         """A file whose content never changes."""
-        return self._asset(f"{_HASHED}/{call.params['asset']}", is_hashed=True)
+        return self._asset(f"{_HASHED}/{context.params['asset']}", is_hashed=True)
 
     def _asset(self, name: str, *, is_hashed: bool) -> Response:
         file = self._file(name)

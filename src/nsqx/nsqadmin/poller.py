@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
 from nsqx.nsqadmin import trouble
-from nsqx.nsqadmin.cluster_stats import Ledger
+from nsqx.nsqadmin.cluster_stats import ClusterStats
 from nsqx.nsqadmin.inventory import Inventory
 from nsqx.nsqadmin.inventory_file import InventoryFile, state_path
 from nsqx.nsqadmin.json_fields import objects, strings
 from nsqx.nsqadmin.nodes import Node
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
 
-_NS_PER_S = 1_000_000_000
 _STATS = "stats?format=json&include_clients=false&include_mem=false"
 # Between two rounds, even if something was changed.
 _LEAST_PAUSE_S = 0.1
@@ -47,9 +47,9 @@ class _Listed:
 class Poller:
     """``start`` it in a running event loop, ``stop`` it once."""
 
-    def __init__(self, options: Options, upstream: Upstream, log: Log, capacity: int) -> None:
-        self.interval_s = options.poll_interval / _NS_PER_S
-        self.ledger = Ledger(capacity, round(trouble.WINDOW_S / self.interval_s) if self.interval_s else 0)
+    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log, capacity: int) -> None:
+        self.interval_s = options.poll_interval / NS_PER_S
+        self.cluster_stats = ClusterStats(capacity, round(trouble.WINDOW_S / self.interval_s) if self.interval_s else 0)
         self.inventory = Inventory()
         self.problems: list[str] = []
         """Whom the last poll could not ask, and why."""
@@ -142,9 +142,9 @@ class Poller:
             listed = await self._list(problems)
         except UpstreamFailed as error:
             self._note([str(error)])
-            self.ledger.skip(time.time())
+            self.cluster_stats.skip(time.time())
             return
-        self.ledger.open()
+        self.cluster_stats.open()
         addresses = list(listed.nodes)
         outcomes = await asyncio.gather(*map(self._poll_node, addresses))
         failures = {address: reason for address, reason in zip(addresses, outcomes, strict=True) if reason is not None}
@@ -152,9 +152,9 @@ class Poller:
         self._note([*problems, *failures.values()])
         lost = self._take_stock(listed, failures)
         if addresses and len(failures) == len(addresses):
-            self.ledger.skip(time.time())
+            self.cluster_stats.skip(time.time())
         else:
-            self.ledger.close(set(addresses), time.time(), self.inventory.absent_holdings(), listed.topics)
+            self.cluster_stats.close(set(addresses), time.time(), self.inventory.absent_holdings(), listed.topics)
         is_due = time.monotonic() - self._saved_s >= _SAVE_S
         if self._task is not None and (lost or is_due or len(self.inventory.known) != self._saved_count):
             self._start_saving()
@@ -163,7 +163,7 @@ class Poller:
         """Note who is missing, and what they had; True if some were there at the last poll."""
         lost = self.inventory.note(listed.nodes, failures, time.time())
         for address in lost:
-            self.inventory.set_holdings(address, self.ledger.holdings(address))
+            self.inventory.set_holdings(address, self.cluster_stats.holdings(address))
             self._log.warn("%s is missing, %d messages were on it", address, self.inventory.known[address].stranded)
         unlisted = [each["address"] for each in self.inventory.missing if not each["listed"]]
         if unlisted and (self._probing is None or self._probing.done()):
@@ -190,7 +190,7 @@ class Poller:
         self._saved_count = len(self.inventory.known)
         missing = {each["address"] for each in self.inventory.missing}
         for address in [each for each in self.inventory.known if each not in missing]:
-            held = self.ledger.holdings(address)
+            held = self.cluster_stats.holdings(address)
             if held and address in self.inventory.known:
                 self.inventory.set_holdings(address, held)
             # There may be hundreds of nodes with thousands of topics each.
@@ -234,7 +234,7 @@ class Poller:
             time_s = time.time()
             # One after the other, and whoever else has something to do in between.
             async with self._turn:
-                self.ledger.add_node(address, decode(body), time_s)
+                self.cluster_stats.add_node(address, decode(body), time_s)
                 await asyncio.sleep(0)
         except UpstreamFailed as error:
             return str(error)

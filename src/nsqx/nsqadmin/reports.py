@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from nsqx.nsqadmin.json_fields import integer, objects, switch, text
 from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.units import NS_PER_S
 
-_NS_PER_S = 1_000_000_000
 _ALL_NODES = "*"
 
 _T = TypeVar("_T")
@@ -163,7 +163,7 @@ _CLIENT_EXTRAS: tuple[tuple[str, Callable[[dict[str, Any], str], Any]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlace:
     """A node, and where it stands."""
 
     address: str
@@ -173,14 +173,14 @@ class Place:
 
 
 @dataclass(slots=True)
-class ClientStats:
+class ClientReport:
     """A consumer's connection, in the form of the answer."""
 
     hostname: str
     fields: dict[str, Any]
 
     @classmethod
-    def decode(cls, document: dict[str, Any], place: Place, now_s: int) -> ClientStats:
+    def decode(cls, document: dict[str, Any], place: NodePlace, now_s: int) -> ClientReport:
         connect_ts = integer(document, "connect_ts")
         hostname = text(document, "hostname")
         shown: dict[str, Any] = {
@@ -191,7 +191,7 @@ class ClientStats:
             "hostname": hostname,
             "user_agent": text(document, "user_agent"),
             "connect_ts": connect_ts,
-            "connected": (now_s - connect_ts) * _NS_PER_S,
+            "connected": (now_s - connect_ts) * NS_PER_S,
         }
         for key, read in _CLIENT_FIELDS:
             shown[key] = read(document, key)
@@ -235,7 +235,7 @@ def _add_counts(counts: dict[str, int], more: dict[str, int]) -> None:
 
 
 @dataclass(slots=True)
-class ChannelStats:
+class ChannelReport:
     """A channel on one node, or the sum over nodes."""
 
     node: str
@@ -244,14 +244,14 @@ class ChannelStats:
     hostname: str = ""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_CHANNEL_COUNTS, 0))
     deliveries: Deliveries = field(default_factory=Deliveries)
-    nodes: list[ChannelStats] | None = None
-    clients: list[ClientStats] | None = None
+    nodes: list[ChannelReport] | None = None
+    clients: list[ClientReport] | None = None
     paused: bool = False
     latency: Latency | None = None
 
     @classmethod
-    def decode(cls, document: dict[str, Any], topic_name: str, place: Place, now_s: int) -> ChannelStats:
-        clients = _each(objects(document, "clients"), lambda client: ClientStats.decode(client, place, now_s))
+    def decode(cls, document: dict[str, Any], topic_name: str, place: NodePlace, now_s: int) -> ChannelReport:
+        clients = _each(objects(document, "clients"), lambda client: ClientReport.decode(client, place, now_s))
         return cls(
             place.address,
             topic_name,
@@ -264,7 +264,7 @@ class ChannelStats:
             latency=Latency.decode(document.get("e2e_processing_latency")),
         )
 
-    def add(self, other: ChannelStats) -> None:
+    def add(self, other: ChannelReport) -> None:
         """Count another node's in."""
         self.node = _ALL_NODES
         _add_counts(self.counts, other.counts)
@@ -286,28 +286,28 @@ class ChannelStats:
             "channel_name": self.channel_name,
             **self.counts,
             **self.deliveries.document(),
-            "nodes": _each(self.nodes, ChannelStats.document),
-            "clients": _each(self.clients, ClientStats.document),
+            "nodes": _each(self.nodes, ChannelReport.document),
+            "clients": _each(self.clients, ClientReport.document),
             "paused": self.paused,
             "e2e_processing_latency": None if self.latency is None else self.latency.document(),
         }
 
 
 @dataclass(slots=True)
-class TopicStats:
+class TopicReport:
     """A topic on one node, or the sum over nodes."""
 
     topic_name: str
     node: str = ""
     hostname: str = ""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TOPIC_COUNTS, 0))
-    nodes: list[TopicStats] | None = None
-    channels: list[ChannelStats] | None = None
+    nodes: list[TopicReport] | None = None
+    channels: list[ChannelReport] | None = None
     paused: bool = False
     latency: Latency | None = None
 
     @classmethod
-    def decode(cls, document: dict[str, Any], place: Place, now_s: int) -> TopicStats:
+    def decode(cls, document: dict[str, Any], place: NodePlace, now_s: int) -> TopicReport:
         name = text(document, "topic_name")
         return cls(
             name,
@@ -315,13 +315,13 @@ class TopicStats:
             place.hostname,
             _counts(document, _TOPIC_COUNTS),
             channels=_each(
-                objects(document, "channels"), lambda channel: ChannelStats.decode(channel, name, place, now_s)
+                objects(document, "channels"), lambda channel: ChannelReport.decode(channel, name, place, now_s)
             ),
             paused=switch(document, "paused"),
             latency=Latency.decode(document.get("e2e_processing_latency")),
         )
 
-    def add(self, other: TopicStats) -> None:
+    def add(self, other: TopicReport) -> None:
         """Count another node's in. The first node's channels become this topic's own."""
         self.node = _ALL_NODES
         _add_counts(self.counts, other.counts)
@@ -347,8 +347,8 @@ class TopicStats:
             "topic_name": self.topic_name,
             **self.counts,
             **deliveries.document(),
-            "nodes": _each(self.nodes, TopicStats.document),
-            "channels": _each(self.channels, ChannelStats.document),
+            "nodes": _each(self.nodes, TopicReport.document),
+            "channels": _each(self.channels, ChannelReport.document),
             "paused": self.paused,
             "e2e_processing_latency": None if self.latency is None else self.latency.document(),
         }

@@ -33,7 +33,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")
 
 
 @dataclass(slots=True)
-class Call:
+class RequestContext:
     """One request, and who made it."""
 
     request: Request
@@ -66,7 +66,7 @@ class Call:
         return read_fields(await self.body(), kinds)
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[RequestContext], Awaitable[Response]]
 
 
 def read_fields(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 MAX_AGE_S = 1.0
 
 
-class Flights:
+class SingleFlight:
     """The questions under way. ``forget`` them when something was changed: who asks then must see the change."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from nsqx.client.connection import Connection, Receiver
+from nsqx.client.connection import FrameReceiver, NsqdConnection
 from nsqx.client.handshake import open_connection
 from nsqx.client.options import Options as ClientOptions
 from nsqx.errors import ConfigError, NSQError
@@ -34,7 +34,7 @@ from nsqx.version import VERSION
 from nsqx.wire import requests
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.cluster import ClusterClient
     from nsqx.nsqadmin.tail_check import TopicState
     from nsqx.wire.responses import FrameReader
 
@@ -55,7 +55,7 @@ _NO_NODE = "No nsqd has this topic."
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TailOptions:
     """What a viewer wants to see."""
 
     topic: str
@@ -69,10 +69,10 @@ class _Refused(NSQError):
     """The topic must not be followed on one nsqd; the text says why."""
 
 
-class _Source(Receiver):
+class _Source(FrameReceiver):
     """The messages of one nsqd."""
 
-    def __init__(self, tail: Tail, node: str, connection: Connection) -> None:
+    def __init__(self, tail: Tail, node: str, connection: NsqdConnection) -> None:
         self._tail = tail
         self._node = node
         self.connection = connection
@@ -109,8 +109,8 @@ class Tail:
 
     def __init__(
         self,
-        cluster: Cluster,
-        wish: Wish,
+        cluster: ClusterClient,
+        options: TailOptions,
         clock_s: Any = time.monotonic,
         client_options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
@@ -119,10 +119,10 @@ class Tail:
         self.problems: dict[str, str] = {}
         """Why a node is not followed; what concerns the whole cluster is under the empty name."""
         self._cluster = cluster
-        self._wish = wish
+        self._options = options
         self._client_options = client_options
         self._clock_s = clock_s
-        self._search = Search(wish.contains)
+        self._search = Search(options.contains)
         self._sources: dict[str, _Source] = {}
         self._targets: dict[str, str] = {}
         """Where the topic is: the TCP address of each nsqd by its HTTP address."""
@@ -134,7 +134,7 @@ class Tail:
         self._matched = 0
         self._dropped = 0
         self._missed_before = 0
-        self._allowance = float(wish.per_s)
+        self._allowance = float(options.per_s)
         self._refilled_s = clock_s()
         self._read_count = 0
         self._read_bytes = 0
@@ -153,7 +153,9 @@ class Tail:
         if not self._search.finds(message_id, body):
             return
         self._matched += 1
-        self._allowance = min(float(self._wish.per_s), self._allowance + (now_s - self._refilled_s) * self._wish.per_s)
+        self._allowance = min(
+            float(self._options.per_s), self._allowance + (now_s - self._refilled_s) * self._options.per_s
+        )
         self._refilled_s = now_s
         if self._allowance < 1 or len(self._waiting) >= _MAX_WAITING:
             self._dropped += 1
@@ -165,7 +167,7 @@ class Tail:
                 "id": message_id,
                 "timestamp_ns": str(reader.message_timestamp()),
                 "attempts": reader.message_attempts(),
-                **shown_body(body, self._wish.body_limit),
+                **shown_body(body, self._options.body_limit),
             }
         )
         self._something.set()
@@ -202,7 +204,7 @@ class Tail:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """What to send, without end: ``status`` now and then, ``message`` for each message."""
-        told: dict[str, Any] = {}
+        sent_status: dict[str, Any] = {}
         status_s = 0.0
         checking: asyncio.Task[None] | None = None
         try:
@@ -213,8 +215,8 @@ class Tail:
                     checking.result()
                 now_s = self._clock_s()
                 status = self._status()
-                if status != told and (not told or now_s - status_s >= _STATUS_S):
-                    told, status_s = status, now_s
+                if status != sent_status and (not sent_status or now_s - status_s >= _STATUS_S):
+                    sent_status, status_s = status, now_s
                     yield event("status", status)
                 while self._waiting:
                     yield event("message", self._waiting.popleft())
@@ -240,12 +242,12 @@ class Tail:
 
     def _status(self) -> dict[str, Any]:
         return {
-            "topic": self._wish.topic,
+            "topic": self._options.topic,
             "channel": self.channel,
             "nodes": sorted(self._sources),
             "paused": sorted(self._paused & self._sources.keys()),
             "problems": dict(sorted(self.problems.items())),
-            "contains": self._wish.contains,
+            "contains": self._options.contains,
             "received": self._received,
             "matched": self._matched,
             "dropped": self._dropped,
@@ -272,7 +274,7 @@ class Tail:
     async def _discover(self) -> None:
         problems: list[str] = []
         try:
-            nodes = await self._cluster.topic_nodes(self._wish.topic, problems)
+            nodes = await self._cluster.topic_nodes(self._options.topic, problems)
         except UpstreamFailed as error:
             if "TOPIC_NOT_FOUND" not in str(error):
                 self.problems[""] = str(error)
@@ -287,7 +289,7 @@ class Tail:
 
     async def _check_node(self, node: str) -> None:
         try:
-            state = await self._cluster.topic_state(node, self._wish.topic)
+            state = await self._cluster.topic_state(node, self._options.topic)
         except UpstreamFailed as error:
             self._leave(node, str(error))
             return
@@ -319,14 +321,14 @@ class Tail:
                 {
                     "user_agent": f"nsqadmin/{VERSION}",
                     **self._client_options,
-                    "sample_rate": self._wish.sample_percent - 1 if self._wish.sample_percent < 100 else 0,
+                    "sample_rate": self._options.sample_percent - 1 if self._options.sample_percent < 100 else 0,
                 }
             )
             connection, terms = await open_connection(tcp_address, options)
             try:
-                await connection.request(requests.encode_subscribe(self._wish.topic, self.channel))
+                await connection.request(requests.encode_subscribe(self._options.topic, self.channel))
                 # The other channels may have been deleted since the check that came before.
-                reason = refusal(await self._cluster.topic_state(node, self._wish.topic), self.channel)
+                reason = refusal(await self._cluster.topic_state(node, self._options.topic), self.channel)
                 if reason:
                     raise _Refused(reason)
             except BaseException:

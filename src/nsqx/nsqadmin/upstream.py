@@ -21,13 +21,13 @@ from nsqx.gotext import quote
 from nsqx.net.address import format_host_port
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, HTTPClientTLS, read_tokens
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed, request
+from nsqx.units import NS_PER_S
 from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.options import Options
+    from nsqx.nsqadmin.options import NsqadminOptions
 
 _HEADERS = {"Accept": NSQ_MEDIA_TYPE}
-_NS_PER_S = 1_000_000_000
 # What a timeout of 0, which means none, comes down to.
 _NO_LIMIT_S = 3600.0
 _CUT_OFF = "the answer was cut off"
@@ -37,7 +37,7 @@ class UpstreamFailed(NSQError):
     """An nsqd or nsqlookupd gave no good answer; the text says which and why."""
 
 
-def credentials(options: Options) -> Credentials:
+def credentials(options: NsqadminOptions) -> Credentials:
     """What is shown to nsqd and nsqlookupd; raises ConfigError."""
     files = {NSQD: options.nsqd_http_token_file, NSQLOOKUPD: options.lookupd_http_token_file}
     flags = {NSQD: "--nsqd-http-token-file", NSQLOOKUPD: "--lookupd-http-token-file"}
@@ -53,11 +53,11 @@ def credentials(options: Options) -> Credentials:
 class Upstream:
     """Asks, at most ``concurrency`` questions at a time."""
 
-    def __init__(self, options: Options, shown: Credentials, concurrency: int) -> None:
+    def __init__(self, options: NsqadminOptions, shown: Credentials, concurrency: int) -> None:
         self._credentials = shown
         self._places = asyncio.Semaphore(concurrency)
-        self._connect_timeout_s = options.http_client_connect_timeout / _NS_PER_S or _NO_LIMIT_S
-        self._request_timeout_s = options.http_client_request_timeout / _NS_PER_S or _NO_LIMIT_S
+        self._connect_timeout_s = options.http_client_connect_timeout / NS_PER_S or _NO_LIMIT_S
+        self._request_timeout_s = options.http_client_request_timeout / NS_PER_S or _NO_LIMIT_S
 
     async def get(self, kind: str, url: str) -> Any:
         """The JSON document at ``url`` of an nsqd or nsqlookupd; raises UpstreamFailed."""

@@ -24,15 +24,15 @@ from nsqx.gotext import quote
 from nsqx.net import http_client
 from nsqx.net.login_limit import LoginLimit
 from nsqx.nsqd.grants import Grants, InvalidGrants, decode_grants
+from nsqx.units import NS_PER_S
 from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.nsqd.authorizer import Authenticated, Refused
     from nsqx.nsqd.client import Client
-    from nsqx.nsqd.options import Options
+    from nsqx.nsqd.options import NsqdOptions
 
-_NS_PER_S = 1_000_000_000
 _MAX_ANSWER_SIZE = 4 * 1024 * 1024
 _ASK_AGAIN_S = 5.0
 _MAX_QUESTIONS_OF_SUSPECT = 10
@@ -57,7 +57,7 @@ class Standing:
     expires_at_s: float
 
 
-class _Turns:
+class _QueryTurns:
     """How many questions for one address may be open, and how many clients want one."""
 
     __slots__ = ("free", "users")
@@ -72,7 +72,7 @@ class HTTPAuthorizer:
 
     is_enabled = True
 
-    def __init__(self, options: Options, log: Log, ssl_context: ssl.SSLContext | None) -> None:
+    def __init__(self, options: NsqdOptions, log: Log, ssl_context: ssl.SSLContext | None) -> None:
         self._options = options
         self._log = log
         self._ssl_context = ssl_context
@@ -83,7 +83,7 @@ class HTTPAuthorizer:
         self._watches: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._limit = LoginLimit()
-        self._turns: dict[str, _Turns] = {}
+        self._turns: dict[str, _QueryTurns] = {}
 
     # What sessions ask
 
@@ -103,7 +103,7 @@ class HTTPAuthorizer:
     @asynccontextmanager
     async def _turn_of(self, address: str) -> AsyncIterator[None]:
         """Let few questions for the clients of one address be open at a time."""
-        turns = self._turns.setdefault(address, _Turns())
+        turns = self._turns.setdefault(address, _QueryTurns())
         turns.users += 1
         try:
             async with turns.free:
@@ -261,8 +261,8 @@ class HTTPAuthorizer:
                 url,
                 body=body,
                 headers=headers,
-                connect_timeout_s=self._options.http_client_connect_timeout / _NS_PER_S,
-                request_timeout_s=self._options.http_client_request_timeout / _NS_PER_S,
+                connect_timeout_s=self._options.http_client_connect_timeout / NS_PER_S,
+                request_timeout_s=self._options.http_client_request_timeout / NS_PER_S,
                 ssl_context=self._ssl_context,
                 max_body_size=_MAX_ANSWER_SIZE,
             )

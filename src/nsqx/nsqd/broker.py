@@ -18,14 +18,14 @@ from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_valid_name
 from nsqx.net.daemon_http import Credentials
 from nsqx.net.round_robin import RoundRobin
-from nsqx.net.steps import Turns
+from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
 from nsqx.nsqd.channel import ELSEWHERE, SAME_REGION, SAME_ZONE, Channel
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.keeper import Keeper
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.metadata import SavedTopic, metadata_path, metadata_steps
-from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, Options
+from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.topic import Topic
 from nsqx.nsqd.turn import Pump, Turn
 from nsqx.queues.backlog import Backlog
@@ -36,14 +36,14 @@ from nsqx.queues.files import DUE, remove_if_there
 from nsqx.queues.positions import data_path, is_given_up
 from nsqx.queues.recovery import data_file_numbers, remove_leftovers
 from nsqx.queues.removal import FileRemover
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.nsqd.clock import Clock
-    from nsqx.nsqd.connection import Connection
+    from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
 
-_NS_PER_S = 1_000_000_000
 # NSQ's client timeout, of which half is the default heartbeat interval.
 _CLIENT_TIMEOUT_S = 60
 # How many messages that were in memory are freed before the loop turns.
@@ -51,7 +51,7 @@ _DISCARDS_PER_TURN = 5000
 # How many channels known to nsqlookupd are created before the loop turns.
 _CHANNELS_PER_TURN = 20
 # How long after a failed write it is tried again.
-_RETRY_WRITE_NS = 1_000_000_000
+_RETRY_WRITE_NS = NS_PER_S
 
 
 @dataclass(slots=True)
@@ -67,11 +67,11 @@ class Broker:
     """Everything one nsqd knows. Lives in one event loop, so it needs no locks."""
 
     client_timeout_s = _CLIENT_TIMEOUT_S
-    default_heartbeat_ns = _CLIENT_TIMEOUT_S * _NS_PER_S // 2
+    default_heartbeat_ns = _CLIENT_TIMEOUT_S * NS_PER_S // 2
 
     def __init__(
         self,
-        options: Options,
+        options: NsqdOptions,
         log: Log,
         clock: Clock,
         call_soon: Callable[[Callable[[], None]], object],
@@ -94,17 +94,17 @@ class Broker:
         self.tcp_port = self.http_port = 0
         self.topics: dict[str, Topic] = {}
         self.clients: dict[int, Client] = {}
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self.hosts: Counter[str] = Counter()  # of the connections
         self.exiting = False
         self.lookup: Lookup | None = None  # set by whoever gives the broker a network
-        self.keeper = Keeper(log, options.sync_every, options.sync_timeout / _NS_PER_S, self._sync_ended)
+        self.keeper = Keeper(log, options.sync_every, options.sync_timeout / NS_PER_S, self._sync_ended)
         # sync-every=1 means what it says: nothing is acknowledged before it is on disk. Otherwise one sync may be under
         # way while the next window fills, and only then must publishers wait.
         commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
         self.turn = Turn(call_soon, self, commit_at)
         self.round_robin = RoundRobin(call_soon, clock.now_ns, self.turn.end)
-        self.long_jobs = Turns()
+        self.long_jobs = StepScheduler()
         self._call_soon = call_soon
         # Topics that nsqd.dat may not name, or not with all their channels, and the save that is to do it.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
@@ -242,7 +242,7 @@ class Broker:
     def new_client(self, remote_address: str, remote_host: str, link: Link) -> Client:
         """A client that has said its magic."""
         self._client_serial += 1
-        client = Client(self._client_serial, remote_address, remote_host, link, self.clock.wall_ns() // _NS_PER_S)
+        client = Client(self._client_serial, remote_address, remote_host, link, self.clock.wall_ns() // NS_PER_S)
         self.clients[client.id] = client
         return client
 

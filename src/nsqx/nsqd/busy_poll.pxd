@@ -8,7 +8,7 @@ cdef int _REST_QUESTIONS
 
 
 @cython.final
-cdef class Pace:
+cdef class BusyPoll:
     cdef readonly bint is_awake
     cdef bint _is_on
     cdef object _call_soon

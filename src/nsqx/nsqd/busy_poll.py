@@ -24,7 +24,7 @@ _MOST_CREDIT = MOST_CREDIT
 _REST_QUESTIONS = REST_QUESTIONS
 
 
-class Pace:
+class BusyPoll:
     """Asleep until ``start``."""
 
     __slots__ = (

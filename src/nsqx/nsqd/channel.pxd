@@ -6,7 +6,7 @@ from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.deadlines cimport Deferred, InFlight
 from nsqx.wire cimport byteops
-from nsqx.wire.message cimport Batch, Message
+from nsqx.wire.message cimport Batch, QueuedMessage
 
 cdef int64_t _NEVER_NS
 cdef int _ELSEWHERE
@@ -46,28 +46,28 @@ cdef class Channel:
     cdef readonly int64_t lost_count
 
     cpdef put_batch(self, Batch batch)
-    cpdef put_message(self, Message message)
-    cpdef put_moved(self, Message message)
-    cdef _put_back(self, Message message)
-    cdef _deliver_or_drop(self, Message message)
-    cpdef _defer(self, Message message, int64_t due_ns)
+    cpdef put_message(self, QueuedMessage message)
+    cpdef put_moved(self, QueuedMessage message)
+    cdef _put_back(self, QueuedMessage message)
+    cdef _deliver_or_drop(self, QueuedMessage message)
+    cpdef _defer(self, QueuedMessage message, int64_t due_ns)
     cdef _wake(self)
-    @cython.locals(now_ns=int64_t, earliest_ns=int64_t, client=Client, message=Message)
+    @cython.locals(now_ns=int64_t, earliest_ns=int64_t, client=Client, message=QueuedMessage)
     cpdef pump(self)
     @cython.locals(now_ns=int64_t, earliest_ns=int64_t, client=Client)
     cdef _deliver_batch(self, Batch batch)
     @cython.locals(client=Client, near=list, ready=list)
     cdef Client _next_ready(self)
-    cdef _deliver(self, Client client, Message message, int64_t now_ns)
-    @cython.locals(twin=Message)
-    cdef _meet_twin(self, Message message, int64_t now_ns)
-    cpdef offer(self, Client client)
-    @cython.locals(message=Message)
+    cdef _deliver(self, Client client, QueuedMessage message, int64_t now_ns)
+    @cython.locals(twin=QueuedMessage)
+    cdef _resolve_duplicate_id(self, QueuedMessage message, int64_t now_ns)
+    cpdef add_if_ready(self, Client client)
+    @cython.locals(message=QueuedMessage)
     cpdef object finish(self, Client client, bytes message_id)
-    @cython.locals(message=Message)
+    @cython.locals(message=QueuedMessage)
     cpdef object requeue(self, Client client, bytes message_id, int64_t delay_ns)
-    @cython.locals(message=Message)
+    @cython.locals(message=QueuedMessage)
     cpdef object touch(self, Client client, bytes message_id)
     cpdef _arm(self, int64_t deadline_ns)
-    @cython.locals(message=Message, client=Client)
+    @cython.locals(message=QueuedMessage, client=Client)
     cdef _put_back_late(self, int64_t now_ns)

@@ -14,8 +14,9 @@ from nsqx.errors import BrokerExiting, TooManyConsumers
 from nsqx.names import is_ephemeral
 from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
 from nsqx.queues.due_times import DueTime, save_due_times
+from nsqx.units import NS_PER_S
 from nsqx.wire import byteops
-from nsqx.wire.message import Batch, Message
+from nsqx.wire.message import Batch, QueuedMessage
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
@@ -37,7 +38,7 @@ _PUT_BACK_PER_TURN = 2000
 _NEVER_NS = NEVER_NS
 _ELSEWHERE = ELSEWHERE
 # A different message under an id that is in flight: only after the clock was set back over a restart.
-_ID_CLASH_DELAY_NS = 1_000_000_000
+_ID_CLASH_DELAY_NS = NS_PER_S
 
 NOT_IN_FLIGHT = "ID not in flight"
 NOT_OWNER = "client does not own message"
@@ -150,7 +151,7 @@ class Channel:
             if self._ready or self._has_near:
                 self._wake()  # otherwise the client that becomes ready does it
 
-    def put_message(self, message: Message) -> None:
+    def put_message(self, message: QueuedMessage) -> None:
         """Take one message from the topic, held back first if it is to be deferred."""
         self.message_count += 1
         if message.defer_ns > 0:
@@ -158,7 +159,7 @@ class Channel:
         else:
             self._put_back(message)
 
-    def put_moved(self, message: Message) -> None:
+    def put_moved(self, message: QueuedMessage) -> None:
         """Take one message from the topic's disk queue to the channel's own, where it stays as durable as it was."""
         assert self.backlog.disk is not None
         self.message_count += 1
@@ -166,21 +167,21 @@ class Channel:
             self._due_ns[message.id] = self._clock.now_ns() + message.defer_ns
         self.backlog.disk.put_message(message)
 
-    def _put_back(self, message: Message) -> None:
+    def _put_back(self, message: QueuedMessage) -> None:
         if self.backlog.disk is None and not self.backlog.holds_memory():
             self._deliver_or_drop(message)
             return
         self.backlog.put_back(message)
         self._wake()
 
-    def _deliver_or_drop(self, message: Message) -> None:
+    def _deliver_or_drop(self, message: QueuedMessage) -> None:
         """An ephemeral channel with a memory queue of 0 keeps nothing."""
         client = None if self.paused else self._next_ready()
         if client is not None:
             self._deliver(client, message, self._clock.now_ns())
             self._arm(self._clock.now_ns() + client.msg_timeout_ns)
 
-    def _defer(self, message: Message, due_ns: int) -> None:
+    def _defer(self, message: QueuedMessage, due_ns: int) -> None:
         self.deferred.push(message, due_ns)
         self._arm(due_ns)
 
@@ -218,7 +219,7 @@ class Channel:
         if earliest_ns < self._timer_ns:
             self._arm(earliest_ns)
         if self.backlog.disk is not None and self.backlog.disk.has_unsynced():
-            self._turn.used(self.backlog.disk)
+            self._turn.sync_later(self.backlog.disk)
 
     def _deliver_batch(self, batch: Batch) -> None:
         """Hand a batch that need not wait straight to ready clients; what is left stays in it."""
@@ -245,7 +246,7 @@ class Channel:
                         near.append(near.pop(0))
                         return client
                     del near[0]
-                    client.is_listed = False
+                    client.is_in_ready_list = False
             self._has_near = False
         ready = self._ready
         while ready:
@@ -256,15 +257,15 @@ class Channel:
                 self._next += 1
                 return client
             del ready[self._next]
-            client.is_listed = False
+            client.is_in_ready_list = False
         return None
 
-    def _deliver(self, client: Client, message: Message, now_ns: int) -> None:
+    def _deliver(self, client: Client, message: QueuedMessage, now_ns: int) -> None:
         if client.sample_rate > 0 and randrange(100) > client.sample_rate:
             self.backlog.finish(message)  # not for this channel any more: sampling discards
             return
         if not self.in_flight.add(message, now_ns, client.msg_timeout_ns):
-            self._meet_twin(message, now_ns)
+            self._resolve_duplicate_id(message, now_ns)
             return
         message.client_id = client.id
         message.attempts = (message.attempts + 1) & 0xFFFF
@@ -280,7 +281,7 @@ class Channel:
         if not client.has_unsent:
             self._turn.send_to(client)
 
-    def _meet_twin(self, message: Message, now_ns: int) -> None:
+    def _resolve_duplicate_id(self, message: QueuedMessage, now_ns: int) -> None:
         """A message whose id is in flight: the same one, recovered twice from disk, or by bad luck another."""
         twin = self.in_flight.find(message.id, 0)
         if twin is None or twin.timestamp != message.timestamp:
@@ -288,7 +289,7 @@ class Channel:
         else:
             self.backlog.finish(message)
 
-    def _hold_if_not_due(self, message: Message, now_ns: int) -> bool:
+    def _hold_if_not_due(self, message: QueuedMessage, now_ns: int) -> bool:
         """Defer a message whose due time is known from the topic or an earlier process; True if it is not due yet."""
         due_ns = self._due_ns.pop(message.id, 0)
         if due_ns <= now_ns:
@@ -296,10 +297,10 @@ class Channel:
         self._defer(message, due_ns)
         return True
 
-    def offer(self, client: Client) -> None:
+    def add_if_ready(self, client: Client) -> None:
         """``client`` may have become ready for more."""
-        if not client.is_listed and client.is_ready():
-            client.is_listed = True
+        if not client.is_in_ready_list and client.is_ready():
+            client.is_in_ready_list = True
             if client.locality == _ELSEWHERE:
                 self._ready.append(client)
             else:
@@ -322,14 +323,14 @@ class Channel:
                 return NOT_OWNER
             self.in_flight.remove(message, client.msg_timeout_ns)
         if message.record and self.backlog.finish(message) and self.backlog.disk is not None:
-            self._turn.used(self.backlog.disk)
+            self._turn.sync_later(self.backlog.disk)
         client.in_flight_count -= 1
         client.finish_count += 1
         if self.latency is not None:
             now_ns = self._clock.wall_ns()
             self.latency.add(now_ns - message.timestamp, now_ns)
-        if not client.is_listed:
-            self.offer(client)
+        if not client.is_in_ready_list:
+            self.add_if_ready(client)
         return None
 
     def requeue(self, client: Client, message_id: bytes, delay_ns: int) -> str | None:
@@ -345,7 +346,7 @@ class Channel:
         self.requeue_count += 1
         client.in_flight_count -= 1
         client.requeue_count += 1
-        self.offer(client)
+        self.add_if_ready(client)
         if delay_ns > 0:
             self._defer(message, self._clock.now_ns() + delay_ns)
         else:
@@ -392,7 +393,7 @@ class Channel:
             client = self.clients.get(message.client_id)
             if client is not None:
                 client.in_flight_count -= 1
-                self.offer(client)
+                self.add_if_ready(client)
             self._put_back(message)
         for message in self.deferred.pop_due(now_ns, _PUT_BACK_PER_TURN):
             self._put_back(message)
@@ -412,8 +413,8 @@ class Channel:
         """A client has left; what it holds stays in flight until its time is over."""
         if self.clients.pop(client.id, None) is None:
             return
-        if client.is_listed:
-            client.is_listed = False
+        if client.is_in_ready_list:
+            client.is_in_ready_list = False
             for ready in (self._ready, *self._ready_near):
                 if client in ready:
                     ready.remove(client)
@@ -439,7 +440,7 @@ class Channel:
         self.backlog.empty()
         for client in self.clients.values():
             client.in_flight_count = 0
-            self.offer(client)
+            self.add_if_ready(client)
 
     def delete(self) -> None:
         """Close the clients, forget every message, remove the files."""
@@ -457,7 +458,7 @@ class Channel:
             return
         deferred = self.deferred.clear()
         self._due_ns.update((message.id, message.deadline_ns) for message in deferred)
-        recorded: list[Message] = []
+        recorded: list[QueuedMessage] = []
         for item in [*self.backlog.drain_memory(), *self.in_flight.clear(), *deferred]:
             if isinstance(item, Batch):
                 disk.put_batch(item)

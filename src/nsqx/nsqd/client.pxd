@@ -39,7 +39,7 @@ cdef class Client:
     cdef public int64_t ready_count
     cdef public int64_t in_flight_count
     cdef public bint writable
-    cdef public bint is_listed
+    cdef public bint is_in_ready_list
     cdef public int locality
     cdef public int64_t message_count
     cdef public int64_t finish_count

@@ -11,7 +11,7 @@ from nsqx.wire import frames
 
 if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
-    from nsqx.nsqd.negotiation import Outcome
+    from nsqx.nsqd.negotiation import Negotiated
     from nsqx.nsqd.turn import Commit
 
 # States, as numbered in /stats.
@@ -39,7 +39,7 @@ class Link(Protocol):
     def proceed(self) -> None:
         """The session no longer waits for an answer from elsewhere: read on, or let it act on what was received."""
 
-    def upgrade(self, outcome: Outcome) -> None:
+    def upgrade(self, outcome: Negotiated) -> None:
         """Put the layers that were agreed on around the socket, after what is in the output has been sent."""
 
 
@@ -64,7 +64,7 @@ class Client:
         "id",
         "in_flight_count",
         "is_ending",
-        "is_listed",
+        "is_in_ready_list",
         "link",
         "locality",
         "message_count",
@@ -129,7 +129,7 @@ class Client:
         self.ready_count = 0
         self.in_flight_count = 0
         self.writable = True
-        self.is_listed = False
+        self.is_in_ready_list = False
         self.locality = 2
         # Counters.
         self.message_count = 0

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from nsqx.units import NS_PER_MS
+
 
 class Timer(Protocol):
     """A callback to come."""
@@ -35,5 +37,5 @@ class LoopClock:
 
     def call_at(self, when_ns: int, callback: Callable[[], None]) -> Timer:
         """Call back at ``when_ns`` or a moment later; the loop counts in milliseconds, so round up."""
-        delay_ms = max(0, -((time.monotonic_ns() - when_ns) // 1_000_000))
+        delay_ms = max(0, -((time.monotonic_ns() - when_ns) // NS_PER_MS))
         return self._loop.call_later(delay_ms / 1000, callback)

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from nsqx.nsqd.session cimport Session
+from nsqx.nsqd.session cimport ClientSession
 from nsqx.nsqd.turn cimport Turn
 
 cdef int64_t _PLENTY
@@ -10,13 +10,13 @@ cdef Py_ssize_t _LARGE_CHUNK
 cdef Py_ssize_t _MAX_UNCONFIRMED
 
 
-cdef class Connection:
+cdef class ClientConnection:
     cdef object _broker
     cdef Turn _turn
     cdef object _loop
     cdef object _transport
     cdef int _descriptor
-    cdef Session _session
+    cdef ClientSession _session
     cdef str _host
     cdef bytes _prelude
     cdef int64_t _seen_commands
@@ -25,30 +25,30 @@ cdef class Connection:
     cdef double _heartbeat_at_s
     cdef double _blocked_at_s
     cdef object _timer
-    cdef object _agreed
+    cdef object _negotiated
     cdef object _layers
     cdef object _handshake
     cdef object _round_robin
-    cdef bint _listens
+    cdef bint _accepts_commands
     cdef bint _waits_turn
-    cdef bint _rests
+    cdef bint _is_coalescing
     cdef bint _is_reading
     cdef Py_ssize_t _unconfirmed_bytes
     cdef object _pieces_left
 
-    @cython.locals(session=Session)
+    @cython.locals(session=ClientSession)
     cpdef data_received(self, bytes data)
-    cdef _note_commands(self, Session session)
-    @cython.locals(session=Session)
+    cdef _note_commands(self, ClientSession session)
+    @cython.locals(session=ClientSession)
     cpdef work(self)
-    cdef _read_later(self, Session session)
-    cdef _read_or_wait(self, Session session)
-    cdef bint _may_proceed(self, Session session)
-    cdef _note_unconfirmed(self, Session session, Py_ssize_t size)
-    @cython.locals(session=Session, had_to_wait=bint)
+    cdef _read_later(self, ClientSession session)
+    cdef _read_or_wait(self, ClientSession session)
+    cdef bint _may_proceed(self, ClientSession session)
+    cdef _note_unconfirmed(self, ClientSession session, Py_ssize_t size)
+    @cython.locals(session=ClientSession, had_to_wait=bint)
     cdef _note_confirmed(self)
     @cython.locals(has_input=bint, is_held=bint, reads=bint)
-    cdef _update_reading(self, Session session)
+    cdef _update_reading(self, ClientSession session)
     cpdef write(self, bytearray data)
     @cython.locals(sent=Py_ssize_t)
     cdef _send(self, bytearray data)

@@ -24,16 +24,16 @@ from nsqx.net.round_robin import LARGE_CHUNK
 from nsqx.net.tls import TLSFailed, TLSLayer
 from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.nsqd.handshake import Handshake
-from nsqx.nsqd.session import MAGIC, Session
+from nsqx.nsqd.session import MAGIC, ClientSession
+from nsqx.units import NS_PER_S
 from nsqx.wire import frames
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.client import Client
-    from nsqx.nsqd.negotiation import Outcome
+    from nsqx.nsqd.negotiation import Negotiated
 
 _BAD_PROTOCOL = frames.encode_frame(frames.ERROR, b"E_BAD_PROTOCOL")
-_NS_PER_S = 1_000_000_000
 # How long a closing connection may take to send what it has left, once it has no heartbeats to go by.
 _LINGER_S = 5.0
 _HANDSHAKE_S = 5.0
@@ -46,14 +46,14 @@ _MAX_UNCONFIRMED = 4 * 1024 * 1024
 # which it cannot run out of messages. To read, hand out and send for each FIN by itself costs twice as much.
 _PLENTY = 2048
 _LITTLE = 4 * len("FIN 0123456789abcdef\n")
-_REST_S = 0.001
+_COALESCE_S = 0.001
 
 
-class Connection:
+class ClientConnection:
     """The asyncio protocol of one TCP client; duck-typed so that it can be compiled."""
 
     __slots__ = (
-        "_agreed",
+        "_accepts_commands",
         "_alive_at_s",
         "_blocked_at_s",
         "_broker",
@@ -62,13 +62,13 @@ class Connection:
         "_heartbeat_at_s",
         "_host",
         "_interval_ns",
+        "_is_coalescing",
         "_is_reading",
         "_layers",
-        "_listens",
         "_loop",
+        "_negotiated",
         "_pieces_left",
         "_prelude",
-        "_rests",
         "_round_robin",
         "_seen_commands",
         "_session",
@@ -86,7 +86,7 @@ class Connection:
         self._loop = loop
         self._transport: Any = None
         self._descriptor = -1
-        self._session: Session | None = None
+        self._session: ClientSession | None = None
         self._host = ""
         self._prelude = b""
         self._seen_commands = 0
@@ -96,13 +96,13 @@ class Connection:
         self._blocked_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         # What was agreed on and is to be done next; the layers that are on; the handshake that is under way.
-        self._agreed: Outcome | None = None
+        self._negotiated: Negotiated | None = None
         self._layers: Layers | None = None
         self._handshake: Handshake | None = None
         # Why the socket is not read: the client leaves its answers unread, input waits in the round-robin, a moment.
-        self._listens = True
+        self._accepts_commands = True
         self._waits_turn = False
-        self._rests = False
+        self._is_coalescing = False
         self._is_reading = True
         # Received since an answer began to wait for the disk.
         self._unconfirmed_bytes = 0
@@ -153,11 +153,11 @@ class Connection:
         if session.has_more or session.is_paused or self._pieces_left is not None or len(data) >= _LARGE_CHUNK:
             self._read_later(session)
         if self._blocked_at_s:
-            self._listen_less(session)
+            self._pause_if_output_unread(session)
         elif len(data) <= _LITTLE and session.client.in_flight_count >= _PLENTY and self._layers is None:
-            self._rest(session)
+            self._coalesce_fins(session)
 
-    def _note_commands(self, session: Session) -> None:
+    def _note_commands(self, session: ClientSession) -> None:
         """Complete commands have come: the client is alive."""
         self._seen_commands = session.command_count
         self._alive_at_s = self._loop.time()
@@ -179,7 +179,7 @@ class Connection:
             if session.command_count != self._seen_commands:
                 self._note_commands(session)
             if self._blocked_at_s:
-                self._listen_less(session)
+                self._pause_if_output_unread(session)
         self._read_or_wait(session)
 
     def proceed(self) -> None:
@@ -209,10 +209,10 @@ class Connection:
         if self._session is not None:
             client = self._session.client
             client.writable = True
-            self._listens = True
+            self._accepts_commands = True
             self._read_or_wait(self._session)
             if client.channel is not None:
-                client.channel.offer(client)
+                client.channel.add_if_ready(client)
                 self._turn.end()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -250,8 +250,8 @@ class Connection:
         if self._unconfirmed_bytes:
             self._note_confirmed()
         # The answer that grants the upgrade may still wait behind a commit.
-        if self._agreed is not None and self._session is not None and self._session.client.commit is None:
-            self._begin_upgrade(self._agreed)
+        if self._negotiated is not None and self._session is not None and self._session.client.commit is None:
+            self._begin_upgrade(self._negotiated)
 
     def _send(self, data: bytearray) -> None:
         """Hand data to the socket past the transport, which costs more and is for what the socket does not take."""
@@ -262,9 +262,9 @@ class Connection:
         if sent < len(data):
             self._transport.write(data[sent:])
 
-    def upgrade(self, outcome: Outcome) -> None:
+    def upgrade(self, outcome: Negotiated) -> None:
         """Put layers around the socket once the answer that grants them is out."""
-        self._agreed = outcome
+        self._negotiated = outcome
 
     def close(self) -> None:
         """Close once what was written is sent, but do not wait for that for ever."""
@@ -281,7 +281,7 @@ class Connection:
 
     # The beginning
 
-    def _begin(self, data: bytes) -> Session | None:
+    def _begin(self, data: bytes) -> ClientSession | None:
         address, host = peer_address(self._transport)
         magic = data[: len(MAGIC)]
         self._prelude = b""
@@ -293,7 +293,7 @@ class Connection:
             self._transport.close()
             return None
         client = self._broker.new_client(address, host, self)
-        self._session = Session(self._broker, client)
+        self._session = ClientSession(self._broker, client)
         self._alive_at_s = self._loop.time()
         self._start_heartbeat(client)
         return self._session
@@ -307,23 +307,23 @@ class Connection:
 
     # Upgrades
 
-    def _begin_upgrade(self, agreed: Outcome) -> None:
+    def _begin_upgrade(self, negotiated: Negotiated) -> None:
         session = self._session
         assert session is not None
-        self._agreed = None
+        self._negotiated = None
         self._layers = Layers()
         rest = session.take_rest()
-        if not agreed.tls:
-            self._compress(session, agreed, rest)
+        if not negotiated.tls:
+            self._compress(session, negotiated, rest)
             return
         assert self._broker.tls_context is not None
-        self._handshake = Handshake(TLSLayer(self._broker.tls_context, server_side=True), agreed)
+        self._handshake = Handshake(TLSLayer(self._broker.tls_context, server_side=True), negotiated)
         self._cancel_timer()
         self._timer = self._loop.call_later(_HANDSHAKE_S, self._drop, session.client, "TLS handshake - i/o timeout")
         self._receive_in_handshake(session, self._handshake, self._layers.push(self._handshake.layer, rest))
         self._update_reading(session)
 
-    def _receive_layered(self, session: Session, data: bytes) -> None:
+    def _receive_layered(self, session: ClientSession, data: bytes) -> None:
         """Bytes from the socket of a connection that has layers, or is getting them."""
         assert self._layers is not None
         pieces = self._layers.receive(data)
@@ -334,7 +334,7 @@ class Connection:
         else:
             self._receive_pieces(session, pieces)
 
-    def _receive_pieces(self, session: Session, pieces: Iterator[bytes]) -> None:
+    def _receive_pieces(self, session: ClientSession, pieces: Iterator[bytes]) -> None:
         """Pass on what the layers unwrap, up to a slice: a few bytes may stand for very many."""
         assert self._layers is not None
         self._pieces_left = pieces
@@ -357,14 +357,14 @@ class Connection:
 
     # Whether the socket is read
 
-    def _read_later(self, session: Session) -> None:
+    def _read_later(self, session: ClientSession) -> None:
         """More was received than may be processed at once, or the session waits: stop reading until it is done."""
         if not session.is_paused and not self._waits_turn:
             self._waits_turn = True
             self._round_robin.join(self)
         self._update_reading(session)
 
-    def _read_or_wait(self, session: Session) -> None:
+    def _read_or_wait(self, session: ClientSession) -> None:
         """Join the round-robin if there is input left, else read."""
         has_input = session.has_more or self._pieces_left is not None
         if has_input and self._may_proceed(session) and not self._waits_turn:
@@ -372,10 +372,10 @@ class Connection:
             self._round_robin.join(self)
         self._update_reading(session)
 
-    def _may_proceed(self, session: Session) -> bool:
-        return self._listens and not session.is_paused and self._unconfirmed_bytes <= _MAX_UNCONFIRMED
+    def _may_proceed(self, session: ClientSession) -> bool:
+        return self._accepts_commands and not session.is_paused and self._unconfirmed_bytes <= _MAX_UNCONFIRMED
 
-    def _note_unconfirmed(self, session: Session, size: int) -> None:
+    def _note_unconfirmed(self, session: ClientSession, size: int) -> None:
         """Answers wait for the disk: stop reading if too much was received meanwhile."""
         self._unconfirmed_bytes += size
         if self._unconfirmed_bytes > _MAX_UNCONFIRMED:
@@ -390,9 +390,9 @@ class Connection:
             if had_to_wait:
                 self._read_or_wait(session)
 
-    def _update_reading(self, session: Session) -> None:
+    def _update_reading(self, session: ClientSession) -> None:
         has_input = session.has_more or self._pieces_left is not None
-        is_held = self._waits_turn or self._rests or not self._listens or has_input
+        is_held = self._waits_turn or self._is_coalescing or not self._accepts_commands or has_input
         is_held = is_held or self._unconfirmed_bytes > _MAX_UNCONFIRMED
         # In a handshake it is the layer that wants bytes, not the session.
         reads = not is_held and (not session.is_paused or self._handshake is not None)
@@ -403,25 +403,25 @@ class Connection:
             else:
                 self._transport.pause_reading()
 
-    def _listen_less(self, session: Session) -> None:
+    def _pause_if_output_unread(self, session: ClientSession) -> None:
         """Answers are not read: take no more commands if there are too many of them, as their number has no bound."""
-        if self._listens and self._transport.get_write_buffer_size() > _MAX_UNREAD:
-            self._listens = False
+        if self._accepts_commands and self._transport.get_write_buffer_size() > _MAX_UNREAD:
+            self._accepts_commands = False
             self._update_reading(session)
 
-    def _rest(self, session: Session) -> None:
+    def _coalesce_fins(self, session: ClientSession) -> None:
         """Coalesce single FINs of a client that has plenty to do."""
-        if not self._rests:
-            self._rests = True
+        if not self._is_coalescing:
+            self._is_coalescing = True
             self._update_reading(session)
-            self._loop.call_later(_REST_S, self._end_rest)
+            self._loop.call_later(_COALESCE_S, self._end_coalescing)
 
-    def _end_rest(self) -> None:
-        self._rests = False
+    def _end_coalescing(self) -> None:
+        self._is_coalescing = False
         if self._session is not None:
             self._update_reading(self._session)
 
-    def _receive_in_handshake(self, session: Session, handshake: Handshake, pieces: Iterator[bytes]) -> None:
+    def _receive_in_handshake(self, session: ClientSession, handshake: Handshake, pieces: Iterator[bytes]) -> None:
         assert self._layers is not None
         try:
             rest = b"".join(pieces)
@@ -435,16 +435,16 @@ class Connection:
             handshake.note(session.client)
             self._start_heartbeat(session.client)
             self._transport.write(self._layers.send(frames.OK))
-            self._compress(session, handshake.agreed, rest)
+            self._compress(session, handshake.negotiated, rest)
 
-    def _compress(self, session: Session, agreed: Outcome, rest: bytes) -> None:
+    def _compress(self, session: ClientSession, negotiated: Negotiated, rest: bytes) -> None:
         """Put on the layer of compression that was agreed on, if any, and go on with the conversation."""
         assert self._layers is not None
         client = session.client
         pieces = iter((rest,))
-        if agreed.snappy or agreed.deflate:
-            client.snappy, client.deflate = agreed.snappy, agreed.deflate
-            layer = Snappy() if agreed.snappy else Deflate(agreed.deflate_level)
+        if negotiated.snappy or negotiated.deflate:
+            client.snappy, client.deflate = negotiated.snappy, negotiated.deflate
+            layer = Snappy() if negotiated.snappy else Deflate(negotiated.deflate_level)
             pieces = self._layers.push(layer, rest)
             self._transport.write(self._layers.send(frames.OK))
         if rest:
@@ -461,7 +461,7 @@ class Connection:
 
     def _start_heartbeat(self, client: Client) -> None:
         self._interval_ns = client.heartbeat_interval_ns
-        self._heartbeat_at_s = self._loop.time() + self._interval_ns / _NS_PER_S
+        self._heartbeat_at_s = self._loop.time() + self._interval_ns / NS_PER_S
         self._schedule()
 
     def _cancel_timer(self) -> None:
@@ -474,7 +474,7 @@ class Connection:
         self._cancel_timer()
         if self._interval_ns <= 0 or self._transport.is_closing():
             return
-        interval_s = self._interval_ns / _NS_PER_S
+        interval_s = self._interval_ns / NS_PER_S
         when_s = min(self._heartbeat_at_s, self._alive_at_s + 2 * interval_s)
         if self._blocked_at_s:
             when_s = min(when_s, self._blocked_at_s + interval_s)
@@ -485,8 +485,8 @@ class Connection:
         assert self._session is not None
         client = self._session.client
         now_s = self._loop.time()
-        interval_s = self._interval_ns / _NS_PER_S
-        if not self._is_reading and self._listens:
+        interval_s = self._interval_ns / NS_PER_S
+        if not self._is_reading and self._accepts_commands:
             self._alive_at_s = now_s  # its commands wait here, or in the socket
         if now_s >= self._alive_at_s + 2 * interval_s:
             self._drop(client, "failed to read command - i/o timeout")

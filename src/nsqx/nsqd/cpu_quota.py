@@ -7,7 +7,7 @@ import os
 CGROUP_LIMIT = "/sys/fs/cgroup/cpu.max"
 
 
-def usable_cores(limit_path: str = CGROUP_LIMIT) -> float:
+def usable_cpus(limit_path: str = CGROUP_LIMIT) -> float:
     """Cores, in parts too: a container may have half of one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

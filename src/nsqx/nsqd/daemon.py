@@ -25,16 +25,17 @@ from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.broker_id import load_broker_id
 from nsqx.nsqd.clock import LoopClock
-from nsqx.nsqd.connection import Connection
-from nsqx.nsqd.cpu_quota import usable_cores
+from nsqx.nsqd.connection import ClientConnection
+from nsqx.nsqd.cpu_quota import usable_cpus
 from nsqx.nsqd.disk_reserve import DiskReserve
 from nsqx.nsqd.http import build_router, refuse_without_tls, route_group
 from nsqx.nsqd.lookup import Lookup
 from nsqx.nsqd.memory import MemoryMonitor
 from nsqx.nsqd.metadata import encode_metadata, load_metadata, metadata_path
-from nsqx.nsqd.options import Options, expand_statsd_prefix, validate
+from nsqx.nsqd.options import NsqdOptions, expand_statsd_prefix, validate
 from nsqx.nsqd.statsd import StatsdPusher
 from nsqx.queues.files import replace_file
+from nsqx.units import NS_PER_S
 from nsqx.version import version_line
 
 if TYPE_CHECKING:
@@ -42,17 +43,16 @@ if TYPE_CHECKING:
     from nsqx.net.cross_origin import HeadCheck
     from nsqx.net.requests import Gate
 
-_NS_PER_S = 1_000_000_000
 # How long the exit waits for files of deleted and emptied queues to be removed; what is left goes at the next start.
 _REMOVAL_WAIT_S = 1.0
 # How often writing to a full disk is tried again at exit.
 _RETRY_WRITE_S = 0.1
 
 
-class Daemon:
+class NsqdDaemon:
     """One nsqd. ``start`` it in a running event loop, ``stop`` it once."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqdOptions, log: Log) -> None:
         """Raises ConfigError if it cannot run as asked."""
         validate(options)
         self._options = options
@@ -154,14 +154,14 @@ class Daemon:
         assert listening is not None
         create = loop.create_unix_server if listening.path else loop.create_server
         self._tcp_server = await create(
-            lambda: Connection(self.broker, loop),  # type: ignore[arg-type, return-value]
+            lambda: ClientConnection(self.broker, loop),  # type: ignore[arg-type, return-value]
             sock=listening.socket,
             backlog=BACKLOG,
         )
         self._log.info("TCP: listening on %s", listening.address)
         await self._serve_http()
-        if usable_cores() > 1 and hasattr(os, "sched_yield"):
-            self.broker.turn.pace.start(loop.call_soon, self.broker.clock.now_ns, os.sched_yield)
+        if usable_cpus() > 1 and hasattr(os, "sched_yield"):
+            self.broker.turn.busy_poll.start(loop.call_soon, self.broker.clock.now_ns, os.sched_yield)
         self.broker.lookup = Lookup(self.broker)
         self.broker.lookup.set_addresses(self._options.nsqlookupd_tcp_addresses)
         if self._options.statsd_address:
@@ -223,13 +223,13 @@ class Daemon:
 
         Raises MessagesLost, after all of that, if messages could not be written within --shutdown-timeout.
         """
-        timeout_s = self._options.shutdown_timeout / _NS_PER_S
+        timeout_s = self._options.shutdown_timeout / NS_PER_S
         broker = self.broker
         broker.exiting = True
         if self._tcp_server is not None:
             self._log.info("TCP: closing %s", self._tcp_listening.address if self._tcp_listening else "")
             self._tcp_server.close()
-        broker.turn.pace.stop()
+        broker.turn.busy_poll.stop()
         broker.turn.end()
         for connection in list(broker.connections):
             connection.close()
@@ -304,7 +304,7 @@ def lock_data_path(path: str) -> int:
     return descriptor
 
 
-def _lookup_credentials(options: Options) -> Credentials:
+def _lookup_credentials(options: NsqdOptions) -> Credentials:
     """What nsqlookupd's HTTP is shown: a token, and over HTTPS this nsqd's own certificate."""
     flags = {NSQD: "", NSQLOOKUPD: "--lookupd-http-token-file"}
     tokens = read_tokens({NSQLOOKUPD: options.lookupd_http_token_file}, flags)
@@ -316,7 +316,7 @@ def _lookup_credentials(options: Options) -> Credentials:
     return Credentials(tokens, context)
 
 
-def _tls_context(options: Options, *, asks_client: bool = False) -> ssl.SSLContext | None:
+def _tls_context(options: NsqdOptions, *, asks_client: bool = False) -> ssl.SSLContext | None:
     if not options.tls_cert:
         return None
     if options.tls_client_auth_policy == "require":

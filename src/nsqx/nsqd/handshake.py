@@ -10,15 +10,15 @@ from nsqx.net.tls_server import iana_cipher_name
 if TYPE_CHECKING:
     from nsqx.net.tls import TLSLayer
     from nsqx.nsqd.client import Client
-    from nsqx.nsqd.negotiation import Outcome
+    from nsqx.nsqd.negotiation import Negotiated
 
 
 @dataclass(slots=True)
 class Handshake:
-    """TLS on its way; ``agreed`` is what comes after it."""
+    """TLS on its way; ``negotiated`` is what comes after it."""
 
     layer: TLSLayer
-    agreed: Outcome
+    negotiated: Negotiated
 
     def note(self, client: Client) -> None:
         """Write down what was agreed, under the names Go nsqd uses."""

@@ -33,8 +33,9 @@ from nsqx.net.router import BodyLimit, Router
 from nsqx.nsqd import stats
 from nsqx.nsqd.debug import add_debug_routes
 from nsqx.nsqd.large_publish import LargePublish
-from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, MetricsPage, accepts_openmetrics
+from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
+from nsqx.units import NS_PER_MS, NS_PER_S
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.batches import BatchSlices, LineSlices, has_longer_line
 from nsqx.wire.commands import read_batch, wrap_int64
@@ -43,7 +44,7 @@ from nsqx.wire.http_headers import NSQ_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from nsqx.net.requests import Deferred, Request
+    from nsqx.net.requests import DeferredAnswer, Request
     from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.topic import Topic
     from nsqx.wire.batches import Slices
 
-MILLISECOND_NS = 1_000_000
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -64,7 +64,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     """Every path of the API."""
     options = broker.options
     publishing = PublishAPI(broker)
-    administration = AdminAPI(broker)
+    administration = NsqdAdminAPI(broker)
     reports = ReportAPI(broker, memory)
     router = Router()
     message_limit = BodyLimit(options.max_msg_size, "MSG_TOO_BIG")
@@ -115,7 +115,7 @@ class PublishAPI:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
-    def publish(self, request: "Request") -> "Deferred":
+    def publish(self, request: "Request") -> "DeferredAnswer":
         """One message, the body. It is looked at before the query, so an empty one is refused first."""
         if not request.body:
             raise HTTPError(400, "MSG_EMPTY")
@@ -128,7 +128,7 @@ class PublishAPI:
             raise HTTPError(503, "EXITING") from None
         return self._answer_when_written(request, topic)
 
-    def publish_many(self, request: "Request") -> "Response | Deferred | Awaitable[Response]":
+    def publish_many(self, request: "Request") -> "Response | DeferredAnswer | Awaitable[Response]":
         """A message a line, empty lines left out; or with ``binary`` the body of an MPUB."""
         query = request.query
         topic = _topic_to_publish(self._broker, query)
@@ -158,7 +158,7 @@ class PublishAPI:
         response = _with_channels(self._broker, topic, OK)
         return response if isinstance(response, Response) else await response
 
-    def _answer_when_written(self, request: "Request", topic: "Topic") -> "Deferred":
+    def _answer_when_written(self, request: "Request", topic: "Topic") -> "DeferredAnswer":
         turn = self._broker.turn
         turn.when_written(partial(_answer_publish, request, self._broker.channels_fetch(topic)), topic)
         turn.end()
@@ -168,7 +168,7 @@ class PublishAPI:
         if _INTEGER.fullmatch(text) is None or len(text) > 20 or not INT64_MIN <= int(text) <= INT64_MAX:
             raise HTTPError(400, "INVALID_DEFER")
         # nsqd's product is a 64-bit one, and checked after it was made.
-        defer_ns = wrap_int64(int(text) * MILLISECOND_NS)
+        defer_ns = wrap_int64(int(text) * NS_PER_MS)
         if not 0 <= defer_ns <= self._broker.options.max_req_timeout:
             raise HTTPError(400, "INVALID_DEFER")
         return defer_ns
@@ -189,7 +189,7 @@ class PublishAPI:
             raise HTTPError(413, error.code.removeprefix("E_")) from None
 
 
-class AdminAPI:
+class NsqdAdminAPI:
     """Topics, channels and the options that can be changed while nsqd runs."""
 
     def __init__(self, broker: "Broker") -> None:
@@ -335,7 +335,7 @@ class ReportAPI:
     def __init__(self, broker: "Broker", memory: "MemoryMonitor") -> None:
         self._broker = broker
         self._memory = memory
-        self._metrics_page = MetricsPage()
+        self._metrics_page = NsqdMetricsPage()
 
     def ping(self, _request: "Request") -> Response:
         broker = self._broker
@@ -351,7 +351,7 @@ class ReportAPI:
                 "hostname": broker.hostname,
                 "http_port": broker.http_port,
                 "tcp_port": broker.tcp_port,
-                "start_time": broker.start_time_ns // stats.SECOND_NS,
+                "start_time": broker.start_time_ns // NS_PER_S,
                 "max_heartbeat_interval": options.max_heartbeat_interval,
                 "max_output_buffer_size": options.max_output_buffer_size,
                 "max_output_buffer_timeout": options.max_output_buffer_timeout,
@@ -367,7 +367,7 @@ class ReportAPI:
         broker = self._broker
         query = request.query
         now_ns = broker.clock.wall_ns()
-        selection = stats.Selection(
+        selection = stats.StatsFilter(
             topic_name=query.get("topic", ""),
             channel_name=query.get("channel", ""),
             include_clients=_BOOLEANS.get(query.get("include_clients", ""), True),
@@ -382,7 +382,7 @@ class ReportAPI:
         """The page for Prometheus."""
         broker = self._broker
         openmetrics = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
-        selection = stats.Selection(include_clients=broker.options.metrics_per_client)
+        selection = stats.StatsFilter(include_clients=broker.options.metrics_per_client)
         topics = stats.each_topic(broker, broker.clock.wall_ns(), selection)
         steps = self._metrics_page.steps(topics, healthy=broker.is_healthy, openmetrics=openmetrics)
         page = await broker.long_jobs.run(steps)

@@ -20,6 +20,7 @@ from nsqx.errors import ConfigError, NSQError
 from nsqx.names import is_ephemeral, is_valid_name
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
 from nsqx.net.daemon_http import NSQLOOKUPD, ask
+from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION
 from nsqx.wire import lookup as wire
 from nsqx.wire.gojson import InvalidJSON
@@ -45,7 +46,6 @@ _MAX_CHANNELS_SIZE = 1024 * 1024
 # How many channels known elsewhere are created for a new topic.
 MAX_CHANNELS = 1000
 _NAMES_PER_TURN = 2000
-_NS_PER_S = 1_000_000_000
 
 
 class PeerFailed(NSQError):
@@ -67,7 +67,7 @@ class LookupPeer:
         self._answer_due_s = 0.0  # for the first of those
         self._timeout: asyncio.Timeout | None = None  # of the read that is under way
         self._has_changes = asyncio.Event()  # something changed while not connected
-        self.was_told = asyncio.Event()  # once, everything that was here
+        self.is_registered = asyncio.Event()  # once, everything that was here
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._task = asyncio.create_task(self._run())
@@ -174,7 +174,7 @@ class LookupPeer:
         loop = asyncio.get_running_loop()
         while True:
             if not self._unanswered:
-                self.was_told.set()
+                self.is_registered.set()
             if len(self._changes) > _MAX_WAITING:
                 raise PeerFailed(f"{len(self._changes)} commands wait for answers")
             answer = await self._next_answer(self._answer_due_s if self._unanswered else loop.time() + PING_INTERVAL_S)
@@ -288,7 +288,7 @@ class Lookup:
 
     async def settled(self) -> None:
         """Wait until every nsqlookupd has heard of this nsqd."""
-        await asyncio.gather(*(peer.was_told.wait() for peer in self._peers.values()))
+        await asyncio.gather(*(peer.is_registered.wait() for peer in self._peers.values()))
 
     def can_be_asked(self) -> bool:
         """True if some nsqlookupd is connected."""
@@ -318,8 +318,8 @@ class Lookup:
                 "GET",
                 url,
                 self._broker.lookup_credentials,
-                connect_timeout_s=options.http_client_connect_timeout / _NS_PER_S,
-                request_timeout_s=options.http_client_request_timeout / _NS_PER_S,
+                connect_timeout_s=options.http_client_connect_timeout / NS_PER_S,
+                request_timeout_s=options.http_client_request_timeout / NS_PER_S,
                 max_body_size=_MAX_CHANNELS_SIZE,
             )
             if answer.status != 200:

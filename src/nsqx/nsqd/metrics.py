@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_latest_openmetrics
 
+from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, VERSION
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def accepts_openmetrics(accept: str) -> bool:
     return any(kind.split(";")[0].strip() == "application/openmetrics-text" for kind in accept.lower().split(","))
 
 
-class MetricsPage:
+class NsqdMetricsPage:
     """Writes the page of a broker; owns nothing but the collectors of the process."""
 
     def __init__(self) -> None:
@@ -198,7 +199,7 @@ class _LatencySeconds(_Samples):
     def add_row(self, row: _Row) -> None:
         for entry in (row.latency and row.latency["percentiles"]) or ():
             labels = f'{row.counter_labels[:-1]},quantile="{entry["quantile"]}"}}'
-            self.add(f"{self.name}{labels} {entry['value'] / 1e9}\n")
+            self.add(f"{self.name}{labels} {entry['value'] / NS_PER_S}\n")
 
 
 class _LatencyPercentile(_Samples):

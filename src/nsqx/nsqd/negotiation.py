@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx.errors import ProtocolError
+from nsqx.units import NS_PER_MS
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.gojson import InvalidJSON
 from nsqx.wire.identify import IdentifyRequest, decode_identify
@@ -16,12 +17,11 @@ if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.client import Client
 
-_NS_PER_MS = 1_000_000
 _DEFAULT_DEFLATE_LEVEL = 6
 
 
 @dataclass(slots=True)
-class Outcome:
+class Negotiated:
     """The answer, and which layers the connection is to be upgraded with after it."""
 
     answer: bytes
@@ -36,7 +36,7 @@ class Outcome:
         return self.tls or self.snappy or self.deflate
 
 
-def negotiate(client: Client, body: bytes, broker: Broker) -> Outcome:
+def negotiate(client: Client, body: bytes, broker: Broker) -> Negotiated:
     """Take over what the client says and asks for; raises ProtocolError for what it may not have."""
     try:
         request = decode_identify(body)
@@ -55,7 +55,7 @@ def negotiate(client: Client, body: bytes, broker: Broker) -> Outcome:
     client.sample_rate = request.sample_rate
     _set_msg_timeout(client, request, broker)
     if not request.feature_negotiation:
-        return Outcome(b"OK")
+        return Negotiated(b"OK")
     return _grant_features(client, request, broker)
 
 
@@ -67,8 +67,8 @@ def _set_heartbeat(client: Client, request: IdentifyRequest, broker: Broker) -> 
     interval_ms = request.heartbeat_interval
     if interval_ms == -1:
         client.heartbeat_interval_ns = 0
-    elif 1000 <= interval_ms <= broker.options.max_heartbeat_interval // _NS_PER_MS:
-        client.heartbeat_interval_ns = interval_ms * _NS_PER_MS
+    elif 1000 <= interval_ms <= broker.options.max_heartbeat_interval // NS_PER_MS:
+        client.heartbeat_interval_ns = interval_ms * NS_PER_MS
     elif interval_ms != 0:
         raise _invalid("heartbeat interval", interval_ms)
 
@@ -77,14 +77,14 @@ def _set_output_buffer(client: Client, request: IdentifyRequest, broker: Broker)
     """Size and timeout are agreed on and reported; output goes out at the end of each loop turn, so earlier."""
     options = broker.options
     timeout_ms = request.output_buffer_timeout
-    shortest_ms = options.min_output_buffer_timeout // _NS_PER_MS
-    longest_ms = options.max_output_buffer_timeout // _NS_PER_MS
+    shortest_ms = options.min_output_buffer_timeout // NS_PER_MS
+    longest_ms = options.max_output_buffer_timeout // NS_PER_MS
     if timeout_ms == -1:
         client.output_buffer_timeout_ns = 0
     elif timeout_ms != 0:
         if not shortest_ms <= timeout_ms <= longest_ms:
             raise _invalid("output buffer timeout", timeout_ms)
-        client.output_buffer_timeout_ns = timeout_ms * _NS_PER_MS
+        client.output_buffer_timeout_ns = timeout_ms * NS_PER_MS
     size = request.output_buffer_size
     if size == -1:
         client.output_buffer_size = 1
@@ -99,12 +99,12 @@ def _set_msg_timeout(client: Client, request: IdentifyRequest, broker: Broker) -
     timeout_ms = request.msg_timeout
     if timeout_ms == 0:
         return
-    if not 1000 <= timeout_ms <= broker.options.max_msg_timeout // _NS_PER_MS:
+    if not 1000 <= timeout_ms <= broker.options.max_msg_timeout // NS_PER_MS:
         raise _invalid("msg timeout", timeout_ms)
-    client.msg_timeout_ns = timeout_ms * _NS_PER_MS
+    client.msg_timeout_ns = timeout_ms * NS_PER_MS
 
 
-def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) -> Outcome:
+def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) -> Negotiated:
     options = broker.options
     offered = broker.upgrades
     tls = offered.tls and request.tls_v1
@@ -119,8 +119,8 @@ def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) ->
     answer = {
         "max_rdy_count": options.max_rdy_count,
         "version": NSQ_VERSION,
-        "max_msg_timeout": options.max_msg_timeout // _NS_PER_MS,
-        "msg_timeout": client.msg_timeout_ns // _NS_PER_MS,
+        "max_msg_timeout": options.max_msg_timeout // NS_PER_MS,
+        "msg_timeout": client.msg_timeout_ns // NS_PER_MS,
         "tls_v1": tls,
         "deflate": deflate,
         "deflate_level": level,
@@ -129,10 +129,10 @@ def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) ->
         "sample_rate": client.sample_rate,
         "auth_required": broker.authorizer.is_enabled,
         "output_buffer_size": client.output_buffer_size,
-        "output_buffer_timeout": client.output_buffer_timeout_ns // _NS_PER_MS,
+        "output_buffer_timeout": client.output_buffer_timeout_ns // NS_PER_MS,
         "topology_region": options.topology_region,
         "topology_zone": options.topology_zone,
     }
     if broker.broker_id:
         answer["broker_id"] = broker.broker_id
-    return Outcome(orjson.dumps(answer), tls, snappy, deflate, level)
+    return Negotiated(orjson.dumps(answer), tls, snappy, deflate, level)

@@ -1,6 +1,6 @@
 """nsqd's options: their names, defaults, flags and limits, and how GET /config shows them.
 
-An attribute of ``Options`` is called what its key in the configuration file is called. Durations are integers of
+An attribute of ``NsqdOptions`` is called what its key in the configuration file is called. Durations are integers of
 nanoseconds. Nothing here opens a file or a socket but the configuration file.
 """
 
@@ -35,6 +35,7 @@ from nsqx.flags import (
 from nsqx.gotext import format_float, quote
 from nsqx.net.address import MAX_PORT, UnixAddress, format_host_port, parse_listen_address
 from nsqx.net.cross_origin import check_host_names
+from nsqx.units import NS_PER_MS, NS_PER_S
 
 TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)
@@ -48,9 +49,7 @@ MAX_MSG_SIZE_LIMIT = (1 << 31) - 1 - 26
 
 MAX_UDP_PAYLOAD_SIZE = 65507
 
-_MS = 1_000_000
-_S = 1_000 * _MS
-_MINUTE = 60 * _S
+_MINUTE = 60 * NS_PER_S
 
 
 def default_node_id(hostname: str) -> int:
@@ -60,7 +59,7 @@ def default_node_id(hostname: str) -> int:
 
 
 @dataclass(slots=True)
-class Options:
+class NsqdOptions:
     """Every setting of one nsqd, with NSQ's defaults."""
 
     id: int = field(default_factory=lambda: default_node_id(socket.gethostname()))
@@ -76,8 +75,8 @@ class Options:
     nsqlookupd_tcp_addresses: list[str] = field(default_factory=list)
     auth_http_addresses: list[str] = field(default_factory=list)
     auth_http_request_method: str = "get"
-    http_client_connect_timeout: int = 2 * _S
-    http_client_request_timeout: int = 5 * _S
+    http_client_connect_timeout: int = 2 * NS_PER_S
+    http_client_request_timeout: int = 5 * NS_PER_S
     topology_region: str = ""
     topology_zone: str = ""
 
@@ -85,7 +84,7 @@ class Options:
     mem_queue_size: int = 10_000
     max_bytes_per_file: int = 100 * 1024 * 1024
     sync_every: int = 2_500
-    sync_timeout: int = 2 * _S
+    sync_timeout: int = 2 * NS_PER_S
 
     queue_scan_selection_count: int = 20
     queue_scan_worker_pool_max: int = 4
@@ -99,9 +98,9 @@ class Options:
     max_heartbeat_interval: int = 1 * _MINUTE
     max_rdy_count: int = 2_500
     max_output_buffer_size: int = 64 * 1024
-    max_output_buffer_timeout: int = 30 * _S
-    min_output_buffer_timeout: int = 25 * _MS
-    output_buffer_timeout: int = 250 * _MS
+    max_output_buffer_timeout: int = 30 * NS_PER_S
+    min_output_buffer_timeout: int = 25 * NS_PER_MS
+    output_buffer_timeout: int = 250 * NS_PER_MS
     max_channel_consumers: int = 0
 
     statsd_address: str = ""
@@ -129,7 +128,7 @@ class Options:
 
     enable_debug_endpoints: bool = False
     metrics_per_client: bool = False
-    shutdown_timeout: int = 10 * _S
+    shutdown_timeout: int = 10 * NS_PER_S
     shutdown_reserve: int = 16 * 1024 * 1024
     max_connections: int = 0
     max_connections_per_ip: int = 0
@@ -149,7 +148,7 @@ class Options:
             self.tls_required = TLS_REQUIRED
 
 
-_option = OptionTable(Options()).option
+_option = OptionTable(NsqdOptions()).option
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -263,12 +262,12 @@ FLAGS: tuple[Flag, ...] = (
 _OPTION_FLAGS = {flag.key: flag for flag in FLAGS if flag.in_config}
 
 
-def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
+def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqdOptions:
     """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
 
     Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
     """
-    return Options(**read_options(FLAGS, argv, "nsqd", stderr))
+    return NsqdOptions(**read_options(FLAGS, argv, "nsqd", stderr))
 
 
 # The Go nsqd takes any number, then crashes, stalls or misleads others by these; here they stop the start.
@@ -310,7 +309,7 @@ _MOST = {
 }
 
 
-def validate(options: Options) -> None:
+def validate(options: NsqdOptions) -> None:
     """Raise ConfigError, in nsqd's words where it has some, if nsqd cannot run as asked."""
     if options.sync_every < 0:
         # As in Go no number of operations leads to a sync, only --sync-timeout does.
@@ -332,7 +331,7 @@ def validate(options: Options) -> None:
     _validate_addresses(options)
 
 
-def _validate_tls(options: Options) -> None:
+def _validate_tls(options: NsqdOptions) -> None:
     if options.tls_required != TLS_NOT_REQUIRED and not options.tls_cert and not options.tls_key:
         raise ConfigError("cannot require TLS client connections without TLS key and cert")
     if bool(options.tls_cert) != bool(options.tls_key):
@@ -341,7 +340,7 @@ def _validate_tls(options: Options) -> None:
         raise ConfigError("--tls-client-auth-policy must be require or require-verify")
 
 
-def _validate_ranges(options: Options) -> None:
+def _validate_ranges(options: NsqdOptions) -> None:
     least = dict(_LEAST)
     if options.statsd_address:
         least["statsd_interval"] = 1
@@ -356,7 +355,7 @@ def _validate_ranges(options: Options) -> None:
             raise ConfigError(f"{name} must be at most {_MOST[key]}")
 
 
-def _validate_addresses(options: Options) -> None:
+def _validate_addresses(options: NsqdOptions) -> None:
     check_host_names(options.allowed_hosts)
     parse_listen_address(options.tcp_address)
     if options.http_address:
@@ -367,7 +366,7 @@ def _validate_addresses(options: Options) -> None:
             raise ConfigError(f"listen ({options.https_address}) failed - HTTPS needs host:port")
 
 
-def expand_statsd_prefix(options: Options, http_port: int) -> str:
+def expand_statsd_prefix(options: NsqdOptions, http_port: int) -> str:
     """The start of every statsd name, given the HTTP port that is broadcast; empty if the option is."""
     if not options.statsd_prefix:
         return ""
@@ -376,7 +375,7 @@ def expand_statsd_prefix(options: Options, http_port: int) -> str:
     return prefix if prefix.endswith(".") else prefix + "."
 
 
-def config_value(options: Options, key: str) -> object:
+def config_value(options: NsqdOptions, key: str) -> object:
     """What GET /config/<key> answers: a string goes out raw, all else as JSON. KeyError if there is no such option."""
     if key not in _OPTION_FLAGS:
         raise KeyError(key)

@@ -24,7 +24,7 @@ cdef int64_t _LOGGED_COST
 
 
 @cython.final
-cdef class Session:
+cdef class ClientSession:
     cdef readonly Client client
     cdef public int64_t command_count
     cdef readonly bint is_paused

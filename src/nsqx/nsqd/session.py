@@ -15,6 +15,7 @@ from nsqx.names import is_valid_name
 from nsqx.nsqd.client import CLOSING, INIT, SUBSCRIBED, Client
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.negotiation import negotiate
+from nsqx.units import NS_PER_MS
 from nsqx.wire import frames
 from nsqx.wire.batches import SLICE_COUNT, BatchSlices
 from nsqx.wire.commands import (
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.topic import Topic
 
 MAGIC: Final = b"  V2"
-_NS_PER_MS: Final = 1_000_000
 
 # How much ``receive`` and ``proceed`` do at most before others get their turn, in units of a FIN, the cheapest command.
 # It is about a millisecond of work, whatever the commands are: what a consumer with RDY 2500 finishes, or 512 PUBs.
@@ -62,11 +62,11 @@ _OK = frames.OK
 _DEBUG = DEBUG
 
 
-class _MustAsk(Exception):
+class _AuthPending(Exception):
     """The client's rights must be asked for before the command can be acted on."""
 
 
-class Session:
+class ClientSession:
     """One client's conversation, from its magic to its end."""
 
     __slots__ = (
@@ -152,7 +152,7 @@ class Session:
                     return
             except ProtocolError as error:
                 self._refuse(error)
-            except _MustAsk:
+            except _AuthPending:
                 self._ask_again()
             except LineTooLong:
                 self._log.error("client(%s) - failed to read command - buffer full", self.client.remote_address)
@@ -324,10 +324,10 @@ class Session:
         delay_ms = parse_digits(words[2])
         if delay_ms is None:
             raise ProtocolError("E_INVALID", f"DPUB could not parse timeout {_text(words[2])}")
-        delay_ns = wrap_int64(delay_ms * _NS_PER_MS)
+        delay_ns = wrap_int64(delay_ms * NS_PER_MS)
         limit_ns = self._broker.options.max_req_timeout
         if delay_ns < 0 or delay_ns > limit_ns:
-            raise ProtocolError("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limit_ns // _NS_PER_MS}")
+            raise ProtocolError("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limit_ns // NS_PER_MS}")
         self._defer_ns = delay_ns
         self._expect_body()
 
@@ -477,7 +477,7 @@ class Session:
         """Raise unless the client may; if that has to be found out first, the command is acted on anew after it."""
         authorizer = self._broker.authorizer
         if not authorizer.is_current(self.client):
-            raise _MustAsk
+            raise _AuthPending
         authorizer.check(self.client, command, topic_name, channel_name)
 
     def _ask_again(self) -> None:
@@ -550,7 +550,7 @@ class Session:
             raise ProtocolError("E_INVALID", f"RDY count {count} out of range 0-{limit}")
         client.ready_count = count
         if client.channel is not None:
-            client.channel.offer(client)
+            client.channel.add_if_ready(client)
 
     def _require_subscribed(self, command: str, words: list[bytes], needed: int) -> None:
         if self.client.state != SUBSCRIBED and self.client.state != CLOSING:
@@ -573,7 +573,7 @@ class Session:
         delay_ms = parse_digits(words[2])
         if delay_ms is None:
             raise ProtocolError("E_INVALID", f"REQ could not parse timeout {_text(words[2])}")
-        asked_ns = wrap_int64(delay_ms * _NS_PER_MS)
+        asked_ns = wrap_int64(delay_ms * NS_PER_MS)
         limit_ns = self._broker.options.max_req_timeout
         delay_ns = min(max(asked_ns, 0), limit_ns)
         if delay_ns != asked_ns:

@@ -15,6 +15,7 @@ import orjson
 from nsqx.gotext import format_duration
 from nsqx.net.steps import Steps, finish
 from nsqx.nsqd.latency import LatencyResult, merged_result
+from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, version_line
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.memory import MemoryStats
     from nsqx.nsqd.topic import Topic
-
-SECOND_NS = 1_000_000_000
 
 
 class PubCount(TypedDict):
@@ -107,7 +106,7 @@ class Snapshot(NamedTuple):
     producers: list[ClientStats] | None
 
 
-class Selection(NamedTuple):
+class StatsFilter(NamedTuple):
     """What to show; an empty name stands for every topic or channel."""
 
     topic_name: str = ""
@@ -115,8 +114,8 @@ class Selection(NamedTuple):
     include_clients: bool = True
 
 
-EVERYTHING = Selection()
-WITHOUT_CLIENTS = Selection(include_clients=False)
+EVERYTHING = StatsFilter()
+WITHOUT_CLIENTS = StatsFilter(include_clients=False)
 
 
 Kind = TypeVar("Kind")
@@ -141,11 +140,11 @@ def collect(
     broker: "Broker", now_ns: int, *, topic_name: str = "", channel_name: str = "", include_clients: bool = True
 ) -> Snapshot:
     """A snapshot, sorted by name; an empty name stands for every topic or channel."""
-    return finish(snapshot_steps(broker, now_ns, Selection(topic_name, channel_name, include_clients)))
+    return finish(snapshot_steps(broker, now_ns, StatsFilter(topic_name, channel_name, include_clients)))
 
 
 def snapshot_steps(
-    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, seal: "Seal" = _unsealed
+    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, seal: "Seal" = _unsealed
 ) -> Steps[Snapshot]:
     """Collect a snapshot, sorted by name. Each channel and client is as it was at one moment, the whole is not."""
     if selection.topic_name and selection.topic_name not in broker.topics:
@@ -158,7 +157,7 @@ def snapshot_steps(
 
 
 def each_topic(
-    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, seal: "Seal" = _unsealed
+    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, seal: "Seal" = _unsealed
 ) -> "Iterator[Steps[TopicStats]]":
     """For each topic that is selected, sorted by name, the job that collects it; deleted ones are passed over."""
     for name in [selection.topic_name] if selection.topic_name else sorted(broker.topics):
@@ -167,7 +166,7 @@ def each_topic(
             yield _topic_steps(topic, now_ns, selection, seal)
 
 
-def _producer_steps(broker: "Broker", selection: Selection, seal: "Seal") -> Steps[list[ClientStats] | None]:
+def _producer_steps(broker: "Broker", selection: StatsFilter, seal: "Seal") -> Steps[list[ClientStats] | None]:
     """Every client that has published, to whatever topic; None if there is none or clients are not asked for."""
     producers = []
     if selection.include_clients:
@@ -178,7 +177,7 @@ def _producer_steps(broker: "Broker", selection: Selection, seal: "Seal") -> Ste
     return producers or None
 
 
-def _topic_steps(topic: "Topic", now_ns: int, selection: Selection, seal: "Seal") -> Steps[TopicStats]:
+def _topic_steps(topic: "Topic", now_ns: int, selection: StatsFilter, seal: "Seal") -> Steps[TopicStats]:
     channels = []
     latency: LatencyResult | None = None
     for name in [selection.channel_name] if selection.channel_name else sorted(topic.channels):
@@ -213,7 +212,7 @@ def _merge_steps(topic: "Topic", now_ns: int) -> Steps[LatencyResult]:
     return merged_result(sketches, now_ns)
 
 
-def _channel_steps(channel: "Channel", now_ns: int, selection: Selection, seal: "Seal") -> Steps[ChannelStats]:
+def _channel_steps(channel: "Channel", now_ns: int, selection: StatsFilter, seal: "Seal") -> Steps[ChannelStats]:
     clients: list[ClientStats] | None = None
     if selection.include_clients:
         clients = []
@@ -299,14 +298,14 @@ def client_stats(client: "Client", topic_filter: str = "") -> ClientStats:
 
 
 def json_steps(
-    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, memory: "MemoryStats | None" = None
+    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
 ) -> Steps[bytes]:
     """Make nsqd's /stats?format=json; without ``memory`` that key is absent."""
     snapshot = yield from snapshot_steps(broker, now_ns, selection, _as_json)
     document: dict[str, object] = {
         "version": NSQ_VERSION,
         "health": broker.health,
-        "start_time": broker.start_time_ns // SECOND_NS,
+        "start_time": broker.start_time_ns // NS_PER_S,
         "topics": snapshot.topics,
     }
     if memory is not None:
@@ -316,11 +315,11 @@ def json_steps(
 
 
 def text_steps(
-    broker: "Broker", now_ns: int, selection: Selection = EVERYTHING, memory: "MemoryStats | None" = None
+    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
 ) -> Steps[str]:
     """Make nsqd's /stats for people."""
     start_time_ns = broker.start_time_ns
-    started = datetime.fromtimestamp(start_time_ns // SECOND_NS).astimezone().isoformat().replace("+00:00", "Z")
+    started = datetime.fromtimestamp(start_time_ns // NS_PER_S).astimezone().isoformat().replace("+00:00", "Z")
     lines = [
         version_line("nsqd"),
         f"start_time {started}",
@@ -369,8 +368,8 @@ def _topic_lines(topic: TopicStats, now_ns: int) -> "Iterator[str]":
 
 
 def _client_line(client: ClientStats, now_ns: int) -> str:
-    connected_s = now_ns // SECOND_NS - client["connect_ts"]
-    connected = format_duration(connected_s * SECOND_NS)
+    connected_s = now_ns // NS_PER_S - client["connect_ts"]
+    connected = format_duration(connected_s * NS_PER_S)
     # The address of a client on a unix socket has no port.
     port = client["remote_address"].rpartition(":")[2] if ":" in client["remote_address"] else ""
     name = f"{client['hostname']}:{port} {client['user_agent']}"
@@ -395,7 +394,7 @@ def _latencies(latency: LatencyResult) -> str:
 
 def _rounded_duration(value_ns: int) -> str:
     """A latency as the text form has it: one decimal, in the largest unit it exceeds."""
-    for unit_ns, unit in ((SECOND_NS, "s"), (1_000_000, "ms"), (1000, "us")):
+    for unit_ns, unit in ((NS_PER_S, "s"), (1_000_000, "ms"), (1000, "us")):
         if value_ns > unit_ns:
             return f"{value_ns / unit_ns:.1f}{unit}"
     return f"{value_ns:.1f}ns"

@@ -13,6 +13,7 @@ from nsqx.names import is_ephemeral
 from nsqx.net.address import TCPAddress, parse_address
 from nsqx.net.steps import Steps
 from nsqx.nsqd.stats import WITHOUT_CLIENTS, ChannelStats, TopicStats, each_topic
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +126,7 @@ class StatsdPusher:
     async def run(self) -> None:
         """Push until stopped."""
         log = self._broker.log
-        interval_s = max(LEAST_INTERVAL_S, self._broker.options.statsd_interval / 1e9)
+        interval_s = max(LEAST_INTERVAL_S, self._broker.options.statsd_interval / NS_PER_S)
         loop = asyncio.get_running_loop()
         next_push = loop.time() + interval_s
         while not await self._stopped_within(next_push - loop.time()):

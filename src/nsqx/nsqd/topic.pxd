@@ -6,7 +6,7 @@ from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.ids cimport IdSource
 from nsqx.wire cimport byteops
-from nsqx.wire.message cimport Batch, Message, new_batch, new_message
+from nsqx.wire.message cimport Batch, QueuedMessage, new_batch, new_message
 
 
 @cython.final
@@ -41,12 +41,12 @@ cdef class Topic:
 
     @cython.locals(now_ns=int64_t, batch=Batch)
     cpdef publish(self, bytes items, Py_ssize_t count)
-    @cython.locals(message=Message)
+    @cython.locals(message=QueuedMessage)
     cpdef publish_deferred(self, bytes body, int64_t defer_ns)
     @cython.locals(channels=list, index=Py_ssize_t, channel=Channel)
     cdef _fan_out(self, Batch batch)
     @cython.locals(channel=Channel)
-    cdef _fan_out_message(self, Message message)
+    cdef _fan_out_message(self, QueuedMessage message)
     cpdef bint _can_flow(self)
     cpdef _update_flow(self)
     cpdef _wake(self)

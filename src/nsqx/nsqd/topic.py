@@ -17,7 +17,7 @@ from nsqx.nsqd.channel import RETRY_NS, Channel
 from nsqx.queues.due_times import DueTime
 from nsqx.queues.ids import IdSource
 from nsqx.wire import byteops
-from nsqx.wire.message import Batch, Message, new_batch, new_message
+from nsqx.wire.message import Batch, QueuedMessage, new_batch, new_message
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
@@ -155,7 +155,7 @@ class Topic:
         channel = channels[0]
         channel.put_batch(batch)
 
-    def _fan_out_message(self, message: Message) -> None:
+    def _fan_out_message(self, message: QueuedMessage) -> None:
         for channel in self._channel_list:
             channel.put_message(message.copy())
 

@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.nsqd.client cimport Client
-from nsqx.nsqd.busy_poll cimport Pace
+from nsqx.nsqd.busy_poll cimport BusyPoll
 
 
 @cython.final
@@ -17,7 +17,7 @@ cdef class Commit:
 @cython.final
 cdef class Turn:
     cdef public bint has_failures
-    cdef readonly Pace pace
+    cdef readonly BusyPoll busy_poll
     cdef object _call_soon
     cdef object _durability
     cdef int64_t _commit_at
@@ -32,7 +32,7 @@ cdef class Turn:
     cpdef close(self, Client client)
     cpdef wake(self, object pump)
     cpdef write_for(self, object pump)
-    cpdef used(self, object queue)
+    cpdef sync_later(self, object queue)
     @cython.locals(commit=Commit)
     cpdef hold(self, Client client, str command, object topic)
     cpdef when_written(self, object callback, object topic)

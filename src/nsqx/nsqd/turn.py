@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nsqx.errors import DiskQueueError
-from nsqx.nsqd.busy_poll import Pace
+from nsqx.nsqd.busy_poll import BusyPoll
 
 if TYPE_CHECKING:
     from nsqx.nsqd.client import Client
@@ -77,8 +77,8 @@ class Turn:
         "_pumps",
         "_unsynced",
         "_writers",
+        "busy_poll",
         "has_failures",
-        "pace",
     )
 
     def __init__(
@@ -86,7 +86,7 @@ class Turn:
     ) -> None:
         """Answers wait for a sync when a queue they depend on has ``commit_at`` operations that none has confirmed."""
         self.has_failures = False  # set by whoever learns of them; publishing then looks twice
-        self.pace = Pace()
+        self.busy_poll = BusyPoll()
         self._call_soon = call_soon
         self._durability = durability
         self._commit_at = commit_at
@@ -116,7 +116,7 @@ class Turn:
         """The disk queue of ``pump`` has records to be written."""
         self._writers.append(pump)
 
-    def used(self, queue: DiskQueue) -> None:
+    def sync_later(self, queue: DiskQueue) -> None:
         """``queue`` was read from: it is to be synced in time."""
         self._unsynced.append(queue)
 
@@ -124,7 +124,7 @@ class Turn:
 
     def hold(self, client: Client, command: str, topic: Topic) -> None:
         """What is added to the output of ``client`` from here on acknowledges a publish to ``topic`` of this turn."""
-        self.pace.asked()
+        self.busy_poll.asked()
         if self._writers:
             commit = self._commit_of(topic)
             if client.commit is not commit:
@@ -136,7 +136,7 @@ class Turn:
 
         The callback gets the error if it may not.
         """
-        self.pace.asked()
+        self.busy_poll.asked()
         if self._writers:
             self._commit_of(topic).callbacks.append(callback)
         else:
@@ -255,6 +255,6 @@ class Turn:
         for client in clients:
             if client.flush() and client.channel is not None:
                 # It could not take messages. If the socket took its output, there may be more for it.
-                client.channel.offer(client)
+                client.channel.add_if_ready(client)
         if self._pumps:
             self._schedule()

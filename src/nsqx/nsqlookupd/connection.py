@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from nsqx.net.peer import keep_alive, peer_address
 from nsqx.net.round_robin import LARGE_CHUNK
-from nsqx.nsqlookupd.session import Session
+from nsqx.nsqlookupd.session import PeerSession
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.nsqlookupd.lookupd import Lookupd
@@ -23,18 +24,17 @@ STRANGER_TIMEOUT_S = 60.0
 BLOCKED_TIMEOUT_S = 60.0
 # How long a closing connection may take to send what it has left.
 _LINGER_S = 5.0
-_NS_PER_S = 1_000_000_000
 
 
-class Connection(asyncio.Protocol):
+class LookupdConnection(asyncio.Protocol):
     """The asyncio protocol of one TCP client."""
 
     def __init__(self, lookupd: Lookupd, loop: asyncio.AbstractEventLoop) -> None:
         self._lookupd = lookupd
         self._loop = loop
-        self._stranger_timeout_s = max(STRANGER_TIMEOUT_S, lookupd.options.inactive_producer_timeout / _NS_PER_S)
+        self._stranger_timeout_s = max(STRANGER_TIMEOUT_S, lookupd.options.inactive_producer_timeout / NS_PER_S)
         self._transport: asyncio.Transport | None = None
-        self._session: Session | None = None
+        self._session: PeerSession | None = None
         self._blocked = False
         self._waits_turn = False
         self._is_reading = True
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._lookupd.connections.add(self)
         self._lookupd.counts.connections += 1
         keep_alive(transport)
-        self._session = Session(self._lookupd, peer_address(transport)[0])
+        self._session = PeerSession(self._lookupd, peer_address(transport)[0])
         self._set_deadline()
 
     def data_received(self, data: bytes) -> None:

@@ -14,7 +14,7 @@ from nsqx.net.gc_tuning import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
 from nsqx.net.tls_server import load_certificate, server_context, trusting_context
-from nsqx.nsqlookupd.connection import Connection
+from nsqx.nsqlookupd.connection import LookupdConnection
 from nsqx.nsqlookupd.http import build_router, route_group
 from nsqx.nsqlookupd.lookupd import Lookupd
 from nsqx.nsqlookupd.options import validate
@@ -24,16 +24,16 @@ from nsqx.wire.lookup import Introduction, encode_introduction
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.net.cross_origin import HeadCheck
-    from nsqx.nsqlookupd.options import Options
+    from nsqx.nsqlookupd.options import NsqlookupdOptions
 
 _STOP_S = 1.0
 _TLS_1_2 = 0x0303
 
 
-class Daemon:
+class NsqlookupdDaemon:
     """One nsqlookupd. ``start`` it in a running event loop, ``stop`` it once."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
         """Raises ConfigError if it cannot run as asked."""
         validate(options)
         self._options = options
@@ -94,7 +94,7 @@ class Daemon:
             )
         )
         self._tcp_server = await loop.create_server(
-            lambda: Connection(self.lookupd, loop), sock=listening.socket, backlog=BACKLOG, ssl=self._tls_context
+            lambda: LookupdConnection(self.lookupd, loop), sock=listening.socket, backlog=BACKLOG, ssl=self._tls_context
         )
         self._log.info("TCP: listening on %s", listening.address)
 
@@ -141,7 +141,7 @@ class Daemon:
             await asyncio.wait(left, timeout=_STOP_S)
 
 
-def _https_context(options: Options) -> ssl.SSLContext:
+def _https_context(options: NsqlookupdOptions) -> ssl.SSLContext:
     """Clients are asked for a certificate where some routes need one."""
     policy = ssl.CERT_OPTIONAL if options.http_client_cert_groups else ssl.CERT_NONE
     return server_context(options.tls_cert, options.tls_key, _TLS_1_2, policy, client_ca_file=options.tls_root_ca_file)

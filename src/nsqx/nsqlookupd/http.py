@@ -17,9 +17,9 @@ from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, READ
 from nsqx.net.responses import EMPTY, JSON, Response, json_response, plain_response
 from nsqx.net.router import Router
-from nsqx.net.steps import Steps, Turns, join_steps
+from nsqx.net.steps import Steps, StepScheduler, join_steps
 from nsqx.nsqlookupd.lookupd import on_one_line
-from nsqx.nsqlookupd.metrics import MetricsPage
+from nsqx.nsqlookupd.metrics import LookupdMetricsPage
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.http_headers import NSQ_HEADERS
 
@@ -41,8 +41,8 @@ def route_group(method: str, path: str) -> str:
 
 def build_router(lookupd: Lookupd) -> Router:
     """Every path of the API."""
-    answers = QueryAPI(lookupd)
-    administration = AdminAPI(lookupd)
+    answers = LookupdQueryAPI(lookupd)
+    administration = LookupdAdminAPI(lookupd)
     router = Router()
     router.add("GET", "/ping", answers.ping)
     router.add("GET", "/info", answers.info)
@@ -60,14 +60,14 @@ def build_router(lookupd: Lookupd) -> Router:
     return router
 
 
-class QueryAPI:
+class LookupdQueryAPI:
     """What consumers, nsqadmin and people ask."""
 
     def __init__(self, lookupd: Lookupd) -> None:
         self._lookupd = lookupd
         self._registry = lookupd.registry
-        self._metrics_page = MetricsPage(lookupd)
-        self._long_jobs = Turns()
+        self._metrics_page = LookupdMetricsPage(lookupd)
+        self._long_jobs = StepScheduler()
 
     def ping(self, _request: Request) -> Response:
         return plain_response(200, "OK")
@@ -120,7 +120,7 @@ class QueryAPI:
         return Response(200, page, content_type)
 
 
-class AdminAPI:
+class LookupdAdminAPI:
     """Topics and channels by hand: made before nsqd knows them, removed when nsqd has forgotten them."""
 
     def __init__(self, lookupd: Lookupd) -> None:

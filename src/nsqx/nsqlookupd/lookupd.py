@@ -11,8 +11,8 @@ from nsqx.nsqlookupd.registry import Registry
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqlookupd.connection import Connection
-    from nsqx.nsqlookupd.options import Options
+    from nsqx.nsqlookupd.connection import LookupdConnection
+    from nsqx.nsqlookupd.options import NsqlookupdOptions
 
 
 @dataclass(slots=True)
@@ -31,14 +31,14 @@ class Lookupd:
 
     __slots__ = ("connections", "counts", "introduction", "log", "options", "registry", "round_robin")
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
         self.options = options
         self.log = log
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
         self.introduction = b""
         """The answer to IDENTIFY, known once the ports are."""
         self.counts = Counts()
-        self.connections: set[Connection] = set()
+        self.connections: set[LookupdConnection] = set()
         self.round_robin = RoundRobin()
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nsqx.nsqlookupd.lookupd import Lookupd
 
 
-class MetricsPage:
+class LookupdMetricsPage:
     """Writes the page in the format that a client prefers."""
 
     def __init__(self, lookupd: Lookupd) -> None:

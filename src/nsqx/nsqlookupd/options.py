@@ -1,6 +1,6 @@
 """nsqlookupd's options: their names, defaults, flags and limits.
 
-An attribute of ``Options`` is called what its key in the configuration file is called. Durations are integers of
+Each attribute of ``NsqlookupdOptions`` has the name of its key in the configuration file. Durations are integers of
 nanoseconds. Nothing here opens a file or a socket but the configuration file.
 """
 
@@ -14,12 +14,11 @@ from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import parse_tcp_listen_address
 from nsqx.net.cross_origin import check_host_names
-
-_S = 1_000_000_000
+from nsqx.units import NS_PER_S
 
 
 @dataclass(slots=True)
-class Options:
+class NsqlookupdOptions:
     """Every setting of one nsqlookupd, with NSQ's defaults."""
 
     log_level: int = log.INFO
@@ -28,8 +27,8 @@ class Options:
     http_address: str = "0.0.0.0:4161"
     https_address: str = ""
     broadcast_address: str = field(default_factory=lambda: socket.gethostname())
-    inactive_producer_timeout: int = 300 * _S
-    tombstone_lifetime: int = 45 * _S
+    inactive_producer_timeout: int = 300 * NS_PER_S
+    tombstone_lifetime: int = 45 * NS_PER_S
     tls_cert: str = ""
     tls_key: str = ""
     tls_root_ca_file: str = ""
@@ -40,7 +39,7 @@ class Options:
     allowed_hosts: list[str] = field(default_factory=list)
 
 
-_option = OptionTable(Options()).option
+_option = OptionTable(NsqlookupdOptions()).option
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -74,15 +73,15 @@ FLAGS: tuple[Flag, ...] = (
 )
 
 
-def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
+def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqlookupdOptions:
     """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
 
     Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
     """
-    return Options(**read_options(FLAGS, argv, "nsqlookupd", stderr))
+    return NsqlookupdOptions(**read_options(FLAGS, argv, "nsqlookupd", stderr))
 
 
-def validate(options: Options) -> None:
+def validate(options: NsqlookupdOptions) -> None:
     """Raise ConfigError if nsqlookupd cannot run as asked; the addresses take their final form."""
     check_host_names(options.allowed_hosts)
     # As in Go an empty address is any free port on every interface.

@@ -17,7 +17,7 @@ from nsqx.wire.lookup import (
     MAGIC,
     MAX_IDENTIFY_SIZE,
     OK,
-    CommandReader,
+    LookupCommandReader,
     decode_announcement,
     encode_answer,
 )
@@ -53,7 +53,7 @@ class DepartureLog:
             self._lookupd.round_robin.join(self)
 
 
-class Session:
+class PeerSession:
     """One connection. ``ended`` means that nothing more is to be read from it, ``has_more`` that input is left."""
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Session:
         self.has_more = False
         self._lookupd = lookupd
         self._remote_address = remote_address
-        self._reader = CommandReader()
+        self._reader = LookupCommandReader()
         self._greeted = False
         self._identifying = False
         self._body_size = _SIZE_UNKNOWN

@@ -34,7 +34,7 @@ FROM messages
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class ArchiveSpec:
     """What is to be kept, and where."""
 
     topics: Sequence[str]
@@ -48,7 +48,7 @@ class Archive:
     """Of the data source."""
 
 
-def archive_pipeline(archive: Archive, nsq: Nsq, settings: Mapping[str, str] | None = None) -> Pipeline:
+def archive_pipeline(archive: ArchiveSpec, nsq: Nsq, settings: Mapping[str, str] | None = None) -> Pipeline:
     """The pipeline that makes the archive; raises ConfigError."""
     for topic in archive.topics:
         if not is_valid_name(topic):

@@ -24,7 +24,7 @@ from nsqx.spark.sink import publisher_of
 from nsqx.spark.storage import open_storage
 
 if TYPE_CHECKING:
-    from nsqx.spark.options import Cluster
+    from nsqx.spark.options import ClusterAddresses
 
 PUBLISH_ATTEMPTS = 10
 
@@ -63,7 +63,7 @@ class DeadLetters:
     pipeline: str
     topic: str
     directory: str
-    cluster: Cluster
+    cluster: ClusterAddresses
 
     def write(self, origin: str, letters: Sequence[DeadLetter]) -> None:
         """Keep records that ``origin`` (``source.orders``) could not use; durable, or acknowledged, on return."""

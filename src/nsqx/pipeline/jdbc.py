@@ -63,7 +63,7 @@ class Database:
         return found
 
     @contextmanager
-    def connect(self, spark: Any) -> Iterator[Connection]:
+    def connect(self, spark: Any) -> Iterator[JdbcConnection]:
         """A connection; what is not committed when the block ends is rolled back. Raises ConfigError."""
         jvm = spark._jvm
         properties = jvm.java.util.Properties()
@@ -84,7 +84,7 @@ class Database:
             raise ConfigError(f"cannot connect to {self.url}: {_one_line(cause)}") from None
         try:
             raw.setAutoCommit(False)
-            yield Connection(raw)
+            yield JdbcConnection(raw)
         finally:
             try:
                 raw.rollback()
@@ -98,7 +98,7 @@ def _see_added_jars(spark: Any) -> None:
     spark._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
 
 
-class Connection:
+class JdbcConnection:
     """Statements in transactions."""
 
     def __init__(self, raw: Any) -> None:

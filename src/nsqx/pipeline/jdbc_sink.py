@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError, NSQError
 from nsqx.pipeline.functions import letter_of
-from nsqx.pipeline.jdbc import Connection, Database, StatementFailed
+from nsqx.pipeline.jdbc import Database, JdbcConnection, StatementFailed
 
 if TYPE_CHECKING:
     from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters
@@ -85,14 +85,14 @@ class JdbcSink:
                 rows.unpersist()
         return count
 
-    def _sweep(self, connection: Connection, prefix: str) -> None:
+    def _sweep(self, connection: JdbcConnection, prefix: str) -> None:
         """Remove staging tables that a killed run has left."""
         for name in connection.tables(self._schema.rstrip("."), prefix):
             connection.run(f"DROP TABLE {self._schema}{name}")
         connection.commit()
         self._has_swept = True
 
-    def _stage(self, connection: Connection, rows: Any, count: int, name: str) -> str:
+    def _stage(self, connection: JdbcConnection, rows: Any, count: int, name: str) -> str:
         """A staging table with every row of the batch once."""
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -110,7 +110,7 @@ class JdbcSink:
             f"{self._sink.table}: {_STAGING_TRIES} times the staging table had not the {count} rows of the batch"
         )
 
-    def _move(self, connection: Connection, staging: str, query_id: str, batch_id: int, *, is_first: bool) -> None:
+    def _move(self, connection: JdbcConnection, staging: str, query_id: str, batch_id: int, *, is_first: bool) -> None:
         move = self._statements(connection, staging)
         if is_first:
             connection.run(f"INSERT INTO {self._schema}{BATCHES} VALUES (?, ?)", query_id, batch_id)
@@ -127,7 +127,7 @@ class JdbcSink:
             self._move_what_fits(connection, move, staging)
         connection.commit()
 
-    def _move_what_fits(self, connection: Connection, move: _Move, staging: str) -> None:
+    def _move_what_fits(self, connection: JdbcConnection, move: _Move, staging: str) -> None:
         options = self._database.options()
         staged = self._spark.read.format("jdbc").options(**options, dbtable=staging).load()
         numbers = sorted(row[0] for row in staged.select(ROW).collect())
@@ -140,7 +140,7 @@ class JdbcSink:
             letters.append(letter_of(values, f"{self._sink.table} refused the row: {refused[number]}"))
         self._dead_letters.write(f"sink.{self._sink.name}", letters)
 
-    def _statements(self, connection: Connection, staging: str) -> _Move:
+    def _statements(self, connection: JdbcConnection, staging: str) -> _Move:
         """What moves rows; makes the table if there is none."""
         table = self._sink.table
         there = connection.columns(table)
@@ -167,13 +167,13 @@ class JdbcSink:
         return _Move(f"DELETE FROM {table} t WHERE EXISTS (SELECT 1 FROM {staging} s WHERE {same}", insert)
 
 
-def _run(connection: Connection, move: _Move, condition: str) -> None:
+def _run(connection: JdbcConnection, move: _Move, condition: str) -> None:
     if move.delete:
         connection.run(f"{move.delete}{f' AND {condition}' if condition else ''})")
     connection.run(f"{move.insert}{f' WHERE {condition}' if condition else ''}")
 
 
-def _halved(connection: Connection, move: _Move, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+def _halved(connection: JdbcConnection, move: _Move, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Move rows by their numbers; those that cannot be, with the reason."""
     if not numbers:
         return

@@ -20,10 +20,10 @@ from nsqx.pipeline.decode import META, Decoder, RequirementWrong
 from nsqx.pipeline.functions import MapStage, RowFunction, find_function, module_file
 from nsqx.pipeline.model import INFER, Pipeline, Sink, Source, Step, Table, Watermark, source_options
 from nsqx.pipeline.session import sink_session
-from nsqx.pipeline.sinks import BatchWriter, make_writer
+from nsqx.pipeline.sinks import SinkWriter, make_writer
 from nsqx.pipeline.spark_errors import condition_of, explain, parameter_of
-from nsqx.pipeline.state import DriftNotes, State
-from nsqx.spark.options import Cluster, read_sink_options
+from nsqx.pipeline.state import DriftNotes, PipelineState
+from nsqx.spark.options import ClusterAddresses, read_sink_options
 from nsqx.spark.s3_urls import check_spark_reaches, for_spark
 
 _RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
@@ -36,7 +36,7 @@ class Planned:
     sink: Sink
     rows: Any
     sources: tuple[Source, ...]
-    writer: BatchWriter
+    writer: SinkWriter
 
 
 class NotInferred(ConfigError):
@@ -53,7 +53,7 @@ class Planner:
     def __init__(self, spark: Any, pipeline: Pipeline) -> None:
         self._spark = spark
         self._pipeline = pipeline
-        self._state = State(pipeline.state)
+        self._state = PipelineState(pipeline.state)
         self._references: dict[str, tuple[str, ...]] = {}
         self._dead_letters = DeadLetters(
             pipeline.name, pipeline.dead_letters.topic, pipeline.dead_letters.directory, self._cluster()
@@ -110,7 +110,7 @@ class Planner:
             self._references[step.name] = tuple(self._find_references(step))
         return self._references[step.name]
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> ClusterAddresses:
         try:
             return read_sink_options(self._pipeline.nsq.settings(), has_topic_column=True).cluster
         except ConfigError as error:

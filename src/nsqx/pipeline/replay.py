@@ -30,7 +30,7 @@ _BEATS_PER_S = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ReplaySelection:
     """Which rows of an archive."""
 
     where: str = ""
@@ -53,7 +53,7 @@ def parse_time(text: str, now: datetime) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def select_rows(spark: Any, location: str, selection: Selection) -> Any:
+def select_rows(spark: Any, location: str, selection: ReplaySelection) -> Any:
     """The rows to publish, in order: columns value, timestamp, node, id. Raises ConfigError."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -117,14 +117,14 @@ def key_of(row: Any) -> str:
     return f"{moment.strftime(_KEY_TIME)}Z/{row.node}/{row.id}"
 
 
-class Publisher(Protocol):
+class BatchPublisher(Protocol):
     """What can publish many messages at once."""
 
     def submit_many(self, topic: str, bodies: Iterable[bytes]) -> Future[None]: ...
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayResult:
     """What was published: so many rows, in order, the last of them at ``last_key``."""
 
     published: int = 0
@@ -138,14 +138,14 @@ class Outcome:
 def replay(
     rows: Iterable[Any],
     topic: str,
-    publisher: Publisher,
+    publisher: BatchPublisher,
     *,
     rate: int,
     stopping: threading.Event,
     progress: Callable[[int], None],
-) -> Outcome:
+) -> ReplayResult:
     """Publish rows until they end, ``stopping`` is set, or nsqd cannot be reached; everything told is acknowledged."""
-    outcome = Outcome()
+    outcome = ReplayResult()
     under_way: deque[tuple[Future[None], int, str]] = deque()
     size = min(_MESSAGES_AT_ONCE, max(1, rate // _BEATS_PER_S)) if rate else _MESSAGES_AT_ONCE
     pace = _Pace(rate, stopping)
@@ -173,7 +173,7 @@ def replay(
     return outcome
 
 
-def _groups(rows: Iterable[Any], size: int, outcome: Outcome) -> Iterator[tuple[list[bytes], str]]:
+def _groups(rows: Iterable[Any], size: int, outcome: ReplayResult) -> Iterator[tuple[list[bytes], str]]:
     bodies: list[bytes] = []
     last: Any = None
     for row in rows:

@@ -14,7 +14,7 @@ from nsqx.pipeline.figures import FAILED
 from nsqx.pipeline.query import SinkQuery
 from nsqx.pipeline.schema_change import check_columns
 from nsqx.pipeline.spark_errors import explain
-from nsqx.pipeline.state import STATUS, State
+from nsqx.pipeline.state import STATUS, PipelineState
 from nsqx.spark.s3_urls import for_spark
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Runner:
         self._display = display
         self._once = once
         self._accepts = accepts_schema_change
-        self._state = State(pipeline.state)
+        self._state = PipelineState(pipeline.state)
         self._queries: list[SinkQuery] = []
         self._drift: dict[str, set[str]] = {}
         self._status_s = 0.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nsqx.client.blocking import Consumer, Message
 from nsqx.errors import NSQError
 from nsqx.pipeline.plan import schema_file
-from nsqx.pipeline.state import State
+from nsqx.pipeline.state import PipelineState
 from nsqx.spark.cluster import find_topics
 from nsqx.spark.options import read_sink_options
 
@@ -45,7 +45,7 @@ def infer_schema(spark: Any, pipeline: Pipeline, source: Source, *, first_wait_s
             f"source.{source.name}.schema", f"none of {len(texts)} messages is a JSON object: is the format right?"
         )
     ddl = str(type(schema)(fields).toDDL())
-    State(pipeline.state).write(schema_file(source), {"schema": ddl, "messages": len(texts), "sample": texts})
+    PipelineState(pipeline.state).write(schema_file(source), {"schema": ddl, "messages": len(texts), "sample": texts})
     return ddl
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
-    from nsqx.pipeline.state import State
+    from nsqx.pipeline.state import PipelineState
 
 
-def check_columns(pipeline: Pipeline, state: State, planned: Planned, *, accepts: bool) -> Iterator[str]:
+def check_columns(pipeline: Pipeline, state: PipelineState, planned: Planned, *, accepts: bool) -> Iterator[str]:
     """Lines that tell of changes; raises ConfigError if a column is of another type than in what was written before."""
     sink = planned.sink
     name = f"columns-{sink.name}.json"

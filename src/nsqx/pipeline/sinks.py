@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PUBLISHED = ("value", "topic", "defer_ms")
 
 
-class BatchWriter(Protocol):
+class SinkWriter(Protocol):
     """Writes the batches of one query."""
 
     def prepare(self) -> None:
@@ -29,7 +29,7 @@ class BatchWriter(Protocol):
         """Write a batch, or what is missing of it if it was written before; how many rows it has."""
 
 
-def make_writer(pipeline: Pipeline, sink: Sink, rows: Any, dead_letters: DeadLetters) -> BatchWriter:
+def make_writer(pipeline: Pipeline, sink: Sink, rows: Any, dead_letters: DeadLetters) -> SinkWriter:
     """The writer of a sink for rows of this DataFrame's columns; raises ConfigError if they do not fit."""
     if sink.type in FILE_SINKS:
         return _file_writer(pipeline, sink, rows)

@@ -27,7 +27,7 @@ STATUS = "status.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]")
 
 
-class State:
+class PipelineState:
     """The state directory of a pipeline."""
 
     def __init__(self, location: str) -> None:

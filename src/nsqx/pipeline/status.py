@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
-from nsqx.pipeline.state import STATUS, State
+from nsqx.pipeline.state import STATUS, PipelineState
 
 if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline
@@ -18,7 +18,7 @@ EXIT_NOT_RUNNING = 3
 
 def status_lines(pipeline: Pipeline) -> tuple[list[str], int]:
     """Lines for people, and an exit code."""
-    state = State(pipeline.state)
+    state = PipelineState(pipeline.state)
     told = state.read(STATUS)
     if told is None:
         return [f"{pipeline.name}: has not been run with {pipeline.state}"], EXIT_NOT_RUNNING
@@ -45,7 +45,7 @@ def status_lines(pipeline: Pipeline) -> tuple[list[str], int]:
     return lines, EXIT_RUNNING if is_running else EXIT_FAILED if has_failed else EXIT_NOT_RUNNING
 
 
-def _is_held(state: State) -> bool:
+def _is_held(state: PipelineState) -> bool:
     try:
         state.lock().release()
     except ConfigError:

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from nsqx.errors import ConfigError
 from nsqx.gotext import parse_duration_ns
+from nsqx.units import NS_PER_MS
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_NS_PER_MS = 1_000_000
 _TYPE_NAMES = {
     str: "a text",
     bool: "true or false",
@@ -93,7 +93,7 @@ class Section:
             return default_ms
         text = self._typed(key, str)
         try:
-            value_ms = parse_duration_ns(text.strip()) // _NS_PER_MS
+            value_ms = parse_duration_ns(text.strip()) // NS_PER_MS
         except ValueError:
             value_ms = -1
         if value_ms <= 0:

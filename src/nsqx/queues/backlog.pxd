@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 from nsqx.queues.diskqueue cimport DiskQueue
 from nsqx.wire cimport byteops
-from nsqx.wire.message cimport Batch, Message
+from nsqx.wire.message cimport Batch, QueuedMessage
 
 
 @cython.final
@@ -23,13 +23,13 @@ cdef class Backlog:
     @cython.locals(position=Py_ssize_t, fitting=int64_t, size=int64_t)
     cdef int64_t _take_room(self, Batch batch, int64_t room)
     @cython.locals(fits=bint)
-    cpdef put_message(self, Message message)
-    cpdef put_back(self, Message message)
-    cpdef bint finish(self, Message message) except -1
+    cpdef put_message(self, QueuedMessage message)
+    cpdef put_back(self, QueuedMessage message)
+    cpdef bint finish(self, QueuedMessage message) except -1
     cpdef bint is_refusing(self, int64_t count) except -1
-    @cython.locals(timestamp=int64_t, message=Message)
-    cpdef Message get(self)
+    @cython.locals(timestamp=int64_t, message=QueuedMessage)
+    cpdef QueuedMessage get(self)
     @cython.locals(head=Batch)
-    cdef Message _get_from_memory(self)
+    cdef QueuedMessage _get_from_memory(self)
     cdef int64_t _head_timestamp(self) except? -1
     cpdef object get_batch(self)

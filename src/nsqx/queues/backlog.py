@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from nsqx.wire import byteops
-from nsqx.wire.message import Batch, Message
+from nsqx.wire.message import Batch, QueuedMessage
 
 if TYPE_CHECKING:
     from nsqx.queues.diskqueue import DiskQueue
@@ -26,7 +26,7 @@ class Backlog:
         self.disk = disk
         self._byte_limit = byte_limit
         self._memory_bytes = 0  # kept only where there is a limit
-        self._memory: deque[Batch | Message] = deque()
+        self._memory: deque[Batch | QueuedMessage] = deque()
         self._memory_count = 0
         self._memory_limit = memory_limit
         self._head: Batch | None = None
@@ -76,7 +76,7 @@ class Backlog:
             fitting += 1
         return fitting
 
-    def put_message(self, message: Message) -> None:
+    def put_message(self, message: QueuedMessage) -> None:
         """Append one message."""
         fits = self._memory_count < self._memory_limit
         if fits and self._byte_limit:
@@ -89,7 +89,7 @@ class Backlog:
         elif self.disk is not None:
             self.disk.put_message(message)
 
-    def put_back(self, message: Message) -> None:
+    def put_back(self, message: QueuedMessage) -> None:
         """Append a message that was taken out: one that has a record on disk waits in memory, whatever the limit."""
         if message.record:
             self._memory.append(message)
@@ -99,7 +99,7 @@ class Backlog:
         else:
             self.put_message(message)
 
-    def finish(self, message: Message) -> bool:
+    def finish(self, message: QueuedMessage) -> bool:
         """A message that was taken out is done with; True if the disk queue has to be synced for it now."""
         return message.record > 0 and self.disk is not None and self.disk.finish(message.record)
 
@@ -109,7 +109,7 @@ class Backlog:
             self.disk is not None and self.disk.failure is not None and self._memory_count + count > self._memory_limit
         )
 
-    def get(self) -> Message | None:
+    def get(self) -> QueuedMessage | None:
         """Remove and return the oldest message; None if there is none or none can be read now."""
         if self._memory_count == 0:
             return self.disk.get() if self.disk is not None else None
@@ -122,12 +122,12 @@ class Backlog:
             self._memory_bytes -= len(message.body)
         return message
 
-    def _get_from_memory(self) -> Message:
+    def _get_from_memory(self) -> QueuedMessage:
         self._memory_count -= 1
         head = self._head
         if head is None:
             item = self._memory.popleft()
-            if isinstance(item, Message):
+            if isinstance(item, QueuedMessage):
                 return item
             head = item
         message = head.take()
@@ -139,11 +139,11 @@ class Backlog:
             return self._head.timestamp
         return self._memory[0].timestamp
 
-    def get_batch(self) -> Batch | Message | None:
+    def get_batch(self) -> Batch | QueuedMessage | None:
         """Remove and return the oldest in memory as it was put, a batch if it was one; None if there is none."""
         if self._memory_count == 0:
             return None
-        item: Batch | Message
+        item: Batch | QueuedMessage
         if self._head is not None:
             item, self._head = self._head, None
         else:
@@ -153,7 +153,7 @@ class Backlog:
             self._memory_bytes -= item.size() if isinstance(item, Batch) else len(item.body)
         return item
 
-    def drain_memory(self) -> list[Batch | Message]:
+    def drain_memory(self) -> list[Batch | QueuedMessage]:
         """Remove and return all that waits in memory."""
         items = list(self._memory) if self._head is None else [self._head, *self._memory]
         self._memory.clear()

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from nsqx.wire.message cimport Message
+from nsqx.wire.message cimport QueuedMessage
 
 cdef int64_t _NEVER_NS
 
@@ -11,7 +11,7 @@ cdef class Deferred:
     cdef list _heap
     cdef int64_t _serial
 
-    cpdef push(self, Message message, int64_t due_ns)
+    cpdef push(self, QueuedMessage message, int64_t due_ns)
     cpdef int64_t next_deadline(self)
     cpdef list pop_due(self, int64_t now_ns, Py_ssize_t limit)
 
@@ -25,19 +25,19 @@ cdef class InFlight:
     cdef list _capped_heap
 
     cdef _use_lane(self, int64_t timeout_ns)
-    cpdef bint add(self, Message message, int64_t now_ns, int64_t timeout_ns) except -1
-    @cython.locals(message=Message)
-    cpdef Message find(self, bytes message_id, int64_t timeout_ns)
-    @cython.locals(message=Message)
-    cpdef Message take(self, bytes message_id, int64_t timeout_ns, int64_t client_id)
-    @cython.locals(message=Message, lane=dict)
-    cdef Message _find_elsewhere(self, bytes message_id)
+    cpdef bint add(self, QueuedMessage message, int64_t now_ns, int64_t timeout_ns) except -1
+    @cython.locals(message=QueuedMessage)
+    cpdef QueuedMessage find(self, bytes message_id, int64_t timeout_ns)
+    @cython.locals(message=QueuedMessage)
+    cpdef QueuedMessage take(self, bytes message_id, int64_t timeout_ns, int64_t client_id)
+    @cython.locals(message=QueuedMessage, lane=dict)
+    cdef QueuedMessage _find_elsewhere(self, bytes message_id)
     @cython.locals(lane=dict)
-    cpdef remove(self, Message message, int64_t timeout_ns)
+    cpdef remove(self, QueuedMessage message, int64_t timeout_ns)
     @cython.locals(limit_ns=int64_t)
-    cpdef touch(self, Message message, int64_t now_ns, int64_t timeout_ns, int64_t max_timeout_ns)
-    @cython.locals(earliest_ns=int64_t, lane=dict, message=Message)
+    cpdef touch(self, QueuedMessage message, int64_t now_ns, int64_t timeout_ns, int64_t max_timeout_ns)
+    @cython.locals(earliest_ns=int64_t, lane=dict, message=QueuedMessage)
     cpdef int64_t next_deadline(self)
     cdef _drop_stale(self)
-    @cython.locals(lane=dict, message=Message)
+    @cython.locals(lane=dict, message=QueuedMessage)
     cpdef list pop_due(self, int64_t now_ns, Py_ssize_t limit)

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nsqx.wire.message import Message
+    from nsqx.wire.message import QueuedMessage
 
 # Later than any deadline.
 NEVER_NS = 0x7FFFFFFFFFFFFFFF
@@ -20,10 +20,10 @@ class Deferred:
     __slots__ = ("_heap", "_serial")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Message]] = []
+        self._heap: list[tuple[int, int, QueuedMessage]] = []
         self._serial = 0
 
-    def push(self, message: Message, due_ns: int) -> None:
+    def push(self, message: QueuedMessage, due_ns: int) -> None:
         """Hold ``message`` back until ``due_ns``."""
         message.deadline_ns = due_ns
         self._serial += 1
@@ -33,19 +33,19 @@ class Deferred:
         """When the earliest is due, or NEVER_NS."""
         return self._heap[0][0] if self._heap else _NEVER_NS
 
-    def pop_due(self, now_ns: int, limit: int) -> list[Message]:
+    def pop_due(self, now_ns: int, limit: int) -> list[QueuedMessage]:
         """Remove and return what is due, at most ``limit`` messages."""
-        due: list[Message] = []
+        due: list[QueuedMessage] = []
         while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
             due.append(heappop(self._heap)[2])
         return due
 
-    def take_entries(self) -> list[tuple[int, int, Message]]:
+    def take_entries(self) -> list[tuple[int, int, QueuedMessage]]:
         """Remove and return everything, in no order and with what belongs to the order."""
         entries, self._heap = self._heap, []
         return entries
 
-    def clear(self) -> list[Message]:
+    def clear(self) -> list[QueuedMessage]:
         """Remove and return everything."""
         messages = [entry[2] for entry in sorted(self._heap)]
         self._heap.clear()
@@ -67,10 +67,10 @@ class InFlight:
     __slots__ = ("_capped", "_capped_heap", "_lane", "_lane_timeout_ns", "_lanes")
 
     def __init__(self) -> None:
-        self._lane: dict[bytes, Message] = {}
+        self._lane: dict[bytes, QueuedMessage] = {}
         self._lane_timeout_ns = -1
-        self._lanes: dict[int, dict[bytes, Message]] = {}
-        self._capped: dict[bytes, Message] = {}
+        self._lanes: dict[int, dict[bytes, QueuedMessage]] = {}
+        self._capped: dict[bytes, QueuedMessage] = {}
         self._capped_heap: list[tuple[int, bytes]] = []
 
     def _use_lane(self, timeout_ns: int) -> None:
@@ -80,7 +80,7 @@ class InFlight:
             lane = self._lanes[timeout_ns] = {}
         self._lane = lane
 
-    def add(self, message: Message, now_ns: int, timeout_ns: int) -> bool:
+    def add(self, message: QueuedMessage, now_ns: int, timeout_ns: int) -> bool:
         """Put a message in flight; False, and nothing done, if one with its id is."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
@@ -92,7 +92,7 @@ class InFlight:
         message.deadline_ns = now_ns + timeout_ns
         return True
 
-    def find(self, message_id: bytes, timeout_ns: int) -> Message | None:
+    def find(self, message_id: bytes, timeout_ns: int) -> QueuedMessage | None:
         """The message with this id, looked for first where a client with this timeout has it; None if not there."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
@@ -101,7 +101,7 @@ class InFlight:
             return message
         return self._find_elsewhere(message_id)
 
-    def take(self, message_id: bytes, timeout_ns: int, client_id: int) -> Message | None:
+    def take(self, message_id: bytes, timeout_ns: int, client_id: int) -> QueuedMessage | None:
         """Take a message out of flight if this client, with this timeout, holds it; if None, ``find`` may know more."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
@@ -111,7 +111,7 @@ class InFlight:
         del self._lane[message.id]  # the very key of the lane, found without a comparison
         return message
 
-    def _find_elsewhere(self, message_id: bytes) -> Message | None:
+    def _find_elsewhere(self, message_id: bytes) -> QueuedMessage | None:
         message = self._capped.get(message_id)
         if message is not None:
             return message
@@ -121,7 +121,7 @@ class InFlight:
                 return message
         return None
 
-    def remove(self, message: Message, timeout_ns: int) -> None:
+    def remove(self, message: QueuedMessage, timeout_ns: int) -> None:
         """Take a message that ``find`` gave out of flight; ``timeout_ns`` is its holder's."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
@@ -134,7 +134,7 @@ class InFlight:
                 if lane.get(message.id) is message:
                     del lane[message.id]
 
-    def touch(self, message: Message, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> None:
+    def touch(self, message: QueuedMessage, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> None:
         """Give a message that ``find`` gave a new deadline, never later than ``max_timeout_ns`` after delivery."""
         self.remove(message, timeout_ns)
         limit_ns = message.delivered_ns + max_timeout_ns
@@ -168,11 +168,11 @@ class InFlight:
                 return
             heappop(heap)
 
-    def pop_due(self, now_ns: int, limit: int) -> list[Message]:
+    def pop_due(self, now_ns: int, limit: int) -> list[QueuedMessage]:
         """Remove and return what has timed out, at most ``limit`` messages."""
-        due: list[Message] = []
+        due: list[QueuedMessage] = []
         for lane in self._lanes.values():
-            late: list[Message] = []
+            late: list[QueuedMessage] = []
             for message in lane.values():
                 if message.deadline_ns > now_ns or len(due) + len(late) >= limit:
                     break
@@ -186,7 +186,7 @@ class InFlight:
             self._drop_stale()
         return due
 
-    def clear(self) -> list[Message]:
+    def clear(self) -> list[QueuedMessage]:
         """Remove and return everything."""
         messages = list(self)
         for lane in self._lanes.values():
@@ -195,7 +195,7 @@ class InFlight:
         self._capped_heap.clear()
         return messages
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[QueuedMessage]:
         for lane in self._lanes.values():
             yield from lane.values()
         yield from self._capped.values()

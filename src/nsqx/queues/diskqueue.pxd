@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from nsqx.queues cimport checksums
 from nsqx.queues.record_reader cimport RecordReader
 from nsqx.wire cimport byteops
-from nsqx.wire.message cimport Batch, Message
+from nsqx.wire.message cimport Batch, QueuedMessage
 
 
 cdef class DiskQueue:
@@ -51,7 +51,7 @@ cdef class DiskQueue:
     cdef list _full_descriptors
     cdef list _finished_paths
 
-    cpdef put_message(self, Message message)
+    cpdef put_message(self, QueuedMessage message)
     @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
     cpdef put_batch(self, Batch batch)
     cdef _appended(self)
@@ -66,7 +66,7 @@ cdef class DiskQueue:
     cpdef bint has_unsynced(self)
     cpdef bint has_readable(self)
     @cython.locals(size=Py_ssize_t, position=int64_t)
-    cpdef Message get(self)
+    cpdef QueuedMessage get(self)
     cpdef int64_t peek_timestamp(self) except? -1
     @cython.locals(size=Py_ssize_t, is_last=bint)
     cdef Py_ssize_t _next_size(self) except -1

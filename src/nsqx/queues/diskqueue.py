@@ -32,14 +32,14 @@ from itertools import chain
 from nsqx.errors import DiskQueueError
 from nsqx.queues import checksums
 from nsqx.queues.files import DATA, META, cut_file, open_file, replace_file, write_all
-from nsqx.queues.positions import Finder, Log, data_path, meta_path
+from nsqx.queues.positions import Finder, QueueLog, data_path, meta_path
 from nsqx.queues.record_reader import AT_END, DAMAGED, NOT_NOW, READ_SIZE, RecordReader
 from nsqx.queues.recovery import data_file_numbers
 from nsqx.queues.removal import RemoveFiles, remove_now
 from nsqx.queues.sidecar import MAX_COUNT, add_sums, prepare_sidecar
 from nsqx.queues.sync import Sums, SyncJob
 from nsqx.wire import byteops
-from nsqx.wire.message import HEADER_LENGTH, Batch, Message
+from nsqx.wire.message import HEADER_LENGTH, Batch, QueuedMessage
 
 _MAX_SUMS_SIZE = checksums.ENTRY_SIZE * MAX_COUNT // 2
 
@@ -102,7 +102,7 @@ class DiskQueue:
         directory: str,
         max_file_size: int,
         max_message_size: int,
-        log: Log,
+        log: QueueLog,
         on_pending: Callable[[], object],
         file_numbers: list[int] | None = None,
         remove_files: RemoveFiles = remove_now,
@@ -189,7 +189,7 @@ class DiskQueue:
 
     # Writing
 
-    def put_message(self, message: Message) -> None:
+    def put_message(self, message: QueuedMessage) -> None:
         """Append one message; see ``write_pending``."""
         self._make_room(len(message.body))
         byteops.append_record(self._pending, message.timestamp, message.attempts, message.id, message.body)
@@ -327,7 +327,7 @@ class DiskQueue:
             return self._reader.position < self._write_position
         return self._read_file < self._write_file
 
-    def get(self) -> Message | None:
+    def get(self) -> QueuedMessage | None:
         """Remove and return the oldest written message; None if there is none, or none can be read just now."""
         size = self._next_size()
         if size == 0:

@@ -25,7 +25,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nsqx.queues.files import Operation
+    from nsqx.queues.files import FileOperation
 
 _FAULT = re.compile(r"([a-z*]+\.[a-z*]+)=(fail|short|tear|delay|stop)(?::(\w+))?(?:@(\d+)(\+|-\d+)?)?")
 
@@ -64,7 +64,7 @@ class Failpoints:
         self._matches: Counter[Fault] = Counter()
         self._on_stop = on_stop
 
-    def __call__(self, operation: Operation) -> None:
+    def __call__(self, operation: FileOperation) -> None:
         """Carry out what is ordered for this operation."""
         self.counts[operation.point] += 1
         for fault in self._faults:
@@ -73,7 +73,7 @@ class Failpoints:
                 if fault.first <= self._matches[fault] <= fault.last:
                     self._carry_out(fault, operation)
 
-    def _carry_out(self, fault: Fault, operation: Operation) -> None:
+    def _carry_out(self, fault: Fault, operation: FileOperation) -> None:
         if fault.action == "delay":
             threading.Event().wait(int(fault.argument) / 1000)
         elif fault.action == "fail":
@@ -87,7 +87,7 @@ class Failpoints:
             self._on_stop()
 
 
-def _write_half(operation: Operation) -> None:
+def _write_half(operation: FileOperation) -> None:
     if operation.data:
         half = memoryview(operation.data)[: len(operation.data) // 2]
         os.pwrite(operation.descriptor, half, operation.position)

@@ -24,7 +24,7 @@ OPERATIONS = (OPEN, READ, WRITE, CUT, SYNC, RENAME, UNLINK)
 Buffer = bytes | bytearray | memoryview
 
 
-class Operation(NamedTuple):
+class FileOperation(NamedTuple):
     """What is about to be done. Writes and syncs have a descriptor, the others a path."""
 
     kind: str
@@ -40,7 +40,7 @@ class Operation(NamedTuple):
         return f"{self.kind}.{self.name}"
 
 
-Hook = Callable[[Operation], object]
+Hook = Callable[[FileOperation], object]
 
 _hook: Hook | None = None
 
@@ -54,21 +54,21 @@ def set_hook(hook: Hook | None) -> None:
 def open_file(kind: str, path: str, flags: int) -> int:
     """A descriptor of the file, made for its owner only if it is new."""
     if _hook is not None:
-        _hook(Operation(kind, OPEN, path))
+        _hook(FileOperation(kind, OPEN, path))
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def read_at(kind: str, descriptor: int, size: int, position: int) -> bytes:
     """Up to ``size`` bytes; fewer at the end of the file."""
     if _hook is not None:
-        _hook(Operation(kind, READ, descriptor=descriptor, position=position))
+        _hook(FileOperation(kind, READ, descriptor=descriptor, position=position))
     return os.pread(descriptor, size, position)
 
 
 def read_file(kind: str, path: str, size: int = -1) -> bytes:
     """All of a file, or its first ``size`` bytes."""
     if _hook is not None:
-        _hook(Operation(kind, READ, path))
+        _hook(FileOperation(kind, READ, path))
     with open(path, "rb") as file:
         return file.read(size)
 
@@ -76,7 +76,7 @@ def read_file(kind: str, path: str, size: int = -1) -> bytes:
 def write_all(kind: str, descriptor: int, data: Buffer, position: int) -> None:
     """Write all of ``data`` at ``position``."""
     if _hook is not None:
-        _hook(Operation(kind, WRITE, descriptor=descriptor, data=data, position=position))
+        _hook(FileOperation(kind, WRITE, descriptor=descriptor, data=data, position=position))
     written = os.pwrite(descriptor, data, position)
     if written == len(data):
         return
@@ -88,28 +88,28 @@ def write_all(kind: str, descriptor: int, data: Buffer, position: int) -> None:
 def cut_file(kind: str, descriptor: int, length: int) -> None:
     """Leave the first ``length`` bytes of a file."""
     if _hook is not None:
-        _hook(Operation(kind, CUT, descriptor=descriptor, position=length))
+        _hook(FileOperation(kind, CUT, descriptor=descriptor, position=length))
     os.ftruncate(descriptor, length)
 
 
 def sync_file(kind: str, descriptor: int) -> None:
     """Make the bytes of a file durable."""
     if _hook is not None:
-        _hook(Operation(kind, SYNC, descriptor=descriptor))
+        _hook(FileOperation(kind, SYNC, descriptor=descriptor))
     os.fsync(descriptor)
 
 
 def rename(kind: str, source: str, target: str) -> None:
     """Give a file another name, replacing what has it."""
     if _hook is not None:
-        _hook(Operation(kind, RENAME, source))
+        _hook(FileOperation(kind, RENAME, source))
     os.rename(source, target)
 
 
 def remove_if_there(kind: str, path: str) -> None:
     """Remove a file that may be gone already."""
     if _hook is not None:
-        _hook(Operation(kind, UNLINK, path))
+        _hook(FileOperation(kind, UNLINK, path))
     try:
         os.unlink(path)
     except FileNotFoundError:

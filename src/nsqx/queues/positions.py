@@ -19,7 +19,7 @@ _META = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n")
 _META_SIZE = 200
 
 
-class Log(Protocol):
+class QueueLog(Protocol):
     """Where a disk queue reports what it found."""
 
     def info(self, text: str, *args: object) -> None: ...
@@ -66,7 +66,7 @@ def is_given_up(directory: str, name: str, numbers: list[int]) -> bool:
 class Finder:
     """Finds the positions of one queue; ``numbers`` are those of the data files that are there."""
 
-    def __init__(self, directory: str, name: str, numbers: list[int], max_record_size: int, log: Log) -> None:
+    def __init__(self, directory: str, name: str, numbers: list[int], max_record_size: int, log: QueueLog) -> None:
         self._directory = directory
         self._name = name
         self._numbers = numbers

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 from nsqx.queues cimport checksums
 from nsqx.wire cimport byteops
-from nsqx.wire.message cimport Message, message_at
+from nsqx.wire.message cimport QueuedMessage, message_at
 
 cdef int _NOT_NOW
 cdef int _AT_END
@@ -35,7 +35,7 @@ cdef class RecordReader:
     cpdef Py_ssize_t next_size(self, int64_t written) except? -9
     cdef int _check_unusual_size(self, Py_ssize_t size, int64_t written) except -9
     @cython.locals(start=Py_ssize_t)
-    cpdef Message take(self, Py_ssize_t size)
+    cpdef QueuedMessage take(self, Py_ssize_t size)
     cpdef int64_t timestamp(self) except? -1
     @cython.locals(usable=Py_ssize_t, position=int64_t, index=Py_ssize_t, good=Py_ssize_t, count=Py_ssize_t, sums=bytes)
     cdef Py_ssize_t _count_usable(self, bytes data) except -1

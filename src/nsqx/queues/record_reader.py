@@ -15,10 +15,10 @@ from nsqx.queues.files import DATA, open_file, read_at
 from nsqx.queues.recovery import is_large_record
 from nsqx.queues.sidecar import Sidecar
 from nsqx.wire import byteops
-from nsqx.wire.message import HEADER_LENGTH, Message, message_at
+from nsqx.wire.message import HEADER_LENGTH, QueuedMessage, message_at
 
 if TYPE_CHECKING:
-    from nsqx.queues.positions import Log
+    from nsqx.queues.positions import QueueLog
 
 READ_SIZE: Final = 64 * 1024
 # What ``next_size`` reports where there is no record: for now, or in this file, or none that is whole. Of what is
@@ -58,7 +58,7 @@ class RecordReader:
         "reason",
     )
 
-    def __init__(self, name: str, max_record_size: int, log: Log) -> None:
+    def __init__(self, name: str, max_record_size: int, log: QueueLog) -> None:
         self.position = 0
         self.reason = ""  # after DAMAGED or UNREADABLE
         self._name = name
@@ -138,7 +138,7 @@ class RecordReader:
         self.reason = f"invalid message read size ({size})"
         return _DAMAGED
 
-    def take(self, size: int) -> Message:
+    def take(self, size: int) -> QueuedMessage:
         """The message that ``next_size`` has found."""
         start = self._offset + 4
         message = message_at(self._buffer, start, start + size)

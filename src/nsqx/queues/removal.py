@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from nsqx.queues.files import META, open_file, remove_if_there, sync_directory, sync_file
-from nsqx.queues.positions import Log, meta_path
+from nsqx.queues.positions import QueueLog, meta_path
 from nsqx.queues.sidecar import remove_data_file
 
 
@@ -46,7 +46,7 @@ def remove_now(directory: str, name: str, paths: Iterable[str], *, is_deleted: b
 class FileRemover:
     """Removes files in a thread of its own, in the order in which they were given up."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: QueueLog) -> None:
         self._log = log
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="remover")
         self._newest: Future[None] | None = None

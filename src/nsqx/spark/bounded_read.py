@@ -16,16 +16,17 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from nsqx.units import NS_PER_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nsqx.spark.columns import Columns
 
 _LONGEST_TICK_S = 0.05
-_NS_PER_S = 1_000_000_000
 
 
-class Drain:
+class BoundedRead:
     """Watches a read that is to end."""
 
     def __init__(self, bound_ns: int, idle_s: float, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -34,7 +35,7 @@ class Drain:
         self._idle_s = idle_s
         self._clock_ns = clock_ns
         # Ages differ by this much because of the way a message takes.
-        self._slack_ns = int(idle_s / 2 * _NS_PER_S)
+        self._slack_ns = int(idle_s / 2 * NS_PER_S)
         # The least age that came from each nsqd: the latest, and that which the end last came nearer with.
         self._least_ns: dict[str, int] = {}
         self._noted_ns: dict[str, int] = {}

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from nsqx.client.connection cimport Connection, Receiver
+from nsqx.client.connection cimport NsqdConnection, FrameReceiver
 from nsqx.client.subscription cimport Subscription
 from nsqx.wire cimport byteops, encode
 from nsqx.wire.responses cimport FrameReader
@@ -47,7 +47,7 @@ cdef class Columns:
     cpdef bytes greatest_if_new(self, bytes boundary)
 
 
-cdef class ColumnReceiver(Receiver):
+cdef class ColumnReceiver(FrameReceiver):
     cdef readonly str topic
     cdef readonly str node
     cdef readonly Subscription subscription
@@ -72,5 +72,5 @@ cdef class ColumnReceiver(Receiver):
     @cython.locals(columns=Columns)
     cpdef Columns take(self)
     cdef _set_aside(self)
-    @cython.locals(subscription=Subscription, connection=Connection, count=Py_ssize_t)
+    @cython.locals(subscription=Subscription, connection=NsqdConnection, count=Py_ssize_t)
     cpdef finish(self, Columns columns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nsqx.client.connection import Receiver
+from nsqx.client.connection import FrameReceiver
 from nsqx.wire import byteops, encode, requests
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _enlarged(old: bytearray, size: int) -> bytearray:
     return new
 
 
-class ColumnReceiver(Receiver):
+class ColumnReceiver(FrameReceiver):
     """Stands between a connection and its subscription: messages become columns, all else goes through."""
 
     __slots__ = (

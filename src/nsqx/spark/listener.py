@@ -29,7 +29,7 @@ _log = logging.getLogger("nsqx.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BatchProgress:
     """What one source of a query has done in a batch."""
 
     query: str
@@ -65,7 +65,7 @@ class ProgressListener(StreamingQueryListener):
         if event.exception:
             _log.error("query %s ended: %s", event.id, event.exception)
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: BatchProgress) -> None:
         """Log a line, and set the gauges."""
         _log.info(
             "query %s batch %d: %d rows in %.3f s (%.0f rows/s), %d rows behind, %s in the channel",
@@ -92,7 +92,7 @@ class _Metrics:
         self._depth = gauge("channel_depth", "Messages waiting in the channel")
         self._duration = gauge("batch_seconds", "Duration of the last batch")
 
-    def set(self, progress: Progress) -> None:
+    def set(self, progress: BatchProgress) -> None:
         """Show a batch."""
         self._rows.labels(progress.query).inc(progress.rows)
         self._rate.labels(progress.query).set(progress.rows_per_s)
@@ -102,13 +102,13 @@ class _Metrics:
             self._depth.labels(progress.query).set(progress.depth)
 
 
-def read_progress(report: Mapping[str, Any]) -> Iterator[Progress]:
+def read_progress(report: Mapping[str, Any]) -> Iterator[BatchProgress]:
     """The sources in a progress report of Spark that are ours."""
     for source in report.get("sources") or []:
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
         if "segments" not in end:
             continue
-        yield Progress(
+        yield BatchProgress(
             query=report.get("name") or report.get("id", ""),
             batch=report.get("batchId", 0),
             rows=source.get("numInputRows", 0),

@@ -16,8 +16,8 @@ from nsqx.client.options import Options, read_option_flags
 from nsqx.errors import ConfigError
 from nsqx.gotext import parse_duration_ns
 from nsqx.names import is_valid_name
+from nsqx.units import NS_PER_S
 
-_NS_PER_S = 1_000_000_000
 _CLIENT_PREFIX = "nsq."
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -70,7 +70,7 @@ MSG_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterAddresses:
     """Where the nsqds are, and how to speak to them."""
 
     nsqd_tcp_addresses: tuple[str, ...]
@@ -82,7 +82,7 @@ class Cluster:
 class SourceOptions:
     """What a reader was asked for."""
 
-    cluster: Cluster
+    cluster: ClusterAddresses
     topics: tuple[str, ...]
     topic_pattern: str
     channel: str
@@ -109,7 +109,7 @@ class SourceOptions:
 class SinkOptions:
     """What a writer was asked for."""
 
-    cluster: Cluster
+    cluster: ClusterAddresses
     topic: str
     publish_attempts: int
 
@@ -180,7 +180,7 @@ def _given(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items() if not name.lower().startswith(_TABLE_PREFIX)}
 
 
-def _cluster(given: Mapping[str, str]) -> Cluster:
+def _cluster(given: Mapping[str, str]) -> ClusterAddresses:
     nsqds = _listed(given.get("nsq.nsqd", ""))
     lookupds = _listed(given.get("nsq.lookupd", ""))
     if not nsqds and not lookupds:
@@ -202,7 +202,7 @@ def _cluster(given: Mapping[str, str]) -> Cluster:
         Options.of(client_options)
     except ConfigError as error:
         raise ConfigError(f"nsq: in the options nsq.*: {error}") from None
-    return Cluster(nsqds, lookupds, tuple(sorted(client_options.items())))
+    return ClusterAddresses(nsqds, lookupds, tuple(sorted(client_options.items())))
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
@@ -304,7 +304,7 @@ def _duration_s(given: Mapping[str, str], name: str, default_s: float) -> float:
     if text is None:
         return default_s
     try:
-        seconds = parse_duration_ns(text.strip()) / _NS_PER_S
+        seconds = parse_duration_ns(text.strip()) / NS_PER_S
     except ValueError:
         seconds = -1.0
     if seconds <= 0:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.client.blocking import new_event_loop
 from nsqx.errors import NSQError
-from nsqx.spark.bounded_read import Drain
+from nsqx.spark.bounded_read import BoundedRead
 from nsqx.spark.dedup import SeenMessages
 from nsqx.spark.recorder import Recorder
 from nsqx.spark.topics import MAX_LANES, MAX_LANES_TO_REMOTE, STOP_TIMEOUT_S, Topics
@@ -43,7 +43,7 @@ class Receiver:
         self.rows = directory.next_row
         self._seen = SeenMessages(options.dedup_window)
         self._topics = Topics(options, self, MAX_LANES if directory.storage.is_local else MAX_LANES_TO_REMOTE)
-        self._drain: Drain | None = None
+        self._drain: BoundedRead | None = None
         self._thread = threading.Thread(target=self._run, name="nsq receiver", daemon=True)
         self._changed = threading.Condition()
         self._failure: Exception | None = None
@@ -64,7 +64,7 @@ class Receiver:
         With ``bound_ns`` only until what was published before then is there.
         """
         if bound_ns:
-            self._drain = Drain(bound_ns, self.options.drain_idle_s)
+            self._drain = BoundedRead(bound_ns, self.options.drain_idle_s)
         self._recall()
         self.directory.begin(self.options.max_in_flight)
         self._thread.start()
@@ -194,7 +194,7 @@ class Receiver:
             companions.append(self._end_when_drained(self._drain))
         return companions
 
-    async def _end_when_drained(self, drain: Drain) -> None:
+    async def _end_when_drained(self, drain: BoundedRead) -> None:
         await drain.watch(lambda: self._recorder.pending_count > 0, lambda: self._is_paused)
         self._ending.set()
 

@@ -16,7 +16,7 @@ from nsqx.errors import ConfigError
 from nsqx.spark.rows import Rows
 
 if TYPE_CHECKING:
-    from nsqx.spark.bounded_read import Drain
+    from nsqx.spark.bounded_read import BoundedRead
     from nsqx.spark.columns import ColumnReceiver, Columns
     from nsqx.spark.dedup import SeenMessages
     from nsqx.spark.identities import Identities
@@ -45,7 +45,7 @@ class Recorder:
         max_bytes: int,
         is_starved: Callable[[], bool],
         stored: Callable[[int], None],
-        drain: Drain | None = None,
+        drain: BoundedRead | None = None,
     ) -> None:
         """Hold at most about ``max_bytes`` of bodies in memory.
 

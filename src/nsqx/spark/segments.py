@@ -47,7 +47,7 @@ _KEPT_ROOM_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DirectoryState:
     """What must outlive the process."""
 
     identity: str
@@ -106,7 +106,7 @@ class SegmentDirectory:
         self._kept_bytes = 0
         self._room = bytearray()
         self.identities = IdentityFiles(storage, lock.epoch, lock.verify)
-        self.state = State("", "")
+        self.state = DirectoryState("", "")
 
     # Life
 
@@ -164,7 +164,7 @@ class SegmentDirectory:
                     f"nsq: segmentDir {self.storage.location} has segments but no {STATE_NAME}: restore that file, or"
                     " name an empty directory"
                 )
-            state = State(uuid.uuid4().hex[:12], channel, max_in_flight=max_in_flight)
+            state = DirectoryState(uuid.uuid4().hex[:12], channel, max_in_flight=max_in_flight)
         if state.channel != channel:
             raise ConfigError(
                 f"nsq: segmentDir {self.storage.location} belongs to channel {state.channel}, not {channel}:"
@@ -190,7 +190,7 @@ class SegmentDirectory:
             if segment.end <= trimmed or (segment.epoch and segment not in counted):
                 self.storage.delete(segment.name)
 
-    def _read_state(self, names: list[str]) -> State | None:
+    def _read_state(self, names: list[str]) -> DirectoryState | None:
         record = dict(self._lock.load())
         if not record and STATE_NAME in names:
             # Remote storage of version 1.
@@ -203,7 +203,7 @@ class SegmentDirectory:
             if version in (1, _VERSION) and not (version == _VERSION and "committed" not in record):
                 record.pop("serial", None)
                 record["spans"] = tuple((epoch, first) for epoch, first in record.get("spans", ((0, 0),)))
-                return State(**record)
+                return DirectoryState(**record)
         except (TypeError, ValueError):
             version = "unknown"
         raise ConfigError(
@@ -221,7 +221,7 @@ class SegmentDirectory:
         """Change the state, durably unless ``is_lazy``; raises LeaseLost."""
         with self._state_guard:
             state = replace(self.state, **fields)
-            record = {name: getattr(state, name) for name in State.__slots__}
+            record = {name: getattr(state, name) for name in DirectoryState.__slots__}
             (self._lock.advance if is_lazy else self._lock.save)({"version": _VERSION, **record})
             self.state = state
 

@@ -28,7 +28,7 @@ from nsqx.spark.worker_gc import spare_collections
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nsqx.spark.options import Cluster, SinkOptions
+    from nsqx.spark.options import ClusterAddresses, SinkOptions
 
 _COLUMN_TYPES = {
     "value": (BinaryType, StringType),
@@ -45,14 +45,14 @@ _PUBLISH_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class SinkColumns:
     """Which columns a DataFrame has."""
 
     has_topic: bool
     has_defer: bool
 
 
-def columns_of(schema: StructType, overwrite: bool) -> Columns:
+def columns_of(schema: StructType, overwrite: bool) -> SinkColumns:
     """The columns to write; raises ConfigError if they cannot be."""
     if overwrite:
         raise ConfigError("nsq: a topic cannot be overwritten: use mode('append')")
@@ -70,7 +70,7 @@ def columns_of(schema: StructType, overwrite: bool) -> Columns:
         if not isinstance(field.dataType, _COLUMN_TYPES[field.name]):
             wanted = " or ".join(each().simpleString() for each in _COLUMN_TYPES[field.name])
             raise ConfigError(f"nsq: column {field.name} is {field.dataType.simpleString()}, {wanted} expected")
-    return Columns("topic" in names, "defer_ms" in names)
+    return SinkColumns("topic" in names, "defer_ms" in names)
 
 
 @dataclass
@@ -80,10 +80,10 @@ class Published(WriterCommitMessage):
     count: int
 
 
-class BatchWriter(DataSourceArrowWriter):
+class NSQBatchWriter(DataSourceArrowWriter):
     """``df.write.format("nsq")``."""
 
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
         self._columns = columns
 
@@ -99,10 +99,10 @@ class BatchWriter(DataSourceArrowWriter):
         """Nothing can be taken back."""
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class NSQStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream.format("nsq")``."""
 
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
         self._columns = columns
 
@@ -118,7 +118,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Nothing can be taken back."""
 
 
-def publish_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.RecordBatch]) -> int:
+def publish_batches(options: SinkOptions, columns: SinkColumns, batches: Iterable[pa.RecordBatch]) -> int:
     """Publish every row; how many. Raises ClientError if one was not acknowledged."""
     publisher = publisher_of(options.cluster, options.publish_attempts)
     under_way: deque[Future[None]] = deque()
@@ -137,7 +137,7 @@ Command = tuple[str, list[bytes], int]
 """A topic, the bodies, and by how many milliseconds they are deferred."""
 
 
-def _commands(topic: str, columns: Columns, batch: pa.RecordBatch) -> Iterator[Command]:
+def _commands(topic: str, columns: SinkColumns, batch: pa.RecordBatch) -> Iterator[Command]:
     values: list[Any] = batch.column("value").to_pylist()
     bodies = [value.encode() if isinstance(value, str) else value for value in values]
     if not all(bodies):
@@ -160,10 +160,10 @@ def _commands(topic: str, columns: Columns, batch: pa.RecordBatch) -> Iterator[C
             yield to_topic, group[start : start + _MESSAGES_PER_COMMAND], delay_ms
 
 
-class Publisher:
+class SharedPublisher:
     """A producer on an event loop of its own, for all tasks of this process."""
 
-    def __init__(self, cluster: Cluster, attempts: int) -> None:
+    def __init__(self, cluster: ClusterAddresses, attempts: int) -> None:
         """Connect; raises ConnectFailed if no nsqd can be reached."""
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nsq publisher", daemon=True)
@@ -208,19 +208,27 @@ class Publisher:
         self._loop.close()
 
 
-_publishers: dict[tuple[int, Cluster, int], Publisher] = {}
+_publishers: dict[tuple[int, ClusterAddresses, int], SharedPublisher] = {}
 _publishers_guard = threading.Lock()
 
 
-def publisher_of(cluster: Cluster, attempts: int) -> Publisher:
+def publisher_of(cluster: ClusterAddresses, attempts: int) -> SharedPublisher:
     """The publisher of this process for a cluster; Spark's workers are used again, and so are its connections."""
     # A forked worker has its parent's objects, but not its threads.
     key = (os.getpid(), cluster, attempts)
     with _publishers_guard:
         publisher = _publishers.get(key)
         if publisher is None:
-            publisher = _publishers[key] = Publisher(cluster, attempts)
+            publisher = _publishers[key] = SharedPublisher(cluster, attempts)
         return publisher
 
 
-__all__ = ["BatchWriter", "Columns", "PublishFailed", "Published", "StreamWriter", "columns_of", "publish_batches"]
+__all__ = [
+    "NSQBatchWriter",
+    "NSQStreamWriter",
+    "PublishFailed",
+    "Published",
+    "SinkColumns",
+    "columns_of",
+    "publish_batches",
+]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nsqx.spark.batch import BatchReader
-    from nsqx.spark.sink import BatchWriter, StreamWriter
+    from nsqx.spark.sink import NSQBatchWriter, NSQStreamWriter
 
 _log = logging.getLogger("nsqx.spark")
 
@@ -99,19 +99,23 @@ class NSQDataSource(DataSource):
 
         return BatchReader(read_source_options(self._options_with(schema)))
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> NSQBatchWriter:
         """A batch write."""
-        from nsqx.spark.sink import BatchWriter, columns_of
+        from nsqx.spark.sink import NSQBatchWriter, columns_of
 
         columns = columns_of(schema, overwrite)
-        return BatchWriter(read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns)
+        return NSQBatchWriter(
+            read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns
+        )
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NSQStreamWriter:
         """A streaming write."""
-        from nsqx.spark.sink import StreamWriter, columns_of
+        from nsqx.spark.sink import NSQStreamWriter, columns_of
 
         columns = columns_of(schema, overwrite)
-        return StreamWriter(read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns)
+        return NSQStreamWriter(
+            read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns
+        )
 
     def _options_with(self, schema: StructType) -> Mapping[str, str]:
         """The options given here, over those of the table if it is one."""

@@ -42,7 +42,7 @@ _DEFAULT_TTL_S = 60
 
 
 @dataclass(slots=True)
-class Options:
+class AuthServerOptions:
     """What the command line says."""
 
     tokens: str = ""
@@ -54,13 +54,13 @@ class Options:
 FLAGS: tuple[Flag, ...] = (
     Flag("version", BOOL, False, "print the version and exit", in_config=False),
     Flag("config", STRING, "", "path of the TOML file with tokens and rights", in_config=False),
-    Flag("http-address", STRING, Options().http_address, "where nsqd asks: host:port"),
+    Flag("http-address", STRING, AuthServerOptions().http_address, "where nsqd asks: host:port"),
     Flag("log-level", LOG_LEVEL, INFO, "least severe level that is logged"),
-    Flag("log-prefix", STRING, Options().log_prefix, "text at the start of every log line"),
+    Flag("log-prefix", STRING, AuthServerOptions().log_prefix, "text at the start of every log line"),
 )
 
 
-def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
+def options_from_argv(argv: Sequence[str], stderr: TextIO) -> AuthServerOptions:
     """The options that argv asks for; here --config is the file of tokens, not of flags."""
     path = ""
     words = []
@@ -74,7 +74,7 @@ def options_from_argv(argv: Sequence[str], stderr: TextIO) -> Options:
     values = read_options(FLAGS, words, "nsqx auth-server", stderr)
     if not path:
         raise ConfigError("--config is missing: give the TOML file with tokens and rights")
-    return Options(tokens=path, **values)
+    return AuthServerOptions(tokens=path, **values)
 
 
 @dataclass(slots=True)
@@ -113,10 +113,10 @@ def load_rights(path: str) -> Rights:
     return Rights(ttl_s, answers)
 
 
-class Daemon:
+class AuthServer:
     """Answers nsqd's questions."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: AuthServerOptions, log: Log) -> None:
         self._options = options
         self._log = log
         self._rights = load_rights(options.tokens)

@@ -35,7 +35,7 @@ class QueryFailed(NSQError):
     """Nobody answered, or what came is not the answer; the text says who and why."""
 
 
-class Cluster:
+class ClusterQueries:
     """Asks with given time limits. Every question is put to all addresses at once: host:port, or an https URL."""
 
     def __init__(

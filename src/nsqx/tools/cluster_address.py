@@ -22,7 +22,7 @@ from nsqx.tools.sources import check_sources
 from nsqx.tools.utility import UtilityFailed, say
 
 if TYPE_CHECKING:
-    from nsqx.tools.cluster import Cluster, QueryFailed
+    from nsqx.tools.cluster import ClusterQueries, QueryFailed
 
 LOOKUPD_VARIABLE = "NSQX_LOOKUPD"
 NSQD_VARIABLE = "NSQX_NSQD"
@@ -55,7 +55,7 @@ _PROBE_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterAddress:
     """Where the cluster is: addresses of nsqlookupds, or else of nsqds."""
 
     lookupd_addresses: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ async def find_tcp(
     nsqd_addresses: Sequence[str],
     lookupd_addresses: Sequence[str],
     environment: Mapping[str, str] = os.environ,
-) -> Place:
+) -> ClusterAddress:
     """Where to publish and consume; raises UtilityFailed."""
     return await _find(nsqd_addresses, lookupd_addresses, environment, "tcp")
 
@@ -74,7 +74,7 @@ async def find_tcp(
 async def find_http(
     nsqd_addresses: Sequence[str],
     lookupd_addresses: Sequence[str],
-    cluster: Cluster,
+    cluster: ClusterQueries,
     environment: Mapping[str, str] = os.environ,
 ) -> list[str]:
     """The HTTP addresses of all nsqds; raises UtilityFailed or QueryFailed."""
@@ -89,24 +89,24 @@ async def find_http(
 
 async def _find(
     nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str], environment: Mapping[str, str], kind: str
-) -> Place:
+) -> ClusterAddress:
     if nsqd_addresses or lookupd_addresses:
         check_sources(nsqd_addresses, lookupd_addresses, kind)
-        return Place(list(lookupd_addresses), list(nsqd_addresses))
+        return ClusterAddress(list(lookupd_addresses), list(nsqd_addresses))
     lookupds = _listed(environment.get(LOOKUPD_VARIABLE, ""))
     if lookupds:
-        return Place(lookupds)
+        return ClusterAddress(lookupds)
     nsqds = _listed(environment.get(NSQD_VARIABLE, ""))
     if not nsqds:
         if await _answers(LOCAL_LOOKUPD):
-            return Place([LOCAL_LOOKUPD])
+            return ClusterAddress([LOCAL_LOOKUPD])
         if not await _listens(LOCAL_NSQD):
             raise UtilityFailed(
                 f"neither nsqlookupd ({LOCAL_LOOKUPD}) nor nsqd ({LOCAL_NSQD}) runs on this machine: start both with"
                 f" nsqx up, or say where they are by a flag, ${LOOKUPD_VARIABLE} or ${NSQD_VARIABLE}"
             )
         nsqds = [LOCAL_NSQD]
-    return Place([], nsqds if kind == "tcp" else [http_address(address) for address in nsqds])
+    return ClusterAddress([], nsqds if kind == "tcp" else [http_address(address) for address in nsqds])
 
 
 def _listed(text: str) -> list[str]:

@@ -164,7 +164,7 @@ class Choice:
         self._host.failed(self._clock())
 
 
-class RoundRobin:
+class RoundRobinHosts:
     """Takes hosts in turn, dead or alive; the second is the first, as in the Go utilities."""
 
     def __init__(self, addresses: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -178,11 +178,11 @@ class RoundRobin:
         return Choice(self._hosts[self._count % len(self._hosts)], self._clock)
 
 
-Pool = HostPool | RoundRobin
+Pool = HostPool | RoundRobinHosts
 
 
 def make_pool(mode: str, addresses: Sequence[str]) -> Pool:
     """The pool that ``mode`` names; any other name means in turn."""
     if mode == "hostpool":
         return HostPool(addresses)
-    return EpsilonGreedyPool(addresses) if mode == "epsilon-greedy" else RoundRobin(addresses)
+    return EpsilonGreedyPool(addresses) if mode == "epsilon-greedy" else RoundRobinHosts(addresses)

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 _Arguments = TypeVarTuple("_Arguments")
 
 
-class Lane:
+class IOThread:
     """A thread that makes one call at a time, and that does not keep the process alive: a read from a terminal or a
     write to a pipe that nobody reads may never return.
     """

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, Kind
 from nsqx.gotext import quote
 from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import Cluster, QueryFailed, total
+from nsqx.tools.cluster import ClusterQueries, QueryFailed, total
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.sources import LOOKUPD_FLAG, check_sources
 from nsqx.tools.utility import UtilityFailed, check_positive, read_flags, write_stdout
+from nsqx.units import NS_PER_S
 
 PROGRAM = "nsq_stat"
 
 _LINES_PER_HEADER = 25
-_NS_PER_S = 1_000_000_000
 _COUNT = re.compile(r"[+-]?[0-9]+")
 _MAX_COUNT = (1 << 31) - 1
 
@@ -41,11 +41,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "interval",
         DURATION,
-        2 * _NS_PER_S,
+        2 * NS_PER_S,
         "duration of time between polling/printing output",
     ),
-    Flag("http-client-connect-timeout", DURATION, 2 * _NS_PER_S, "timeout for HTTP connect"),
-    Flag("http-client-request-timeout", DURATION, 5 * _NS_PER_S, "timeout for HTTP request"),
+    Flag("http-client-connect-timeout", DURATION, 2 * NS_PER_S, "timeout for HTTP connect"),
+    Flag("http-client-request-timeout", DURATION, 5 * NS_PER_S, "timeout for HTTP request"),
     Flag("count", COUNT, None, "number of reports"),
     Flag(
         "nsqd-http-address",
@@ -60,25 +60,25 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class NsqStatOptions:
     """What to watch; durations in nanoseconds."""
 
     topic: str
     channel: str
     nsqd_http_addresses: list[str] = field(default_factory=list)
     lookupd_http_addresses: list[str] = field(default_factory=list)
-    interval: int = 2 * _NS_PER_S
+    interval: int = 2 * NS_PER_S
     count: int | None = None
     """How many lines to print; None for no end."""
-    http_client_connect_timeout: int = 2 * _NS_PER_S
-    http_client_request_timeout: int = 5 * _NS_PER_S
+    http_client_connect_timeout: int = 2 * NS_PER_S
+    http_client_request_timeout: int = 5 * NS_PER_S
     credentials: Credentials = field(default_factory=Credentials)
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> NsqStatOptions:
     """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
     values = read_flags(FLAGS, argv, PROGRAM)
-    options = Options(credentials=take_credentials(values), **values)
+    options = NsqStatOptions(credentials=take_credentials(values), **values)
     if not options.topic or not options.channel:
         raise UtilityFailed("--topic and --channel are required")
     check_positive(values, "interval", "http-client-connect-timeout", "http-client-request-timeout")
@@ -109,15 +109,15 @@ def report_line(now: Mapping[str, int], before: Mapping[str, int], interval_s: f
     )
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: NsqStatOptions, stopping: asyncio.Event) -> int:
     """Print lines until there were enough of them, or until told to stop; any failed question ends it."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stopping.set)
-    cluster = Cluster(
+    cluster = ClusterQueries(
         options.credentials,
-        connect_timeout_s=options.http_client_connect_timeout / _NS_PER_S,
-        request_timeout_s=options.http_client_request_timeout / _NS_PER_S,
+        connect_timeout_s=options.http_client_connect_timeout / NS_PER_S,
+        request_timeout_s=options.http_client_request_timeout / NS_PER_S,
     )
-    interval_s = options.interval / _NS_PER_S
+    interval_s = options.interval / NS_PER_S
     before: Mapping[str, int] | None = None
     poll = 0
     while not stopping.is_set():
@@ -138,7 +138,7 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
     return 0
 
 
-async def _poll(cluster: Cluster, options: Options) -> dict[str, int]:
+async def _poll(cluster: ClusterQueries, options: NsqStatOptions) -> dict[str, int]:
     addresses = options.nsqd_http_addresses
     if options.lookupd_http_addresses:
         try:

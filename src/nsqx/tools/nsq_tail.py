@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from nsqx.client.subscription import Message
 from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag
-from nsqx.tools.cluster import Cluster
-from nsqx.tools.io_thread import Lane
-from nsqx.tools.progress import Progress
-from nsqx.tools.safe_tail import TAKE_BACKLOG_FLAG, Looking, LookingConsumer, Rule
+from nsqx.tools.cluster import ClusterQueries
+from nsqx.tools.io_thread import IOThread
+from nsqx.tools.progress import ProgressLine
+from nsqx.tools.safe_tail import TAKE_BACKLOG_FLAG, Rule, SafeTail, SafeTailConsumer
 from nsqx.tools.sources import (
     CONSUMER_FLAG,
     LOOKUPD_FLAG,
@@ -55,7 +55,7 @@ _RULE = Rule("Give --channel to consume them, or --take-backlog", is_strict=Fals
 
 
 @dataclass(slots=True)
-class Options:
+class NsqTailOptions:
     """What to show."""
 
     topics: list[str]
@@ -75,9 +75,9 @@ def passing_channel(prefix: str) -> str:
     return f"{prefix}{random.randrange(1_000_000):06d}#ephemeral"
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> NsqTailOptions:
     """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
-    options = Options(**read_flags(FLAGS, argv, PROGRAM))
+    options = NsqTailOptions(**read_flags(FLAGS, argv, PROGRAM))
     check_sources(options.nsqd_tcp_addresses, options.lookupd_http_addresses)
     if not options.topics:
         raise UtilityFailed("--topic required")
@@ -98,7 +98,7 @@ def show_with_topic(topic: str, message: Message) -> bytes:
     return b"%s | %s\n" % (topic.encode(), message.body)
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: NsqTailOptions, stopping: asyncio.Event) -> int:
     """Show messages until there were enough of them, or until told to stop."""
     show = show_with_topic if options.print_topic else show_plainly
     named = dict.fromkeys(options.nsqd_tcp_addresses, "")
@@ -107,7 +107,7 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
 
 async def tail(
     program: str,
-    options: Options,
+    options: NsqTailOptions,
     show: Show,
     stopping: asyncio.Event,
     rule: Rule,
@@ -132,13 +132,13 @@ async def tail(
             if options.channel or options.take_backlog:
                 consumer = make_consumer(topic, channel, *sources, client)
             else:
-                cluster = Cluster(client_credentials(options.consumer_options))
-                looking = Looking(topic, rule, named, options.lookupd_http_addresses, cluster)
-                consumer = make_consumer(topic, channel, *sources, client, kind=LookingConsumer, looking=looking)
-                await looking.check()
+                cluster = ClusterQueries(client_credentials(options.consumer_options))
+                safe_tail = SafeTail(topic, rule, named, options.lookupd_http_addresses, cluster)
+                consumer = make_consumer(topic, channel, *sources, client, kind=SafeTailConsumer, safe_tail=safe_tail)
+                await safe_tail.check()
             consumers.append(consumer)
             await start_consumer(consumer, options.nsqd_tcp_addresses, is_quiet=is_quiet)
-        with Progress("messages", but_not=sys.stdout) as progress:
+        with ProgressLine("messages", but_not=sys.stdout) as progress:
             output = _Output(show, options.total, progress)
             await _until_done(output, consumers, stopping)
     finally:
@@ -164,13 +164,13 @@ async def _until_done(output: _Output, consumers: list[Consumer], stopping: asyn
 class _Output:
     """Writes messages to stdout, as many as are wanted and until writing fails."""
 
-    def __init__(self, show: Show, total: int, progress: Progress) -> None:
+    def __init__(self, show: Show, total: int, progress: ProgressLine) -> None:
         self.is_complete = asyncio.Event()
         self.failure: Exception | None = None
         self._show = show
         self._left = total if total > 0 else None
         self._progress = progress
-        self._lane = Lane("stdout")
+        self._io_thread = IOThread("stdout")
 
     async def show_all(self, consumer: Consumer) -> None:
         """Show what ``consumer`` brings until it is stopped."""
@@ -201,7 +201,7 @@ class _Output:
 
     async def _has_written(self, data: bytes) -> bool:
         try:
-            await self._lane.call(write_stdout, data)
+            await self._io_thread.call(write_stdout, data)
         except (BrokenPipeError, UtilityFailed) as error:
             self.failure = error
             self.is_complete.set()

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import re2
 
 from nsqx.errors import NSQError
-from nsqx.flags import BOOL, DURATION, INT, STRING, STRINGS, Flag, VersionWanted, parse, resolve
+from nsqx.flags import BOOL, DURATION, INT, STRING, STRINGS, Flag, VersionRequested, parse, resolve
 from nsqx.log import INFO, Log, parse_level
-from nsqx.tools.cluster import Cluster, QueryFailed
+from nsqx.tools.cluster import ClusterQueries, QueryFailed
 from nsqx.tools.file_names import FileNames, file_names, host_identifier
-from nsqx.tools.io_thread import Lane
-from nsqx.tools.progress import Progress
+from nsqx.tools.io_thread import IOThread
+from nsqx.tools.progress import ProgressLine
 from nsqx.tools.rotating_file import RotatingFile, Rules, prepare
 from nsqx.tools.sources import (
     CONSUMER_FLAG,
@@ -36,6 +36,7 @@ from nsqx.tools.sources import (
     start_consumer,
 )
 from nsqx.tools.utility import UtilityFailed, check_positive, explain
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.client.consumer import Consumer
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 PROGRAM = "nsq_to_file"
 
-_NS_PER_S = 1_000_000_000
 _NEWLINE = b"\n"
 
 FLAGS: tuple[Flag, ...] = (
@@ -77,13 +77,13 @@ FLAGS: tuple[Flag, ...] = (
     Flag("gzip-level", INT, 6, "gzip compression level (1-9, 1=BestSpeed, 9=BestCompression)"),
     Flag("gzip", BOOL, False, "gzip output files."),
     Flag("skip-empty-files", BOOL, False, "skip writing empty files"),
-    Flag("topic-refresh", DURATION, 60 * _NS_PER_S, "how frequently the topic list should be refreshed"),
+    Flag("topic-refresh", DURATION, 60 * NS_PER_S, "how frequently the topic list should be refreshed"),
     Flag("topic-pattern", STRING, "", "only log topics matching the following pattern"),
     Flag("rotate-size", INT, 0, "rotate the file when it grows bigger than `rotate-size` bytes"),
     Flag("rotate-interval", DURATION, 0, "rotate the file every duration"),
-    Flag("sync-interval", DURATION, 30 * _NS_PER_S, "sync file to disk every duration"),
-    Flag("http-client-connect-timeout", DURATION, 2 * _NS_PER_S, "timeout for HTTP connect"),
-    Flag("http-client-request-timeout", DURATION, 5 * _NS_PER_S, "timeout for HTTP request"),
+    Flag("sync-interval", DURATION, 30 * NS_PER_S, "sync file to disk every duration"),
+    Flag("http-client-connect-timeout", DURATION, 2 * NS_PER_S, "timeout for HTTP connect"),
+    Flag("http-client-request-timeout", DURATION, 5 * NS_PER_S, "timeout for HTTP request"),
     NSQD_FLAG,
     LOOKUPD_FLAG,
     Flag("topic", STRINGS, [], "nsq topic (may be given multiple times)", config_key="topics"),
@@ -92,19 +92,19 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class NsqToFileOptions:
     """What to write where; durations in nanoseconds."""
 
     topics: list[str] = field(default_factory=list)
     topic_pattern: str = ""
-    topic_refresh: int = 60 * _NS_PER_S
+    topic_refresh: int = 60 * NS_PER_S
     channel: str = "nsq_to_file"
     nsqd_tcp_addresses: list[str] = field(default_factory=list)
     lookupd_http_addresses: list[str] = field(default_factory=list)
     consumer_options: list[str] = field(default_factory=list)
     max_in_flight: int = MAX_IN_FLIGHT
-    http_client_connect_timeout: int = 2 * _NS_PER_S
-    http_client_request_timeout: int = 5 * _NS_PER_S
+    http_client_connect_timeout: int = 2 * NS_PER_S
+    http_client_request_timeout: int = 5 * NS_PER_S
     log_prefix: str = "[nsq_to_file] "
     log_level: int = INFO
     output_dir: str = "/tmp"
@@ -117,7 +117,7 @@ class Options:
     skip_empty_files: bool = False
     rotate_size: int = 0
     rotate_interval: int = 0
-    sync_interval: int = 30 * _NS_PER_S
+    sync_interval: int = 30 * NS_PER_S
 
     def rules(self) -> Rules:
         """What a file must know."""
@@ -126,7 +126,7 @@ class Options:
             work_dir=self.work_dir or self.output_dir,
             gzip_level=self.gzip_level if self.gzip else 0,
             rotate_size=self.rotate_size,
-            rotate_interval_s=self.rotate_interval / _NS_PER_S,
+            rotate_interval_s=self.rotate_interval / NS_PER_S,
         )
 
     def names(self, topic: str) -> FileNames:
@@ -141,7 +141,7 @@ class Options:
         )
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> NsqToFileOptions:
     """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
     given, words = parse(FLAGS, argv, PROGRAM)
     if words:
@@ -152,13 +152,13 @@ def read_options(argv: Sequence[str]) -> Options:
     except ValueError:
         raise UtilityFailed("--log-level is invalid") from None
     if given.get("version"):
-        raise VersionWanted
-    options = Options(**values)
+        raise VersionRequested
+    options = NsqToFileOptions(**values)
     _check(options, values)
     return options
 
 
-def _check(options: Options, values: dict[str, Any]) -> None:
+def _check(options: NsqToFileOptions, values: dict[str, Any]) -> None:
     if not options.channel:
         raise UtilityFailed("--channel is required")
     check_positive(values, "http-client-connect-timeout", "http-client-request-timeout")
@@ -183,7 +183,7 @@ def _check(options: Options, values: dict[str, Any]) -> None:
 class TopicWriter:
     """Writes the messages of one topic and finishes those that are on disk."""
 
-    def __init__(self, topic: str, options: Options, log: Log, progress: Progress) -> None:
+    def __init__(self, topic: str, options: NsqToFileOptions, log: Log, progress: ProgressLine) -> None:
         """Raises UtilityFailed, ConfigError or InvalidName."""
         # No message is at fault if it cannot be written, so none is given up however often it was tried.
         client = {"max_attempts": 0, **client_options(PROGRAM, options.consumer_options)}
@@ -196,7 +196,7 @@ class TopicWriter:
         )
         self._log = log
         self._progress = progress
-        self._lane = Lane(f"files of {topic}")
+        self._io_thread = IOThread(f"files of {topic}")
         # Written, perhaps not on disk yet.
         self._unfinished: list[Message] = []
         self._wake = asyncio.Event()
@@ -220,7 +220,7 @@ class TopicWriter:
     async def run(self) -> None:
         """Write until stopped; raises UtilityFailed if the file system refuses."""
         clock = asyncio.get_running_loop().time
-        interval_s = self._options.sync_interval / _NS_PER_S
+        interval_s = self._options.sync_interval / NS_PER_S
         tick_s = clock() + interval_s
         batches = self._consumer.batches(max(1, self._options.max_in_flight), 0)
         coming = asyncio.create_task(_next_of(batches))
@@ -234,7 +234,7 @@ class TopicWriter:
                 if self._must_close:
                     self._must_close = False
                     await self._sync()
-                    await self._lane.call(self._file.close)
+                    await self._io_thread.call(self._file.close)
                 if clock() >= tick_s:
                     tick_s = clock() + interval_s
                     await self._tick()
@@ -245,12 +245,12 @@ class TopicWriter:
                     await self._write(batch)
                     coming = asyncio.create_task(_next_of(batches))
             await self._sync()
-            await self._lane.call(self._file.close)
+            await self._io_thread.call(self._file.close)
         finally:
             await self._give_back(coming)
             if stopping is not None:
                 await stopping
-            self._lane.close()
+            self._io_thread.close()
 
     async def _give_back(self, coming: asyncio.Task[list[Message]]) -> None:
         """End the consumer; what is not on disk goes back to nsqd."""
@@ -273,16 +273,16 @@ class TopicWriter:
 
     async def _tick(self) -> None:
         """The time to sync has come, and perhaps that to rotate."""
-        needs_rotation = await self._lane.call(self._file.needs_rotation)
+        needs_rotation = await self._io_thread.call(self._file.needs_rotation)
         if needs_rotation and not self._options.skip_empty_files:
-            await self._lane.call(self._file.rotate)
+            await self._io_thread.call(self._file.rotate)
         await self._sync()
         if needs_rotation and self._options.skip_empty_files:
-            await self._lane.call(self._file.close)
+            await self._io_thread.call(self._file.close)
 
     async def _write(self, batch: list[Message]) -> None:
         self._unfinished += batch
-        has_rotated = await self._lane.call(self._file.write_all, [message.body + _NEWLINE for message in batch])
+        has_rotated = await self._io_thread.call(self._file.write_all, [message.body + _NEWLINE for message in batch])
         is_full = len(self._unfinished) >= self._options.max_in_flight
         if has_rotated or is_full or self._is_stopping or self._consumer.is_starved:
             await self._sync()
@@ -291,7 +291,7 @@ class TopicWriter:
         if not self._unfinished:
             return
         self._log.info("[%s] syncing %d records to disk", self._label, len(self._unfinished))
-        await self._lane.call(self._file.sync)
+        await self._io_thread.call(self._file.sync)
         for message in self._unfinished:
             message.finish()
         self._progress.add(len(self._unfinished))
@@ -303,17 +303,17 @@ async def _next_of(batches: AsyncIterator[list[Message]]) -> list[Message]:
     return await anext(batches, [])
 
 
-class Archive:
+class TopicWriters:
     """The writers of all topics, those given and those found."""
 
-    def __init__(self, options: Options, log: Log, progress: Progress) -> None:
+    def __init__(self, options: NsqToFileOptions, log: Log, progress: ProgressLine) -> None:
         self._options = options
         self._log = log
         self._progress = progress
-        self._cluster = Cluster(
+        self._cluster = ClusterQueries(
             client_credentials(options.consumer_options),
-            connect_timeout_s=options.http_client_connect_timeout / _NS_PER_S,
-            request_timeout_s=options.http_client_request_timeout / _NS_PER_S,
+            connect_timeout_s=options.http_client_connect_timeout / NS_PER_S,
+            request_timeout_s=options.http_client_request_timeout / NS_PER_S,
         )
         self._pattern = re2.compile(options.topic_pattern)
         self._writers: dict[str, TopicWriter] = {}
@@ -349,7 +349,7 @@ class Archive:
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(self._options.topic_refresh / _NS_PER_S)
+            await asyncio.sleep(self._options.topic_refresh / NS_PER_S)
             try:
                 found, failures = await self._cluster.topics(self._options.lookupd_http_addresses)
             except QueryFailed as error:
@@ -381,12 +381,12 @@ class Archive:
             self._tasks.add(task)
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: NsqToFileOptions, stopping: asyncio.Event) -> int:
     """Write files until told to stop; the exit code."""
     log = Log(options.log_prefix, options.log_level)
-    with Progress("messages written") as progress:
+    with ProgressLine("messages written") as progress:
         try:
-            await Archive(options, log, progress).run(stopping)
+            await TopicWriters(options, log, progress).run(stopping)
         except UtilityFailed as error:
             log.fatal("%s", error)
             return 1

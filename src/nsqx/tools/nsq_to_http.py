@@ -16,8 +16,8 @@ from nsqx.errors import NSQError
 from nsqx.flags import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, Flag
 from nsqx.tools.hostpool import make_pool
 from nsqx.tools.http_sender import HTTPSender, SendFailed, check_url
-from nsqx.tools.progress import Progress
-from nsqx.tools.retry_policy import Attempts
+from nsqx.tools.progress import ProgressLine
+from nsqx.tools.retry_policy import RetryPolicy
 from nsqx.tools.sources import (
     CONSUMER_FLAG,
     LOOKUPD_FLAG,
@@ -31,6 +31,7 @@ from nsqx.tools.sources import (
 )
 from nsqx.tools.timer_metrics import RequestTimes
 from nsqx.tools.utility import UtilityFailed, check_not_negative, explain, read_flags
+from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 PROGRAM = "nsq_to_http"
 CONTENT_TYPE = "application/octet-stream"
 
-_NS_PER_S = 1_000_000_000
 _USER_AGENT = f"{PROGRAM} v{NSQ_VERSION}"
 _POOL_MODES = ("round-robin", "hostpool", "epsilon-greedy")
 # The endpoint, or what stands before it, is not able to answer now; that is no verdict on the message.
@@ -58,8 +58,8 @@ FLAGS: tuple[Flag, ...] = (
         "the upstream request mode options: round-robin, hostpool (default), epsilon-greedy",
     ),
     Flag("sample", FLOAT, 1.0, "% of messages to publish (float b/w 0 -> 1)"),
-    Flag("http-client-connect-timeout", DURATION, 2 * _NS_PER_S, "timeout for HTTP connect"),
-    Flag("http-client-request-timeout", DURATION, 20 * _NS_PER_S, "timeout for HTTP request"),
+    Flag("http-client-connect-timeout", DURATION, 2 * NS_PER_S, "timeout for HTTP connect"),
+    Flag("http-client-request-timeout", DURATION, 20 * NS_PER_S, "timeout for HTTP request"),
     Flag(
         "status-every",
         INT,
@@ -95,7 +95,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class NsqToHttpOptions:
     """What to send where; durations in nanoseconds."""
 
     topic: str
@@ -113,8 +113,8 @@ class Options:
     consumer_options: list[str] = field(default_factory=list)
     max_in_flight: int = MAX_IN_FLIGHT
     status_every: int = 250
-    http_client_connect_timeout: int = 2 * _NS_PER_S
-    http_client_request_timeout: int = 20 * _NS_PER_S
+    http_client_connect_timeout: int = 2 * NS_PER_S
+    http_client_request_timeout: int = 20 * NS_PER_S
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:
@@ -129,16 +129,16 @@ def read_headers(texts: Sequence[str]) -> dict[str, str]:
     return headers
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> NsqToHttpOptions:
     """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
     values = read_flags(FLAGS, argv, PROGRAM)
     values["headers"] = read_headers(values["headers"])
-    options = Options(**values)
+    options = NsqToHttpOptions(**values)
     _check(options, values)
     return options
 
 
-def _check(options: Options, values: dict[str, Any]) -> None:
+def _check(options: NsqToHttpOptions, values: dict[str, Any]) -> None:
     if not options.topic or not options.channel:
         raise UtilityFailed("--topic and --channel are required")
     if options.content_type != CONTENT_TYPE:
@@ -172,10 +172,10 @@ class EndpointFailed(NSQError):
         self.was_refusal = was_refusal
 
 
-class Publisher:
+class HTTPPublisher:
     """Makes the requests."""
 
-    def __init__(self, options: Options, sender: HTTPSender) -> None:
+    def __init__(self, options: NsqToHttpOptions, sender: HTTPSender) -> None:
         self._headers = {"User-Agent": _USER_AGENT, **options.headers}
         self._is_post = bool(options.post_addresses)
         if self._is_post:
@@ -200,10 +200,10 @@ class Handler:
 
     def __init__(
         self,
-        options: Options,
-        publisher: Publisher,
-        attempts: Attempts,
-        progress: Progress,
+        options: NsqToHttpOptions,
+        publisher: HTTPPublisher,
+        attempts: RetryPolicy,
+        progress: ProgressLine,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._addresses = options.post_addresses or options.get_addresses
@@ -253,16 +253,14 @@ class Handler:
         self._times.add(choice.address, started_s)
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: NsqToHttpOptions, stopping: asyncio.Event) -> int:
     """Send until told to stop; the exit code."""
     consumer_options = client_options(PROGRAM, options.consumer_options)
-    attempts = Attempts(consumer_options)
+    attempts = RetryPolicy(consumer_options)
     consumer_options["max_in_flight"] = options.max_in_flight
-    sender = HTTPSender(
-        options.http_client_connect_timeout / _NS_PER_S, options.http_client_request_timeout / _NS_PER_S
-    )
-    with Progress("messages sent") as progress:
-        handler = Handler(options, Publisher(options, sender), attempts, progress)
+    sender = HTTPSender(options.http_client_connect_timeout / NS_PER_S, options.http_client_request_timeout / NS_PER_S)
+    with ProgressLine("messages sent") as progress:
+        handler = Handler(options, HTTPPublisher(options, sender), attempts, progress)
         consumer = make_consumer(
             options.topic,
             options.channel,

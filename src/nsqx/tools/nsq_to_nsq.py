@@ -17,8 +17,8 @@ from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag
 from nsqx.names import is_valid_name
 from nsqx.tools.hostpool import Choice, make_pool
 from nsqx.tools.json_filter import JSONFilter, Verdict
-from nsqx.tools.progress import Progress
-from nsqx.tools.retry_policy import Attempts
+from nsqx.tools.progress import ProgressLine
+from nsqx.tools.retry_policy import RetryPolicy
 from nsqx.tools.sources import (
     LOOKUPD_FLAG,
     MAX_IN_FLIGHT,
@@ -97,7 +97,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class NsqToNsqOptions:
     """What to publish where."""
 
     topics: list[str]
@@ -116,9 +116,9 @@ class Options:
     producer_options: list[str] = field(default_factory=list)
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> NsqToNsqOptions:
     """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
-    options = Options(**read_flags(FLAGS, argv, PROGRAM))
+    options = NsqToNsqOptions(**read_flags(FLAGS, argv, PROGRAM))
     if not options.topics or not options.channel:
         raise UtilityFailed("--topic and --channel are required")
     if not all(map(is_valid_name, options.topics)):
@@ -136,7 +136,7 @@ def read_options(argv: Sequence[str]) -> Options:
 class Forwarder:
     """Publishes messages to one of the destinations each, and answers them by the outcome."""
 
-    def __init__(self, options: Options, attempts: Attempts, progress: Progress) -> None:
+    def __init__(self, options: NsqToNsqOptions, attempts: RetryPolicy, progress: ProgressLine) -> None:
         """Raises ConfigError."""
         addresses = list(dict.fromkeys(options.destination_addresses))
         producer_options = client_options(PROGRAM, options.producer_options)
@@ -199,13 +199,13 @@ def _is_refusal(text: str) -> bool:
     return ": E_BAD_" in text or ": E_INVALID" in text
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: NsqToNsqOptions, stopping: asyncio.Event) -> int:
     """Publish until told to stop; the exit code."""
     consumer_options = client_options(PROGRAM, options.consumer_options)
-    attempts = Attempts(consumer_options)
+    attempts = RetryPolicy(consumer_options)
     consumer_options["max_in_flight"] = options.max_in_flight
     consumers: list[Consumer] = []
-    with Progress("messages published") as progress:
+    with ProgressLine("messages published") as progress:
         forwarder = Forwarder(options, attempts, progress)
         try:
             for topic in dict.fromkeys(options.topics):

@@ -13,7 +13,7 @@ _RENEWALS_PER_S = 4
 _RATE_WINDOW_S = 1.0
 
 
-class Progress:
+class ProgressLine:
     """A count to be shown while the block runs, if ``stream`` (stderr) is a terminal.
 
     ``but_not`` is a stream that the same terminal may show, in which case the line would stand between its lines.

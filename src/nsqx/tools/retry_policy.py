@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nsqx.client.subscription import Message
 
 
-class Attempts:
+class RetryPolicy:
     """Counts the attempts of one utility's messages."""
 
     def __init__(self, consumer_options: dict[str, Any]) -> None:

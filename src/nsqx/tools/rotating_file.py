@@ -17,13 +17,13 @@ from nsqx.gotext import format_duration
 from nsqx.tools.file_names import FileNames, with_revision
 from nsqx.tools.gzip_members import GzipMember
 from nsqx.tools.utility import UtilityFailed, strerror
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
 
 _DIRECTORY_MODE = 0o770
 _FILE_MODE = 0o666
-_NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class RotatingFile:
             return True
         open_s = self._clock() - self._opened_s
         if 0 < self._rules.rotate_interval_s < open_s:
-            shown = format_duration(round(open_s * _NS_PER_S))
+            shown = format_duration(round(open_s * NS_PER_S))
             self._log.info("[%s] %s since last open, rotating...", self._label, shown)
             return True
         return self._is_too_big()

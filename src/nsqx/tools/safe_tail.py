@@ -17,7 +17,7 @@ from nsqx.errors import ConfigError, ConnectFailed
 from nsqx.flags import BOOL, Flag
 from nsqx.names import is_ephemeral
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
-from nsqx.tools.cluster import Cluster, QueryFailed
+from nsqx.tools.cluster import ClusterQueries, QueryFailed
 from nsqx.tools.utility import UtilityFailed, say
 
 TAKE_BACKLOG_FLAG = Flag(
@@ -55,11 +55,11 @@ class Rule:
         return ""
 
 
-class Looking:
+class SafeTail:
     """Decides where a topic may be looked at."""
 
     def __init__(
-        self, topic: str, rule: Rule, nsqds: dict[str, str], lookupd_addresses: Sequence[str], cluster: Cluster
+        self, topic: str, rule: Rule, nsqds: dict[str, str], lookupd_addresses: Sequence[str], cluster: ClusterQueries
     ) -> None:
         """``nsqds`` are the HTTP addresses, by TCP address, of those that were named."""
         self._topic = topic
@@ -128,19 +128,19 @@ class Looking:
         return http_address
 
 
-class LookingConsumer(Consumer):
-    """A consumer that attaches only to the nsqds that ``looking`` allows."""
+class SafeTailConsumer(Consumer):
+    """A consumer that attaches only to the nsqds that ``safe_tail`` allows."""
 
-    def __init__(self, *arguments: Any, looking: Looking, **options: Any) -> None:
+    def __init__(self, *arguments: Any, safe_tail: SafeTail, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._looking = looking
+        self._safe_tail = safe_tail
 
     async def _connect(self, address: str) -> None:
         if address in self._subscriptions:
             return
-        if await self._looking.allows(address):
+        if await self._safe_tail.allows(address):
             await super()._connect(address)
-            self._looking.attached(address)
+            self._safe_tail.attached(address)
         elif address in self._named:
             # Tried again later; a nsqd that was found is tried again at the next lookup.
             raise ConnectFailed(f"{address}: topic {self.topic} must not be looked at there now")

@@ -17,8 +17,8 @@ from nsqx.client.producer import Producer
 from nsqx.errors import ConnectFailed
 from nsqx.flags import INT, STRING, STRINGS, Flag
 from nsqx.names import is_valid_name
-from nsqx.tools.io_thread import Lane
-from nsqx.tools.progress import Progress
+from nsqx.tools.io_thread import IOThread
+from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
 from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, read_flags, say
 
@@ -47,7 +47,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 @dataclass(slots=True)
-class Options:
+class ToNsqOptions:
     """What to publish where."""
 
     topic: str
@@ -57,11 +57,11 @@ class Options:
     rate: int = 0
 
 
-def read_options(argv: Sequence[str]) -> Options:
+def read_options(argv: Sequence[str]) -> ToNsqOptions:
     """Options from the command line; raises UsageError or UtilityFailed."""
     values = read_flags(FLAGS, argv, PROGRAM)
     values["delimiter"] = os.fsencode(values["delimiter"])
-    options = Options(**values)
+    options = ToNsqOptions(**values)
     if not options.topic:
         raise UtilityFailed("--topic required")
     if len(options.delimiter) != 1:
@@ -128,7 +128,7 @@ class Publishing:
     cannot be taken back.
     """
 
-    def __init__(self, producers: Sequence[Producer], publish: Publish, progress: Progress) -> None:
+    def __init__(self, producers: Sequence[Producer], publish: Publish, progress: ProgressLine) -> None:
         self.failure: BaseException | None = None
         self.published_count = 0
         self._producers = producers
@@ -187,7 +187,7 @@ class Publishing:
             self._progress.add(1)
 
 
-async def run(options: Options, stopping: asyncio.Event) -> int:
+async def run(options: ToNsqOptions, stopping: asyncio.Event) -> int:
     """Publish what comes on stdin until its end; raises UtilityFailed if anything was not published."""
     producer_options: dict[str, Any] = client_options(PROGRAM, options.producer_options)
     addresses = list(dict.fromkeys(options.nsqd_tcp_addresses))
@@ -195,7 +195,7 @@ async def run(options: Options, stopping: asyncio.Event) -> int:
     producers = [Producer([address], batching=True, **producer_options) for address in addresses]
     if options.rate >= 1:
         say(f"Throttling messages rate to max:{options.rate}/second")
-    with Progress("messages published") as progress:
+    with ProgressLine("messages published") as progress:
         publishing = Publishing(producers, lambda producer, item: producer.publish(options.topic, item), progress)
         await publish_stdin(publishing, options.delimiter, stopping, rate=options.rate)
     return 0
@@ -228,12 +228,12 @@ async def _pump(
     read: Read,
 ) -> None:
     """Read and publish until the end, a failure, or the order to stop."""
-    lane = Lane("stdin")
+    io_thread = IOThread("stdin")
     told_to_stop = asyncio.ensure_future(stopping.wait())
     try:
         data = b"more"
         while data and publishing.failure is None:
-            reading = asyncio.ensure_future(lane.call(read))
+            reading = asyncio.ensure_future(io_thread.call(read))
             await asyncio.wait({reading, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
             if stopping.is_set():
                 reading.cancel()
@@ -248,7 +248,7 @@ async def _pump(
             sending.result()
     finally:
         told_to_stop.cancel()
-        lane.close()
+        io_thread.close()
 
 
 async def _send(items: list[bytes], publishing: Publishing, throttle: Throttle | None, stopping: asyncio.Event) -> None:

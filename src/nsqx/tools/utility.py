@@ -19,7 +19,7 @@ from typing import Any
 
 from nsqx.client.options import USER_AGENT
 from nsqx.errors import NSQError
-from nsqx.flags import Flag, VersionWanted, parse, resolve
+from nsqx.flags import Flag, VersionRequested, parse, resolve
 from nsqx.gotext import quote
 from nsqx.version import NSQ_VERSION
 
@@ -49,7 +49,7 @@ def read_flags(flags: Sequence[Flag], argv: Sequence[str], program: str) -> dict
     """Every option's value by key; raises UsageError or VersionWanted."""
     given, words = parse(flags, argv, program)
     if given.get("version"):
-        raise VersionWanted
+        raise VersionRequested
     if words:
         say(f"flags end at {quote(words[0])}: it and what follows are ignored")
     return resolve(flags, given, {}).values

@@ -116,7 +116,7 @@ def is_refusal(answer: bytes) -> bool:
     return answer.startswith(b"E_")
 
 
-class CommandReader:
+class LookupCommandReader:
     """nsqlookupd's side: hands out what a connection's bytes hold, piece by piece, as its owner asks.
 
     Every method answers None while the piece is not there in full.

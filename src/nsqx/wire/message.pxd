@@ -10,7 +10,7 @@ cdef int _TICK_SHIFT
 
 @cython.final
 @cython.freelist(256)
-cdef class Message:
+cdef class QueuedMessage:
     cdef public bytes id
     cdef public bytes body
     cdef public int64_t timestamp
@@ -21,7 +21,7 @@ cdef class Message:
     cdef public int64_t defer_ns
     cdef public int64_t record
 
-    cpdef Message copy(self)
+    cpdef QueuedMessage copy(self)
 
 
 @cython.final
@@ -34,7 +34,7 @@ cdef class Batch:
     cdef public int64_t number
 
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t)
-    cpdef Message take(self)
+    cpdef QueuedMessage take(self)
     @cython.locals(position=Py_ssize_t)
     cpdef Batch split(self, Py_ssize_t count)
     cpdef void skip(self)
@@ -45,8 +45,8 @@ cdef class Batch:
 
 @cython.locals(sequence=int64_t, tick=int64_t)
 cpdef int64_t advance_id(int64_t number, int64_t count)
-@cython.locals(message=Message)
-cpdef Message new_message(bytes message_id, bytes body, int64_t timestamp, unsigned int attempts)
-cpdef Message message_at(object data, Py_ssize_t start, Py_ssize_t end)
+@cython.locals(message=QueuedMessage)
+cpdef QueuedMessage new_message(bytes message_id, bytes body, int64_t timestamp, unsigned int attempts)
+cpdef QueuedMessage message_at(object data, Py_ssize_t start, Py_ssize_t end)
 @cython.locals(batch=Batch)
 cpdef Batch new_batch(bytes data, Py_ssize_t position, Py_ssize_t count, int64_t timestamp, int64_t number)

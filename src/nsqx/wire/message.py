@@ -38,7 +38,7 @@ def advance_id(number: int, count: int) -> int:
     return (tick << _TICK_SHIFT) | (number & _NODE_MASK) | (sequence & _SEQUENCE_MASK)
 
 
-class Message:
+class QueuedMessage:
     """One message as a channel holds it. Made by ``new_message``; times are in nanoseconds."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Message:
     # Which record of the disk queue it was read from, 0 if none: the record stays until the message is finished.
     record: int
 
-    def copy(self) -> Message:
+    def copy(self) -> QueuedMessage:
         """The same message for another channel, as never delivered."""
         twin = new_message(self.id, self.body, self.timestamp, 0)
         twin.defer_ns = self.defer_ns
@@ -76,9 +76,9 @@ class Message:
         return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} body={len(self.body)} bytes>"
 
 
-def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -> Message:
+def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -> QueuedMessage:
     """A message that is neither in flight nor deferred."""
-    message = Message.__new__(Message)
+    message = QueuedMessage.__new__(QueuedMessage)
     message.id = message_id
     message.body = body
     message.timestamp = timestamp
@@ -91,7 +91,7 @@ def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -
     return message
 
 
-def message_at(data: bytes | bytearray, start: int, end: int) -> Message:
+def message_at(data: bytes | bytearray, start: int, end: int) -> QueuedMessage:
     """The message laid out in ``data[start:end]``, which must be at least HEADER_LENGTH long."""
     return new_message(
         byteops.cut(data, start + 10, start + HEADER_LENGTH),
@@ -116,7 +116,7 @@ class Batch:
     timestamp: int
     number: int
 
-    def take(self) -> Message:
+    def take(self) -> QueuedMessage:
         """Remove and return the first message; the batch must not be empty."""
         start = self.position + 4
         end = start + byteops.int32_at(self.data, self.position)

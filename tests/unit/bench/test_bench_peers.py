@@ -31,10 +31,10 @@ def test_a_program_is_known_by_its_name(path, kind, name):
     assert launcher.name == name
 
 
-def feed(dialect, stream, cuts):
+def feed(protocol, stream, cuts):
     ends = sorted(min(cut, len(stream)) for cut in cuts)
     pieces = [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
-    return b"".join(bytes(dialect.take(piece, 0)) for piece in pieces)
+    return b"".join(bytes(protocol.take(piece, 0)) for piece in pieces)
 
 
 CUTS = st.lists(st.integers(0, 400), max_size=5)
@@ -53,38 +53,38 @@ def test_redis_answers():
 
 
 def test_redis_publishes_are_answered_one_by_one():
-    dialect = RedisPublish("t", [b"1", b"2"])
-    assert dialect.request().count(b"XADD") == 2
-    assert not dialect.is_answered(bytearray(b"$3\r\n1-0\r\n"))
-    assert dialect.is_answered(bytearray(b"$3\r\n1-0\r\n$3\r\n1-1\r\n"))
+    protocol = RedisPublish("t", [b"1", b"2"])
+    assert protocol.request().count(b"XADD") == 2
+    assert not protocol.is_answered(bytearray(b"$3\r\n1-0\r\n"))
+    assert protocol.is_answered(bytearray(b"$3\r\n1-0\r\n$3\r\n1-1\r\n"))
 
 
 @given(cuts=CUTS)
 def test_redis_messages_in_any_pieces(cuts):
     entries = b"".join(b"*2\r\n$3\r\n1-%d\r\n*2\r\n$1\r\nm\r\n$3\r\n\r\nx\r\n" % number for number in range(3))
     stream = b"*1\r\n*2\r\n$1\r\nt\r\n*3\r\n" + entries + b":3\r\n" + b"*-1\r\n"
-    dialect = RedisConsume("t", "c")
-    answers = feed(dialect, stream, cuts)
-    assert dialect.count == 3
+    protocol = RedisConsume("t", "c")
+    answers = feed(protocol, stream, cuts)
+    assert protocol.count == 3
     assert answers.count(b"XACK") == 1
     assert answers.count(b"XREADGROUP") == 2
 
 
 def test_nats_publishes_are_answered_one_by_one():
-    dialect = NATSPublish("t", [b"1", b"2"])
+    protocol = NATSPublish("t", [b"1", b"2"])
     answer = b'MSG _INBOX.x 1 22\r\n{"stream":"t","seq":1}\r\n'
-    assert not dialect.is_answered(bytearray(answer))
-    assert dialect.is_answered(bytearray(answer * 2))
+    assert not protocol.is_answered(bytearray(answer))
+    assert protocol.is_answered(bytearray(answer * 2))
     with pytest.raises(BenchFailed):
-        dialect.is_answered(bytearray(b'MSG _INBOX.x 1 11\r\n{"error":{}}\r\n'))
+        protocol.is_answered(bytearray(b'MSG _INBOX.x 1 11\r\n{"error":{}}\r\n'))
 
 
 @given(cuts=CUTS)
 def test_nats_messages_in_any_pieces(cuts):
     messages = b"".join(b"MSG d 1 $JS.ACK.%d 4\r\n\r\nab\r\n" % number for number in range(3))
-    dialect = NATSConsume("t", "c")
-    answers = feed(dialect, messages + b"PING\r\n", cuts)
-    assert dialect.count == 3
+    protocol = NATSConsume("t", "c")
+    answers = feed(protocol, messages + b"PING\r\n", cuts)
+    assert protocol.count == 3
     assert answers == b"".join(b"PUB $JS.ACK.%d 0\r\n\r\n" % number for number in range(3)) + b"PONG\r\n"
 
 
@@ -94,13 +94,13 @@ def method(class_number, number, arguments):
 
 
 def test_rabbitmq_confirms_alone_and_together():
-    dialect = RabbitMQPublish("t", [b"1", b"2", b"3"])
-    dialect.request()
-    assert not dialect.is_answered(bytearray(method(60, 80, struct.pack(">QB", 3, 0))))
-    assert dialect.is_answered(bytearray(method(60, 80, struct.pack(">QB", 2, 1))))
-    dialect.request()
-    assert not dialect.is_answered(bytearray())
-    assert dialect.is_answered(bytearray(method(60, 80, struct.pack(">QB", 6, 1))))
+    protocol = RabbitMQPublish("t", [b"1", b"2", b"3"])
+    protocol.request()
+    assert not protocol.is_answered(bytearray(method(60, 80, struct.pack(">QB", 3, 0))))
+    assert protocol.is_answered(bytearray(method(60, 80, struct.pack(">QB", 2, 1))))
+    protocol.request()
+    assert not protocol.is_answered(bytearray())
+    assert protocol.is_answered(bytearray(method(60, 80, struct.pack(">QB", 6, 1))))
 
 
 @given(cuts=CUTS)
@@ -112,7 +112,7 @@ def test_rabbitmq_messages_in_any_pieces(cuts):
         stream += struct.pack(">BHI", 2, 1, len(header)) + header + b"\xce"
         for piece in (b"abc", b"de"):
             stream += struct.pack(">BHI", 3, 1, len(piece)) + piece + b"\xce"
-    dialect = RabbitMQConsume("t", 10)
-    answers = feed(dialect, stream, cuts)
-    assert dialect.count == 3
+    protocol = RabbitMQConsume("t", 10)
+    answers = feed(protocol, stream, cuts)
+    assert protocol.count == 3
     assert answers == b"".join(method(60, 80, struct.pack(">QB", tag, 0)) for tag in range(1, 4))

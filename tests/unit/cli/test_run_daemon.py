@@ -10,7 +10,7 @@ import pytest
 
 from nsqx.cli.run_daemon import log_exceptions, run_daemon
 from nsqx.errors import ConfigError
-from nsqx.flags import UsageError, VersionWanted
+from nsqx.flags import UsageError, VersionRequested
 from nsqx.log import ERROR, INFO, Log
 from nsqx.version import version_line
 
@@ -68,7 +68,7 @@ def test_failed_start(failure, capsys):
     ("asked", "code", "out", "err"),
     [
         (UsageError("bad flag\nUsage of prog:\n", 2), 2, "", "bad flag\nUsage of prog:\n"),
-        (VersionWanted(), 0, version_line("prog") + "\n", ""),
+        (VersionRequested(), 0, version_line("prog") + "\n", ""),
     ],
 )
 def test_ends_before_it_begins(asked, code, out, err, capsys):

@@ -3,7 +3,7 @@
 import asyncio
 import struct
 
-from nsqx.client.connection import Connection
+from nsqx.client.connection import NsqdConnection
 from nsqx.wire import frames
 
 
@@ -48,7 +48,7 @@ class ConnectionBench:
 
     def __init__(self, **options):
         timeouts = {"read_timeout_s": 0.0, "write_timeout_s": 1.0, **options}
-        self.connection = Connection("127.0.0.1:4150", asyncio.get_running_loop(), **timeouts)
+        self.connection = NsqdConnection("127.0.0.1:4150", asyncio.get_running_loop(), **timeouts)
         self.transport = BenchTransport(self.connection)
         self.connection.connection_made(self.transport)
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker_bench import SECOND, BenchClock
 from nsqx.client.options import Options
-from nsqx.client.rdy import Flow
+from nsqx.client.rdy import ReadyDistribution
 
 
 class BenchTap:
@@ -34,10 +34,10 @@ class BenchTap:
 class Bench:
     """A flow on a bench, with as many connections as wanted."""
 
-    def __init__(self, taps=0, **options):
+    def __init__(self, targets=0, **options):
         self.clock = BenchClock()
-        self.flow = Flow(Options.of(options), self.now_s, self.call_later, random.Random(1))
-        self.taps = [self.add() for _ in range(taps)]
+        self.rdy = ReadyDistribution(Options.of(options), self.now_s, self.call_later, random.Random(1))
+        self.targets = [self.add() for _ in range(targets)]
 
     def now_s(self):
         return self.clock.monotonic_ns / SECOND
@@ -46,19 +46,19 @@ class Bench:
         return self.clock.call_at(self.clock.monotonic_ns + round(delay_s * SECOND), callback)
 
     def add(self, **options):
-        tap = BenchTap(self.now_s, **options)
-        self.flow.add(tap)
-        return tap
+        target = BenchTap(self.now_s, **options)
+        self.rdy.add(target)
+        return target
 
     def advance(self, seconds):
         self.clock.advance(round(seconds * SECOND))
 
     def counts(self):
-        return [tap.ready_count for tap in self.flow.taps]
+        return [target.ready_count for target in self.rdy.targets]
 
 
 @pytest.mark.parametrize(
-    ("max_in_flight", "taps", "counts"),
+    ("max_in_flight", "targets", "counts"),
     [
         (1, 1, [1]),
         (10, 1, [10]),
@@ -69,8 +69,8 @@ class Bench:
         (0, 2, [0, 0]),
     ],
 )
-def test_equal_shares(max_in_flight, taps, counts):
-    assert Bench(taps, max_in_flight=max_in_flight).counts() == counts
+def test_equal_shares(max_in_flight, targets, counts):
+    assert Bench(targets, max_in_flight=max_in_flight).counts() == counts
 
 
 def test_a_count_never_exceeds_what_nsqd_allows():
@@ -82,15 +82,15 @@ def test_a_count_never_exceeds_what_nsqd_allows():
 def test_a_new_connection_takes_from_the_others_first():
     bench = Bench(1, max_in_flight=10)
     bench.add()
-    assert bench.taps[0].sent == [10, 5]
+    assert bench.targets[0].sent == [10, 5]
     assert bench.counts() == [5, 5]
 
 
 def test_what_a_lost_connection_had_goes_to_the_others():
     bench = Bench(3, max_in_flight=9)
-    bench.flow.remove(bench.taps[0])
+    bench.rdy.remove(bench.targets[0])
     assert bench.counts() == [4, 4]
-    bench.flow.remove(bench.taps[0])
+    bench.rdy.remove(bench.targets[0])
     assert bench.counts() == [4, 4]
 
 
@@ -101,33 +101,33 @@ def test_the_total_never_exceeds_max_in_flight():
         action = rng.choice(["add", "remove", "fail", "succeed", "wait", "change"])
         if action == "add":
             bench.add(max_ready_count=rng.choice([1, 3, 100]))
-        elif action == "remove" and bench.flow.taps:
-            bench.flow.remove(rng.choice(bench.flow.taps))
+        elif action == "remove" and bench.rdy.targets:
+            bench.rdy.remove(rng.choice(bench.rdy.targets))
         elif action == "fail":
-            bench.flow.failed()
+            bench.rdy.failed()
         elif action == "succeed":
-            bench.flow.succeeded()
+            bench.rdy.succeeded()
         elif action == "change":
-            bench.flow.change_max_in_flight(rng.randrange(8))
+            bench.rdy.change_max_in_flight(rng.randrange(8))
         else:
             bench.advance(rng.random() * 20)
-        assert sum(bench.counts()) <= max(bench.flow.max_in_flight, 0)
+        assert sum(bench.counts()) <= max(bench.rdy.max_in_flight, 0)
 
 
 def test_max_in_flight_can_change():
     bench = Bench(2, max_in_flight=10)
-    bench.flow.change_max_in_flight(0)
+    bench.rdy.change_max_in_flight(0)
     assert bench.counts() == [0, 0]
-    bench.flow.change_max_in_flight(4)
+    bench.rdy.change_max_in_flight(4)
     assert bench.counts() == [2, 2]
-    bench.flow.change_max_in_flight(2)
+    bench.rdy.change_max_in_flight(2)
     assert bench.counts() == [1, 1]
 
 
 def test_nothing_is_sent_twice():
     bench = Bench(2, max_in_flight=10)
-    bench.flow.change_max_in_flight(10)
-    assert bench.taps[1].sent == [5]
+    bench.rdy.change_max_in_flight(10)
+    assert bench.targets[1].sent == [5]
 
 
 # Taking turns
@@ -149,20 +149,20 @@ def test_an_idle_connection_gives_its_turn_up():
 def test_a_busy_connection_keeps_its_turn_until_the_longer_limit():
     bench = Bench(2, max_in_flight=1, rdy_redistribute_interval="1s")
     for _ in range(30):
-        bench.taps[0].got_message()
+        bench.targets[0].got_message()
         bench.advance(1)
         assert bench.counts() == [1, 0]
-    bench.taps[0].got_message()
-    bench.taps[0].sent.clear()
+    bench.targets[0].got_message()
+    bench.targets[0].sent.clear()
     bench.advance(1)
-    assert bench.taps[0].sent[0] == 0
+    assert bench.targets[0].sent[0] == 0
 
 
 def test_no_turns_while_there_is_enough_for_all():
     bench = Bench(2, max_in_flight=2)
-    bench.taps[0].sent.clear()
+    bench.targets[0].sent.clear()
     bench.advance(1000)
-    assert [tap.sent for tap in bench.taps] == [[], [1]]
+    assert [target.sent for target in bench.targets] == [[], [1]]
 
 
 # Backoff
@@ -170,24 +170,24 @@ def test_no_turns_while_there_is_enough_for_all():
 
 def test_backoff_stops_everything_and_then_tries_one():
     bench = Bench(3, max_in_flight=9, backoff_multiplier="1s")
-    bench.flow.failed()
+    bench.rdy.failed()
     assert bench.counts() == [0, 0, 0]
-    assert all(tap.is_backing_off for tap in bench.taps)
+    assert all(target.is_backing_off for target in bench.targets)
     bench.advance(1.9)
     assert bench.counts() == [0, 0, 0]
     bench.advance(0.2)
     assert sorted(bench.counts()) == [0, 0, 1]
-    bench.flow.succeeded()
+    bench.rdy.succeeded()
     assert bench.counts() == [3, 3, 3]
-    assert not any(tap.is_backing_off for tap in bench.taps)
+    assert not any(target.is_backing_off for target in bench.targets)
 
 
 def test_a_failure_of_the_one_tried_doubles_the_pause():
     bench = Bench(1, max_in_flight=9)
-    bench.flow.failed()
+    bench.rdy.failed()
     bench.advance(2)
     assert bench.counts() == [1]
-    bench.flow.failed()
+    bench.rdy.failed()
     assert bench.counts() == [0]
     bench.advance(3.9)
     assert bench.counts() == [0]
@@ -198,16 +198,16 @@ def test_a_failure_of_the_one_tried_doubles_the_pause():
 def test_many_failures_at_once_count_once():
     bench = Bench(1, max_in_flight=9)
     for _ in range(9):
-        bench.flow.failed()
+        bench.rdy.failed()
     bench.advance(2)
     assert bench.counts() == [1]
 
 
 def test_a_connection_made_in_backoff_waits_like_the_others():
     bench = Bench(1, max_in_flight=9)
-    bench.flow.failed()
-    tap = bench.add()
-    assert tap.is_backing_off
+    bench.rdy.failed()
+    target = bench.add()
+    assert target.is_backing_off
     assert bench.counts() == [0, 0]
     bench.advance(2)
     assert sum(bench.counts()) == 1
@@ -215,26 +215,26 @@ def test_a_connection_made_in_backoff_waits_like_the_others():
 
 def test_the_one_tried_is_lost_and_another_is_tried():
     bench = Bench(2, max_in_flight=9)
-    bench.flow.failed()
+    bench.rdy.failed()
     bench.advance(2)
-    bench.flow.remove(next(tap for tap in bench.taps if tap.ready_count))
+    bench.rdy.remove(next(target for target in bench.targets if target.ready_count))
     assert bench.counts() == [1]
 
 
 def test_in_backoff_max_in_flight_can_change():
     bench = Bench(2, max_in_flight=9)
-    bench.flow.failed()
+    bench.rdy.failed()
     bench.advance(2)
-    bench.flow.change_max_in_flight(0)
+    bench.rdy.change_max_in_flight(0)
     assert bench.counts() == [0, 0]
-    bench.flow.change_max_in_flight(3)
+    bench.rdy.change_max_in_flight(3)
     assert sum(bench.counts()) == 1
 
 
 def test_without_connections_the_pause_goes_on():
     bench = Bench(1, max_in_flight=9)
-    bench.flow.failed()
-    bench.flow.remove(bench.taps[0])
+    bench.rdy.failed()
+    bench.rdy.remove(bench.targets[0])
     bench.advance(10)
     bench.add()
     assert bench.counts() == [0]
@@ -244,7 +244,7 @@ def test_without_connections_the_pause_goes_on():
 
 def test_in_backoff_the_one_message_takes_turns():
     bench = Bench(2, max_in_flight=9, rdy_redistribute_interval="1s")
-    bench.flow.failed()
+    bench.rdy.failed()
     bench.advance(2)
     had = set()
     for _ in range(100):
@@ -256,18 +256,18 @@ def test_in_backoff_the_one_message_takes_turns():
 
 def test_after_the_stop_nothing_is_given_out():
     bench = Bench(2, max_in_flight=9)
-    bench.flow.failed()
-    bench.flow.stop()
+    bench.rdy.failed()
+    bench.rdy.stop()
     bench.advance(100)
     assert bench.counts() == [0, 0]
 
 
 def test_starvation():
     bench = Bench(2, max_in_flight=20)
-    assert not bench.flow.is_starved
-    bench.taps[0].in_flight_count = 7
-    assert not bench.flow.is_starved
-    bench.taps[0].in_flight_count = 8
-    assert bench.flow.is_starved
-    bench.taps[0].is_closing = True
-    assert not bench.flow.is_starved
+    assert not bench.rdy.is_starved
+    bench.targets[0].in_flight_count = 7
+    assert not bench.rdy.is_starved
+    bench.targets[0].in_flight_count = 8
+    assert bench.rdy.is_starved
+    bench.targets[0].is_closing = True
+    assert not bench.rdy.is_starved

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from client_bench import ConnectionBench, error_frame, message_frame
 
-from nsqx.client.dispatcher import Intake
+from nsqx.client.dispatcher import Dispatcher
 from nsqx.client.subscription import Subscription
 from nsqx.errors import AlreadyAnswered
 from nsqx.wire import frames
@@ -40,10 +40,10 @@ class Bench(ConnectionBench):
     def __init__(self, handler=None, *, concurrency=10, max_attempts=0, give_up=None):
         super().__init__()
         self.owner = Owner()
-        self.intake = Intake(handler, concurrency=concurrency, max_attempts=max_attempts, give_up=give_up)
-        self.intake.start()
+        self.dispatcher = Dispatcher(handler, concurrency=concurrency, max_attempts=max_attempts, give_up=give_up)
+        self.dispatcher.start()
         self.subscription = Subscription(
-            self.connection, self.owner, self.owner, self.intake, 2500, lambda attempts: attempts * 1.5, lambda: 7.0
+            self.connection, self.owner, self.owner, self.dispatcher, 2500, lambda attempts: attempts * 1.5, lambda: 7.0
         )
         self.connection.start(self.subscription)
 
@@ -51,7 +51,7 @@ class Bench(ConnectionBench):
 async def test_a_message_and_its_answers():
     bench = Bench()
     bench.receive(message_frame(1, 3, b"one"), message_frame(2), message_frame(3))
-    first, second, third = (bench.intake.take() for _ in range(3))
+    first, second, third = (bench.dispatcher.take() for _ in range(3))
     assert (first.id, first.timestamp, first.attempts, first.body) == (b"%016d" % 1, 1, 3, b"one")
     assert repr(first) == "<Message 0000000000000001 attempts=3 body=3 bytes>"
     assert bench.subscription.in_flight_count == 3
@@ -74,16 +74,16 @@ async def test_outcomes_count_in_backoff():
     bench = Bench()
     bench.subscription.is_backing_off = True
     bench.receive(*(message_frame(number) for number in range(3)))
-    bench.intake.take().finish()
-    bench.intake.take().requeue(backoff=False)
-    bench.intake.take().requeue()
+    bench.dispatcher.take().finish()
+    bench.dispatcher.take().requeue(backoff=False)
+    bench.dispatcher.take().requeue()
     assert bench.owner.told == ["succeeded", "held", "failed"]
 
 
 async def test_the_end_waits_for_answers():
     bench = Bench()
     bench.receive(message_frame(1))
-    message = bench.intake.take()
+    message = bench.dispatcher.take()
     bench.subscription.start_close()
     assert await bench.sent() == b"CLS\n"
     bench.receive(frames.CLOSE_WAIT)
@@ -97,13 +97,13 @@ async def test_the_end_waits_for_answers():
 async def test_after_the_loss_answers_go_nowhere():
     bench = Bench()
     bench.receive(message_frame(1), message_frame(2), message_frame(3))
-    messages = [bench.intake.take() for _ in range(2)]
+    messages = [bench.dispatcher.take() for _ in range(2)]
     bench.transport.abort()
     await asyncio.sleep(0)
     assert bench.owner.told == ["lost"]
     assert messages[0].is_lost
     assert [messages[0].touch(), messages[0].finish(), messages[1].requeue(0)] == [False, False, False]
-    assert bench.intake.take() is None, "what was not taken is dropped"
+    assert bench.dispatcher.take() is None, "what was not taken is dropped"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_a_function_that_takes_long_lets_others_have_their_turn(monkeypatc
     assert handled == [0, 1, 2, 3]
     await asyncio.sleep(0)
     assert handled == [0, 1, 2, 3, 4]
-    await bench.intake.close()
+    await bench.dispatcher.close()
 
 
 async def test_a_coroutine_that_never_waits_needs_one_worker():
@@ -186,7 +186,7 @@ async def test_a_coroutine_that_never_waits_needs_one_worker():
     sent = await bench.sent() + await bench.sent()
     assert sent.count(b"FIN ") == 100
     assert len(tasks) == 1
-    await bench.intake.close()
+    await bench.dispatcher.close()
 
 
 async def test_coroutines_that_wait_run_at_once_up_to_the_limit():
@@ -206,7 +206,7 @@ async def test_coroutines_that_wait_run_at_once_up_to_the_limit():
     for _ in range(5):
         await asyncio.sleep(0)
     assert sorted(running) == list(range(10))
-    await bench.intake.close()
+    await bench.dispatcher.close()
 
 
 async def test_too_many_attempts_are_not_handled():
@@ -219,7 +219,7 @@ async def test_too_many_attempts_are_not_handled():
 
 async def test_a_reader_that_is_cancelled_leaves_the_message_to_another():
     bench = Bench()
-    first, second = asyncio.ensure_future(bench.intake.next()), asyncio.ensure_future(bench.intake.next())
+    first, second = asyncio.ensure_future(bench.dispatcher.next()), asyncio.ensure_future(bench.dispatcher.next())
     await asyncio.sleep(0)
     bench.receive(message_frame(1))
     first.cancel()
@@ -229,16 +229,16 @@ async def test_a_reader_that_is_cancelled_leaves_the_message_to_another():
 
 async def test_the_end_wakes_everybody():
     bench = Bench()
-    reading = [asyncio.ensure_future(bench.intake.next()) for _ in range(3)]
+    reading = [asyncio.ensure_future(bench.dispatcher.next()) for _ in range(3)]
     await asyncio.sleep(0)
-    bench.intake.end()
+    bench.dispatcher.end()
     assert await asyncio.gather(*reading) == [None, None, None]
 
 
 async def test_refusing_gives_everything_back():
     bench = Bench()
     bench.receive(message_frame(1))
-    bench.intake.refuse()
+    bench.dispatcher.refuse()
     bench.receive(message_frame(2))
     assert await bench.sent() == b"REQ %016d 0\nREQ %016d 0\n" % (1, 2)
     assert bench.owner.told == []

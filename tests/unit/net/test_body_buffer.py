@@ -5,12 +5,12 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.net.body_buffer import Pieces
+from nsqx.net.body_buffer import BodyBuffer
 
 
 @given(st.lists(st.integers(0, 3000)))
 def test_joined_as_added(lengths: list[int]) -> None:
-    pieces = Pieces()
+    pieces = BodyBuffer()
     added = [bytes([index % 256]) * length for index, length in enumerate(lengths)]
     for piece in added:
         pieces.add(piece)
@@ -19,7 +19,7 @@ def test_joined_as_added(lengths: list[int]) -> None:
 
 
 def test_large_pieces_are_kept_not_copied() -> None:
-    pieces = Pieces()
+    pieces = BodyBuffer()
     piece = b"x" * 4096
     before = sys.getrefcount(piece)
     pieces.add(piece)
@@ -27,7 +27,7 @@ def test_large_pieces_are_kept_not_copied() -> None:
 
 
 def test_single_bytes_share_a_buffer() -> None:
-    pieces = Pieces()
+    pieces = BodyBuffer()
     for _ in range(100_000):
         pieces.add(b"x")
     assert len(pieces._pieces) == 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from http_doubles import MemoryTransport, RememberingLog, Soon, connect, read_answers
 from nsqx.errors import HTTPError
 from nsqx.net.http_server import HTTPServer
-from nsqx.net.requests import DEFERRED, Deferred, Request
+from nsqx.net.requests import DEFERRED, DeferredAnswer, Request
 from nsqx.net.responses import OK, Response, error_response, plain_response
 from nsqx.net.round_robin import LARGE_CHUNK, ROUND_NS
 from nsqx.net.router import BodyLimit, Router
@@ -55,7 +55,7 @@ class Service:
         self.seen.append(request)
         return Response(200, request.body)
 
-    def late(self, request: Request) -> Deferred:
+    def late(self, request: Request) -> DeferredAnswer:
         self.deferred.append(request)
         return DEFERRED
 

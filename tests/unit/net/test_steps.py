@@ -6,7 +6,7 @@ import pytest
 
 from loop_turns import Progress
 from nsqx.net import steps
-from nsqx.net.steps import STEPS_PER_TURN, Turns, finish, join_steps
+from nsqx.net.steps import STEPS_PER_TURN, StepScheduler, finish, join_steps
 
 
 def counting(done, count):
@@ -31,7 +31,7 @@ def test_joined_pieces_take_a_step_each():
 async def test_a_long_job_lets_the_loop_turn():
     done = []
     progress = Progress(lambda: len(done))
-    assert await progress.watch(Turns().run(counting(done, 10 * STEPS_PER_TURN))) == "result"
+    assert await progress.watch(StepScheduler().run(counting(done, 10 * STEPS_PER_TURN))) == "result"
     assert len(done) == 10 * STEPS_PER_TURN
     assert progress.longest <= STEPS_PER_TURN
 
@@ -40,14 +40,14 @@ async def test_steps_that_take_long_are_few_in_a_turn(monkeypatch):
     monkeypatch.setattr(steps, "TURN_NS", 0)
     done = []
     progress = Progress(lambda: len(done))
-    await progress.watch(Turns().run(counting(done, 50)))
+    await progress.watch(StepScheduler().run(counting(done, 50)))
     assert progress.longest == 1
 
 
 async def test_a_short_job_is_done_at_once(monkeypatch):
     monkeypatch.setattr(steps, "TURN_NS", 60_000_000_000)
     done = []
-    job = Turns().run(counting(done, STEPS_PER_TURN - 1))
+    job = StepScheduler().run(counting(done, STEPS_PER_TURN - 1))
     with pytest.raises(StopIteration) as end:
         job.send(None)
     assert end.value.value == "result"
@@ -56,7 +56,7 @@ async def test_a_short_job_is_done_at_once(monkeypatch):
 
 async def test_jobs_that_run_together_take_turns():
     """However many there are, one of them goes on in a turn of the loop, and none waits for the end of another."""
-    turns, done = Turns(), [[] for _ in range(5)]
+    turns, done = StepScheduler(), [[] for _ in range(5)]
     jobs = [asyncio.ensure_future(turns.run(counting(each, 1000), steps_per_turn=10)) for each in done]
     await asyncio.sleep(0)
     progress = Progress(lambda: sum(map(len, done)))
@@ -67,7 +67,7 @@ async def test_jobs_that_run_together_take_turns():
 
 
 async def test_a_job_that_is_cancelled_does_not_hold_up_the_others():
-    turns, done = Turns(), []
+    turns, done = StepScheduler(), []
     cancelled = asyncio.ensure_future(turns.run(counting([], 1000), steps_per_turn=10))
     other = asyncio.ensure_future(turns.run(counting(done, 1000), steps_per_turn=10))
     await asyncio.sleep(0)

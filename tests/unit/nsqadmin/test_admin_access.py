@@ -9,7 +9,7 @@ from starlette.requests import Request
 from nsqx.errors import HTTPError
 from nsqx.log import WARN, Log
 from nsqx.nsqadmin.access import SESSION_S, Access, Role
-from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.options import NsqadminOptions
 
 TOKEN = "t" * 16
 OTHER = "o" * 16
@@ -31,7 +31,7 @@ def request(*, peer: str = "127.0.0.1", path: str = "/x", query: str = "", **hea
 
 
 def access(log: Log | None = None, **options: Any) -> Access:
-    return Access(Options(**options), log or Log("", WARN, io.StringIO()))
+    return Access(NsqadminOptions(**options), log or Log("", WARN, io.StringIO()))
 
 
 def refusal(check: Any, *arguments: Any) -> tuple[int, str] | None:

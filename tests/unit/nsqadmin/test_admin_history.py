@@ -5,11 +5,11 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.nsqadmin.history import Clock, Track, condense
+from nsqx.nsqadmin.history import Track, WallClock, condense
 
 
 def test_a_series_is_what_was_put() -> None:
-    clock = Clock(10)
+    clock = WallClock(10)
     track = Track(clock, 2)
     for number in range(3):
         assert clock.tick(100.0 + number) == number
@@ -20,7 +20,7 @@ def test_a_series_is_what_was_put() -> None:
 
 
 def test_only_the_last_are_remembered() -> None:
-    clock = Clock(3)
+    clock = WallClock(3)
     track = Track(clock, 1)
     for number in range(8):
         track.put(clock.tick(float(number)), (number,))
@@ -29,7 +29,7 @@ def test_only_the_last_are_remembered() -> None:
 
 
 def test_range_since_a_time() -> None:
-    clock = Clock(5)
+    clock = WallClock(5)
     for number in range(7):
         clock.tick(number * 10.0)
     assert clock.range(30.0) == range(4, 7)
@@ -40,13 +40,13 @@ def test_range_since_a_time() -> None:
 
 
 def test_nothing_yet() -> None:
-    clock = Clock(5)
+    clock = WallClock(5)
     assert clock.range() == range(0)
     assert Track(clock, 1).series(0, clock.range()) == []
 
 
 def test_what_was_not_there_is_a_gap() -> None:
-    clock = Clock(10)
+    clock = WallClock(10)
     track = Track(clock, 1)
     for number in range(9):
         clock.tick(float(number))
@@ -57,7 +57,7 @@ def test_what_was_not_there_is_a_gap() -> None:
 
 
 def test_a_gap_does_not_show_what_stood_there_a_lap_ago() -> None:
-    clock = Clock(4)
+    clock = WallClock(4)
     track = Track(clock, 1)
     for number in range(4):
         track.put(clock.tick(float(number)), (number + 100,))
@@ -68,7 +68,7 @@ def test_a_gap_does_not_show_what_stood_there_a_lap_ago() -> None:
 
 
 def test_what_is_idle_costs_nothing() -> None:
-    clock = Clock(1000)
+    clock = WallClock(1000)
     track = Track(clock, 3)
     track.put(clock.tick(0.0), (0, 0.0, 0))
     assert track.size_bytes == 0
@@ -82,7 +82,7 @@ def test_what_is_idle_costs_nothing() -> None:
     steps=st.lists(st.one_of(st.none(), st.integers(0, 1000)), max_size=30),
 )
 def test_any_coming_and_going(capacity: int, steps: list[int | None]) -> None:
-    clock = Clock(capacity)
+    clock = WallClock(capacity)
     track = Track(clock, 1)
     for time_s, value in enumerate(steps):
         number = clock.tick(float(time_s))

@@ -8,10 +8,10 @@ import pytest
 
 from nsqx import log
 from nsqx.errors import ConfigError
-from nsqx.flags import UsageError, VersionWanted
+from nsqx.flags import UsageError, VersionRequested
 from nsqx.nsqadmin.options import (
     FLAGS,
-    Options,
+    NsqadminOptions,
     config_value,
     history_points,
     normalized_base_path,
@@ -32,12 +32,12 @@ GO_FLAGS = {
 }
 
 
-def parse(*argv: str) -> Options:
+def parse(*argv: str) -> NsqadminOptions:
     return options_from_argv(argv, io.StringIO())
 
 
-def usable(**changes: Any) -> Options:
-    return Options(**{"nsqlookupd_http_addresses": ["127.0.0.1:4161"], **changes})
+def usable(**changes: Any) -> NsqadminOptions:
+    return NsqadminOptions(**{"nsqlookupd_http_addresses": ["127.0.0.1:4161"], **changes})
 
 
 def test_every_flag_of_go_is_there() -> None:
@@ -46,7 +46,7 @@ def test_every_flag_of_go_is_there() -> None:
 
 def test_defaults_are_nsqs() -> None:
     options = parse()
-    assert options == Options()
+    assert options == NsqadminOptions()
     assert options.http_address == "0.0.0.0:4171"
     assert options.statsd_interval == 60 * S
     assert options.allow_config_from_cidr == "127.0.0.1/8"
@@ -67,7 +67,7 @@ def test_flags_repeat_and_have_the_config_names_of_go(tmp_path: Path) -> None:
 
 
 def test_version_and_unknown_flags() -> None:
-    with pytest.raises(VersionWanted):
+    with pytest.raises(VersionRequested):
         parse("--version")
     with pytest.raises(UsageError, match="flag provided but not defined: -nope"):
         parse("--nope")

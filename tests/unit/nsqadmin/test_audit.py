@@ -10,7 +10,7 @@ from nsqx.log import INFO, Log
 from nsqx.net.http_client import HTTPAnswer
 from nsqx.nsqadmin.access import Caller, Role
 from nsqx.nsqadmin.audit import DONE, FAILED, Action, Audit
-from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.options import NsqadminOptions
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 CALLER = Caller("1.2.3.4:5", "ann", "basic", Role.OPERATE, "agent/1", "http://h/x")
@@ -35,7 +35,7 @@ class Endpoint:
 
 def audit(endpoint: Endpoint | None = None, **options: Any) -> tuple[Audit, io.StringIO]:
     lines = io.StringIO()
-    return Audit(Options(**options), cast("Any", endpoint), Log("", INFO, lines)), lines
+    return Audit(NsqadminOptions(**options), cast("Any", endpoint), Log("", INFO, lines)), lines
 
 
 async def test_a_line_in_the_log_and_one_in_the_file(tmp_path: Path) -> None:

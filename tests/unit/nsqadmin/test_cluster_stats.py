@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nsqx.nsqadmin import cluster_stats as ledger_module
-from nsqx.nsqadmin.cluster_stats import Ledger
+from nsqx.nsqadmin.cluster_stats import ClusterStats
 from nsqx.nsqadmin.inventory import Holding, Holdings
 
 
@@ -24,7 +24,7 @@ class Polls:
     """A ledger that is fed at a poll a second."""
 
     def __init__(self, capacity: int = 10, trouble_polls: int = 4) -> None:
-        self.ledger = Ledger(capacity, trouble_polls)
+        self.cluster_stats = ClusterStats(capacity, trouble_polls)
         self.now_s = 1000.0
 
     def poll(
@@ -37,16 +37,16 @@ class Polls:
         **nodes: list[dict[str, Any]] | None,
     ) -> None:
         self.now_s += step_s
-        self.ledger.open()
+        self.cluster_stats.open()
         for address, topics in nodes.items():
-            self.ledger.add_node(address, {"topics": topics}, self.now_s)
-        self.ledger.close({*nodes, *failed}, self.now_s, absent, registered)
+            self.cluster_stats.add_node(address, {"topics": topics}, self.now_s)
+        self.cluster_stats.close({*nodes, *failed}, self.now_s, absent, registered)
 
     def row(self, name: str) -> dict[str, Any]:
-        return self.ledger.topics[name].row
+        return self.cluster_stats.topics[name].row
 
     def channel(self, name: str, channel_name: str) -> dict[str, Any]:
-        return self.ledger.topics[name].channels[channel_name].row
+        return self.cluster_stats.topics[name].channels[channel_name].row
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_sums_over_nodes(polls: Polls) -> None:
     assert (row["in_flight"], row["deferred"], row["clients"], row["message_count"]) == (1, 5, 2, 10)
     each = polls.channel("t", "c")
     assert (each["topic"], each["depth"], each["paused"], each["nodes"]) == ("t", 7, True, 2)
-    totals = polls.ledger.totals
+    totals = polls.cluster_stats.totals
     assert (totals["topics"], totals["channels"], totals["depth"], totals["channels_depth"]) == (1, 1, 3, 7)
 
 
@@ -79,7 +79,7 @@ def test_rates_need_two_polls(polls: Polls) -> None:
     assert polls.channel("t", "c")["rate"] == 5
     assert polls.channel("t", "c")["requeued"] == 0.5
     assert polls.row("t")["timed_out"] == 2
-    assert polls.ledger.totals["rate"] == 15
+    assert polls.cluster_stats.totals["rate"] == 15
 
 
 def test_what_is_new_on_a_known_node_counts_from_nothing(polls: Polls) -> None:
@@ -134,50 +134,52 @@ def test_topics_in_between_do_not_mix_counters_up(polls: Polls) -> None:
 
 def test_only_changes_are_marked(polls: Polls) -> None:
     for _ in range(2):
-        polls.poll(a=[topic("still", message_count=1), topic("busy", message_count=polls.ledger.clock.number + 5)])
-    number = polls.ledger.clock.number
-    assert {each.name for each in polls.ledger.present_topics() if each.changed == number} == {"busy"}
+        polls.poll(
+            a=[topic("still", message_count=1), topic("busy", message_count=polls.cluster_stats.clock.number + 5)]
+        )
+    number = polls.cluster_stats.clock.number
+    assert {each.name for each in polls.cluster_stats.present_topics() if each.changed == number} == {"busy"}
 
 
 def test_topics_go_and_come_back(polls: Polls) -> None:
     polls.poll(a=[topic("t", channel("c"))])
     polls.poll(a=[])
-    assert polls.ledger.removed == ["t"]
-    assert list(polls.ledger.present_topics()) == []
+    assert polls.cluster_stats.removed == ["t"]
+    assert list(polls.cluster_stats.present_topics()) == []
     polls.poll(a=None)
-    assert polls.ledger.removed == []
+    assert polls.cluster_stats.removed == []
     polls.poll(a=[topic("t")])
-    assert [each.name for each in polls.ledger.present_topics()] == ["t"]
-    assert polls.ledger.channel_rows(polls.ledger.topics["t"]) == []
-    series = polls.ledger.topics["t"].track.series(1, polls.ledger.clock.range())
+    assert [each.name for each in polls.cluster_stats.present_topics()] == ["t"]
+    assert polls.cluster_stats.channel_rows(polls.cluster_stats.topics["t"]) == []
+    series = polls.cluster_stats.topics["t"].track.series(1, polls.cluster_stats.clock.range())
     assert series == [0, None, None, 0]
 
 
 def test_what_nobody_has_seen_for_long_is_forgotten() -> None:
     polls = Polls(capacity=3)
     polls.poll(a=[topic("t", channel("c")), topic("u", channel("d"))])
-    assert polls.ledger.subject_count == 4
+    assert polls.cluster_stats.subject_count == 4
     for _ in range(3):
         polls.poll(a=[topic("u")])
-    assert list(polls.ledger.topics) == ["u"]
-    assert polls.ledger.topics["u"].channels == {}
-    assert polls.ledger.subject_count == 1
+    assert list(polls.cluster_stats.topics) == ["u"]
+    assert polls.cluster_stats.topics["u"].channels == {}
+    assert polls.cluster_stats.subject_count == 1
 
 
 def test_a_poll_that_found_out_nothing_leaves_a_gap_and_what_was_known(polls: Polls) -> None:
     polls.poll(a=[topic("t", depth=4)])
-    polls.ledger.skip(polls.now_s + 1)
-    assert [each.name for each in polls.ledger.present_topics()] == ["t"]
+    polls.cluster_stats.skip(polls.now_s + 1)
+    assert [each.name for each in polls.cluster_stats.present_topics()] == ["t"]
     polls.poll(step_s=2.0, a=[topic("t", depth=5)])
-    assert polls.ledger.topics["t"].track.series(1, polls.ledger.clock.range()) == [4, None, 5]
+    assert polls.cluster_stats.topics["t"].track.series(1, polls.cluster_stats.clock.range()) == [4, None, 5]
 
 
 def test_readers_see_nothing_of_a_poll_under_way(polls: Polls) -> None:
     polls.poll(a=[topic("t", depth=4)])
-    polls.ledger.open()
-    polls.ledger.add_node("a", {"topics": [topic("t", depth=9), topic("new")]}, 2000.0)
+    polls.cluster_stats.open()
+    polls.cluster_stats.add_node("a", {"topics": [topic("t", depth=9), topic("new")]}, 2000.0)
     assert polls.row("t")["depth"] == 4
-    assert [each.name for each in polls.ledger.present_topics()] == ["t"]
+    assert [each.name for each in polls.cluster_stats.present_topics()] == ["t"]
 
 
 @pytest.mark.parametrize(
@@ -185,23 +187,23 @@ def test_readers_see_nothing_of_a_poll_under_way(polls: Polls) -> None:
     [None, [], {}, {"topics": 5}, {"topics": [1]}, {"topics": [{}]}, {"topics": [topic("t", depth="x")]}],
 )
 def test_what_is_no_stats_is_refused(polls: Polls, document: Any) -> None:
-    polls.ledger.open()
+    polls.cluster_stats.open()
     with pytest.raises(ValueError, match="not nsqd's stats"):
-        polls.ledger.add_node("a", document, 1.0)
+        polls.cluster_stats.add_node("a", document, 1.0)
 
 
 def test_there_is_a_limit(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_SUBJECTS", 3)
     polls.poll(a=[topic("a", channel("x")), topic("b", channel("y")), topic("c", message_count=5)])
-    assert {each.name for each in polls.ledger.present_topics()} == {"a", "b"}
-    assert polls.ledger.topics["b"].channels == {}
+    assert {each.name for each in polls.cluster_stats.present_topics()} == {"a", "b"}
+    assert polls.cluster_stats.topics["b"].channels == {}
 
 
 def test_sparkline() -> None:
     polls = Polls(capacity=100)
     for number in range(90):
         polls.poll(a=[topic("t", message_count=number * 3)])
-    assert polls.ledger.sparkline(polls.ledger.topics["t"]) == [3] * 30
+    assert polls.cluster_stats.sparkline(polls.cluster_stats.topics["t"]) == [3] * 30
 
 
 def test_what_a_node_has(polls: Polls) -> None:
@@ -217,38 +219,38 @@ def test_what_a_node_has(polls: Polls) -> None:
             topic("v#ephemeral", channel("c", depth=5), depth=5),
         ]
     )
-    assert polls.ledger.holdings("a") == {"t": Holding(4, {"c": 6}), "u": Holding(0, {})}
-    assert polls.ledger.holdings("b") == {}
+    assert polls.cluster_stats.holdings("a") == {"t": Holding(4, {"c": 6}), "u": Holding(0, {})}
+    assert polls.cluster_stats.holdings("b") == {}
 
 
 def test_a_lost_node_does_not_look_like_a_shrinking_backlog(polls: Polls) -> None:
     on_a = [topic("t", channel("c", depth=5, client_count=1))]
     polls.poll(a=on_a, b=[topic("t", channel("c", depth=70), depth=2), topic("only", channel("d", depth=1))])
-    lost = polls.ledger.holdings("b")
+    lost = polls.cluster_stats.holdings("b")
     polls.poll(a=on_a, absent=(lost,))
     row = polls.row("t")
     assert (row["nodes"], row["missing_nodes"], row["stranded"], row["channels_depth"]) == (1, 1, 72, 5)
     assert polls.channel("t", "c")["stranded"] == 70
     assert polls.row("only")["stranded"] == 1
-    assert polls.ledger.totals["stranded"] == 73
-    assert polls.ledger.removed == []
-    numbers = polls.ledger.clock.range()
-    assert polls.ledger.topics["t"].track.series(7, numbers) == [0, 1]
-    assert polls.ledger.topics["only"].track.series(1, numbers) == [0, None], "a gap, not a zero"
+    assert polls.cluster_stats.totals["stranded"] == 73
+    assert polls.cluster_stats.removed == []
+    numbers = polls.cluster_stats.clock.range()
+    assert polls.cluster_stats.topics["t"].track.series(7, numbers) == [0, 1]
+    assert polls.cluster_stats.topics["only"].track.series(1, numbers) == [0, None], "a gap, not a zero"
     polls.poll(a=on_a)
     assert polls.row("t")["missing_nodes"] == 0
-    assert polls.ledger.removed == ["only"]
+    assert polls.cluster_stats.removed == ["only"]
 
 
 def test_what_is_only_on_missing_nodes_is_not_forgotten() -> None:
     polls = Polls(capacity=3)
     for _ in range(8):
         polls.poll(a=[], absent=({"t": Holding(1, {"c": 2})},), registered=("made",))
-        assert [each.name for each in polls.ledger.present_topics()] == ["t", "made"]
-        assert [each["name"] for each in polls.ledger.channel_rows(polls.ledger.topics["t"])] == ["c"]
+        assert [each.name for each in polls.cluster_stats.present_topics()] == ["t", "made"]
+        assert [each["name"] for each in polls.cluster_stats.channel_rows(polls.cluster_stats.topics["t"])] == ["c"]
     for _ in range(4):
         polls.poll(a=[])
-    assert polls.ledger.subject_count == 0
+    assert polls.cluster_stats.subject_count == 0
 
 
 def test_messages_without_a_consumer_are_trouble(polls: Polls) -> None:
@@ -267,7 +269,7 @@ def test_messages_without_a_consumer_are_trouble(polls: Polls) -> None:
         [],
     ]
     assert polls.channel("unread", "empty")["trouble"] == []
-    found = polls.ledger.trouble
+    found = polls.cluster_stats.trouble
     assert (found["count"], found["no_consumer"], found["growing"], found["timing_out"]) == (2, 2, 0, 0)
     assert [(each["topic"], each["channel"]) for each in found["worst"]] == [("no-channel", ""), ("unread", "c")]
 

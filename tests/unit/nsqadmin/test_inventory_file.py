@@ -9,7 +9,7 @@ import pytest
 from nsqx.log import WARN, Log
 from nsqx.nsqadmin.inventory import Holding, Inventory
 from nsqx.nsqadmin.inventory_file import InventoryFile, decode, state_path
-from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.options import NsqadminOptions
 
 
 class Disk:
@@ -89,18 +89,20 @@ def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/nsq")
-    first = state_path(Options(nsqlookupd_http_addresses=["l1:1", "l2:1"]))
+    first = state_path(NsqadminOptions(nsqlookupd_http_addresses=["l1:1", "l2:1"]))
     assert first.startswith("/home/nsq/.local/state/nsqx/nsqadmin/nodes-")
-    assert state_path(Options(nsqlookupd_http_addresses=["l2:1", "l1:1"])) == first
-    assert state_path(Options(nsqlookupd_http_addresses=["other:1"])) != first, "every cluster has a file of its own"
+    assert state_path(NsqadminOptions(nsqlookupd_http_addresses=["l2:1", "l1:1"])) == first
+    assert state_path(NsqadminOptions(nsqlookupd_http_addresses=["other:1"])) != first, (
+        "every cluster has a file of its own"
+    )
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
-    assert state_path(Options(nsqd_http_addresses=["a:1"])).startswith("/xdg/nsqx/nsqadmin/nodes-")
+    assert state_path(NsqadminOptions(nsqd_http_addresses=["a:1"])).startswith("/xdg/nsqx/nsqadmin/nodes-")
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/nsqadmin:/other")
-    assert state_path(Options(nsqd_http_addresses=["a:1"])).startswith("/var/lib/nsqadmin/nodes-")
-    assert state_path(Options(nsqd_http_addresses=["a:1"], state_file="/x.json")) == "/x.json"
+    assert state_path(NsqadminOptions(nsqd_http_addresses=["a:1"])).startswith("/var/lib/nsqadmin/nodes-")
+    assert state_path(NsqadminOptions(nsqd_http_addresses=["a:1"], state_file="/x.json")) == "/x.json"
     monkeypatch.delenv("STATE_DIRECTORY")
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    path = state_path(Options(nsqd_http_addresses=["a:1"]))
+    path = state_path(NsqadminOptions(nsqd_http_addresses=["a:1"]))
     assert path == ""
     lines = io.StringIO()
     InventoryFile(path, Log("", WARN, lines)).load(Inventory())

@@ -10,7 +10,7 @@ import pytest
 
 from nsqx.log import WARN, Log
 from nsqx.nsqadmin.live import LiveAPI
-from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.options import NsqadminOptions
 from nsqx.nsqadmin.poller import Poller
 from nsqx.nsqadmin.sse import Viewers
 from nsqx.nsqadmin.upstream import UpstreamFailed
@@ -56,7 +56,7 @@ class Stage:
     def __init__(self, **options: Any) -> None:
         self.answers = Answers()
         self.lines = io.StringIO()
-        self.options = Options(state_file="-", **options)
+        self.options = NsqadminOptions(state_file="-", **options)
         self.poller = Poller(self.options, cast("Any", self.answers), Log("", WARN, self.lines), 10)
         self.live = LiveAPI(self.poller, cast("Any", None), Viewers(10))
 
@@ -66,7 +66,7 @@ class Stage:
         polled.set()
 
     def present(self) -> list[str]:
-        return [topic.name for topic in self.poller.ledger.present_topics()]
+        return [topic.name for topic in self.poller.cluster_stats.present_topics()]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def stage() -> Stage:
 async def test_every_node_is_asked_once(stage: Stage) -> None:
     await stage.poll()
     assert stage.poller.node_count == 3
-    assert stage.poller.ledger.topics["t"].row["message_count"] == 3
+    assert stage.poller.cluster_stats.topics["t"].row["message_count"] == 3
     assert stage.poller.problems == []
 
 
@@ -91,7 +91,7 @@ async def test_named_nsqds() -> None:
     stage = Stage(nsqd_http_addresses=["a:1", "a:1"])
     stage.answers.set_topics("a:1", t=1)
     await stage.poll()
-    assert stage.poller.ledger.topics["t"].row["nodes"] == 1
+    assert stage.poller.cluster_stats.topics["t"].row["nodes"] == 1
 
 
 async def test_some_fail(stage: Stage) -> None:
@@ -111,7 +111,7 @@ async def test_all_fail(stage: Stage) -> None:
     await stage.poll()
     assert len(stage.poller.problems) == 1
     assert stage.present() == ["t", "u"]
-    assert stage.poller.ledger.clock.number == 1
+    assert stage.poller.cluster_stats.clock.number == 1
 
 
 async def test_every_nsqd_fails(stage: Stage) -> None:
@@ -127,10 +127,10 @@ async def test_a_topic_that_only_nsqlookupd_knows_is_listed(stage: Stage) -> Non
     stage.answers.documents["http://l2:1/topics"] = {"topics": ["t", "made"]}
     await stage.poll()
     assert stage.present() == ["t", "u", "made"]
-    assert stage.poller.ledger.topics["made"].row["nodes"] == 0
+    assert stage.poller.cluster_stats.topics["made"].row["nodes"] == 0
     stage.answers.documents["http://l2:1/topics"] = {"topics": ["t"]}
     await stage.poll()
-    assert stage.poller.ledger.removed == ["made"]
+    assert stage.poller.cluster_stats.removed == ["made"]
 
 
 async def test_what_a_lost_node_had_is_stranded(stage: Stage) -> None:
@@ -141,7 +141,7 @@ async def test_what_a_lost_node_had_is_stranded(stage: Stage) -> None:
     stage.answers.set_nodes("l2:1", "c:1")
     await stage.poll()
     assert [each["address"] for each in stage.poller.inventory.missing] == ["b:1"]
-    rows = stage.poller.ledger.topics
+    rows = stage.poller.cluster_stats.topics
     assert (rows["t"].row["nodes"], rows["t"].row["missing_nodes"]) == (1, 1)
     assert (rows["u"].row["nodes"], rows["u"].row["missing_nodes"]) == (0, 1), "u was on the lost node alone"
     assert stage.poller.forget("a:1") is False

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from nsqx.nsqadmin.reports import ChannelStats, Latency, Place, TopicStats
+from nsqx.nsqadmin.reports import ChannelReport, Latency, NodePlace, TopicReport
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
-A = Place("a:4151", "host-a")
-B = Place("b:4151", "host-b", "zone-1", "region-1")
+A = NodePlace("a:4151", "host-a")
+B = NodePlace("b:4151", "host-b", "zone-1", "region-1")
 NOW_S = 1000
 
 
@@ -26,8 +26,8 @@ def topic(*channels: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"topic_name": "t", "channels": list(channels), "e2e_processing_latency": latency, **changes}
 
 
-def decode(place: Place, document: dict[str, Any]) -> TopicStats:
-    return TopicStats.decode(document, place, NOW_S)
+def decode(place: NodePlace, document: dict[str, Any]) -> TopicReport:
+    return TopicReport.decode(document, place, NOW_S)
 
 
 def test_one_node() -> None:
@@ -42,7 +42,7 @@ def test_one_node() -> None:
 
 
 def test_nodes_are_added_and_sorted_by_host() -> None:
-    total = TopicStats("t")
+    total = TopicReport("t")
     total.add(decode(B, topic(depth=3, message_count=2, paused=True)))
     total.add(decode(A, topic(depth=4, message_count=5)))
     shown = total.document()
@@ -54,7 +54,7 @@ def test_nodes_are_added_and_sorted_by_host() -> None:
 
 def test_the_first_nodes_channels_become_the_topics_own() -> None:
     """As in Go: the sum replaces the first node's entry, and names only the nodes after it."""
-    total = TopicStats("t")
+    total = TopicReport("t")
     total.add(decode(A, topic(channel("c", depth=1), channel("only-a"))))
     total.add(decode(B, topic(channel("c", depth=2), channel("only-b"))))
     shown = total.document()
@@ -65,9 +65,9 @@ def test_the_first_nodes_channels_become_the_topics_own() -> None:
 
 
 def test_clients_of_all_nodes() -> None:
-    total = ChannelStats("x", "t", "c")
+    total = ChannelReport("x", "t", "c")
     for place, names in ((A, ("z", "m")), (B, ("a",))):
-        total.add(ChannelStats.decode(channel(clients=[client(name) for name in names]), "t", place, NOW_S))
+        total.add(ChannelReport.decode(channel(clients=[client(name) for name in names]), "t", place, NOW_S))
     shown = total.document()
     assert [each["hostname"] for each in shown["clients"]] == ["a", "m", "z"]
     assert shown["clients"][0]["node_topology_zone"] == "zone-1"
@@ -76,13 +76,13 @@ def test_clients_of_all_nodes() -> None:
 
 
 def test_lists_are_null_until_something_is_in_them() -> None:
-    total = ChannelStats("x", "t", "c")
+    total = ChannelReport("x", "t", "c")
     assert total.document()["clients"] is None
-    total.add(ChannelStats.decode(channel(clients=[]), "t", A, NOW_S))
+    total.add(ChannelReport.decode(channel(clients=[]), "t", A, NOW_S))
     shown = total.document()
     assert shown["clients"] is None
     assert shown["nodes"][0]["clients"] == []
-    assert ChannelStats.decode(channel(clients=None), "t", A, NOW_S).document()["clients"] is None
+    assert ChannelReport.decode(channel(clients=None), "t", A, NOW_S).document()["clients"] is None
 
 
 def test_counts_by_zone_appear_where_they_are_known() -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 import pytest
 
-from nsqx.nsqadmin.tail import MAX_READ_BYTES_PER_S, MAX_READ_PER_S, Tail, Wish, _Source, shown_body
+from nsqx.nsqadmin.tail import MAX_READ_BYTES_PER_S, MAX_READ_PER_S, Tail, TailOptions, _Source, shown_body
 from nsqx.nsqadmin.tail_check import ChannelCounts, TopicState
 from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.wire.responses import MESSAGE, FrameReader
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.cluster import Cluster
+    from nsqx.nsqadmin.cluster import ClusterClient
 
 
 def reader_at(body: bytes = b"hello") -> FrameReader:
@@ -39,8 +39,8 @@ class EmptyCluster:
         raise UpstreamFailed(f"no {topic}")
 
 
-def tail_of(clock: Clock, **wish: Any) -> Tail:
-    return Tail(cast("Cluster", EmptyCluster()), Wish("t", **wish), clock)
+def tail_of(clock: Clock, **options: Any) -> Tail:
+    return Tail(cast("ClusterClient", EmptyCluster()), TailOptions("t", **options), clock)
 
 
 def parse(data: bytes) -> tuple[str, Any]:

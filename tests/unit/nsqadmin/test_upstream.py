@@ -11,7 +11,7 @@ import pytest
 from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
 from nsqx.nsqadmin import upstream as upstream_module
-from nsqx.nsqadmin.options import Options
+from nsqx.nsqadmin.options import NsqadminOptions
 from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, credentials, decode
 
 URL = "http://n.example:4151/stats?format=json"
@@ -44,7 +44,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_outcomes(*outcomes: HTTPAnswer | Exception) -> tuple[Upstream, Net]:
         net = Net(*outcomes)
         monkeypatch.setattr(upstream_module, "request", net.request)
-        return Upstream(Options(), Credentials({NSQD: "secret"}), 4), net
+        return Upstream(NsqadminOptions(), Credentials({NSQD: "secret"}), 4), net
 
     return with_outcomes
 
@@ -131,7 +131,7 @@ def test_what_is_no_json() -> None:
 
 
 def test_tls_options() -> None:
-    assert credentials(Options()).ssl_context is None
-    context = credentials(Options(http_client_tls_insecure_skip_verify=True)).ssl_context
+    assert credentials(NsqadminOptions()).ssl_context is None
+    context = credentials(NsqadminOptions(http_client_tls_insecure_skip_verify=True)).ssl_context
     assert context is not None
     assert context.verify_mode == ssl.CERT_NONE

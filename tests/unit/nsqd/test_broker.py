@@ -12,7 +12,7 @@ from nsqx.errors import BrokerExiting
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.channel import Channel
 from nsqx.nsqd.metadata import SavedTopic, load_metadata
-from nsqx.nsqd.options import Options
+from nsqx.nsqd.options import NsqdOptions
 from nsqx.nsqd.topic import Topic
 
 
@@ -251,7 +251,9 @@ async def test_metadata_and_messages_with_a_real_keeper(tmp_path):
     """A life with everything real but the sockets: made, saved, stopped, and made again."""
     loop = asyncio.get_running_loop()
     for life in (1, 2):
-        broker = Broker(Options(data_path=str(tmp_path), mem_queue_size=0), BenchLog(), BenchClock(), loop.call_soon)
+        broker = Broker(
+            NsqdOptions(data_path=str(tmp_path), mem_queue_size=0), BenchLog(), BenchClock(), loop.call_soon
+        )
         broker.restore(load_metadata(str(tmp_path)))
         topic = broker.topic("t")
         channel = topic.channel("c")

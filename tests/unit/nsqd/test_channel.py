@@ -94,7 +94,7 @@ def test_ready_clients_take_turns(bench, published_first):
         bench.publish("t", *(b"%d" % number for number in range(9)))
     for client in clients:
         client.ready_count = 100
-        client.channel.offer(client)
+        client.channel.add_if_ready(client)
     bench.settle()
     if not published_first:
         for number in range(9):
@@ -139,7 +139,7 @@ def test_a_blocked_client_gets_nothing_until_its_socket_takes_more(bench):
     bench.publish("t", b"1")
     assert client.link.take_frames() == []
     client.writable = True
-    client.channel.offer(client)
+    client.channel.add_if_ready(client)
     bench.settle()
     assert client.link.take_bodies() == [b"1"]
 

@@ -9,9 +9,9 @@ from loop_turns import Progress
 from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError
 from nsqx.log import INFO, WARN, Log
 from nsqx.net.requests import DEFERRED
-from nsqx.nsqd.http import AdminAPI, PublishAPI, ReportAPI, refuse_without_tls
+from nsqx.nsqd.http import NsqdAdminAPI, PublishAPI, ReportAPI, refuse_without_tls
 from nsqx.nsqd.memory import MemoryMonitor
-from nsqx.nsqd.options import Options
+from nsqx.nsqd.options import NsqdOptions
 
 
 class RequestStandIn:
@@ -46,7 +46,7 @@ class TurnStandIn:
 
 class BrokerStandIn:
     def __init__(self, *, exiting=False):
-        self.options = Options(max_msg_size=10, max_body_size=100)
+        self.options = NsqdOptions(max_msg_size=10, max_body_size=100)
         self.log = Log("", INFO)
         self.turn = TurnStandIn()
         self.topics = {}
@@ -197,27 +197,27 @@ class TestAdministration:
         broker = BrokerStandIn()
         broker.topic("t").channel = refuse
         request = RequestStandIn(topic="t", channel="c")
-        assert refused(AdminAPI(broker).create_channel, request) == (503, "EXITING")
+        assert refused(NsqdAdminAPI(broker).create_channel, request) == (503, "EXITING")
 
     def test_addresses_that_the_broker_refuses(self):
         request = RequestStandIn(b'["bad"]', {"option": "nsqlookupd_tcp_addresses"})
-        assert refused(AdminAPI(BrokerStandIn()).set_option, request) == (400, "INVALID_VALUE")
+        assert refused(NsqdAdminAPI(BrokerStandIn()).set_option, request) == (400, "INVALID_VALUE")
 
     def test_null_stands_for_no_address(self):
         broker = BrokerStandIn()
         broker.options.nsqlookupd_tcp_addresses = ["a:1"]
-        response = AdminAPI(broker).set_option(RequestStandIn(b"null", {"option": "nsqlookupd_tcp_addresses"}))
+        response = NsqdAdminAPI(broker).set_option(RequestStandIn(b"null", {"option": "nsqlookupd_tcp_addresses"}))
         assert (response.body, broker.options.nsqlookupd_tcp_addresses) == (b"[]", [])
 
     def test_log_level_is_changed_in_options_and_log(self):
         broker = BrokerStandIn()
-        response = AdminAPI(broker).set_option(RequestStandIn(b"Warn", {"option": "log_level"}))
+        response = NsqdAdminAPI(broker).set_option(RequestStandIn(b"Warn", {"option": "log_level"}))
         assert response.body == b"3"
         assert (broker.options.log_level, broker.log.level) == (WARN, WARN)
 
     def test_log_level_that_is_no_text(self):
         request = RequestStandIn(b"\xff", {"option": "log_level"})
-        assert refused(AdminAPI(BrokerStandIn()).set_option, request) == (400, "INVALID_VALUE")
+        assert refused(NsqdAdminAPI(BrokerStandIn()).set_option, request) == (400, "INVALID_VALUE")
 
 
 class TestPing:
@@ -241,6 +241,6 @@ async def test_topic_with_many_channels_is_deleted_a_few_each_turn(tmp_path):
     for number in range(100):
         topic.channel(f"c{number}")
     progress = Progress(lambda: 100 - len(topic.channels))
-    await progress.watch(AdminAPI(broker).delete_topic(RequestStandIn(topic="t")))
+    await progress.watch(NsqdAdminAPI(broker).delete_topic(RequestStandIn(topic="t")))
     assert (broker.topics, topic.channels) == ({}, {})
     assert progress.longest <= 20

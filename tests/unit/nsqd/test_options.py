@@ -6,11 +6,11 @@ import io
 import pytest
 
 from nsqx.errors import ConfigError
-from nsqx.flags import UsageError, VersionWanted
+from nsqx.flags import UsageError, VersionRequested
 from nsqx.nsqd import options as options_module
 from nsqx.nsqd.options import (
     FLAGS,
-    Options,
+    NsqdOptions,
     config_value,
     default_node_id,
     expand_statsd_prefix,
@@ -93,13 +93,13 @@ LATER_DEFAULTS = {
 }
 
 
-def options(*argv: str) -> Options:
+def options(*argv: str) -> NsqdOptions:
     return options_from_argv(argv, io.StringIO())
 
 
 def refusal(**settings: object) -> str:
     with pytest.raises(ConfigError) as caught:
-        validate(Options(**settings))
+        validate(NsqdOptions(**settings))
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -113,7 +113,7 @@ def test_defaults_are_those_of_nsqd():
 
 def test_every_option_has_a_flag_and_every_flag_an_option():
     keys = {flag.key for flag in FLAGS if flag.in_config}
-    assert keys == {field.name for field in dataclasses.fields(Options)}
+    assert keys == {field.name for field in dataclasses.fields(NsqdOptions)}
     assert keys == GO_DEFAULTS.keys() | LATER_DEFAULTS.keys() | {"id", "broadcast_address"}
     assert len({flag.name for flag in FLAGS}) == len(FLAGS)
 
@@ -133,7 +133,7 @@ def test_default_node_id(hostname, node_id):
 
 def test_the_host_gives_the_node_id_and_the_broadcast_address(monkeypatch):
     monkeypatch.setattr(options_module.socket, "gethostname", lambda: "localhost")
-    defaults = Options()
+    defaults = NsqdOptions()
     assert (defaults.id, defaults.broadcast_address) == (16, "localhost")
 
 
@@ -175,7 +175,7 @@ def test_the_configuration_file_sets_options_by_key(tmp_path):
     )
     stderr = io.StringIO()
     read = options_from_argv(["-config", str(path), "-msg-timeout=1s"], stderr)
-    assert read == Options(
+    assert read == NsqdOptions(
         id=7,
         nsqlookupd_tcp_addresses=["127.0.0.1:4160"],
         auth_http_addresses=["a:1", "b:2"],
@@ -189,7 +189,7 @@ def test_the_configuration_file_sets_options_by_key(tmp_path):
 def test_bad_flags_and_version_come_out_as_control_exceptions():
     with pytest.raises(UsageError, match=r"^flag provided but not defined: -x\nUsage of nsqd:\n"):
         options("-x")
-    with pytest.raises(VersionWanted):
+    with pytest.raises(VersionRequested):
         options("-version")
 
 
@@ -199,8 +199,8 @@ def test_worker_id_is_a_switch():
 
 
 def test_a_client_certificate_policy_requires_tls():
-    assert Options(tls_client_auth_policy="require").tls_required == 2
-    assert Options(tls_client_auth_policy="require", tls_required=1).tls_required == 1
+    assert NsqdOptions(tls_client_auth_policy="require").tls_required == 2
+    assert NsqdOptions(tls_client_auth_policy="require", tls_required=1).tls_required == 1
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_values_that_would_do_harm_later_give_one_line(settings, message):
     ],
 )
 def test_what_nsqd_runs_with_is_accepted(settings):
-    validate(Options(**settings))
+    validate(NsqdOptions(**settings))
 
 
 # Seen from GET /config/statsd_prefix of a Go nsqd.
@@ -307,15 +307,17 @@ def test_what_nsqd_runs_with_is_accepted(settings):
     ],
 )
 def test_expand_statsd_prefix(prefix, host, port, expanded):
-    assert expand_statsd_prefix(Options(statsd_prefix=prefix, broadcast_address=host), port) == expanded
+    assert expand_statsd_prefix(NsqdOptions(statsd_prefix=prefix, broadcast_address=host), port) == expanded
 
 
 def test_config_value_writes_whole_percentiles_as_go_does():
-    value = config_value(Options(e2e_processing_latency_percentiles=[1.0, 0.5]), "e2e_processing_latency_percentiles")
+    value = config_value(
+        NsqdOptions(e2e_processing_latency_percentiles=[1.0, 0.5]), "e2e_processing_latency_percentiles"
+    )
     assert repr(value) == "[1, 0.5]"
 
 
 @pytest.mark.parametrize("key", ["version", "config", "verbose", "worker_id", "node_id", "bogus", "__class__", ""])
 def test_config_value_of_what_is_no_option(key):
     with pytest.raises(KeyError):
-        config_value(Options(), key)
+        config_value(NsqdOptions(), key)

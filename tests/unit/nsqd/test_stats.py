@@ -189,14 +189,14 @@ class TestJSON:
 
     def test_memory_is_absent_when_not_asked_for(self):
         broker = BrokerStandIn(health="NOK - full")
-        document = json.loads(finish(stats.json_steps(broker, NOW_NS, stats.Selection("unknown"))))
+        document = json.loads(finish(stats.json_steps(broker, NOW_NS, stats.StatsFilter("unknown"))))
         assert list(document) == ["version", "health", "start_time", "topics", "producers"]
         assert document["health"] == "NOK - full"
         assert document["topics"] is None
 
     @pytest.mark.parametrize(
         "selection",
-        [stats.Selection(), stats.Selection("b"), stats.Selection("b", "jobs", False), stats.Selection("x")],
+        [stats.StatsFilter(), stats.StatsFilter("b"), stats.StatsFilter("b", "jobs", False), stats.StatsFilter("x")],
     )
     def test_document_holds_the_snapshot(self, selection):
         broker = busy_broker()
@@ -247,10 +247,10 @@ class TestText:
         ]
 
     def test_unknown_topic_has_no_producers(self):
-        selection = stats.Selection("unknown")
+        selection = stats.StatsFilter("unknown")
         text = finish(stats.text_steps(busy_broker(), NOW_NS, selection))
         assert text.endswith("\n\nTopics: None\n\nProducers: None\n")
-        selection = stats.Selection("b", "unknown")
+        selection = stats.StatsFilter("b", "unknown")
         assert "\nTopics: None\n\nProducers:\n" in finish(stats.text_steps(busy_broker(), NOW_NS, selection))
 
     def test_paused_topic(self):

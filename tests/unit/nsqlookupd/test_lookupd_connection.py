@@ -8,9 +8,9 @@ import pytest
 
 from nsqx.log import INFO, Log
 from nsqx.net.round_robin import ROUND_NS, RoundRobin
-from nsqx.nsqlookupd.connection import BLOCKED_TIMEOUT_S, STRANGER_TIMEOUT_S, Connection
+from nsqx.nsqlookupd.connection import BLOCKED_TIMEOUT_S, STRANGER_TIMEOUT_S, LookupdConnection
 from nsqx.nsqlookupd.lookupd import Lookupd
-from nsqx.nsqlookupd.options import Options
+from nsqx.nsqlookupd.options import NsqlookupdOptions
 from nsqx.nsqlookupd.session import COMMANDS_PER_SLICE
 from nsqx.wire.lookup import Announcement, encode_identify
 
@@ -98,10 +98,10 @@ class Line:
     def __init__(self, options=None, **transport):
         self.stream = io.StringIO()
         self.clock = ClockStandIn()
-        self.lookupd = Lookupd(options or Options(inactive_producer_timeout=0), Log("", INFO, self.stream))
+        self.lookupd = Lookupd(options or NsqlookupdOptions(inactive_producer_timeout=0), Log("", INFO, self.stream))
         self.lookupd.introduction = b"{}"
         self.transport = TransportStandIn(**transport)
-        self.connection = Connection(self.lookupd, self.clock)
+        self.connection = LookupdConnection(self.lookupd, self.clock)
         self.connection.connection_made(self.transport)
 
 
@@ -120,7 +120,7 @@ class TestDeadlines:
         assert "client(127.0.0.1:5) - i/o timeout" in line.stream.getvalue()
 
     async def test_strangers_have_as_long_as_producers(self):
-        line = Line(Options(inactive_producer_timeout=500 * NS_PER_S))
+        line = Line(NsqlookupdOptions(inactive_producer_timeout=500 * NS_PER_S))
         assert line.clock.pending == [500.0]
 
     async def test_peers_may_be_silent(self, line):

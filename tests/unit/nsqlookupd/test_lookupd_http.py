@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from nsqx.errors import HTTPError
 from nsqx.log import INFO, Log
 from nsqx.net import steps
-from nsqx.nsqlookupd.http import AdminAPI, QueryAPI
+from nsqx.nsqlookupd.http import LookupdAdminAPI, LookupdQueryAPI
 from nsqx.nsqlookupd.lookupd import Lookupd
-from nsqx.nsqlookupd.options import Options
+from nsqx.nsqlookupd.options import NsqlookupdOptions
 from nsqx.nsqlookupd.registry import Peer
 from nsqx.wire.lookup import Announcement
 
@@ -33,12 +33,12 @@ def stream():
 
 @pytest.fixture
 def lookupd(stream):
-    return Lookupd(Options(), Log("", INFO, stream))
+    return Lookupd(NsqlookupdOptions(), Log("", INFO, stream))
 
 
 @pytest.fixture
 def api(lookupd):
-    return QueryAPI(lookupd)
+    return LookupdQueryAPI(lookupd)
 
 
 def join(lookupd, number, *names):
@@ -138,7 +138,7 @@ class TestDebug:
 
 
 def test_log_of_a_forged_tombstone(lookupd, stream):
-    AdminAPI(lookupd).tombstone(RequestStandIn(topic="t\nforged", node="n\x1b"))
+    LookupdAdminAPI(lookupd).tombstone(RequestStandIn(topic="t\nforged", node="n\x1b"))
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().endswith('producer@"n\\x1b" of topic("t\\nforged")\n')
 

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from nsqx.errors import ConfigError
-from nsqx.flags import UsageError, VersionWanted
-from nsqx.nsqlookupd.options import FLAGS, Options, options_from_argv, validate
+from nsqx.flags import UsageError, VersionRequested
+from nsqx.nsqlookupd.options import FLAGS, NsqlookupdOptions, options_from_argv, validate
 
 S = 1_000_000_000
 
@@ -18,7 +18,7 @@ def options_of(*argv):
 
 
 def test_defaults():
-    assert options_of() == Options(
+    assert options_of() == NsqlookupdOptions(
         log_level=2,
         log_prefix="[nsqlookupd] ",
         tcp_address="0.0.0.0:4160",
@@ -27,11 +27,13 @@ def test_defaults():
         inactive_producer_timeout=300 * S,
         tombstone_lifetime=45 * S,
     )
-    validate(Options())
+    validate(NsqlookupdOptions())
 
 
 def test_every_option_has_a_flag():
-    assert {flag.key for flag in FLAGS if flag.in_config} == {field.name for field in dataclasses.fields(Options)}
+    assert {flag.key for flag in FLAGS if flag.in_config} == {
+        field.name for field in dataclasses.fields(NsqlookupdOptions)
+    }
 
 
 def test_flags_win_over_the_file(tmp_path):
@@ -54,7 +56,7 @@ def test_unknown_key_of_the_file_is_told(tmp_path):
 def test_mistakes_and_version():
     with pytest.raises(UsageError, match="flag provided but not defined: -x\nUsage of nsqlookupd:"):
         options_of("-x")
-    with pytest.raises(VersionWanted):
+    with pytest.raises(VersionRequested):
         options_of("-version")
 
 
@@ -69,10 +71,10 @@ def test_mistakes_and_version():
 )
 def test_refused(changes, text):
     with pytest.raises(ConfigError, match=text):
-        validate(Options(**changes))
+        validate(NsqlookupdOptions(**changes))
 
 
 def test_empty_addresses_are_any_free_port():
-    options = Options(tcp_address="", http_address="")
+    options = NsqlookupdOptions(tcp_address="", http_address="")
     validate(options)
     assert (options.tcp_address, options.http_address) == (":0", ":0")

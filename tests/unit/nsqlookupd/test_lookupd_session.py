@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nsqx.log import INFO, Log
 from nsqx.nsqlookupd.lookupd import Lookupd
-from nsqx.nsqlookupd.options import Options
-from nsqx.nsqlookupd.session import LINES_PER_SLICE, Session
+from nsqx.nsqlookupd.options import NsqlookupdOptions
+from nsqx.nsqlookupd.session import LINES_PER_SLICE, PeerSession
 from nsqx.wire.lookup import MAX_IDENTIFY_SIZE, Announcement, encode_identify
 
 MAGIC = b"  V1"
@@ -25,9 +25,9 @@ class Desk:
 
     def __init__(self):
         self.stream = io.StringIO()
-        self.lookupd = Lookupd(Options(), Log("", INFO, self.stream))
+        self.lookupd = Lookupd(NsqlookupdOptions(), Log("", INFO, self.stream))
         self.lookupd.introduction = INTRODUCTION
-        self.session = Session(self.lookupd, "1.2.3.4:5")
+        self.session = PeerSession(self.lookupd, "1.2.3.4:5")
 
     def ask(self, data):
         answers = self.session.receive(data)

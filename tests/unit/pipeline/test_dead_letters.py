@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'ns
 import pyarrow.dataset  # noqa: E402
 
 from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters, envelope  # noqa: E402
-from nsqx.spark.options import Cluster  # noqa: E402
+from nsqx.spark.options import ClusterAddresses  # noqa: E402
 
 WHEN = datetime(2026, 11, 15, 10, tzinfo=UTC)
 LETTER = DeadLetter(b"no json", "is none", "orders", "0d1f", WHEN, 1, "127.0.0.1:4150")
@@ -23,7 +23,7 @@ def letters_in(directory):
 
 
 def test_a_task_that_is_run_again_replaces_its_letters(tmp_path):
-    place = DeadLetters("shop", "", str(tmp_path / "dead"), Cluster((), (), ()))
+    place = DeadLetters("shop", "", str(tmp_path / "dead"), ClusterAddresses((), (), ()))
     other = DeadLetter(b"\xff", "is not UTF-8", "orders", "0d20", WHEN, 2, "127.0.0.1:4150")
     place.write("source.orders", [LETTER, other])
     place.write("source.orders", [other, LETTER])

@@ -17,7 +17,7 @@ from nsqx.pipeline.figures import FAILED, RETRYING  # noqa: E402
 from nsqx.pipeline.parser import read_pipeline  # noqa: E402
 from nsqx.pipeline.query import MAX_FAILURES, SinkQuery  # noqa: E402
 from nsqx.pipeline.runner import Runner  # noqa: E402
-from nsqx.pipeline.state import STATUS, DriftNotes, State  # noqa: E402
+from nsqx.pipeline.state import STATUS, DriftNotes, PipelineState  # noqa: E402
 from nsqx.spark.storage import LocalStorage  # noqa: E402
 
 FILE = """
@@ -57,7 +57,7 @@ def run(directory):
 
 def test_the_end_of_a_run_is_in_its_status(tmp_path):
     assert "cannot keep the status" not in run(tmp_path)
-    assert State(str(tmp_path / "test.state")).read(STATUS)["state"] == "ended"
+    assert PipelineState(str(tmp_path / "test.state")).read(STATUS)["state"] == "ended"
 
 
 def test_a_status_that_cannot_be_written_is_told_once(tmp_path, full_disk):

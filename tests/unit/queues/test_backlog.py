@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqx.queues.backlog import Backlog
-from nsqx.wire.message import Batch, Message, new_batch, new_message
+from nsqx.wire.message import Batch, QueuedMessage, new_batch, new_message
 from rawclient import sized
 
 
@@ -115,7 +115,7 @@ def test_get_batch_gives_what_was_put_to_memory(disk):
     backlog.put_batch(make_batch(b"4", b"5"))
     disk.write_pending()
     items = [backlog.get_batch() for _ in range(3)]
-    assert [type(item) for item in items] == [Batch, Message, Batch]
+    assert [type(item) for item in items] == [Batch, QueuedMessage, Batch]
     assert [items[0].count, items[1].body, items[2].count] == [2, b"3", 1]
     assert (backlog.get_batch(), backlog.depth, backlog.get().body) == (None, 1, b"5")
 
@@ -192,4 +192,4 @@ def test_every_message_comes_out_once_and_memory_keeps_its_limit(tmp_path_factor
 def bodies_of(item):
     if item is None:
         return []
-    return [item.body] if isinstance(item, Message) else [item.take().body for _ in range(item.count)]
+    return [item.body] if isinstance(item, QueuedMessage) else [item.take().body for _ in range(item.count)]

@@ -2,8 +2,8 @@ import pytest
 
 from nsqx.flags import BOOL, INT, STRINGS, Flag, UsageError
 from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import Cluster
-from nsqx.tools.cluster_address import Place, find_http, find_tcp, http_address, read_words
+from nsqx.tools.cluster import ClusterQueries
+from nsqx.tools.cluster_address import ClusterAddress, find_http, find_tcp, http_address, read_words
 from nsqx.tools.table import plain_table
 from nsqx.tools.utility import UtilityFailed
 
@@ -33,16 +33,16 @@ def test_too_few_or_too_many_words(argv: list[str]) -> None:
 
 async def test_flags_win_over_the_environment() -> None:
     environment = {"NSQX_LOOKUPD": "l:1", "NSQX_NSQD": "n:1"}
-    assert await find_tcp(["x:1"], [], environment) == Place([], ["x:1"])
-    assert await find_tcp([], ["y:1"], environment) == Place(["y:1"], [])
+    assert await find_tcp(["x:1"], [], environment) == ClusterAddress([], ["x:1"])
+    assert await find_tcp([], ["y:1"], environment) == ClusterAddress(["y:1"], [])
     with pytest.raises(UtilityFailed, match="not both"):
         await find_tcp(["x:1"], ["y:1"], environment)
 
 
 async def test_the_environment() -> None:
-    assert await find_tcp([], [], {"NSQX_LOOKUPD": "l:1, m:2,"}) == Place(["l:1", "m:2"])
-    assert await find_tcp([], [], {"NSQX_NSQD": "n:4150,o:1"}) == Place([], ["n:4150", "o:1"])
-    cluster = Cluster(Credentials())
+    assert await find_tcp([], [], {"NSQX_LOOKUPD": "l:1, m:2,"}) == ClusterAddress(["l:1", "m:2"])
+    assert await find_tcp([], [], {"NSQX_NSQD": "n:4150,o:1"}) == ClusterAddress([], ["n:4150", "o:1"])
+    cluster = ClusterQueries(Credentials())
     assert await find_http([], [], cluster, {"NSQX_NSQD": "n:4150,[::1]:1"}) == ["n:4151", "[::1]:2"]
 
 

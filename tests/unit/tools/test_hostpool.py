@@ -3,7 +3,15 @@ from collections import Counter
 
 import pytest
 
-from nsqx.tools.hostpool import BUCKETS, HISTORY_S, EpsilonGreedyPool, HostPool, ResponseTimes, RoundRobin, make_pool
+from nsqx.tools.hostpool import (
+    BUCKETS,
+    HISTORY_S,
+    EpsilonGreedyPool,
+    HostPool,
+    ResponseTimes,
+    RoundRobinHosts,
+    make_pool,
+)
 
 
 class Clock:
@@ -19,7 +27,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def chosen(pool: HostPool | RoundRobin, count: int) -> str:
+def chosen(pool: HostPool | RoundRobinHosts, count: int) -> str:
     return "".join(pool.choose().address for _ in range(count))
 
 
@@ -61,7 +69,7 @@ def test_if_all_are_dead_all_are_tried(clock: Clock) -> None:
 
 
 def test_round_robin_knows_no_dead_hosts(clock: Clock) -> None:
-    pool = RoundRobin("abc", clock)
+    pool = RoundRobinHosts("abc", clock)
     pool.choose().failed()
     assert chosen(pool, 4) == "cabc"
 
@@ -101,5 +109,5 @@ def test_old_times_are_forgotten() -> None:
 def test_modes() -> None:
     assert type(make_pool("hostpool", "a")) is HostPool
     assert type(make_pool("epsilon-greedy", "a")) is EpsilonGreedyPool
-    assert type(make_pool("round-robin", "a")) is RoundRobin
-    assert type(make_pool("anything", "a")) is RoundRobin
+    assert type(make_pool("round-robin", "a")) is RoundRobinHosts
+    assert type(make_pool("anything", "a")) is RoundRobinHosts

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from nsqx.tools.retry_policy import Attempts
+from nsqx.tools.retry_policy import RetryPolicy
 
 
 class Message:
@@ -20,7 +20,7 @@ class Message:
 
 def answer(options: dict[str, Any], how: str, attempts: int) -> str:
     message = Message(attempts)
-    getattr(Attempts(options), how)(message, "reason")
+    getattr(RetryPolicy(options), how)(message, "reason")
     return message.answer
 
 
@@ -43,5 +43,5 @@ def test_the_limit_may_be_set() -> None:
 
 def test_without_a_limit_the_client_library_gives_nothing_up() -> None:
     options: dict[str, Any] = {}
-    Attempts(options)
+    RetryPolicy(options)
     assert options == {"max_attempts": 0}

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from nsqx.tools.io_thread import Lane
-from nsqx.tools.progress import Progress
+from nsqx.tools.io_thread import IOThread
+from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import check_sources, client_options
 from nsqx.tools.utility import UtilityFailed, client_log, explain, kept_client_log, say
 
@@ -45,40 +45,40 @@ def test_client_options() -> None:
 
 
 async def test_a_lane_makes_one_call_at_a_time_in_its_own_thread() -> None:
-    lane = Lane("test")
+    io_thread = IOThread("test")
     made: list[int] = []
 
     def call(number: int) -> str:
         made.append(number)
         return threading.current_thread().name
 
-    names = await asyncio.gather(*(lane.call(call, number) for number in range(5)))
+    names = await asyncio.gather(*(io_thread.call(call, number) for number in range(5)))
     assert (made, set(names)) == ([0, 1, 2, 3, 4], {"test"})
     with pytest.raises(ZeroDivisionError):
-        await lane.call(lambda: 1 // 0)
-    lane.close()
+        await io_thread.call(lambda: 1 // 0)
+    io_thread.close()
 
 
 async def test_a_call_that_nobody_waits_for_any_more_harms_nothing() -> None:
-    lane = Lane("test")
+    io_thread = IOThread("test")
     begun, may_end = threading.Event(), threading.Event()
 
     def block() -> None:
         begun.set()
         may_end.wait(10)
 
-    waiting = asyncio.create_task(lane.call(block))
+    waiting = asyncio.create_task(io_thread.call(block))
     await asyncio.to_thread(begun.wait, 10)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     may_end.set()
-    assert await lane.call(lambda: "next") == "next"
-    lane.close()
+    assert await io_thread.call(lambda: "next") == "next"
+    io_thread.close()
 
 
 def test_progress_shows_count_and_rate() -> None:
     now_s = [0.0]
-    progress = Progress("messages", clock=lambda: now_s[0])
+    progress = ProgressLine("messages", clock=lambda: now_s[0])
     progress.add(500)
     assert progress.line() == "500 messages, 0/s, 0 s"
     now_s[0] = 2.0
@@ -89,7 +89,7 @@ def test_progress_shows_count_and_rate() -> None:
 
 
 def test_in_a_pipe_nothing_is_shown(capsys) -> None:
-    with Progress("messages") as progress:
+    with ProgressLine("messages") as progress:
         assert not progress.is_shown
         progress.add(1)
     assert capsys.readouterr() == ("", "")

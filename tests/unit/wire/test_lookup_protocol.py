@@ -9,8 +9,8 @@ from nsqx.wire.lookup import (
     MAX_LINE_LENGTH,
     PING,
     Announcement,
-    CommandReader,
     Introduction,
+    LookupCommandReader,
     decode_announcement,
     decode_introduction,
     encode_answer,
@@ -41,7 +41,7 @@ class TestCommands:
 
     @given(st.builds(Announcement, TEXT, PORT, PORT, TEXT, TEXT, TEXT, TEXT))
     def test_identify_round_trip(self, announcement):
-        reader = CommandReader()
+        reader = LookupCommandReader()
         reader.feed(encode_identify(announcement))
         assert reader.line() == "IDENTIFY"
         assert decode_announcement(reader.body(reader.size())) == announcement
@@ -61,7 +61,7 @@ class TestCommands:
 class TestCommandReader:
     @given(st.lists(st.integers(0, 200)))
     def test_any_split_gives_the_same(self, cuts):
-        reader = CommandReader()
+        reader = LookupCommandReader()
         seen = []
         wanted = ["line", "size", "body", "line", "line"]
         for piece in pieces_of(encode_identify(ANNOUNCEMENT) + b"PING\r\n  X \xff y\t\n", cuts):
@@ -77,12 +77,12 @@ class TestCommandReader:
         assert seen[3:] == ["PING", "X \udcff y"]
 
     def test_only_go_spaces_are_trimmed(self):
-        reader = CommandReader()
+        reader = LookupCommandReader()
         reader.feed("\u2000\u200a\u3000\x85\xa0\v\f A\u200b\x1c\t\n".encode())
         assert reader.line() == "A\u200b\x1c"
 
     def test_line_at_the_limit(self):
-        reader = CommandReader()
+        reader = LookupCommandReader()
         reader.feed(b"x" * (MAX_LINE_LENGTH - 1))
         assert reader.line() is None
         reader.feed(b"\n")
@@ -90,13 +90,13 @@ class TestCommandReader:
 
     @pytest.mark.parametrize("end", [b"", b"\n"])
     def test_line_over_the_limit(self, end):
-        reader = CommandReader()
+        reader = LookupCommandReader()
         reader.feed(b"x" * MAX_LINE_LENGTH + end)
         with pytest.raises(ProtocolError, match="E_INVALID command line too long > 16384"):
             reader.line()
 
     def test_negative_size(self):
-        reader = CommandReader()
+        reader = LookupCommandReader()
         reader.feed(b"\xff\xff\xff")
         assert reader.size() is None
         reader.feed(b"\xff")

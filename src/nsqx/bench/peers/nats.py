@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import PeerLauncher, Place
-from nsqx.bench.protocols import ConsumeDialect, PublishDialect, connect
+from nsqx.bench.peers.process import PeerLauncher, PeerPlace
+from nsqx.bench.protocols import ConsumeProtocol, PublishProtocol, connect
 
 _CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":false,"name":"nsqx-bench"}\r\nPING\r\n'
 # More would let the server hold more for a consumer than it is willing to, with large messages.
@@ -115,7 +115,7 @@ def _deliver_subject(topic: str, channel: str) -> bytes:
     return f"deliver.{topic}.{channel}".encode()
 
 
-class NATSSpeech:
+class NATSProtocol:
     """A NATS server with JetStream; streams are kept in memory."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
@@ -144,11 +144,11 @@ class NATSSpeech:
         if b'"error"' in answer:
             raise BenchFailed(f"NATS answered {answer.decode(errors='replace').strip()}")
 
-    def publisher(self, topic: str, bodies: list[bytes]) -> PublishDialect:
+    def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
         """Publishes with an inbox for acknowledgements."""
         return NATSPublish(topic, bodies)
 
-    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeDialect:  # noqa: ARG002
+    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:  # noqa: ARG002
         """A member of the channel's queue group."""
         return NATSConsume(topic, channel)
 
@@ -156,7 +156,7 @@ class NATSSpeech:
 def nats_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
     """A NATS server with JetStream."""
 
-    def command(place: Place) -> list[str]:
+    def command(place: PeerPlace) -> list[str]:
         return [path, "-a", "127.0.0.1", "-p", str(place.port), "-js", "-sd", place.directory]
 
-    return PeerLauncher("NATS", command, NATSSpeech(), data_root)
+    return PeerLauncher("NATS", command, NATSProtocol(), data_root)

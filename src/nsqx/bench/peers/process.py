@@ -14,11 +14,11 @@ from pathlib import Path
 
 from nsqx.bench.brokers import START_TIMEOUT_S, Running, Target, end_process
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.protocols import Speech, connect
+from nsqx.bench.protocols import BrokerProtocol, connect
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PeerPlace:
     """Where a peer is to run."""
 
     port: int
@@ -46,30 +46,30 @@ class PeerLauncher:
     def __init__(
         self,
         name: str,
-        make_command: Callable[[Place], Sequence[str]],
-        speech: Speech,
+        make_command: Callable[[PeerPlace], Sequence[str]],
+        protocol: BrokerProtocol,
         data_root: str | None = None,
     ) -> None:
         self.name = name
         self._make_command = make_command
-        self._speech = speech
+        self._protocol = protocol
         self._data_root = data_root
 
     def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
         """A fresh one."""
-        return start_peer(self.name, self._make_command, self._speech, self._data_root)
+        return start_peer(self.name, self._make_command, self._protocol, self._data_root)
 
 
 def start_peer(
     name: str,
-    make_command: Callable[[Place], Sequence[str]],
-    speech: Speech,
+    make_command: Callable[[PeerPlace], Sequence[str]],
+    protocol: BrokerProtocol,
     data_root: str | None,
-    environment: Callable[[Place], Mapping[str, str]] = lambda _: {},
+    environment: Callable[[PeerPlace], Mapping[str, str]] = lambda _: {},
     at_end: Callable[[], None] = lambda: None,
 ) -> Running:
     """A running peer, in a directory that goes away with it."""
-    place = Place(free_port(), tempfile.mkdtemp(prefix="nsqx-bench-", dir=data_root))
+    place = PeerPlace(free_port(), tempfile.mkdtemp(prefix="nsqx-bench-", dir=data_root))
     log_path = Path(place.directory, "log")
     with log_path.open("wb") as log:
         process = subprocess.Popen(
@@ -82,21 +82,23 @@ def start_peer(
             env={**os.environ, **environment(place)},
         )
     try:
-        _wait_until_it_answers(name, process, place, speech)
+        _wait_until_it_answers(name, process, place, protocol)
     except BaseException:
         end_process(process)
         at_end()
         shutil.rmtree(place.directory, ignore_errors=True)
         raise
-    return Running(process, Target(place.address, "", process.pid, False, speech), place.directory, at_end)
+    return Running(process, Target(place.address, "", process.pid, False, protocol), place.directory, at_end)
 
 
-def _wait_until_it_answers(name: str, process: subprocess.Popen[bytes], place: Place, speech: Speech) -> None:
+def _wait_until_it_answers(
+    name: str, process: subprocess.Popen[bytes], place: PeerPlace, protocol: BrokerProtocol
+) -> None:
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline_s:
         try:
             with connect(place.address) as link:
-                speech.publisher("bench_start", [b"x"]).greet(link)
+                protocol.publisher("bench_start", [b"x"]).greet(link)
             return
         except (BenchFailed, OSError):
             time.sleep(0.05)

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import Place, free_port, start_peer
-from nsqx.bench.protocols import ConsumeDialect, PublishDialect, connect, receive
+from nsqx.bench.peers.process import PeerPlace, free_port, start_peer
+from nsqx.bench.protocols import ConsumeProtocol, PublishProtocol, connect, receive
 
 if TYPE_CHECKING:
     from nsqx.bench.brokers import Running
@@ -185,7 +185,7 @@ class RabbitMQConsume:
         return b"".join(answers)
 
 
-class RabbitMQSpeech:
+class RabbitMQProtocol:
     """A RabbitMQ server; a topic is a queue, which all consumers share."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:  # noqa: ARG002
@@ -195,11 +195,11 @@ class RabbitMQSpeech:
             link.sendall(_method(_DECLARE, b"\x00\x00" + _short(topic) + b"\x00" + _long(b"")))
             _expect(link, _DECLARE_OK)
 
-    def publisher(self, topic: str, bodies: list[bytes]) -> PublishDialect:
+    def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
         """Confirmed publishes."""
         return RabbitMQPublish(topic, bodies)
 
-    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeDialect:  # noqa: ARG002
+    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:  # noqa: ARG002
         """A consumer of the queue."""
         return RabbitMQConsume(topic, ready_count)
 
@@ -220,14 +220,14 @@ class RabbitMQLauncher:
         return start_peer(
             self.name,
             lambda _: [self._path],
-            RabbitMQSpeech(),
+            RabbitMQProtocol(),
             self._data_root,
             lambda place: _environment(place, mapper_port),
             lambda: _end_port_mapper(mapper_port),
         )
 
 
-def _environment(place: Place, mapper_port: int) -> dict[str, str]:
+def _environment(place: PeerPlace, mapper_port: int) -> dict[str, str]:
     """Everything in the directory of the run, and a port mapper (epmd) that nobody else uses."""
     return {
         "HOME": place.directory,

@@ -11,8 +11,8 @@ from array import array
 from typing import Any
 
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import PeerLauncher, Place
-from nsqx.bench.protocols import ConsumeDialect, PublishDialect, connect
+from nsqx.bench.peers.process import PeerLauncher, PeerPlace
+from nsqx.bench.protocols import ConsumeProtocol, PublishProtocol, connect
 
 _READ_COUNT = 250
 _BLOCK_MS = 50
@@ -118,7 +118,7 @@ class RedisConsume:
         return answers
 
 
-class RedisSpeech:
+class RedisProtocol:
     """A Redis server."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
@@ -127,11 +127,11 @@ class RedisSpeech:
             link.sendall(encode_command(b"XGROUP", b"CREATE", topic.encode(), channel.encode(), b"$", b"MKSTREAM"))
             read_answer(link.recv(1000), 0)
 
-    def publisher(self, topic: str, bodies: list[bytes]) -> PublishDialect:
+    def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
         """XADD."""
         return RedisPublish(topic, bodies)
 
-    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeDialect:  # noqa: ARG002
+    def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:  # noqa: ARG002
         """XREADGROUP."""
         return RedisConsume(topic, channel)
 
@@ -139,8 +139,8 @@ class RedisSpeech:
 def redis_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
     """A Redis server that keeps everything in memory."""
 
-    def command(place: Place) -> list[str]:
+    def command(place: PeerPlace) -> list[str]:
         memory_only = ["--save", "", "--appendonly", "no"]
         return [path, "--bind", "127.0.0.1", "--port", str(place.port), *memory_only]
 
-    return PeerLauncher("Redis", command, RedisSpeech(), data_root)
+    return PeerLauncher("Redis", command, RedisProtocol(), data_root)
