@@ -160,6 +160,16 @@ class Code:
                 waiting += [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
         return found
 
+    def defines(self, path: str, name: str) -> bool:
+        """Whether the module at ``path``, below the package, defines a function, a class or a ``Class.method``."""
+        module = next((each for each in self.modules if each.path == self.root / path), None)
+        if module is None:
+            return False
+        places: list[Documented] = [module.tree]
+        for part in name.split("."):
+            places = [each for place in places for each in _nested(place) if each.name == part]
+        return bool(places)
+
     def docstrings(self) -> Iterator[Docstring]:
         """Every docstring: of modules, classes, functions and, below an assignment, attributes."""
         for module in self.modules:

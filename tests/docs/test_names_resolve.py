@@ -17,6 +17,7 @@ from nsqx.cli.completion import flag_tables
 PAGES = [*pages_with_snippets(), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 ELSEWHERE = Path(__file__).with_name("names_from_elsewhere.toml")
 DOCSTRING_SPAN = re.compile(r"``(.+?)``", re.DOTALL)
+FILE_AND_FUNCTION = re.compile(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|$", re.MULTILINE)
 
 
 def read_names(root: Path, elsewhere: dict[str, list[str]]) -> KnownNames:
@@ -57,6 +58,18 @@ def test_every_name_exists_and_every_listed_name_is_needed(names: KnownNames) ->
     lines = unresolved(names, PAGES)
     assert not lines, f"correct the name, or add it to {ELSEWHERE.name}:\n" + "\n".join(lines)
     assert not names.unused(), f"remove from {ELSEWHERE.name}, no page or docstring needs it"
+
+
+def misplaced(names: KnownNames, page: Path) -> list[str]:
+    """Return the table rows of a page that end with a file and a function which the file does not define."""
+    rows = FILE_AND_FUNCTION.findall(page.read_text(encoding="utf-8"))
+    return [f"{page.name}: {path} {name}" for path, name in rows if not names.code.defines(path, name)]
+
+
+def test_functions_are_in_the_files_that_tables_name(names: KnownNames) -> None:
+    page = ROOT / "docs" / "internals" / "life-of-a-message.md"
+    assert FILE_AND_FUNCTION.search(page.read_text(encoding="utf-8"))
+    assert not [line for page in PAGES for line in misplaced(names, page)]
 
 
 PACKAGE = '''
@@ -172,6 +185,13 @@ def test_wrong_names_in_pages_and_docstrings_are_listed_with_their_place(small: 
         "nsqx.store.Queue.__init__: limit",
         "nsqx.store.on_lost: /statistics",
     ]
+
+
+def test_a_function_in_another_file_is_found(small: KnownNames, tmp_path: Path) -> None:
+    rows = ["store.py` | `Queue.put", "store.py` | `on_lost", "store.py` | `Queue.get", "shop.py` | `on_lost"]
+    page = tmp_path / "page.md"
+    page.write_text("".join(f"| step | `{row}` |\n" for row in rows))
+    assert misplaced(small, page) == ["page.md: store.py Queue.get", "page.md: shop.py on_lost"]
 
 
 def test_a_listed_name_that_nothing_needs_is_found(small: KnownNames) -> None:
