@@ -1,8 +1,10 @@
-"""NSQ in Python: the daemons, the utilities, and the client library that is imported from here.
+"""NSQ in Python: daemons, utilities, and a client library.
+
+The client library is imported from this package:
 
     from nsqx import Consumer, Producer
 
-Names are loaded on first use, so that a daemon which imports a part of the package does not load the client.
+Each name is imported on first use, so a daemon does not load the client library.
 """
 
 from __future__ import annotations

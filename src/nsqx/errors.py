@@ -1,35 +1,39 @@
 """Every exception of the package.
 
 NSQError
-├── ProtocolError          a client broke the rules; carries the error frame's text
-├── HTTPError              a request was refused; carries status and NSQ's error code
-├── BrokerExiting          a publish or subscription met a broker that is shutting down
-├── TooManyConsumers       a channel is at its max-channel-consumers
-├── DiskQueueError         a disk queue could not write; nothing it had accepted before is harmed
+├── ProtocolError          a client sent an invalid command; has the text of the error frame
+├── HTTPError              an HTTP request was rejected; has the status and NSQ's error code
+├── BrokerExiting          a publish or subscription arrived during shutdown
+├── TooManyConsumers       a channel has reached max-channel-consumers
+├── DiskQueueError         a write to a disk queue failed; messages accepted before are not affected
+├── MessagesLost           messages in memory could not be written at exit
 ├── MetadataError          nsqd.dat cannot be read or written
-├── DataPathLocked         another process owns the data directory
-├── ConfigError            a flag or configuration value is wrong
-└── ClientError            what the client library reports
-    ├── ConnectFailed      an nsqd could not be reached, or refused the connection
-    ├── ConnectionClosed   a connection ended while something waited for its answer
-    ├── InvalidFrame       what came from nsqd is not its protocol
-    ├── LookupFailed       no nsqlookupd gave an answer
-    ├── InvalidName        a topic or channel name that NSQ does not allow
-    ├── InvalidMessage     a body that cannot be published
-    ├── PublishFailed      a message was not published, or its outcome is unknown
-    │   ├── NotConnected   no nsqd was there to publish to
+├── DataPathLocked         another process uses the data directory
+├── ConfigError            a flag or configuration value is invalid
+└── ClientError            base class of the client library's errors
+    ├── ConnectFailed      an nsqd was unreachable or rejected the connection
+    ├── ConnectionClosed   a connection ended before an answer arrived
+    ├── InvalidFrame       the data from nsqd is not valid NSQ protocol
+    ├── LookupFailed       no nsqlookupd answered
+    ├── InvalidName        a topic or channel name is not valid
+    ├── InvalidMessage     a body cannot be published
+    ├── PublishFailed      a message was not published, or the outcome is unknown
+    │   ├── NotConnected   no nsqd was connected
     │   └── PublishTimedOut  the deadline of a publish has passed
-    ├── ClientClosed       a producer or consumer was used after its end
-    └── AlreadyAnswered    a message was finished or requeued before
+    ├── ClientClosed       a producer or consumer was used after it was closed
+    └── AlreadyAnswered    a message was already finished or requeued
 """
 
 
 class NSQError(Exception):
-    """Root of every error that nsqx raises on purpose."""
+    """Base class of all errors that nsqx raises on purpose."""
 
 
 class ProtocolError(NSQError):
-    """A client's mistake: ``code description`` goes into an error frame, and a fatal one closes the connection."""
+    """An invalid command from a client.
+
+    The client receives ``code description`` in an error frame. A fatal error also closes the connection.
+    """
 
     def __init__(self, code: str, description: str, *, fatal: bool = True) -> None:
         super().__init__(f"{code} {description}" if description else code)
@@ -39,7 +43,7 @@ class ProtocolError(NSQError):
 
 
 class HTTPError(NSQError):
-    """A refused request: the status and the ``message`` of the JSON answer."""
+    """A rejected HTTP request. ``code`` is the ``message`` of the JSON response."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -48,25 +52,25 @@ class HTTPError(NSQError):
 
 
 class BrokerExiting(NSQError):
-    """The broker is shutting down and takes nothing more."""
+    """The broker is shutting down and accepts no messages or subscriptions."""
 
     def __init__(self) -> None:
         super().__init__("exiting")
 
 
 class TooManyConsumers(NSQError):
-    """The channel has as many consumers as max-channel-consumers allows."""
+    """The channel already has max-channel-consumers consumers."""
 
     def __init__(self, topic_name: str, channel_name: str, limit: int) -> None:
         super().__init__(f"consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
 
 
 class DiskQueueError(NSQError):
-    """A disk queue could not be written; the text is the operating system's."""
+    """A write to a disk queue failed. The text is the operating system's error."""
 
 
 class MessagesLost(NSQError):
-    """Messages that were in memory at exit could not be written."""
+    """Messages in memory could not be written to disk at exit."""
 
     def __init__(self, count: int, data_path: str) -> None:
         noun = "message" if count == 1 else "messages"
@@ -74,52 +78,56 @@ class MessagesLost(NSQError):
 
 
 class MetadataError(NSQError):
-    """nsqd.dat cannot be read or written; the text says what to do."""
+    """nsqd.dat cannot be read or written. The text says what to do."""
 
 
 class DataPathLocked(NSQError):
-    """Another process holds the lock of the data directory."""
+    """Another process has locked the data directory."""
 
 
 class ConfigError(NSQError):
-    """A flag, a configuration key or a value is wrong; the text is one line for the user."""
+    """A flag, a configuration key or an argument is invalid. The text is one line for the user."""
 
 
 class ClientError(NSQError):
-    """Root of what the client library raises."""
+    """Base class of the errors of the client library."""
 
 
 class ConnectFailed(ClientError):
-    """An nsqd could not be reached, or refused the connection; the text says where and why."""
+    """An nsqd was unreachable or rejected the connection. The text has the address and the reason."""
 
 
 class ConnectionClosed(ClientError):
-    """A connection ended while something waited for its answer."""
+    """A connection ended before an answer arrived."""
 
 
 class InvalidFrame(ClientError):
-    """What came is not nsqd's protocol."""
+    """The data from nsqd is not valid NSQ protocol."""
 
 
 class LookupFailed(ClientError):
-    """No nsqlookupd gave an answer; the text tells of each."""
+    """No nsqlookupd answered. The text has the failure of each one."""
 
 
 class InvalidName(ClientError, ValueError):
-    """A topic or channel name that NSQ does not allow."""
+    """A topic or channel name is not valid."""
 
 
 class InvalidMessage(ClientError, ValueError):
-    """A body that cannot be published: empty, or not bytes."""
+    """A message cannot be published: its body is empty or not bytes, or its delay is negative."""
 
 
 _MAY_BE_PUBLISHED = "; the message may have been published"
 
 
 class PublishFailed(ClientError):
-    """A publish was refused, or its answer never came; ``__cause__`` is the last reason.
+    """A publish was rejected, or its answer never arrived. ``__cause__`` is the last failure.
 
-    ``may_be_published`` is True if the message was sent and the answer is unknown: publishing it again may double it.
+    Attributes:
+        topic (str): The topic of the message.
+        attempts (int): Number of attempts.
+        may_be_published (bool): True if the message was sent and the answer is unknown. Publishing the message again
+            may then store it twice.
     """
 
     def __init__(self, topic: str, attempts: int, reason: object, *, may_be_published: bool = False) -> None:
@@ -131,11 +139,11 @@ class PublishFailed(ClientError):
 
 
 class NotConnected(PublishFailed):
-    """No nsqd was there to publish to: the message was never sent."""
+    """No nsqd was connected. The message was never sent."""
 
 
 class PublishTimedOut(PublishFailed, TimeoutError):
-    """The deadline of a publish has passed. The text says why, and whether the message may have been published."""
+    """The deadline of a publish has passed. The text has the reason and says if the message may be published."""
 
     def __init__(self, topic: str, attempts: int, timeout_s: float, reason: object, *, may_be_published: bool) -> None:
         ending = _MAY_BE_PUBLISHED if may_be_published else "; the message was not sent"
@@ -146,8 +154,8 @@ class PublishTimedOut(PublishFailed, TimeoutError):
 
 
 class ClientClosed(ClientError):
-    """A producer or consumer was used after its end."""
+    """A producer or consumer was used after it was closed."""
 
 
 class AlreadyAnswered(ClientError):
-    """A message was finished or requeued before."""
+    """A message was already finished or requeued."""

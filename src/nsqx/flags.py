@@ -1,10 +1,11 @@
-"""Command line flags with the syntax of Go's flag package, and the configuration file behind them.
+"""Command line flags with the syntax of Go's flag package, and TOML configuration files.
 
-A program declares a table of ``Flag``; this module reads argv by it, prints the usage text from it, and settles every
-option by priority: flag, configuration file, default. It knows no daemon's options.
+A program declares a table of ``Flag``. This module parses argv, prints the usage text, and chooses the value of each
+option: the flag, else the configuration file, else the default. The tables themselves belong to the programs.
 
-The syntax: ``-x`` and ``--x`` are the same; a value follows ``=`` or is the next word; a switch takes a value only
-with ``=``; list flags repeat, others keep the last value; the flags end at ``--`` or at the first word that is no flag.
+``-x`` and ``--x`` are the same flag. A value follows ``=`` or is the next word; a switch takes a value only after
+``=``. A list flag can be repeated; of any other flag the last value counts. Flags end at ``--`` or at the first word
+that does not start with ``-``.
 """
 
 import os
@@ -35,7 +36,7 @@ EXIT_USAGE = 2
 
 
 class UsageError(NSQError):
-    """The command line asks for help or cannot be read; the text, for stderr, ends with the usage."""
+    """The command line is invalid or asks for help. The text is meant for stderr and ends with the usage."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
@@ -43,44 +44,44 @@ class UsageError(NSQError):
 
 
 class VersionRequested(Exception):
-    """The command line asks for the version, which only the program knows how to print."""
+    """The command line asks for the version. The program prints it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one type of value is read and shown. Readers raise ValueError with a reason."""
+    """How values of one type are parsed and printed. The parsers raise ValueError with a reason."""
 
     placeholder: str
     """The word after the flag's name in the usage text."""
     read_text: Callable[[str, Any], Any]
-    """From the command line; the second argument is the value so far, for flags that repeat."""
+    """Parse a value of the command line. The second argument is the value so far, for list flags."""
     read_toml: Callable[[Any, Any], Any]
-    """From the configuration file; the second argument is the default."""
+    """Convert a value of the configuration file. The second argument is the default."""
     show: Callable[[Any], str]
-    """A default as the usage text prints it."""
+    """Format a default for the usage text."""
     zero: str
-    """The shown form that is not worth printing."""
+    """The formatted default that the usage text leaves out."""
     is_switch: bool = False
-    """Given without a value it means true."""
+    """True if the flag without a value means true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One row of a program's table."""
+    """One row of a program's table of flags."""
 
     name: str
     kind: Kind
     default: Any
     help: str
-    """A word in back quotes replaces the kind's placeholder."""
+    """The help text. A word in back quotes replaces the placeholder of the kind."""
     config_key: str = ""
-    """The key in the configuration file, if it is not the name with ``_`` for ``-``."""
+    """The key in the configuration file. Default: the name with ``_`` instead of ``-``."""
     in_config: bool = True
-    """False for flags that make sense on the command line alone."""
+    """False for flags that are valid only on the command line."""
 
     @property
     def key(self) -> str:
-        """What the option is called in the configuration file and in code."""
+        """Name of the option in the configuration file and in code."""
         return self.config_key or self.name.replace("-", "_")
 
 
@@ -91,27 +92,27 @@ class OptionTable:
         self._defaults = defaults
 
     def option(self, name: str, kind: Kind, help: str, config_key: str = "") -> Flag:  # noqa: A002
-        """The flag of the option that the configuration file calls ``config_key``, or else as the flag is called."""
+        """Return the flag of an option. ``config_key`` is its key in the configuration file, if the name differs."""
         default = getattr(self._defaults, config_key or name.replace("-", "_"))
         return Flag(name, kind, default, help, config_key)
 
 
 class CommandLine(NamedTuple):
-    """What argv said: values by flag name, and the words after the flags."""
+    """A parsed command line: values by flag name, and the words after the flags."""
 
     given: dict[str, Any]
     words: list[str]
 
 
 class Settings(NamedTuple):
-    """Every option's value by key, and the configuration keys that no flag knows."""
+    """The value of each option by key, and the unknown keys of the configuration file."""
 
     values: dict[str, Any]
     unknown_keys: list[str]
 
 
 def parse(flags: Sequence[Flag], argv: Sequence[str], program: str) -> CommandLine:
-    """Read argv, without the program's own name, or raise UsageError."""
+    """Parse argv without the program name; raises UsageError."""
     by_name = {flag.name: flag for flag in flags}
     given: dict[str, Any] = {}
     words = list(argv)
@@ -136,7 +137,7 @@ class _HelpRequested(Exception):
 
 
 def _parse_one(by_name: Mapping[str, Flag], word: str, following: list[str], given: dict[str, Any]) -> None:
-    """Read one flag into ``given``, taking its value from ``following`` if need be."""
+    """Parse one flag into ``given``. Its value may be the first of the ``following`` words, which is then removed."""
     name, equals, value = word[2 if word.startswith("--") else 1 :].partition("=")
     if not name or name.startswith("-"):
         raise ValueError(f"bad flag syntax: {word}")
@@ -160,7 +161,7 @@ def _parse_one(by_name: Mapping[str, Flag], word: str, following: list[str], giv
 
 
 def usage(flags: Sequence[Flag], program: str) -> str:
-    """Every flag by name, with its help and its default, as Go programs print them."""
+    """Return the usage text: all flags sorted by name, with help and default, in the format of Go programs."""
     lines = [f"Usage of {program}:\n"]
     lines.extend(map(_usage_of, sorted(flags, key=lambda flag: flag.name)))
     return "".join(lines)
@@ -182,7 +183,7 @@ def _usage_of(flag: Flag) -> str:
 
 
 def load_config(path: str) -> dict[str, Any]:
-    """The keys of a TOML file."""
+    """Read a TOML file; raises ConfigError."""
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -196,7 +197,7 @@ def load_config(path: str) -> dict[str, Any]:
 
 
 def resolve(flags: Sequence[Flag], given: Mapping[str, Any], config: Mapping[str, Any]) -> Settings:
-    """Settle every option of ``flags``: what argv gave, else the configuration file, else the default."""
+    """Choose the value of each option: the flag, else the configuration file, else the default."""
     values: dict[str, Any] = {}
     for flag in flags:
         if not flag.in_config:
@@ -211,9 +212,10 @@ def resolve(flags: Sequence[Flag], given: Mapping[str, Any], config: Mapping[str
 
 
 def read_options(flags: Sequence[Flag], argv: Sequence[str], program: str, stderr: TextIO) -> dict[str, Any]:
-    """Settle a daemon's options from its argv and the file its ``-config`` names; harmless mistakes are logged.
+    """Read a daemon's options from argv and from the configuration file that ``-config`` names.
 
-    The table must have the flags ``version``, ``config``, ``log-prefix`` and ``log-level``.
+    Unknown keys and words after the flags are logged as warnings. The table must have the flags ``version``,
+    ``config``, ``log-prefix`` and ``log-level``.
     """
     given, words = parse(flags, argv, program)
     if given.get("version"):
@@ -224,7 +226,7 @@ def read_options(flags: Sequence[Flag], argv: Sequence[str], program: str, stder
     for key in unknown_keys:
         logger.warn("config file %s: unknown key %s is ignored", config_path, quote(key))
     if words:
-        logger.warn("flags end at %s: it and what follows are ignored", quote(words[0]))
+        logger.warn("flags end at %s: this word and the words after it are ignored", quote(words[0]))
     return values
 
 
@@ -238,7 +240,7 @@ def _read_config_value(flag: Flag, value: Any) -> Any:
 
 
 def _toml_text(value: Any) -> str:
-    """A TOML scalar as the flag would be written."""
+    """Return a TOML scalar as text for a flag."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -257,7 +259,7 @@ def _parse_bool(text: str) -> bool:
 
 
 def _bool_from_toml(value: Any, _default: bool) -> bool:
-    # An integer counts as it reads; go-options inverts it.
+    # The integer 1 means true and 0 means false. Go's go-options inverts them.
     try:
         if isinstance(value, (bool, int, str)):
             return _parse_bool(_toml_text(value))
@@ -327,7 +329,7 @@ def _add_floats(text: str, so_far: list[float]) -> list[float]:
         try:
             values.append(parse_float(item))
         except ValueError:
-            # nsqd ends at once here, with status 1 and without the usage text.
+            # Go's nsqd exits here with status 1 and without the usage text.
             raise ConfigError(f"Could not parse: {item}") from None
     return sorted(values, reverse=True)
 
@@ -359,7 +361,7 @@ DAEMON_FLAGS = (
     Flag("config", STRING, "", "path of a TOML configuration file", in_config=False),
     Flag("verbose", BOOL, False, "[deprecated] no effect; see -log-level", in_config=False),
 )
-"""What every daemon takes on its command line, and not in its configuration file."""
+"""Flags of every daemon that are not valid in a configuration file."""
 
 TLS_NOT_REQUIRED = 0
 TLS_REQUIRED_EXCEPT_HTTP = 1

@@ -1,7 +1,7 @@
 r"""Go's text forms: durations, integers, floats and quoted strings.
 
-Flags, configuration files, log lines and error frames carry these forms, and people and programs parse them, so they
-are reproduced to the character. Pure functions; what a value means is the caller's business.
+Flags, configuration files, log lines and error frames contain these forms. Programs parse them, so they are reproduced
+to the character. All functions are pure.
 
     1h2m3.5s    duration, kept as an integer of nanoseconds
     0x_ff       integer, as a Go literal
@@ -65,7 +65,7 @@ _ESCAPES = {
 
 
 def parse_duration_ns(text: str) -> int:
-    """The nanoseconds of ``1h30m``, ``-1.5s``, ``250ms`` or ``0``; ValueError carries Go's text."""
+    """Parse a duration such as ``1h30m``, ``-1.5s``, ``250ms`` or ``0``; raises ValueError with Go's text."""
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("+", text)
     if rest == "0":
         return 0
@@ -76,7 +76,7 @@ def parse_duration_ns(text: str) -> int:
     position = 0
     while position < len(rest):
         part = _DURATION_PART.match(rest, position)
-        assert part is not None  # every piece of the pattern may be empty
+        assert part is not None  # all groups of the pattern can match nothing
         total_ns += _duration_part_ns(text, *part.groups(default=""))
         if total_ns > limit:
             raise ValueError(f"time: invalid duration {quote(text)}")
@@ -85,10 +85,10 @@ def parse_duration_ns(text: str) -> int:
 
 
 def _duration_part_ns(text: str, whole: str, fraction: str, unit: str) -> int:
-    """The nanoseconds of one number and unit, such as ``1.5h``; ``text`` is for the error."""
+    """Return the nanoseconds of one number and unit, such as ``1.5h``. ``text`` is used in errors."""
     digits = fraction[1:]
     whole = whole.lstrip("0") or whole[:1]
-    # Python refuses to read thousands of digits, so the length is looked at first.
+    # int() rejects thousands of digits, so check the length first.
     too_big = len(whole) > len(str(INT64_MAX)) or int(whole or "0") > INT64_MAX + 1
     if too_big or not (whole or digits):
         raise ValueError(f"time: invalid duration {quote(text)}")
@@ -101,7 +101,7 @@ def _duration_part_ns(text: str, whole: str, fraction: str, unit: str) -> int:
 
 
 def _fraction_ns(digits: str, unit_ns: int) -> int:
-    """Go's arithmetic: digits beyond 63 bits are dropped, and the product is a truncated float."""
+    """Compute a fraction as Go does: digits beyond 63 bits are dropped, and the product is a truncated float."""
     numerator = 0
     scale = 1.0
     for digit in digits:
@@ -114,7 +114,7 @@ def _fraction_ns(digits: str, unit_ns: int) -> int:
 
 
 def format_duration(duration_ns: int) -> str:
-    """Go's Duration.String(): ``1m0s``, ``250ms``, ``1.5s``, ``0s``."""
+    """Format a duration as Go's Duration.String() does: ``1m0s``, ``250ms``, ``1.5s``, ``0s``."""
     sign = "-" if duration_ns < 0 else ""
     size_ns = abs(duration_ns)
     if size_ns == 0:
@@ -139,14 +139,14 @@ def _with_fraction(value: int, unit: int) -> str:
 
 
 def parse_int(text: str) -> int:
-    """A signed 64-bit integer as a Go literal: ``0x``, ``0o``, ``0b``, leading-zero octal and ``_`` are allowed."""
+    """Parse a signed 64-bit integer literal of Go: ``0x``, ``0o``, ``0b``, leading-zero octal and ``_`` are allowed."""
     match = _INT.fullmatch(text)
     if match is None:
         raise ValueError(PARSE_ERROR)
     kind = match.lastgroup
     assert kind is not None
     digits = match.group(kind).replace("_", "")
-    if kind == "decimal" and len(digits) > len(str(INT64_MAX)):  # Python refuses to read thousands of digits
+    if kind == "decimal" and len(digits) > len(str(INT64_MAX)):  # int() rejects thousands of digits
         raise ValueError(OUT_OF_RANGE)
     value = int(digits, _INT_BASES[kind])
     if match.group(1) == "-":
@@ -157,7 +157,7 @@ def parse_int(text: str) -> int:
 
 
 def parse_float(text: str) -> float:
-    """A float as strconv.ParseFloat reads it: decimal, hexadecimal with an exponent, ``inf`` and ``nan``."""
+    """Parse a float as strconv.ParseFloat does: decimal, hexadecimal with an exponent, ``inf`` and ``nan``."""
     if _DECIMAL_FLOAT.fullmatch(text):
         value = float(text)
         if math.isinf(value):
@@ -174,7 +174,7 @@ def parse_float(text: str) -> float:
 
 
 def format_float(value: float) -> str:
-    """Go's %v of a float: shortest digits, with an exponent from a million up and below 0.0001."""
+    """Format a float as Go's %v does: shortest digits, with an exponent from a million up and below 0.0001."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -187,7 +187,7 @@ def format_float(value: float) -> str:
 
 
 def quote(text: str | bytes) -> str:
-    r"""Go's %q: double quotes, bytes that are not UTF-8 as \xNN, unprintable characters as \u and \U escapes."""
+    r"""Quote text as Go's %q does: bytes that are not UTF-8 become \xNN, unprintable characters \u and \U escapes."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogateescape")
     if text.isprintable() and '"' not in text and "\\" not in text:

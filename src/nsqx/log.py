@@ -1,10 +1,10 @@
-"""The daemons' log: one line a call on stderr, laid out as the Go daemons print it.
+"""The log of the daemons: one line per call on stderr, in the format of the Go daemons.
 
     [nsqd] 2026/11/15 08:17:11.123456 INFO: text
     prefix date       local time      level
 
-Levels keep Go's numbers, because GET /config/log_level answers with them. A log that cannot be written is no reason
-to stop serving: write errors are swallowed.
+The levels have Go's numbers, because GET /config/log_level returns them. Write errors are ignored: a daemon keeps
+serving when it cannot log.
 """
 
 import sys
@@ -17,14 +17,14 @@ WARN: Final = 3
 ERROR: Final = 4
 FATAL: Final = 5
 
-# What a line and a flag's default show; parse_level takes "warn", not "warning".
+# Names in log lines and flag defaults. parse_level accepts "warn", not "warning".
 LEVEL_NAMES: Final = {DEBUG: "DEBUG", INFO: "INFO", WARN: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
 
 _LEVELS: Final = {"debug": DEBUG, "info": INFO, "warn": WARN, "error": ERROR, "fatal": FATAL}
 
 
 def parse_level(text: str) -> int:
-    """The level called ``text`` in any case; ValueError carries nsqd's text."""
+    """Parse the name of a level, in any case; raises ValueError with nsqd's text."""
     level = _LEVELS.get(text.lower())
     if level is None:
         raise ValueError(f"invalid log level '{text}' (debug, info, warn, error, fatal)")
@@ -32,16 +32,16 @@ def parse_level(text: str) -> int:
 
 
 def _one_line(text: str) -> str:
-    """What others sent cannot start a line of its own, nor talk to a terminal."""
+    """Escape control characters, so text from a client cannot start a new line or control a terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class Log:
-    """Writes lines of at least ``level``, which may be set at any time.
+    """Writes lines of at least ``level``, which can be set at any time.
 
-    Text is printf-style and formatted only if the line is written; without arguments it is taken as it is.
+    Text is printf-style and is formatted only if the line is written. Without arguments it is not formatted.
     """
 
     __slots__ = ("_stream", "level", "prefix")
@@ -53,7 +53,7 @@ class Log:
 
     @property
     def info_enabled(self) -> bool:
-        """True if ``info`` writes."""
+        """True if ``info`` writes a line."""
         return self.level <= INFO
 
     def debug(self, text: str, *arguments: object) -> None:
@@ -73,19 +73,19 @@ class Log:
             self._write(ERROR, text, arguments)
 
     def fatal(self, text: str, *arguments: object) -> None:
-        """Log at the highest level; ending the process is the caller's decision."""
+        """Log at the highest level. The process keeps running."""
         if self.level <= FATAL:
             self._write(FATAL, text, arguments)
 
     def _write(self, level: int, text: str, arguments: tuple[object, ...]) -> None:
         if arguments:
             text = _one_line(text % arguments)
-        # One write for the whole line, so that lines of several threads do not mix.
+        # One write per line, so lines of several threads do not mix.
         line = f"{self.prefix}{datetime.now():%Y/%m/%d %H:%M:%S.%f} {LEVEL_NAMES[level]}: {text}"
         if not line.endswith("\n"):
             line += "\n"
         stream = self._stream if self._stream is not None else sys.stderr
-        if stream is None:  # started without a stderr
+        if stream is None:  # the process has no stderr
             return
         try:
             stream.write(line)

@@ -1,4 +1,4 @@
-"""The rule that topic and channel names obey."""
+"""The rules for names of topics and channels."""
 
 import re
 
@@ -9,10 +9,10 @@ _VALID = re.compile(r"[.a-zA-Z0-9_-]+(?:#ephemeral)?", re.ASCII)
 
 
 def is_valid_name(name: str) -> bool:
-    """True if ``name`` may name a topic or a channel: 1 to 64 characters, the suffix included."""
+    """True if ``name`` is valid for a topic or channel: 1 to 64 characters, including the suffix."""
     return len(name) <= MAX_NAME_LENGTH and _VALID.fullmatch(name) is not None
 
 
 def is_ephemeral(name: str) -> bool:
-    """True if what bears this name lives in memory only and goes away with its last user."""
+    """True if a topic or channel of this name is kept in memory only and is deleted with its last user."""
     return name.endswith(EPHEMERAL_SUFFIX)

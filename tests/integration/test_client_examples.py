@@ -1,4 +1,4 @@
-"""Every example runs against a real nsqd, and the manual shows the examples as they are."""
+"""Every example runs against a real nsqd, and the manual contains the current text of each example."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def command(name):
 
 
 def run(name, **environment):
-    """What the example prints; it must end well."""
+    """Run an example, which must exit with 0, and return the lines that it prints."""
     done = subprocess.run(
         command(name), env={**os.environ, **environment}, capture_output=True, text=True, timeout=50, check=False
     )
@@ -30,7 +30,7 @@ def run(name, **environment):
     return done.stdout.splitlines()
 
 
-def test_publish_and_iterate(fleet: Fleet):
+def test_published_orders_are_consumed_by_iterating(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     lines = run("publish", NSQD=daemon.tcp_address)
     assert lines[0].startswith("refused: publish to orders failed after 1 attempt: ")
@@ -38,7 +38,7 @@ def test_publish_and_iterate(fleet: Fleet):
     assert sorted(run("consume_iterate", NSQD=daemon.tcp_address, COUNT="4")) == [f"order {n}" for n in range(1, 5)]
 
 
-def test_publish_fast_and_batches(fleet: Fleet):
+def test_fast_publishes_are_consumed_in_batches(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     lines = run("publish_fast", NSQD=daemon.tcp_address)
     assert len(lines) == 2
@@ -49,7 +49,7 @@ def test_publish_fast_and_batches(fleet: Fleet):
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
-def test_the_handler(fleet: Fleet, signal_number):
+def test_the_handler_consumes_until_a_signal(fleet: Fleet, signal_number):
     daemon = fleet.nsqd("nsqx")
     daemon.post("/topic/create", topic="orders")
     daemon.post("/channel/create", topic="orders", channel="billing")
@@ -60,7 +60,7 @@ def test_the_handler(fleet: Fleet, signal_number):
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,
+        preexec_fn=accept_interrupts,
     ) as process:
         try:
             assert process.stdout is not None
@@ -79,8 +79,8 @@ def test_the_handler(fleet: Fleet, signal_number):
     assert (channel["client_count"], channel["requeue_count"], channel["timeout_count"]) == (0, 1, 0)
 
 
-def heed_interrupts():
-    """A shell starts background jobs with SIGINT ignored, which their children inherit."""
+def accept_interrupts():
+    """Restore the default action of SIGINT. Background jobs of a shell inherit that SIGINT is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -89,25 +89,25 @@ def left_over(daemon):
     return sum(channel[key] for key in ("depth", "in_flight_count", "deferred_count"))
 
 
-def test_dead_letters(fleet: Fleet):
+def test_a_failing_message_is_published_as_a_dead_letter(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     assert run("dead_letters", NSQD=daemon.tcp_address) == ["dead letter after 3 attempts: impossible order"]
     assert daemon.topic_stats("orders.dead")["message_count"] == 1
 
 
-def test_discovery(fleet: Fleet):
+def test_the_consumer_discovers_nsqd(fleet: Fleet):
     lookupd = fleet.nsqlookupd("nsqx")
     daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
     wait_until(lambda: lookupd.request("GET", "/nodes").json()["producers"], "nsqd is registered")
     assert run("discovery", LOOKUPD=lookupd.http_address) == [f"order 1 from {daemon.tcp_address}"]
 
 
-def test_the_blocking_script(fleet: Fleet):
+def test_the_blocking_script_publishes_and_consumes(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     assert run("blocking_script", NSQD=daemon.tcp_address) == ["did 100 jobs"]
 
 
-def test_secure(fleet: Fleet, tmp_path):
+def test_publishing_over_tls(fleet: Fleet, tmp_path):
     authority = Authority(tmp_path)
     server, client = authority.sign("server"), authority.sign("client")
     daemon = fleet.nsqd(
@@ -121,6 +121,6 @@ def test_secure(fleet: Fleet, tmp_path):
     assert run("secure", NSQD=daemon.tcp_address, AUTH_SECRET="unused", **files) == ["published"]
 
 
-def test_the_manual_shows_the_examples():
+def test_the_manual_contains_every_example():
     shown = dict(re.findall(r"`examples/(\w+)\.py`:\n\n```python\n(.*?)```", MANUAL.read_text(), re.DOTALL))
     assert shown == {path.stem: path.read_text() for path in sorted(EXAMPLES.glob("*.py"))}

@@ -93,7 +93,7 @@ def given(*argv):
         (["-tls-min", "tls1.2", "-tls-min", ""], {"tls-min": 0x0303}),
     ],
 )
-def test_values_given(argv, values):
+def test_a_value_is_parsed_by_the_kind_of_its_flag(argv, values):
     assert given(*argv) == values
 
 
@@ -113,7 +113,7 @@ def test_flags_end_at_two_dashes_or_at_a_word(argv, words):
     assert "count" not in line.given
 
 
-def test_defaults_do_not_collect_what_is_given():
+def test_given_list_values_are_not_added_to_the_default():
     given("-peer", "a", "-quantile", "1")
     assert given("-peer", "b") == {"peer": ["b"]}
 
@@ -151,7 +151,7 @@ def test_defaults_do_not_collect_what_is_given():
         ),
     ],
 )
-def test_mistakes_are_told_as_go_tells_them(argv, message):
+def test_errors_have_the_text_of_go(argv, message):
     with pytest.raises(UsageError) as caught:
         given(*argv)
     assert str(caught.value) == message + "\n" + usage(FLAGS, "it")
@@ -159,7 +159,7 @@ def test_mistakes_are_told_as_go_tells_them(argv, message):
 
 
 @pytest.mark.parametrize("argv", [["-h"], ["--help"], ["-help=1"], ["-h=x"], ["-fast", "-h", "-x"]])
-def test_help_is_the_usage_text_and_no_failure(argv):
+def test_help_prints_the_usage_text_and_exits_with_0(argv):
     with pytest.raises(UsageError) as caught:
         given(*argv)
     assert str(caught.value) == usage(FLAGS, "it")
@@ -173,7 +173,7 @@ def test_a_bad_number_in_a_list_is_a_configuration_error(text, item):
     assert str(caught.value) == f"Could not parse: {item}"
 
 
-def test_a_flag_called_h_is_not_help():
+def test_a_declared_flag_h_is_not_help():
     flags = [Flag("h", BOOL, False, "hours")]
     assert parse(flags, ["-h"], "it").given == {"h": True}
 
@@ -208,7 +208,7 @@ def test_usage_text():
     )
 
 
-def test_list_defaults_are_shown():
+def test_the_usage_text_shows_defaults_of_lists():
     flags = [Flag("peer", STRINGS, ["a", "b"], "who"), Flag("quantile", FLOATS, [1.0, 0.5], "which")]
     assert usage(flags, "it") == (
         "Usage of it:\n"
@@ -217,25 +217,25 @@ def test_list_defaults_are_shown():
     )
 
 
-def test_defaults_where_nothing_is_said():
+def test_an_option_that_is_not_given_has_its_default():
     assert resolve(FLAGS, {}, {}) == (DEFAULTS, [])
 
 
-def test_list_defaults_are_not_shared():
+def test_each_result_has_its_own_copy_of_a_default_list():
     resolve(FLAGS, {}, {}).values["peer_addresses"].append("x")
     assert resolve(FLAGS, {}, {}).values["peer_addresses"] == []
 
 
-def test_a_flag_goes_before_the_file_and_the_file_before_the_default():
+def test_a_flag_overrides_the_file_and_the_file_overrides_the_default():
     values = resolve(FLAGS, {"count": 1}, {"count": 2, "name": "file"}).values
     assert values == {**DEFAULTS, "count": 1, "name": "file"}
 
 
-def test_a_bad_value_in_the_file_does_not_matter_if_the_flag_is_given():
+def test_an_invalid_value_in_the_file_is_ignored_if_the_flag_is_given():
     assert resolve(FLAGS, {"count": 1}, {"count": "bad"}).values["count"] == 1
 
 
-def test_keys_that_no_flag_knows_are_returned():
+def test_unknown_keys_are_returned():
     config = {"count": 1, "peer": ["a"], "bogus": 1, "version": True, "table": {"count": 5}}
     assert resolve(FLAGS, {}, config).unknown_keys == ["peer", "bogus", "version", "table"]
 
@@ -272,7 +272,7 @@ def test_keys_that_no_flag_knows_are_returned():
         ("tls_min", "", 0x0301),
     ],
 )
-def test_values_from_the_file(key, value, option):
+def test_a_value_of_the_file_is_converted_by_the_kind_of_its_flag(key, value, option):
     resolved = resolve(FLAGS, {}, {key: value}).values[key]
     assert resolved == option
     assert type(resolved) is type(option)
@@ -313,20 +313,20 @@ def test_values_from_the_file(key, value, option):
         ("count", "a\nb", r'failed parsing count "a\nb" - must be an integer'),
     ],
 )
-def test_wrong_values_in_the_file_give_one_line(key, value, message):
+def test_an_invalid_value_in_the_file_gives_an_error_of_one_line(key, value, message):
     with pytest.raises(ConfigError) as caught:
         resolve(FLAGS, {}, {key: value})
     assert "\n" not in str(caught.value)
     assert message is None or str(caught.value) == message
 
 
-def test_load_config(tmp_path):
+def test_load_config_returns_the_keys_of_the_file(tmp_path):
     path = tmp_path / "it.toml"
     path.write_text('count = 5\npeer_addresses = ["a"]\n')
     assert load_config(str(path)) == {"count": 5, "peer_addresses": ["a"]}
 
 
-def test_load_config_without_a_file(tmp_path):
+def test_load_config_fails_if_the_file_is_missing(tmp_path):
     path = tmp_path / "none.toml"
     with pytest.raises(ConfigError) as caught:
         load_config(str(path))
@@ -334,7 +334,7 @@ def test_load_config_without_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"broken", b"a = 1\na = 2\n", b"a = '\xff'\n"])
-def test_load_config_of_what_is_not_toml(tmp_path, content):
+def test_load_config_fails_if_the_file_is_not_toml(tmp_path, content):
     path = tmp_path / "it.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -343,7 +343,7 @@ def test_load_config_of_what_is_not_toml(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_read_options_joins_argv_and_file(tmp_path):
+def test_read_options_combines_argv_and_file(tmp_path):
     path = tmp_path / "it.toml"
     path.write_text('count = 5\nname = "file"\n')
     stderr = io.StringIO()
@@ -361,25 +361,25 @@ def test_read_options_warns_of_unknown_keys_and_stray_words(tmp_path):
     warnings = [line.split(" ", 3)[3] for line in stderr.getvalue().splitlines()]
     assert warnings == [
         f'WARNING: config file {path}: unknown key "bogus" is ignored',
-        'WARNING: flags end at "false": it and what follows are ignored',
+        'WARNING: flags end at "false": this word and the words after it are ignored',
     ]
 
 
-def test_read_options_is_silent_below_the_log_level():
+def test_read_options_does_not_log_below_the_log_level():
     stderr = io.StringIO()
     read_options(FLAGS, ["-log-level", "error", "word"], "it", stderr)
     assert stderr.getvalue() == ""
 
 
-def test_the_version_is_wanted_before_the_file_is_read():
+def test_the_version_flag_is_handled_before_the_file_is_read():
     with pytest.raises(VersionRequested):
         read_options(FLAGS, ["-version", "-config", "/nonexistent/it.toml", "word"], "it", io.StringIO())
 
 
-def test_a_mistake_after_version_is_still_a_mistake():
+def test_an_invalid_flag_after_version_is_an_error():
     with pytest.raises(UsageError):
         read_options(FLAGS, ["-version", "-x"], "it", io.StringIO())
 
 
-def test_version_may_be_refused():
+def test_version_can_be_set_to_false():
     assert read_options(FLAGS, ["-version=false"], "it", io.StringIO()) == DEFAULTS

@@ -1,4 +1,4 @@
-"""Go's text forms against values printed by Go itself."""
+"""Go's text forms, compared with the output of Go."""
 
 import math
 
@@ -17,7 +17,7 @@ from nsqx.gotext import (
     quote,
 )
 
-# The tables hold what Go 1.26 prints for the same input.
+# The tables contain the output of Go 1.26 for the same input.
 DURATIONS = [
     ("0", 0),
     ("+0", 0),
@@ -308,14 +308,14 @@ def test_parse_duration(text, duration_ns):
 
 
 @pytest.mark.parametrize(("text", "error"), BAD_DURATIONS)
-def test_parse_duration_refuses(text, error):
+def test_parse_duration_rejects(text, error):
     with pytest.raises(ValueError) as caught:
         parse_duration_ns(text)
     assert str(caught.value) == error
 
 
 @pytest.mark.parametrize("text", ["1\u0663s", "\udc85s", "\u0663s", "9" * 5000 + "s"])
-def test_parse_duration_refuses_what_only_python_reads(text):
+def test_parse_duration_rejects_unicode_digits_and_long_numbers(text):
     with pytest.raises(ValueError):
         parse_duration_ns(text)
 
@@ -337,13 +337,13 @@ def test_parse_int(text, value):
 
 
 @pytest.mark.parametrize(("text", "error"), BAD_INTEGERS)
-def test_parse_int_refuses(text, error):
+def test_parse_int_rejects(text, error):
     with pytest.raises(ValueError) as caught:
         parse_int(text)
     assert str(caught.value) == error
 
 
-def test_parse_int_refuses_a_number_too_long_for_python():
+def test_parse_int_rejects_a_number_too_long_for_python():
     with pytest.raises(ValueError, match="^value out of range$"):
         parse_int("9" * 5000)
 
@@ -359,13 +359,13 @@ def test_parse_float(text, shown):
 
 
 @pytest.mark.parametrize(("text", "error"), BAD_FLOATS)
-def test_parse_float_refuses(text, error):
+def test_parse_float_rejects(text, error):
     with pytest.raises(ValueError) as caught:
         parse_float(text)
     assert str(caught.value) == error
 
 
-def test_parse_float_refuses_a_hexadecimal_out_of_range():
+def test_parse_float_rejects_a_hexadecimal_out_of_range():
     with pytest.raises(ValueError, match="^value out of range$"):
         parse_float("0x1p5000")
 
@@ -388,7 +388,7 @@ def test_quote_bytes(data, quoted):
 
 
 @pytest.mark.parametrize(("data", "quoted"), QUOTED)
-def test_quote_takes_text_as_argv_brings_it(data, quoted):
+def test_quote_accepts_text_with_escaped_bytes_as_in_argv(data, quoted):
     assert quote(data.decode("utf-8", "surrogateescape")) == quoted
 
 

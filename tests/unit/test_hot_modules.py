@@ -1,4 +1,4 @@
-"""Hot modules: what a ``.pxd`` declares is what its ``.py`` has. Cython does not complain where they drift apart."""
+"""The ``.pxd`` of a hot module declares what its ``.py`` defines. Cython does not report all differences."""
 
 import ast
 import re
@@ -20,13 +20,13 @@ def hot_modules():
 
 HOT_MODULES = hot_modules()
 
-# Not compiled themselves: their .pxd holds inline C functions for those that are, the .py the same for everyone else.
+# Modules that are not compiled. Their .pxd has inline C functions for compiled modules, the .py the same in Python.
 WRITTEN_TWICE = ["nsqx.queues.checksums", "nsqx.wire.byteops", "nsqx.wire.encode"]
 
 
 @dataclass
 class Shape:
-    """What a module declares: attributes by class, arguments by function (``Class.method`` or ``function``)."""
+    """The declarations of a module: attributes by class, arguments by function (``Class.method`` or ``function``)."""
 
     attributes: dict[str, set[str]] = field(default_factory=dict)
     arguments: dict[str, list[str]] = field(default_factory=dict)
@@ -87,12 +87,12 @@ def declared_shape(text):
         elif match := ATTRIBUTE.match(declaration):
             (shape.attributes[owner] if owner else shape.variables).add(match["name"])
         else:
-            raise AssertionError(f"not understood: {declaration}")
+            raise AssertionError(f"unknown declaration: {declaration}")
     return shape
 
 
 def logical_lines(text):
-    """Lines without comments, those within parentheses joined."""
+    """Yield the lines without comments. Lines within parentheses are joined."""
     joined = ""
     for line in text.splitlines():
         joined += (" " if joined else "") + (line.strip() if joined else line.rstrip()).partition("#")[0]
@@ -101,7 +101,7 @@ def logical_lines(text):
             joined = ""
 
 
-def test_the_list_is_read():
+def test_the_list_in_setup_py_is_found():
     assert "nsqx.wire.commands" in HOT_MODULES
     assert len(HOT_MODULES) == len(set(HOT_MODULES))
 
@@ -129,7 +129,7 @@ def test_every_class_with_slots_is_declared(module):
 
 
 @pytest.mark.parametrize("module", HOT_MODULES)
-def test_arguments_are_called_the_same(module):
+def test_arguments_have_the_same_names(module):
     python = python_shape(path_of(module, ".py").read_text())
     declared = declared_shape(path_of(module, ".pxd").read_text())
     for name, arguments in declared.arguments.items():
@@ -143,13 +143,13 @@ def test_typed_variables_are_assigned(module):
     assert declared.variables <= python.variables
 
 
-def test_every_other_pxd_is_known():
+def test_every_other_pxd_belongs_to_a_module_written_twice():
     hot = {path_of(module, ".pxd") for module in HOT_MODULES}
     assert set(SOURCE.rglob("*.pxd")) - hot == {path_of(module, ".pxd") for module in WRITTEN_TWICE}
 
 
 @pytest.mark.parametrize("module", WRITTEN_TWICE)
-def test_what_is_written_twice_has_the_same_functions(module):
+def test_a_module_written_twice_has_the_same_functions_in_both(module):
     python = python_shape(path_of(module, ".py").read_text())
     declared = {
         match["name"]: [argument.split()[-1] for argument in match["arguments"].split(",")]
@@ -159,7 +159,7 @@ def test_what_is_written_twice_has_the_same_functions(module):
     assert declared == python.arguments
 
 
-def test_drift_would_be_seen():
+def test_differences_are_found():
     python = python_shape(
         "_LIMIT = 1\nclass A:\n    __slots__ = ('x', 'y')\n    def f(self, one, *, two): ...\ndef g(a): ...\n"
     )

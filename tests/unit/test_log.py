@@ -1,4 +1,4 @@
-"""The daemons' log lines."""
+"""Log lines of the daemons."""
 
 import io
 import re
@@ -13,7 +13,7 @@ LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (.*)\n", re.D
 
 
 def written(stream: io.StringIO) -> str:
-    """The level and text of the only line in ``stream``."""
+    """Return the level and the text of the only line in ``stream``."""
     match = LINE.fullmatch(stream.getvalue())
     assert match is not None, stream.getvalue()
     return match.group(1)
@@ -23,7 +23,7 @@ def written(stream: io.StringIO) -> str:
     ("method", "name"),
     [("debug", "DEBUG"), ("info", "INFO"), ("warn", "WARNING"), ("error", "ERROR"), ("fatal", "FATAL")],
 )
-def test_a_line_is_laid_out_as_nsqd_does(method, name):
+def test_a_line_has_the_format_of_nsqd(method, name):
     stream = io.StringIO()
     getattr(Log("[nsqd] ", log.DEBUG, stream), method)("TCP: listening on %s", "127.0.0.1:4150")
     assert written(stream) == f"{name}: TCP: listening on 127.0.0.1:4150"
@@ -51,7 +51,7 @@ def test_only_lines_of_the_level_and_above_are_written(level):
     assert len(stream.getvalue().splitlines()) == 6 - level
 
 
-def test_the_level_may_change_while_running():
+def test_the_level_can_change_at_any_time():
     stream = io.StringIO()
     logger = Log("[nsqd] ", log.ERROR, stream)
     logger.info("before")
@@ -60,7 +60,7 @@ def test_the_level_may_change_while_running():
     assert written(stream) == "INFO: after"
 
 
-def test_nothing_is_formatted_for_a_line_that_is_not_written():
+def test_a_line_that_is_not_written_is_not_formatted():
     class Unprintable:
         def __str__(self):
             raise AssertionError("formatted")
@@ -68,7 +68,7 @@ def test_nothing_is_formatted_for_a_line_that_is_not_written():
     Log("", log.INFO, io.StringIO()).debug("%s", Unprintable())
 
 
-def test_text_without_arguments_may_hold_percent_signs():
+def test_text_without_arguments_can_contain_percent_signs():
     stream = io.StringIO()
     Log("[nsqd] ", log.INFO, stream).info("100%s")
     assert written(stream) == "INFO: 100%s"
@@ -80,13 +80,13 @@ def test_a_final_newline_is_not_doubled():
     assert written(stream) == "INFO: x"
 
 
-def test_what_a_peer_sent_stays_on_its_line():
+def test_control_characters_in_arguments_are_escaped():
     stream = io.StringIO()
     Log("[nsqd] ", log.INFO, stream).error("lookupd returned %s", "E_BAD\n[nsqd] FATAL: \x1b[2Jhello é")
     assert written(stream) == "ERROR: lookupd returned E_BAD\\n[nsqd] FATAL: \\x1b[2Jhello é"
 
 
-def test_stderr_is_the_default_even_if_replaced_later(monkeypatch):
+def test_the_default_is_the_current_stderr(monkeypatch):
     logger = Log("[nsqd] ", log.INFO)
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -94,13 +94,13 @@ def test_stderr_is_the_default_even_if_replaced_later(monkeypatch):
     assert written(stream) == "INFO: x"
 
 
-def test_a_closed_stream_is_no_error():
+def test_a_closed_stream_is_ignored():
     stream = io.StringIO()
     stream.close()
     Log("", log.INFO, stream).info("x")
 
 
-def test_a_broken_pipe_is_no_error():
+def test_a_broken_pipe_is_ignored():
     class Broken(io.StringIO):
         def write(self, text):
             raise BrokenPipeError
@@ -108,7 +108,7 @@ def test_a_broken_pipe_is_no_error():
     Log("", log.INFO, Broken()).info("x")
 
 
-def test_a_missing_stderr_is_no_error(monkeypatch):
+def test_a_missing_stderr_is_ignored(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     Log("", log.INFO).info("x")
 
@@ -122,7 +122,7 @@ def test_parse_level(text, level):
 
 
 @pytest.mark.parametrize("text", ["", "warning", "3", " info"])
-def test_parse_level_refuses(text):
+def test_parse_level_rejects(text):
     with pytest.raises(ValueError) as caught:
         parse_level(text)
     assert str(caught.value) == f"invalid log level '{text}' (debug, info, warn, error, fatal)"

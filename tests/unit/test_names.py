@@ -1,4 +1,4 @@
-"""The name rule of topics and channels."""
+"""The rules for names of topics and channels."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_valid(name):
         "a:b",
         "a;b",
         "\u00e9",
-        "\u0661",  # a digit, but not of ASCII
+        "\u0661",  # a digit that is not ASCII
         "\uff41",
         "a\x00",
         "\udc80",  # a byte that was not UTF-8

@@ -1,4 +1,4 @@
-"""How daemons introduce themselves."""
+"""The version line of the daemons."""
 
 from nsqx.version import version_line
 

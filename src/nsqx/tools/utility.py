@@ -51,7 +51,7 @@ def read_flags(flags: Sequence[Flag], argv: Sequence[str], program: str) -> dict
     if given.get("version"):
         raise VersionRequested
     if words:
-        say(f"flags end at {quote(words[0])}: it and what follows are ignored")
+        say(f"flags end at {quote(words[0])}: this word and the words after it are ignored")
     return resolve(flags, given, {}).values
 
 
