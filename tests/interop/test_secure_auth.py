@@ -185,7 +185,7 @@ def test_a_subscriber_stays_while_the_server_is_down(nsqd: Daemon, rights: Right
         client.read_frame()
         assert client.read_frame() == OK
         rights.server.stop()
-        nsqd.wait_for_log("its right to SUB cannot be confirmed")
+        nsqd.wait_for_log("the right to SUB cannot be confirmed")
         client.send(b"NOP\nRDY 1\n" + pub("work", b"x"))
         assert client.read_answer().data == b"E_AUTH_FAILED AUTH failed"
 

@@ -1,8 +1,8 @@
-"""AUTH by auth servers: asks them over HTTP and keeps what they grant until it is out of date.
+"""AUTH with auth servers: queries them over HTTP and caches their grants until the grants expire.
 
-Secrets are never logged. A subscriber's right is asked for again whenever its grants run out: if it is gone, or the
-secret is not known any more, so is the subscriber. If no server has an answer then, the subscriber stays and the
-question is put again soon; commands of clients whose grants have run out are refused meanwhile, as in Go nsqd.
+Secrets are never logged. When the grants of a subscriber expire, the auth server is queried again. The subscriber is
+disconnected if it has lost the right to subscribe or the secret is no longer valid. If no server answers, the
+subscriber stays connected and the query is repeated soon. Until then its commands are refused, as in Go nsqd.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _FAILED = ("E_AUTH_FAILED", "AUTH failed")
 
 
 class NoAnswer(NSQError):
-    """No auth server gave a usable answer; the text, which names no secret, is for the log."""
+    """No auth server returned a usable answer. The text is for the log and contains no secret."""
 
 
 class SecretRefused(NoAnswer):
-    """A server answered that it grants nothing for this secret."""
+    """An auth server rejected the secret."""
 
 
 @dataclass(slots=True)
 class Standing:
-    """A client's secret, what it was granted, and until when that holds."""
+    """The secret of a client, the rights granted for it, and when the grant expires."""
 
     secret: str
     grants: Grants
@@ -58,7 +58,7 @@ class Standing:
 
 
 class _QueryTurns:
-    """How many questions for one address may be open, and how many clients want one."""
+    """Limits the concurrent queries for one client address; ``users`` counts the clients that use this object."""
 
     __slots__ = ("free", "users")
 
@@ -68,7 +68,7 @@ class _QueryTurns:
 
 
 class HTTPAuthorizer:
-    """Asks auth servers in turn, from a random one on."""
+    """Queries the auth servers one after the other, starting with a random one."""
 
     is_enabled = True
 
@@ -77,7 +77,7 @@ class HTTPAuthorizer:
         self._log = log
         self._ssl_context = ssl_context
         self._loop = asyncio.get_running_loop()
-        # By client id: who has said a secret and is still there, what is known of them, who watches over them.
+        # Keyed by client id: connected clients that have sent AUTH, their grants, and the tasks that renew them.
         self._present: set[int] = set()
         self._standings: dict[int, Standing] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
@@ -85,16 +85,16 @@ class HTTPAuthorizer:
         self._limit = LoginLimit()
         self._turns: dict[str, _QueryTurns] = {}
 
-    # What sessions ask
+    # For sessions
 
     def authenticate(self, client: Client, secret: bytes, done: Authenticated) -> None:
-        """Ask what the bearer of ``secret`` may do."""
+        """Query the auth servers for the rights that ``secret`` grants."""
         self._present.add(client.id)
         self._start(self._authenticate(client, secret.decode("utf-8", "replace"), done))
 
     async def _authenticate(self, client: Client, secret: str, done: Authenticated) -> None:
         if self._limit.suspects(client.remote_host, secret.encode()):
-            # Guesses made at the same time would all be let through before the first turns out wrong.
+            # Otherwise many concurrent guesses would pass the limit before the first one is known to be wrong.
             async with self._turn_of(client.remote_host):
                 await self._authenticate_at_once(client, secret, done)
         else:
@@ -102,7 +102,7 @@ class HTTPAuthorizer:
 
     @asynccontextmanager
     async def _turn_of(self, address: str) -> AsyncIterator[None]:
-        """Let few questions for the clients of one address be open at a time."""
+        """Limit the number of concurrent queries for the clients of one address."""
         turns = self._turns.setdefault(address, _QueryTurns())
         turns.users += 1
         try:
@@ -148,12 +148,12 @@ class HTTPAuthorizer:
         done(orjson.dumps(answer))
 
     def is_current(self, client: Client) -> bool:
-        """True if it is not known at all, which ``check`` refuses, or known recently enough."""
+        """True if the grants have not expired, or if the client has none (``check`` refuses it then)."""
         standing = self._standings.get(client.id)
         return standing is None or self._loop.time() < standing.expires_at_s
 
     def refresh(self, client: Client, done: Refused) -> None:
-        """Ask again with the same secret."""
+        """Query the auth servers again with the same secret."""
         self._start(self._refresh(client, done))
 
     async def _refresh(self, client: Client, done: Refused) -> None:
@@ -168,7 +168,7 @@ class HTTPAuthorizer:
             done(None)
 
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
-        """Decide by what was granted."""
+        """Decide from the cached grants."""
         standing = self._standings.get(client.id)
         if standing is None or not standing.grants.entries:
             raise ProtocolError("E_AUTH_FIRST", f"AUTH required before {command}")
@@ -176,7 +176,7 @@ class HTTPAuthorizer:
             raise _unauthorized(command, topic_name, channel_name)
 
     def watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
-        """Ask again whenever the grants run out, for as long as the client is there."""
+        """Query again each time the grants expire, until the client disconnects."""
         self._watches[client.id] = self._start(self._watch(client, topic_name, channel_name, revoked))
 
     async def _watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
@@ -187,11 +187,11 @@ class HTTPAuthorizer:
                 try:
                     self._standings[client.id] = await self._ask_any(client, standing.secret)
                 except SecretRefused as error:
-                    self._log.warn("[%s] its right to SUB is gone - %s", client.remote_address, error)
+                    self._log.warn("[%s] the right to SUB was withdrawn - %s", client.remote_address, error)
                     revoked(ProtocolError(*_FAILED))
                     return
                 except NoAnswer as error:
-                    self._log.warn("[%s] its right to SUB cannot be confirmed - %s", client.remote_address, error)
+                    self._log.warn("[%s] the right to SUB cannot be confirmed - %s", client.remote_address, error)
                     await asyncio.sleep(_ASK_AGAIN_S)
                     continue
             if not self._standings[client.id].grants.allow(topic_name, channel_name):
@@ -199,7 +199,7 @@ class HTTPAuthorizer:
                 return
 
     def forget(self, client: Client) -> None:
-        """The client is gone."""
+        """Forget a client that has disconnected."""
         self._present.discard(client.id)
         self._standings.pop(client.id, None)
         watch = self._watches.pop(client.id, None)
@@ -207,13 +207,13 @@ class HTTPAuthorizer:
             watch.cancel()
 
     async def close(self) -> None:
-        """Drop every question that is still open."""
+        """Cancel all open queries."""
         for task in self._tasks:
             task.cancel()
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until no question is open and nobody is watched over."""
+        """Wait until no query is open and no subscriber is watched."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -222,7 +222,7 @@ class HTTPAuthorizer:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # What auth servers are asked
+    # Queries to auth servers
 
     async def _ask_any(self, client: Client, secret: str) -> Standing:
         servers = self._options.auth_http_addresses
@@ -276,7 +276,7 @@ class HTTPAuthorizer:
 
 
 def _without(secret: str, text: str) -> str:
-    """``text`` for the log: it may hold what was asked, or what the server made of it."""
+    """Remove the secret from ``text`` for the log: an error can contain the query or the server's reply to it."""
     for spelling in (secret, quote_plus(secret), percent_encoded(secret)):
         text = text.replace(spelling, "***")
     return text

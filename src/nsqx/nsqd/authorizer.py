@@ -1,4 +1,4 @@
-"""Who may publish and subscribe: what a session asks, and the answer of a broker without an auth server."""
+"""Authorization: the interface that sessions use, and its implementation for a broker without auth servers."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ Authenticated = Callable[[bytes | ProtocolError], object]
 
 
 class Authorizer(Protocol):
-    """Decides for sessions. Whatever takes time calls back, later and in the event loop."""
+    """Decides what a client may do. Slow decisions are delivered later, by a callback in the event loop."""
 
     is_enabled: bool
 
     def authenticate(self, client: Client, secret: bytes, done: Authenticated) -> None:
-        """Find out who ``client`` is; ``done`` gets the answer to AUTH, or why there is none."""
+        """Authenticate ``client``; ``done`` receives the answer to AUTH, or the error."""
 
     def is_current(self, client: Client) -> bool:
-        """True if ``check`` can decide by what is known; otherwise ``refresh`` must be called first."""
+        """True if ``check`` can decide now; otherwise ``refresh`` must be called first."""
 
     def refresh(self, client: Client, done: Refused) -> None:
-        """Find out anew what ``client`` may do; ``done`` gets None, or why that could not be found out."""
+        """Renew the rights of ``client``; ``done`` receives None, or the error."""
 
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
-        """Raise ProtocolError unless ``client`` may do ``command`` there."""
+        """Raise ProtocolError unless ``client`` may run ``command`` on this topic and channel."""
 
     def watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
-        """``client`` has subscribed: call ``revoked`` should it lose the right to."""
+        """Watch a client that has subscribed: call ``revoked`` if it loses the right to."""
 
     def forget(self, client: Client) -> None:
-        """``client`` is gone."""
+        """Forget a client that has disconnected."""
 
     async def close(self) -> None:
-        """Nobody asks any more."""
+        """Release all resources at exit."""
 
 
 class OpenAuthorizer:
-    """Lets everybody do everything and knows no secrets."""
+    """Allows everything and accepts no AUTH."""
 
     is_enabled = False
 
     def authenticate(self, client: Client, secret: bytes, done: Authenticated) -> None:  # noqa: ARG002
-        """There is nothing to authenticate against."""
+        """Refuse AUTH: there is no auth server."""
         done(ProtocolError("E_AUTH_DISABLED", "AUTH disabled"))
 
     def is_current(self, client: Client) -> bool:  # noqa: ARG002
-        """Always."""
+        """Return True: rights never expire."""
         return True
 
     def refresh(self, client: Client, done: Refused) -> None:  # noqa: ARG002
-        """Nothing changes."""
+        """Succeed: rights never change."""
         done(None)
 
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
-        """Everybody may."""
+        """No-op: everything is allowed."""
 
     def watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
-        """Nobody loses a right."""
+        """No-op: rights are never revoked."""
 
     def forget(self, client: Client) -> None:
-        """Nobody was known."""
+        """No-op."""
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """No-op."""

@@ -1,6 +1,6 @@
-"""The broker: topics by name, connected clients, and the services that topics and channels call on.
+"""The broker: topics by name, connected clients, and the services that topics and channels use.
 
-It owns all state and opens no socket; ``daemon`` gives it listeners and a life cycle.
+It owns all state and opens no socket. ``daemon`` adds the listeners and controls start and stop.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
 
-# NSQ's client timeout, of which half is the default heartbeat interval.
+# NSQ's client timeout. The default heartbeat interval is half of it.
 _CLIENT_TIMEOUT_S = 60
-# How many messages that were in memory are freed before the loop turns.
+# How many messages in memory are freed in one turn of the loop.
 _DISCARDS_PER_TURN = 5000
-# How many channels known to nsqlookupd are created before the loop turns.
+# How many channels known to nsqlookupd are created in one turn of the loop.
 _CHANNELS_PER_TURN = 20
-# How long after a failed write it is tried again.
+# The delay before a failed write is retried.
 _RETRY_WRITE_NS = NS_PER_S
 
 
@@ -64,7 +64,7 @@ class Upgrades:
 
 
 class Broker:
-    """Everything one nsqd knows. Lives in one event loop, so it needs no locks."""
+    """The state of one nsqd. It is used by one event loop only and needs no locks."""
 
     client_timeout_s = _CLIENT_TIMEOUT_S
     default_heartbeat_ns = _CLIENT_TIMEOUT_S * NS_PER_S // 2
@@ -88,7 +88,7 @@ class Broker:
         self.is_tls_required = False
         self.data_path = options.data_path or "."
         self.hostname = socket.gethostname()
-        # Empty if the broker has none.
+        # Empty if broker.id could not be written.
         self.broker_id = ""
         self.start_time_ns = clock.wall_ns()
         self.tcp_port = self.http_port = 0
@@ -97,37 +97,37 @@ class Broker:
         self.connections: set[ClientConnection] = set()
         self.hosts: Counter[str] = Counter()  # of the connections
         self.exiting = False
-        self.lookup: Lookup | None = None  # set by whoever gives the broker a network
+        self.lookup: Lookup | None = None  # set by the daemon when it serves
         self.keeper = Keeper(log, options.sync_every, options.sync_timeout / NS_PER_S, self._sync_ended)
-        # sync-every=1 means what it says: nothing is acknowledged before it is on disk. Otherwise one sync may be under
-        # way while the next window fills, and only then must publishers wait.
+        # With sync-every=1 a publish is acknowledged only after the sync. Otherwise one sync can run while the next
+        # window fills, and publishers wait only when that window is full too.
         commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
         self.turn = Turn(call_soon, self, commit_at)
         self.round_robin = RoundRobin(call_soon, clock.now_ns, self.turn.end)
         self.long_jobs = StepScheduler()
         self._call_soon = call_soon
-        # Topics that nsqd.dat may not name, or not with all their channels, and the save that is to do it.
+        # Topics that are missing in nsqd.dat, or whose channels are not all in it, with the save that will add them.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
         self.remover = FileRemover(log)
         self._failing: set[DiskQueue] = set()
-        # Data files that an earlier process left, by queue; whoever opens the queue takes them.
+        # Data files left by an earlier process, by queue name. Opening the queue takes them.
         self._left_files: dict[str, list[int]] = {}
         self._client_serial = 0
         self._failure = ""
         self._is_loading = False
-        # Topics whose channels are being asked for, with the task that creates them.
+        # Topics whose channels are being requested from nsqlookupd, with the task that creates the channels.
         self._fetches: dict[Topic, asyncio.Task[None]] = {}
         self._knows_topology = TOPOLOGY_AWARE_CONSUMPTION in options.enable_experiment
 
     # Topics and channels
 
     def topic(self, name: str) -> Topic:
-        """The topic of that valid name, made if need be; raises BrokerExiting."""
+        """Return the topic of this valid name, and create it if needed; raises BrokerExiting."""
         topic = self.topics.get(name)
         return topic if topic is not None else self._create_topic(name)
 
     def find_topic(self, name: str) -> Topic | None:
-        """The topic of that name if there is one."""
+        """Return the topic of this name, or None."""
         return self.topics.get(name)
 
     def _create_topic(self, name: str) -> Topic:
@@ -145,7 +145,7 @@ class Broker:
         return topic
 
     def _start_topic(self, topic: Topic) -> None:
-        """Let messages flow, once the channels that the topic has elsewhere are here too."""
+        """Start the topic, after creating the channels that it has on other nsqds."""
         if self.lookup is None or not self.options.nsqlookupd_tcp_addresses:
             topic.start()
         elif self.lookup.can_be_asked():
@@ -170,16 +170,16 @@ class Broker:
         self.turn.end()
 
     def channels_fetch(self, topic: Topic) -> asyncio.Task[None] | None:
-        """The task that creates the channels which a new topic has elsewhere, while it runs."""
+        """Return the running task that creates the channels a new topic has on other nsqds, or None."""
         return self._fetches.get(topic)
 
     def stop_fetching(self) -> None:
-        """Wait for no nsqlookupd any longer; messages of the topics concerned stay with their topic."""
+        """Stop waiting for nsqlookupd; messages of the topics concerned stay in the topic."""
         for task in self._fetches.values():
             task.cancel()
 
     def delete_topic(self, name: str) -> bool:
-        """Delete a topic with all it holds; False if there is none."""
+        """Delete a topic with all its messages; False if it does not exist."""
         topic = self.topics.pop(name, None)
         if topic is None:
             return False
@@ -195,12 +195,12 @@ class Broker:
         return True
 
     def delete_channel(self, topic_name: str, name: str) -> bool:
-        """Delete a channel with all it holds; False if there is none."""
+        """Delete a channel with all its messages; False if it does not exist."""
         topic = self.topics.get(topic_name)
         return topic is not None and topic.delete_channel(name)
 
     def channel_created(self, topic: Topic, channel: Channel) -> None:
-        """A topic has a new channel."""
+        """Register and record a new channel of ``topic``."""
         self.log.info("TOPIC(%s): new channel(%s)", channel.topic_name, channel.name)
         if self._is_loading:
             return
@@ -210,7 +210,7 @@ class Broker:
             self._record(topic)
 
     def channel_deleted(self, channel: Channel) -> None:
-        """A channel is gone."""
+        """Unregister a deleted channel and remove it from nsqd.dat."""
         self.log.info("TOPIC(%s): deleted channel(%s)", channel.topic_name, channel.name)
         if self.lookup is not None:
             self.lookup.unregistered(channel.topic_name, channel.name)
@@ -222,14 +222,14 @@ class Broker:
     # Publishing from HTTP
 
     def publish(self, topic: Topic, body: bytes, defer_ns: int = 0) -> None:
-        """Publish one message, for the channels to hold back if ``defer_ns``; raises BrokerExiting."""
+        """Publish one message; the channels defer it if ``defer_ns`` is positive. Raises BrokerExiting."""
         if defer_ns > 0:
             topic.publish_deferred(body, defer_ns)
         else:
             topic.publish(len(body).to_bytes(4, "big") + body, 1)
 
     def publish_many(self, topic: Topic, items: bytes, count: int) -> None:
-        """Publish ``count`` messages, an int32 size before each in ``items``; raises BrokerExiting."""
+        """Publish ``count`` messages; ``items`` holds each with its int32 size before it. Raises BrokerExiting."""
         topic.publish(items, count)
 
     # Services to topics, channels and sessions
@@ -240,14 +240,14 @@ class Broker:
         return not (most and len(self.connections) >= most) and not (most_per_ip and self.hosts[host] >= most_per_ip)
 
     def new_client(self, remote_address: str, remote_host: str, link: Link) -> Client:
-        """A client that has said its magic."""
+        """Return a new client, for a connection that has sent the magic."""
         self._client_serial += 1
         client = Client(self._client_serial, remote_address, remote_host, link, self.clock.wall_ns() // NS_PER_S)
         self.clients[client.id] = client
         return client
 
     def open_backlog(self, name: str, is_ephemeral: bool, on_pending: Callable[[], object]) -> Backlog:
-        """A backlog for the topic or channel whose files are called ``name``; raises DiskQueueError."""
+        """Return a backlog for the topic or channel whose files start with ``name``; raises DiskQueueError."""
         options = self.options
         if is_ephemeral:
             return Backlog(options.mem_queue_size, None, options.mem_queue_bytes)
@@ -269,13 +269,13 @@ class Broker:
         return Backlog(options.mem_queue_size, disk, options.mem_queue_bytes)
 
     def discard(self, items: list[Any]) -> None:
-        """Free the items of a list, which may be very long, a number of them in each turn of the loop."""
+        """Free the items of a possibly very long list, some in each turn of the loop."""
         del items[-_DISCARDS_PER_TURN:]
         if items:
             self._call_soon(partial(self.discard, items))
 
     def load_due_times(self, name: str) -> dict[bytes, DueTime]:
-        """Return the due times of a channel's messages that were deferred at the last exit."""
+        """Return the due times of the messages of a channel that were deferred at the last exit."""
         try:
             return load_due_times(self.data_path, name, self.options.max_req_timeout)
         except (OSError, ValueError) as error:
@@ -283,7 +283,7 @@ class Broker:
             return {}
 
     def open_due_times(self, name: str) -> DueTimeQueue:
-        """Return the due times of a topic's messages on disk; raise OSError if their file cannot be replaced."""
+        """Return the due times of a topic's messages on disk; raises OSError if their file cannot be replaced."""
         try:
             return DueTimeQueue(self.data_path, name, self.options.max_req_timeout)
         except (OSError, ValueError) as error:
@@ -295,12 +295,12 @@ class Broker:
         self.log.error("DEFERRED(%s): cannot read due times, delivering at once - %s", name, error)
 
     def new_latency_sketch(self) -> LatencySketch | None:
-        """A sketch for a channel's end-to-end latency, if percentiles are asked for."""
+        """Return a sketch for a channel's end-to-end latency, or None if no percentiles are configured."""
         percentiles = self.options.e2e_processing_latency_percentiles
         return LatencySketch(percentiles, self.options.e2e_processing_latency_window_time) if percentiles else None
 
     def locality_of(self, client: Client) -> int:
-        """How near a client is, if that is to matter."""
+        """Return how near a client is; always ELSEWHERE unless topology-aware consumption is enabled."""
         if not self._knows_topology:
             return ELSEWHERE
         if self.options.topology_zone and client.topology_zone == self.options.topology_zone:
@@ -310,40 +310,40 @@ class Broker:
         return ELSEWHERE
 
     def set_lookupd_addresses(self, addresses: list[str]) -> None:
-        """Register with these nsqlookupd from now on."""
+        """Register with these nsqlookupds from now on."""
         self.options.nsqlookupd_tcp_addresses = addresses
         if self.lookup is not None:
             self.lookup.set_addresses(addresses)
 
     @property
     def broadcast_tcp_port(self) -> int:
-        """The TCP port to tell others."""
+        """The TCP port that is announced to nsqlookupd and clients."""
         return self.options.broadcast_tcp_port or max(0, self.tcp_port)
 
     @property
     def broadcast_http_port(self) -> int:
-        """The HTTP port to tell others."""
+        """The HTTP port that is announced to nsqlookupd and clients."""
         return self.options.broadcast_http_port or max(0, self.http_port)
 
     # Health
 
     @property
     def is_healthy(self) -> bool:
-        """False while the last disk write of any topic or channel failed."""
+        """False while the last disk write of a topic or channel has failed."""
         return not self._failure
 
     @property
     def health(self) -> str:
-        """As /ping and /stats say it."""
+        """The health as shown by /ping and /stats."""
         return f"NOK - {self._failure}" if self._failure else "OK"
 
     def disk_failed(self, error: Exception) -> None:
-        """A disk write failed."""
+        """Report a failed disk write."""
         self._failure = str(error)
         self.log.error("failed to write to disk - %s", error)
 
     def disk_written(self, pump: Pump, error: DiskQueueError | None) -> None:
-        """The disk queue of ``pump`` was written, or this failed."""
+        """Report that the disk queue of ``pump`` was written, or that writing failed with ``error``."""
         queue = pump.backlog.disk
         assert queue is not None
         if error is not None:
@@ -356,7 +356,7 @@ class Broker:
             self.keeper.note(queue)
 
     def recover_disk(self, pump: Pump) -> None:
-        """See whether a disk queue that failed can be written again; raises DiskQueueError if not."""
+        """Try to write a disk queue that failed; raises DiskQueueError if it still fails."""
         queue = pump.backlog.disk
         assert queue is not None
         queue.write_pending()
@@ -365,13 +365,13 @@ class Broker:
         self.disk_written(pump, None)
 
     def _write_again(self, pump: Pump) -> None:
-        """Records that could not be written wait for the disk to recover."""
+        """Retry the records that could not be written."""
         if pump.backlog.disk is not None and pump.backlog.disk in self._failing and not self.exiting:
             self.turn.write_for(pump)
             self.turn.end()
 
     def disk_used(self, queue: DiskQueue) -> None:
-        """``queue`` was read from."""
+        """Report that ``queue`` was read from."""
         self.keeper.note(queue)
 
     def commit(self, queue: DiskQueue, done: Callable[[DiskQueueError | None], object]) -> None:
@@ -391,7 +391,7 @@ class Broker:
         self.turn.has_failures = len(self._failing) > 0
 
     def _sync_ended(self, queue: DiskQueue | None, error: OSError | None) -> None:
-        """A sync, or a save of nsqd.dat, has ended."""
+        """Report that a sync (or, without ``queue``, a save of nsqd.dat) has ended."""
         if error is not None:
             self._failure = error.strerror or str(error)
         elif queue is None:
@@ -402,7 +402,7 @@ class Broker:
         if queue is not None:
             self._note_failing(queue)
 
-    # Metadata and the end
+    # Metadata and exit
 
     def _record(self, topic: Topic) -> None:
         """Save nsqd.dat with a topic that is new or has a new channel."""
@@ -415,19 +415,19 @@ class Broker:
             topic.finish_moves()
 
     def _saved_again(self) -> None:
-        """A save has worked after others failed, and has recorded what they were to record."""
+        """Note that a save succeeded after failures: it covers the topics whose own saves failed."""
         for topic in [topic for topic, saving in self._unrecorded.items() if saving.done()]:
             del self._unrecorded[topic]
             topic.finish_moves()
 
     def is_recorded(self, topic: Topic) -> bool:
-        """True if the nsqd.dat on disk names the topic and its channels, as far as they are to be kept."""
+        """True if nsqd.dat on disk names the topic and those of its channels that are persisted."""
         return topic not in self._unrecorded
 
     def when_recorded(self, topic: Topic, done: Callable[[None], object]) -> bool:
-        """Call ``done`` when the save of nsqd.dat that names the topic and its channels is over; False if it is.
+        """Call ``done`` when the save of nsqd.dat that names the topic and its channels has ended; False if it has.
 
-        A save that fails is over too: the broker is unhealthy then, and the client gets its answer.
+        A failed save has ended too: the broker is unhealthy then, and the client gets its answer.
         """
         saving = self._unrecorded.get(topic)
         if saving is None or saving.done():
@@ -437,12 +437,12 @@ class Broker:
         return True
 
     def save_metadata(self, *, is_urgent: bool = False) -> asyncio.Future[bool]:
-        """Save nsqd.dat soon, or now if urgent; done when the save is over, True if it is durable."""
+        """Save nsqd.dat soon, or now if urgent. The future is done when the save has ended: True if it is durable."""
         path = metadata_path(self.data_path)
         return self.keeper.save(path, lambda: self.long_jobs.run(metadata_steps(self.topics)), is_urgent=is_urgent)
 
     def restore(self, saved: list[SavedTopic]) -> None:
-        """Make the topics and channels of nsqd.dat again, then let their messages flow."""
+        """Create the topics and channels of nsqd.dat again, then start them."""
         self._is_loading = True
         remove_leftovers(self.data_path)
         self._left_files = data_file_numbers(self.data_path)
@@ -466,13 +466,13 @@ class Broker:
         self.turn.end()
 
     def spill_topics(self) -> None:
-        """Give every message to the disk queues; see ``write_spilled``."""
+        """Move every message to the disk queues; ``write_spilled`` writes them."""
         self.exiting = True
         for topic in self.topics.values():
             topic.spill()
 
     def write_spilled(self) -> bool:
-        """Write what the disk queues have; return False if one of them cannot be written now."""
+        """Write the pending records of all disk queues; return False if a queue cannot be written now."""
         is_written = True
         for topic in self.topics.values():
             for queue in topic.disk_queues():
@@ -483,7 +483,7 @@ class Broker:
         return is_written
 
     def _remove_deleted_queues(self) -> None:
-        """Remove files of deleted topics and channels that the last process did not get to remove."""
+        """Remove files of deleted topics and channels that the last process did not remove in time."""
         for name, numbers in list(self._left_files.items()):
             if is_given_up(self.data_path, name, numbers):
                 del self._left_files[name]
@@ -491,9 +491,9 @@ class Broker:
                 self.remover.remove(self.data_path, name, paths, is_deleted=True)
 
     def close_topics(self) -> int:
-        """Write every message to disk and release the files; return how many messages are lost.
+        """Write every message to disk and release the files; return the number of lost messages.
 
-        What cannot be written is lost. The log has the number for each queue.
+        Messages that cannot be written are lost. The log has their number for each queue.
         """
         self.spill_topics()
         lost = 0

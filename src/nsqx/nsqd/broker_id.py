@@ -1,7 +1,7 @@
-"""broker.id: what this nsqd is called over restarts, whatever its address. Go nsqd has no such file and ignores it.
+"""broker.id: a random id of this nsqd that survives restarts and changes of address. Go nsqd ignores the file.
 
-Clients that must recognise a message they have seen before tell brokers apart by it: ids of messages are unique within
-one topic of one broker only. It is made once, at random, and lies with the messages that it stands for.
+Message ids are unique only within one topic of one broker. A client that must recognise messages it has seen before
+needs the broker id too. The id is created once and stays in the data directory, with the messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BROKER_ID = re.compile(rb"[0-9a-f]{32}\n?")
 
 
 def load_broker_id(data_path: str) -> str:
-    """The id of the broker whose data this is, made durable if it is new; raises OSError if it cannot be written."""
+    """Return the id of this data directory, durably created if it is new; raises OSError if it cannot be written."""
     path = os.path.join(data_path, FILE_NAME)
     try:
         found = read_file(NSQD, path)

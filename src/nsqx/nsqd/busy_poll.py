@@ -1,21 +1,21 @@
-"""Whether the broker goes to sleep as soon as there is nothing to do, or looks for more for a moment.
+"""Busy-polling: whether the event loop blocks as soon as there is nothing to do, or polls for 50 µs first.
 
-Going to sleep and being woken costs more than such a moment, on both sides, so a client that asks, waits for the answer
-and asks again is served sooner by a broker that is awake. Staying awake must pay: nearly every such moment has to end
-with a question that came in time, and whoever else wants the core gets it between two looks. So a quiet broker does not
-burn a core, and neither does one that waits for clients that wait for the same core.
+Blocking and waking up cost more than a short poll, for the broker and for the client. A client that sends a command,
+waits for the answer and sends the next one is served sooner by a broker that polls. Polling must pay off: nearly every
+poll has to end with a command that arrived in time, and other processes can take the core between two rounds. So an
+idle broker does not use a core, and neither does one whose clients wait for the same core.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# How long to look for more before going to sleep.
+# How long to poll before blocking.
 AWAKE_NS = 50_000
-# A moment that found something earns one, one that did not costs so many; below one it is time to sleep.
+# A poll that found a command adds 1 to the credit, a poll that did not subtracts MISS_COST. Without credit, block.
 MISS_COST = 8
 MOST_CREDIT = 32
-# Questions that come asleep before staying awake is tried again.
+# Commands that arrive while the broker blocks before polling is tried again.
 REST_QUESTIONS = 256
 
 _AWAKE_NS = AWAKE_NS
@@ -25,7 +25,7 @@ _REST_QUESTIONS = REST_QUESTIONS
 
 
 class BusyPoll:
-    """Asleep until ``start``."""
+    """Off until ``start``."""
 
     __slots__ = (
         "_call_soon",
@@ -46,9 +46,9 @@ class BusyPoll:
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._now_ns: Callable[[], int] | None = None
         self._yield_core: Callable[[], None] | None = None
-        self._has_found = False  # something came while awake
-        self._is_late = False  # but too late to count
-        self._rest = 0  # questions until the next attempt
+        self._has_found = False  # a command came during the poll
+        self._is_late = False  # but after the poll's time was over
+        self._rest = 0  # commands until polling is tried again
         self._credit = 0
         self._until_ns = 0
 
@@ -58,18 +58,18 @@ class BusyPoll:
         now_ns: Callable[[], int],
         yield_core: Callable[[], None],
     ) -> None:
-        """Begin to adapt; of no use where there is one core only: clients could not run while the broker looks."""
+        """Enable busy-polling. It is of no use on a single core, where clients cannot run while the broker polls."""
         self._call_soon = call_soon
         self._now_ns = now_ns
         self._yield_core = yield_core
         self._is_on = True
 
     def stop(self) -> None:
-        """Stay awake no more."""
+        """Disable busy-polling."""
         self._is_on = False
 
     def asked(self) -> None:
-        """Somebody asked who waits for the answer, perhaps to ask again."""
+        """Note a command whose client waits for the answer and may send another one."""
         if not self._is_on:
             return
         if self.is_awake:
@@ -94,7 +94,7 @@ class BusyPoll:
         self._call_soon(self._look)
 
     def _look(self) -> None:
-        """While awake, each time the loop comes round."""
+        """Run in each turn of the loop while polling: poll on, or stop."""
         if not self._is_on or (self._is_late if self._has_found else self._is_over()):
             self._go_to_sleep()
         elif self._has_found:

@@ -1,8 +1,9 @@
-"""A channel: one copy of a topic's messages, shared out among its consumers.
+"""A channel: one copy of a topic's messages, divided among its consumers.
 
-Where Go nsqd lets every consumer's goroutine draw from the channel, here the channel hands out: ``pump`` gives waiting
-messages to ready clients in turn until one side runs out. It is called at the end of a turn in which something
-arrived or a client became ready, so there is nothing to poll. Deadlines are exact: one timer stands at the earliest.
+In Go nsqd a goroutine for each consumer takes messages from the channel. Here the channel distributes them: ``pump``
+gives waiting messages to ready clients in turn until there are no more messages or no more ready clients. It is called
+at the end of a turn in which a message arrived or a client became ready, so nothing is polled. Message timeouts and
+due times are exact: one timer is set to the earliest.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ SAME_ZONE = 0
 SAME_REGION = 1
 ELSEWHERE = 2
 
-# When to read again from a disk that could not be read just now.
+# The delay before a disk queue is read again after a failed read.
 RETRY_NS = 100_000_000
 
-# How many messages that are late, or due, are put back in one turn of the loop.
+# How many timed-out and how many due messages are put back in one turn of the loop.
 _PUT_BACK_PER_TURN = 2000
 _NEVER_NS = NEVER_NS
 _ELSEWHERE = ELSEWHERE
-# A different message under an id that is in flight: only after the clock was set back over a restart.
+# The delay for a different message whose id is in flight already. That happens only if the clock was set back between
+# two runs.
 _ID_CLASH_DELAY_NS = NS_PER_S
 
 NOT_IN_FLIGHT = "ID not in flight"
@@ -100,7 +102,7 @@ class Channel:
         self._turn = broker.turn
         self._clock = broker.clock
         self._max_consumers = broker.options.max_channel_consumers
-        # Clients that may be ready, in the order of their turns; nearer ones apart, where topology matters.
+        # Clients that may be ready, in round-robin order; nearer ones in lists of their own if topology matters.
         self._ready: list[Client] = []
         self._ready_near: list[list[Client]] = [[], []]
         self._has_near = False
@@ -108,19 +110,19 @@ class Channel:
         self._is_awake = False
         self._timer: Timer | None = None
         self._timer_ns = NEVER_NS
-        self._recorded_count = 0  # messages in the disk queue twice since ``spill``
+        self._recorded_count = 0  # messages that are in the disk queue twice since ``spill``
         self.lost_count = 0  # messages that ``close`` could not write
         self.backlog: Backlog = broker.open_backlog(self.queue_name, self.is_ephemeral, self._disk_pending)
         self._due_ns: dict[bytes, int] = {} if self.is_ephemeral else self._load_due_times()
 
     @property
     def queue_name(self) -> str:
-        """What its files are called after."""
+        """The name that its files start with."""
         return f"{self.topic_name}:{self.name}"
 
     @property
     def depth(self) -> int:
-        """Messages waiting; those in flight or deferred do not count."""
+        """Waiting messages, without those in flight or deferred."""
         return self.backlog.depth
 
     @property
@@ -130,18 +132,18 @@ class Channel:
 
     @property
     def in_flight_count(self) -> int:
-        """Messages that clients hold."""
+        """Messages in flight."""
         return len(self.in_flight)
 
     @property
     def deferred_count(self) -> int:
-        """Messages held back."""
+        """Deferred messages."""
         return len(self.deferred)
 
     # Arrivals
 
     def put_batch(self, batch: Batch) -> None:
-        """Take a batch from the topic; the channel then owns it."""
+        """Take over a batch from the topic."""
         self.message_count += batch.count
         # With a memory queue of 0 a message is on disk before it is delivered.
         if (self.is_ephemeral or self.backlog.holds_memory()) and not self.paused and not self.backlog.has_messages():
@@ -149,10 +151,10 @@ class Channel:
         if batch.count:
             self.backlog.put_batch(batch)
             if self._ready or self._has_near:
-                self._wake()  # otherwise the client that becomes ready does it
+                self._wake()  # otherwise the channel wakes when a client becomes ready
 
     def put_message(self, message: QueuedMessage) -> None:
-        """Take one message from the topic, held back first if it is to be deferred."""
+        """Take over one message from the topic, and defer it if it has a delay."""
         self.message_count += 1
         if message.defer_ns > 0:
             self._defer(message, self._clock.now_ns() + message.defer_ns)
@@ -160,7 +162,7 @@ class Channel:
             self._put_back(message)
 
     def put_moved(self, message: QueuedMessage) -> None:
-        """Take one message from the topic's disk queue to the channel's own, where it stays as durable as it was."""
+        """Move one message from the topic's disk queue to the channel's own, where it stays durable."""
         assert self.backlog.disk is not None
         self.message_count += 1
         if message.defer_ns > 0:
@@ -175,7 +177,7 @@ class Channel:
         self._wake()
 
     def _deliver_or_drop(self, message: QueuedMessage) -> None:
-        """An ephemeral channel with a memory queue of 0 keeps nothing."""
+        """Deliver or drop: an ephemeral channel with a memory queue of 0 keeps no messages."""
         client = None if self.paused else self._next_ready()
         if client is not None:
             self._deliver(client, message, self._clock.now_ns())
@@ -188,7 +190,7 @@ class Channel:
     def _disk_pending(self) -> None:
         self._turn.write_for(self)
 
-    # Handing out
+    # Delivery
 
     def _wake(self) -> None:
         if not self._is_awake:
@@ -196,7 +198,7 @@ class Channel:
             self._turn.wake(self)
 
     def pump(self) -> None:
-        """Give waiting messages to ready clients, in turn, until one side runs out."""
+        """Give waiting messages to ready clients in turn, until there are no more of either."""
         self._is_awake = False
         if self.paused or self.exiting:
             return
@@ -222,7 +224,7 @@ class Channel:
             self._turn.sync_later(self.backlog.disk)
 
     def _deliver_batch(self, batch: Batch) -> None:
-        """Hand a batch that need not wait straight to ready clients; what is left stays in it."""
+        """Deliver a batch directly to ready clients; undelivered messages stay in the batch."""
         client = self._next_ready()
         if client is None:
             return
@@ -237,7 +239,7 @@ class Channel:
             self._arm(earliest_ns)
 
     def _next_ready(self) -> Client | None:
-        """Whose turn it is; None if nobody is ready."""
+        """Return the next ready client in turn, or None."""
         if self._has_near:
             for near in self._ready_near:
                 while near:
@@ -262,7 +264,7 @@ class Channel:
 
     def _deliver(self, client: Client, message: QueuedMessage, now_ns: int) -> None:
         if client.sample_rate > 0 and randrange(100) > client.sample_rate:
-            self.backlog.finish(message)  # not for this channel any more: sampling discards
+            self.backlog.finish(message)  # sampling discards the message for this channel
             return
         if not self.in_flight.add(message, now_ns, client.msg_timeout_ns):
             self._resolve_duplicate_id(message, now_ns)
@@ -282,7 +284,7 @@ class Channel:
             self._turn.send_to(client)
 
     def _resolve_duplicate_id(self, message: QueuedMessage, now_ns: int) -> None:
-        """A message whose id is in flight: the same one, recovered twice from disk, or by bad luck another."""
+        """Handle a message whose id is in flight: drop the same message read twice from disk, defer a different one."""
         twin = self.in_flight.find(message.id, 0)
         if twin is None or twin.timestamp != message.timestamp:
             self._defer(message, now_ns + _ID_CLASH_DELAY_NS)
@@ -290,7 +292,7 @@ class Channel:
             self.backlog.finish(message)
 
     def _hold_if_not_due(self, message: QueuedMessage, now_ns: int) -> bool:
-        """Defer a message whose due time is known from the topic or an earlier process; True if it is not due yet."""
+        """Defer a message that has a due time from the topic or an earlier process; True if it is not due yet."""
         due_ns = self._due_ns.pop(message.id, 0)
         if due_ns <= now_ns:
             return False
@@ -298,7 +300,7 @@ class Channel:
         return True
 
     def add_if_ready(self, client: Client) -> None:
-        """``client`` may have become ready for more."""
+        """Add ``client`` to the ready list if it can take another message."""
         if not client.is_in_ready_list and client.is_ready():
             client.is_in_ready_list = True
             if client.locality == _ELSEWHERE:
@@ -310,12 +312,12 @@ class Channel:
                 self._is_awake = True
                 self._turn.wake(self)
 
-    # What clients say of messages they hold
+    # Commands of clients for messages in flight
 
     def finish(self, client: Client, message_id: bytes) -> str | None:
-        """The message is done with; None, or why not."""
+        """Finish a message; returns None, or the reason for a refusal."""
         message = self.in_flight.take(message_id, client.msg_timeout_ns, client.id)
-        if message is None:  # or it is elsewhere: its time was cut short, or the client asked for another one since
+        if message is None:  # in another list: its timeout was shortened, or the client has changed its timeout
             message = self.in_flight.find(message_id, client.msg_timeout_ns)
             if message is None:
                 return NOT_IN_FLIGHT
@@ -334,7 +336,7 @@ class Channel:
         return None
 
     def requeue(self, client: Client, message_id: bytes, delay_ns: int) -> str | None:
-        """The message is to be delivered again, now or after a delay; None, or why not."""
+        """Deliver a message again, now or after a delay; returns None, or the reason for a refusal."""
         message = self.in_flight.find(message_id, client.msg_timeout_ns)
         if message is None:
             return NOT_IN_FLIGHT
@@ -354,7 +356,7 @@ class Channel:
         return None
 
     def touch(self, client: Client, message_id: bytes) -> str | None:
-        """The message needs more time; None, or why not."""
+        """Restart the timeout of a message; returns None, or the reason for a refusal."""
         message = self.in_flight.find(message_id, client.msg_timeout_ns)
         if message is None:
             return NOT_IN_FLIGHT
@@ -367,7 +369,7 @@ class Channel:
     # Deadlines
 
     def _arm(self, deadline_ns: int) -> None:
-        """See to it that the timer fires no later than ``deadline_ns``."""
+        """Make sure that the timer fires at ``deadline_ns`` or earlier."""
         if deadline_ns >= self._timer_ns:
             return
         if self._timer is not None:
@@ -387,7 +389,7 @@ class Channel:
         self._turn.end()
 
     def _put_back_late(self, now_ns: int) -> None:
-        """Put back some of the messages that are late or due; the timer comes again at once for the others."""
+        """Put back some of the timed-out and due messages; the timer fires at once again for the others."""
         for message in self.in_flight.pop_due(now_ns, _PUT_BACK_PER_TURN):
             self.timeout_count += 1
             client = self.clients.get(message.client_id)
@@ -401,7 +403,7 @@ class Channel:
     # Clients
 
     def add_client(self, client: Client) -> None:
-        """Let a client consume; raises TooManyConsumers or BrokerExiting."""
+        """Add a consumer; raises TooManyConsumers or BrokerExiting."""
         if self.exiting:
             raise BrokerExiting
         if self._max_consumers and len(self.clients) >= self._max_consumers:
@@ -410,7 +412,7 @@ class Channel:
         client.locality = self._broker.locality_of(client)
 
     def remove_client(self, client: Client) -> None:
-        """A client has left; what it holds stays in flight until its time is over."""
+        """Remove a consumer; its messages stay in flight until they time out."""
         if self.clients.pop(client.id, None) is None:
             return
         if client.is_in_ready_list:
@@ -433,7 +435,7 @@ class Channel:
         self._wake()
 
     def empty(self) -> None:
-        """Forget every message: waiting, in flight and deferred."""
+        """Discard all messages: waiting, in flight and deferred."""
         self._broker.discard(self.in_flight.clear())
         self._broker.discard(self.deferred.take_entries())
         self._due_ns.clear()
@@ -443,7 +445,7 @@ class Channel:
             self.add_if_ready(client)
 
     def delete(self) -> None:
-        """Close the clients, forget every message, remove the files."""
+        """Disconnect the clients, discard all messages and remove the files."""
         self._stop()
         self._broker.discard(self.in_flight.clear())
         self._broker.discard(self.deferred.take_entries())
@@ -451,7 +453,7 @@ class Channel:
         self._save_due_times({})
 
     def spill(self) -> None:
-        """Stop, and give every message to the disk queue, which writes it in its own time."""
+        """Stop, and move every message to the disk queue, which writes them later."""
         self._stop()
         disk = self.backlog.disk
         if disk is None:
@@ -466,14 +468,14 @@ class Channel:
                 recorded.append(item)
             else:
                 disk.put_message(item)
-        # Last, because they are not lost if they cannot be written: the records they were read from are still there.
+        # These come last because they are not lost if the write fails: the records they were read from still exist.
         for message in recorded:
             disk.put_message(message)
         self._recorded_count += len(recorded)
         disk.finish_all()
 
     def close(self) -> None:
-        """Write every message to disk and release the files; raises DiskQueueError or OSError if that fails."""
+        """Write every message to disk and release the files; raises DiskQueueError or OSError on failure."""
         self.spill()
         disk = self.backlog.disk
         if disk is None:

@@ -1,6 +1,6 @@
-"""What the broker knows of one TCP client: who it is, what it may take, what it took, what is to be sent to it.
+"""The state of one TCP client: identity, negotiated settings, flow control, counters and unsent output.
 
-State only. The rules that change it are in ``session``, the socket behind ``link`` is in ``connection``.
+State only. The rules that change it are in ``session``. The socket behind ``link`` is in ``connection``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.negotiation import Negotiated
     from nsqx.nsqd.turn import Commit
 
-# States, as numbered in /stats.
+# States, with the numbers used in /stats.
 INIT: Final = 0
 DISCONNECTED: Final = 1
 CONNECTED: Final = 2
@@ -22,7 +22,7 @@ SUBSCRIBED: Final = 3
 CLOSING: Final = 4
 _SUBSCRIBED = SUBSCRIBED
 
-# No more messages are added to an output that holds this much: the socket must take it first.
+# A client whose output has reached this size gets no more messages until the socket has taken it.
 OUTPUT_LIMIT: Final = 256 * 1024
 _OUTPUT_LIMIT = OUTPUT_LIMIT
 
@@ -30,21 +30,21 @@ DEFAULT_OUTPUT_BUFFER_SIZE: Final = 16 * 1024
 
 
 class Link(Protocol):
-    """The way out to a client's socket."""
+    """The connection to a client's socket."""
 
     def write(self, data: bytearray) -> None: ...
     def close(self) -> None:
-        """Close once what was written is sent."""
+        """Close after everything written has been sent."""
 
     def proceed(self) -> None:
-        """The session no longer waits for an answer from elsewhere: read on, or let it act on what was received."""
+        """Resume reading and processing: the session no longer waits for an answer from elsewhere."""
 
     def upgrade(self, outcome: Negotiated) -> None:
-        """Put the layers that were agreed on around the socket, after what is in the output has been sent."""
+        """Wrap the socket in the negotiated layers, after the current output has been sent."""
 
 
 class Client:
-    """One connection, from its magic on."""
+    """One connection, from the magic on."""
 
     __slots__ = (
         "_command",
@@ -101,13 +101,13 @@ class Client:
         self.connected_at_s = connected_at_s
         self.version = "V2"
         self.state = INIT
-        # Who it says it is; its address until it says so.
+        # Identity; the host address until IDENTIFY names the client.
         self.client_id = remote_host
         self.hostname = remote_host
         self.user_agent = ""
         self.topology_region = ""
         self.topology_zone = ""
-        # What it asked for.
+        # Negotiated settings.
         self.heartbeat_interval_ns = 0
         self.output_buffer_size = DEFAULT_OUTPUT_BUFFER_SIZE
         self.output_buffer_timeout_ns = 0
@@ -124,7 +124,7 @@ class Client:
         self.authed = False
         self.auth_identity = ""
         self.auth_identity_url = ""
-        # Flow control: it gets messages while fewer are in flight than it is ready for.
+        # Flow control: the client gets messages while in_flight_count is below ready_count.
         self.channel: Channel | None = None
         self.ready_count = 0
         self.in_flight_count = 0
@@ -136,8 +136,8 @@ class Client:
         self.finish_count = 0
         self.requeue_count = 0
         self.pub_counts: dict[str, int] = {}
-        # Frames not yet handed to the socket. With a ``commit`` they wait for it; the first of them answers the command
-        # that is committed. Output that was sealed before goes first, each part after its own commit.
+        # Frames not yet handed to the socket. With a ``commit`` they wait for it, and the first of them answers the
+        # command that is being committed. Earlier sealed output is sent first, each part after its own commit.
         self.output = bytearray()
         self.commit: Commit | None = None
         self._command = ""
@@ -146,7 +146,7 @@ class Client:
         self.is_ending = False
 
     def is_ready(self) -> bool:
-        """True if it may be sent one more message now."""
+        """True if the client can take one more message now."""
         return (
             self.in_flight_count < self.ready_count
             and self.state == _SUBSCRIBED
@@ -157,13 +157,13 @@ class Client:
         )
 
     def published(self, topic_name: str, count: int) -> None:
-        """Count messages it published."""
+        """Count messages that the client published."""
         self.pub_counts[topic_name] = self.pub_counts.get(topic_name, 0) + count
 
     def seal(self, commit: Commit, command: str) -> None:
-        """Hold back what is added to the output from here on until ``commit`` is done.
+        """Hold back everything that is added to the output from here on until ``commit`` is done.
 
-        If it fails, an error that names ``command`` takes the place of the output, and the connection ends.
+        If the commit fails, an error that names ``command`` replaces the output, and the connection is closed.
         """
         if self.output or self.commit is not None:
             self._sealed.append((self.output, self.commit, self._command))
@@ -172,16 +172,16 @@ class Client:
         self._command = command
 
     def send_heartbeat(self) -> None:
-        """Add a heartbeat to the output; it goes before answers that wait for a commit."""
+        """Add a heartbeat to the output. It overtakes answers that wait for a commit."""
         if self.commit is None:
             self.output += frames.HEARTBEAT
         else:
             self.link.write(bytearray(frames.HEARTBEAT))
 
     def flush(self) -> bool:
-        """Hand the output to the socket as far as it waits for no commit, and close it after that if this is the end.
+        """Hand the output that waits for no commit to the socket. Then close the socket if the client is ending.
 
-        True if messages may wait for this: the output had reached its limit, or was held back and is no longer.
+        Return True if the client may be ready again: the output had reached its limit, or is no longer held back.
         """
         self.has_unsent = False
         was_held = self.commit is not None
@@ -196,7 +196,7 @@ class Client:
         return was_held or len(output) >= _OUTPUT_LIMIT
 
     def _release(self) -> bool:
-        """Take sealed output back into the output; False if some of it still waits, after sending what precedes it."""
+        """Move sealed output back into the output; False if a part still waits, after sending the parts before it."""
         ready = bytearray()
         while self._sealed:
             output, commit, command = self._sealed[0]
@@ -221,7 +221,7 @@ class Client:
         return True
 
     def _fail(self, sent: bytearray, command: str, failure: Exception) -> None:
-        """Answer ``command`` with an error after what is ``sent``, drop all else, and end."""
+        """Answer ``command`` with an error after the output in ``sent``, drop all other output, and end."""
         self.is_ending = True
         self.commit = None
         self._sealed.clear()

@@ -1,4 +1,4 @@
-"""Time for the broker: the monotonic clock, and callbacks at a point of it. Tests put their own in its place."""
+"""Time for the broker: the monotonic clock, the wall clock and timers. Tests use their own clock."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nsqx.units import NS_PER_MS
 
 
 class Timer(Protocol):
-    """A callback to come."""
+    """A scheduled callback."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """Monotonic nanoseconds, and a way to be called at a given one."""
+    """Monotonic and wall-clock nanoseconds, and callbacks at a given monotonic time."""
 
     def now_ns(self) -> int: ...
     def wall_ns(self) -> int: ...
@@ -36,6 +36,6 @@ class LoopClock:
         self._loop = loop
 
     def call_at(self, when_ns: int, callback: Callable[[], None]) -> Timer:
-        """Call back at ``when_ns`` or a moment later; the loop counts in milliseconds, so round up."""
+        """Call back at ``when_ns`` or up to a millisecond later: the loop counts in milliseconds, so round up."""
         delay_ms = max(0, -((time.monotonic_ns() - when_ns) // NS_PER_MS))
         return self._loop.call_later(delay_ms / 1000, callback)

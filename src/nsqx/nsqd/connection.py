@@ -1,12 +1,12 @@
-"""Between an asyncio transport and a session: bytes in, bytes out, heartbeats and deadlines.
+"""The connection between an asyncio transport and a session: bytes in, bytes out, heartbeats and deadlines.
 
-A connection is dead when no complete command came for two heartbeat intervals, or when its socket took nothing for
-one. Before the magic there is no session, and little patience.
+A connection is closed when no complete command came for two heartbeat intervals, or when its socket took no data for
+one interval. There is no session before the magic.
 
-The socket is read only while everything received before is processed: not while slices of it wait for their turn in the
-round-robin, while the session waits for an answer from elsewhere, while much of what the client published waits for the
-disk, or while the client leaves its answers unread. So what a client can make nsqd keep is bounded, and TCP slows it
-down.
+The socket is read only after everything received before is processed. It is not read while slices of input wait for
+their turn in the round-robin, while the session waits for an answer from elsewhere, while much of what the client
+published waits for the disk, or while the client does not read its answers. So the memory used for one client is
+bounded, and TCP slows the client down.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from nsqx.nsqd.negotiation import Negotiated
 
 _BAD_PROTOCOL = frames.encode_frame(frames.ERROR, b"E_BAD_PROTOCOL")
-# How long a closing connection may take to send what it has left, once it has no heartbeats to go by.
+# How long a closing connection may take to send its remaining output; it has no heartbeat deadline any more.
 _LINGER_S = 5.0
 _HANDSHAKE_S = 5.0
-# A client that has left so much unread is not listened to until it reads on.
+# A client with so much unread output is not read from until it reads again.
 _MAX_UNREAD = 4 * OUTPUT_LIMIT
 _LARGE_CHUNK = LARGE_CHUNK
-# A client that has sent so much since the first command that the disk has not confirmed has to wait.
+# A client that has sent so much since its oldest unconfirmed publish is not read from until the disk confirms it.
 _MAX_UNCONFIRMED = 4 * 1024 * 1024
-# A consumer that holds so many messages and sends no more than a few FINs at once is read again after a moment, in
-# which it cannot run out of messages. To read, hand out and send for each FIN by itself costs twice as much.
+# A consumer with this many messages in flight that sends only a few FINs at a time is read again after 1 ms. It cannot
+# run out of messages in that time. Reading, delivering and sending for every single FIN costs twice as much.
 _PLENTY = 2048
 _LITTLE = 4 * len("FIN 0123456789abcdef\n")
 _COALESCE_S = 0.001
 
 
 class ClientConnection:
-    """The asyncio protocol of one TCP client; duck-typed so that it can be compiled."""
+    """The asyncio protocol of one TCP client. It has no base class, which allows it to be compiled."""
 
     __slots__ = (
         "_accepts_commands",
@@ -95,24 +95,24 @@ class ClientConnection:
         self._heartbeat_at_s = 0.0
         self._blocked_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        # What was agreed on and is to be done next; the layers that are on; the handshake that is under way.
+        # The negotiated upgrade that comes next, the active layers, and the running handshake.
         self._negotiated: Negotiated | None = None
         self._layers: Layers | None = None
         self._handshake: Handshake | None = None
-        # Why the socket is not read: the client leaves its answers unread, input waits in the round-robin, a moment.
+        # Reasons for not reading the socket: unread answers, input waiting in the round-robin, coalescing of FINs.
         self._accepts_commands = True
         self._waits_turn = False
         self._is_coalescing = False
         self._is_reading = True
-        # Received since an answer began to wait for the disk.
+        # Bytes received since an answer began to wait for the disk.
         self._unconfirmed_bytes = 0
-        # What the layers have not unwrapped yet.
+        # Input that the layers have not unwrapped yet.
         self._pieces_left: Iterator[bytes] | None = None
 
     # From the transport
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
+        """Accept or refuse a new client."""
         self._transport = transport
         fileno = getattr(transport.get_extra_info("socket"), "fileno", None)  # not every transport has a socket
         if fileno is not None:
@@ -130,7 +130,7 @@ class ClientConnection:
         self._timer = self._loop.call_later(self._broker.client_timeout_s, self._give_up_on_magic)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Process bytes from the client."""
         session = self._session
         if session is None:
             data = self._prelude + data
@@ -158,7 +158,7 @@ class ClientConnection:
             self._coalesce_fins(session)
 
     def _note_commands(self, session: ClientSession) -> None:
-        """Complete commands have come: the client is alive."""
+        """Note complete commands as a sign of life."""
         self._seen_commands = session.command_count
         self._alive_at_s = self._loop.time()
         # A handshake has its own deadline, and heartbeats begin after it.
@@ -166,7 +166,7 @@ class ClientConnection:
             self._start_heartbeat(session.client)
 
     def work(self) -> None:
-        """Process the next slice of what was received, as a member of the round-robin."""
+        """Process the next slice of the received input; called by the round-robin."""
         self._waits_turn = False
         session = self._session
         if session is None or self._transport.is_closing():
@@ -183,13 +183,13 @@ class ClientConnection:
         self._read_or_wait(session)
 
     def proceed(self) -> None:
-        """The session no longer waits: it was not silent meanwhile, only not read."""
+        """Resume after the session waited. The wait does not count as silence, because the socket was not read."""
         if self._session is not None:
             self._alive_at_s = self._loop.time()
             self._read_or_wait(self._session)
 
     def eof_received(self) -> bool:
-        """The client sends no more; the session answers what is left and then closes."""
+        """Handle the end of input; the session answers the remaining commands and closes."""
         if self._session is None:
             return False
         self._session.receive_end()
@@ -197,14 +197,14 @@ class ClientConnection:
         return True
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """Stop deliveries: the socket takes no more data for now."""
         self._blocked_at_s = self._loop.time()
         if self._session is not None:
             self._session.client.writable = False
             self._schedule()
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
+        """Resume deliveries: the socket takes data again."""
         self._blocked_at_s = 0.0
         if self._session is not None:
             client = self._session.client
@@ -216,7 +216,7 @@ class ClientConnection:
                 self._turn.end()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """Clean up after the connection is gone."""
         self._cancel_timer()
         if self in self._broker.connections:
             self._broker.connections.discard(self)
@@ -233,12 +233,12 @@ class ClientConnection:
         self._broker.authorizer.forget(session.client)
         session.closed()
         self._turn.end()
-        self._session = None  # they refer to each other, and the buffers of both must not wait for a collection
+        self._session = None  # breaks the reference cycle, which frees the buffers without a garbage collection
 
     # To the transport, as the client's link
 
     def write(self, data: bytearray) -> None:
-        """Send."""
+        """Send ``data``."""
         if self._transport.is_closing():
             return
         if self._layers is not None:
@@ -249,25 +249,25 @@ class ClientConnection:
             self._transport.write(data)
         if self._unconfirmed_bytes:
             self._note_confirmed()
-        # The answer that grants the upgrade may still wait behind a commit.
+        # The answer that announces the upgrade may still wait for a commit.
         if self._negotiated is not None and self._session is not None and self._session.client.commit is None:
             self._begin_upgrade(self._negotiated)
 
     def _send(self, data: bytearray) -> None:
-        """Hand data to the socket past the transport, which costs more and is for what the socket does not take."""
+        """Write to the socket directly, which is cheaper; the transport gets the data that the socket does not take."""
         try:
             sent = os.write(self._descriptor, data)
         except OSError:
-            sent = 0  # the transport meets the same error, if it is one
+            sent = 0  # the transport will report a real error
         if sent < len(data):
             self._transport.write(data[sent:])
 
     def upgrade(self, outcome: Negotiated) -> None:
-        """Put layers around the socket once the answer that grants them is out."""
+        """Wrap the socket in layers after the answer that announces them has been sent."""
         self._negotiated = outcome
 
     def close(self) -> None:
-        """Close once what was written is sent, but do not wait for that for ever."""
+        """Close after everything written has been sent, or after a time limit."""
         if self._transport.is_closing():
             return
         self._transport.close()
@@ -279,7 +279,7 @@ class ClientConnection:
         """Close at once."""
         self._transport.abort()
 
-    # The beginning
+    # The magic
 
     def _begin(self, data: bytes) -> ClientSession | None:
         address, host = peer_address(self._transport)
@@ -301,7 +301,7 @@ class ClientConnection:
     def _give_up_on_magic(self) -> None:
         self._timer = None
         self._broker.log.error(
-            "failed to read protocol version - %s said nothing in time", peer_address(self._transport)[0]
+            "failed to read protocol version - %s sent no magic in time", peer_address(self._transport)[0]
         )
         self._transport.abort()
 
@@ -324,7 +324,7 @@ class ClientConnection:
         self._update_reading(session)
 
     def _receive_layered(self, session: ClientSession, data: bytes) -> None:
-        """Bytes from the socket of a connection that has layers, or is getting them."""
+        """Process bytes from the socket of a connection that has layers or is in a TLS handshake."""
         assert self._layers is not None
         pieces = self._layers.receive(data)
         if self._pieces_left is not None:
@@ -335,7 +335,7 @@ class ClientConnection:
             self._receive_pieces(session, pieces)
 
     def _receive_pieces(self, session: ClientSession, pieces: Iterator[bytes]) -> None:
-        """Pass on what the layers unwrap, up to a slice: a few bytes may stand for very many."""
+        """Pass at most one slice of unwrapped data on: a few compressed bytes can become very many."""
         assert self._layers is not None
         self._pieces_left = pieces
         size = 0
@@ -355,17 +355,17 @@ class ClientConnection:
         finally:
             self._send_own(self._layers)
 
-    # Whether the socket is read
+    # Backpressure: whether the socket is read
 
     def _read_later(self, session: ClientSession) -> None:
-        """More was received than may be processed at once, or the session waits: stop reading until it is done."""
+        """Stop reading: there is more input than one slice, or the session waits."""
         if not session.is_paused and not self._waits_turn:
             self._waits_turn = True
             self._round_robin.join(self)
         self._update_reading(session)
 
     def _read_or_wait(self, session: ClientSession) -> None:
-        """Join the round-robin if there is input left, else read."""
+        """Join the round-robin if input is left; otherwise read."""
         has_input = session.has_more or self._pieces_left is not None
         if has_input and self._may_proceed(session) and not self._waits_turn:
             self._waits_turn = True
@@ -376,13 +376,13 @@ class ClientConnection:
         return self._accepts_commands and not session.is_paused and self._unconfirmed_bytes <= _MAX_UNCONFIRMED
 
     def _note_unconfirmed(self, session: ClientSession, size: int) -> None:
-        """Answers wait for the disk: stop reading if too much was received meanwhile."""
+        """Count input while answers wait for the disk; stop reading if there is too much."""
         self._unconfirmed_bytes += size
         if self._unconfirmed_bytes > _MAX_UNCONFIRMED:
             self._update_reading(session)
 
     def _note_confirmed(self) -> None:
-        """Answers have been sent: read on if none is left that waits for the disk."""
+        """Reset the count after answers were sent; read again if no answer waits for the disk."""
         session = self._session
         if session is not None and session.client.commit is None:
             had_to_wait = self._unconfirmed_bytes > _MAX_UNCONFIRMED
@@ -394,7 +394,7 @@ class ClientConnection:
         has_input = session.has_more or self._pieces_left is not None
         is_held = self._waits_turn or self._is_coalescing or not self._accepts_commands or has_input
         is_held = is_held or self._unconfirmed_bytes > _MAX_UNCONFIRMED
-        # In a handshake it is the layer that wants bytes, not the session.
+        # During a handshake the TLS layer needs the bytes, not the session.
         reads = not is_held and (not session.is_paused or self._handshake is not None)
         if reads != self._is_reading and not self._transport.is_closing():
             self._is_reading = reads
@@ -404,13 +404,13 @@ class ClientConnection:
                 self._transport.pause_reading()
 
     def _pause_if_output_unread(self, session: ClientSession) -> None:
-        """Answers are not read: take no more commands if there are too many of them, as their number has no bound."""
+        """Stop taking commands if too much output is unread: the number of answers would have no bound."""
         if self._accepts_commands and self._transport.get_write_buffer_size() > _MAX_UNREAD:
             self._accepts_commands = False
             self._update_reading(session)
 
     def _coalesce_fins(self, session: ClientSession) -> None:
-        """Coalesce single FINs of a client that has plenty to do."""
+        """Coalesce single FINs of a client that has many messages in flight."""
         if not self._is_coalescing:
             self._is_coalescing = True
             self._update_reading(session)
@@ -438,7 +438,7 @@ class ClientConnection:
             self._compress(session, handshake.negotiated, rest)
 
     def _compress(self, session: ClientSession, negotiated: Negotiated, rest: bytes) -> None:
-        """Put on the layer of compression that was agreed on, if any, and go on with the conversation."""
+        """Add the negotiated compression layer, if any, and resume the session."""
         assert self._layers is not None
         client = session.client
         pieces = iter((rest,))
@@ -470,7 +470,7 @@ class ClientConnection:
             self._timer = None
 
     def _schedule(self) -> None:
-        """Set the timer to whichever comes first: heartbeat, silence or blockage."""
+        """Set the timer to the earliest of heartbeat, read timeout and write timeout."""
         self._cancel_timer()
         if self._interval_ns <= 0 or self._transport.is_closing():
             return
@@ -487,7 +487,7 @@ class ClientConnection:
         now_s = self._loop.time()
         interval_s = self._interval_ns / NS_PER_S
         if not self._is_reading and self._accepts_commands:
-            self._alive_at_s = now_s  # its commands wait here, or in the socket
+            self._alive_at_s = now_s  # its commands wait here or in the socket
         if now_s >= self._alive_at_s + 2 * interval_s:
             self._drop(client, "failed to read command - i/o timeout")
             return

@@ -1,4 +1,4 @@
-"""nsqd as a process: takes the data directory, opens the listeners, restores the topics, serves, and shuts down.
+"""nsqd as a process: locks the data directory, opens the listeners, restores the topics, serves, and shuts down.
 
 Start, as in Go nsqd: lock, listen, load nsqd.dat, save it, serve. Stop: close listeners and connections, save
 nsqd.dat, write every message to disk, unlock.
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from nsqx.net.cross_origin import HeadCheck
     from nsqx.net.requests import Gate
 
-# How long the exit waits for files of deleted and emptied queues to be removed; what is left goes at the next start.
+# How long the exit waits for the removal of files of deleted and emptied queues. The next start removes the others.
 _REMOVAL_WAIT_S = 1.0
-# How often writing to a full disk is tried again at exit.
+# The delay between attempts to write to a full disk at exit.
 _RETRY_WRITE_S = 0.1
 
 
 class NsqdDaemon:
-    """One nsqd. ``start`` it in a running event loop, ``stop`` it once."""
+    """One nsqd. Call ``start`` in a running event loop and ``stop`` once."""
 
     def __init__(self, options: NsqdOptions, log: Log) -> None:
-        """Raises ConfigError if it cannot run as asked."""
+        """Raise ConfigError if the options are invalid."""
         validate(options)
         self._options = options
         self._tls_context = _tls_context(options)
@@ -91,7 +91,7 @@ class NsqdDaemon:
         self._statsd_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Be ready for clients; raises NSQError or OSError, after undoing what was done."""
+        """Start serving; raises NSQError or OSError after undoing the steps that were done."""
         try:
             self._lock = lock_data_path(self.broker.data_path)
             self._memory.start()
@@ -110,7 +110,7 @@ class NsqdDaemon:
         try:
             self.broker.broker_id = load_broker_id(self.broker.data_path)
         except OSError as error:
-            self._log.warn("cannot keep a broker id, clients know this nsqd by its address - %s", error)
+            self._log.warn("cannot store a broker id, clients identify this nsqd by its address - %s", error)
 
     def _take_reserve(self) -> None:
         size = self._options.shutdown_reserve
@@ -122,7 +122,7 @@ class NsqdDaemon:
             self._log.warn("cannot reserve %d bytes of disk space for the exit - %s", size, error.strerror or error)
 
     def _save_first_metadata(self) -> None:
-        """What cannot be written now could not be written at the end either."""
+        """Save nsqd.dat, to find out at the start whether the directory can be written."""
         broker = self.broker
         path = metadata_path(broker.data_path)
         self._log.info("NSQ: persisting topic/channel metadata to %s", path)
@@ -199,7 +199,7 @@ class NsqdDaemon:
         return head_check(rule, route_group)
 
     def _https_context(self) -> ssl.SSLContext | None:
-        """As for TCP, but where some routes need a client certificate, clients are asked for one."""
+        """Return the TLS context of the TCP port, or one that requests client certificates if routes need them."""
         context = self._tls_context
         wants_certificates = bool(self._options.http_client_cert_groups)
         if wants_certificates and not self._options.tls_client_auth_policy:
@@ -209,7 +209,7 @@ class NsqdDaemon:
         return context
 
     def reload_certificate(self) -> None:
-        """Read the certificate anew, for connections to come; what cannot be read leaves the old one in place."""
+        """Reload the certificate for new connections; if that fails, keep the old one and log the error."""
         try:
             for context in self._tls_contexts:
                 load_certificate(context, self._options.tls_cert, self._options.tls_key)
@@ -221,7 +221,7 @@ class NsqdDaemon:
     async def stop(self) -> None:
         """Stop serving, write everything to disk, and release the data directory.
 
-        Raises MessagesLost, after all of that, if messages could not be written within --shutdown-timeout.
+        Raises MessagesLost at the end if messages could not be written within --shutdown-timeout.
         """
         timeout_s = self._options.shutdown_timeout / NS_PER_S
         broker = self.broker
@@ -253,7 +253,7 @@ class NsqdDaemon:
             raise MessagesLost(lost, broker.data_path)
 
     async def _write_spilled(self, timeout_s: float) -> None:
-        """Write the messages of all topics, waiting for room on a full disk."""
+        """Write the messages of all topics; wait for free space if the disk is full."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         is_first = True
@@ -288,7 +288,7 @@ class NsqdDaemon:
 
 
 def lock_data_path(path: str) -> int:
-    """Lock a directory against any other nsqd, Go's included; the descriptor that holds the lock."""
+    """Lock a directory against any other nsqd, including Go's; return the descriptor that holds the lock."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -305,7 +305,7 @@ def lock_data_path(path: str) -> int:
 
 
 def _lookup_credentials(options: NsqdOptions) -> Credentials:
-    """What nsqlookupd's HTTP is shown: a token, and over HTTPS this nsqd's own certificate."""
+    """Return the credentials for nsqlookupd's HTTP API: a token, and for HTTPS this nsqd's own certificate."""
     flags = {NSQD: "", NSQLOOKUPD: "--lookupd-http-token-file"}
     tokens = read_tokens({NSQLOOKUPD: options.lookupd_http_token_file}, flags)
     if not options.tls_root_ca_file and not options.tls_cert:

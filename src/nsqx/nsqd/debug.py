@@ -1,8 +1,8 @@
-"""/debug: what a running nsqd is doing and what its memory holds, under the paths of Go's pprof.
+"""/debug: reports about the stacks, tasks, threads and memory of a running nsqd, under the paths of Go's pprof.
 
-The reports are text for people. ``profile`` is in the collapsed-stack form that flame graph tools read: it samples
-the Python stacks of all threads by the wall clock, so that waiting shows too, and sees a compiled module only as the
-Python function that called it. Nothing here knows of brokers and topics.
+The reports are plain text. ``profile`` has the collapsed-stack format of flame graph tools. It samples the Python
+stacks of all threads by wall-clock time, so waiting is visible too. A compiled module appears only as the Python
+function that called it. This module is independent of brokers and topics.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_PROFILE_S = 30.0
 MAX_PROFILE_S = 60.0
 SAMPLES_PER_S = 100
-# Reports stay readable and bounded however much there is to report.
+# Limits that keep the reports readable.
 MAX_HEAP_LINES = 100
 MAX_COUNTED_OBJECTS = 1_000_000
 
@@ -48,7 +48,7 @@ _INDEX = {
 
 
 def add_debug_routes(router: "Router", *, with_pprof: bool) -> None:
-    """The two actions that nsqd always offers, and the reports if they are wanted."""
+    """Add the two actions that nsqd always has, and the reports if ``with_pprof``."""
     router.add("PUT", "/debug/setblockrate", set_block_rate)
     router.add("POST", "/debug/freememory", free_memory)
     if with_pprof:
@@ -61,9 +61,9 @@ def add_debug_routes(router: "Router", *, with_pprof: bool) -> None:
 
 
 def set_block_rate(request: "Request") -> Response:
-    """Accepts the rate at which Go samples blocking, which has no counterpart here.
+    """Accept and ignore the rate at which Go samples blocking: Python has no such setting.
 
-    nsqd does what is asked and then answers 500, because its handler returns nothing; here that is 200.
+    Go nsqd sets the rate and then answers 500 because its handler returns nothing. Here the answer is 200.
     """
     in_body = parse_qs(request.body.decode("latin-1")) if request.body else {}
     rate = in_body.get("rate", [request.query.get("rate", "")])[0]
@@ -76,20 +76,20 @@ def set_block_rate(request: "Request") -> Response:
 
 
 def free_memory(_request: "Request") -> Response:
-    """Collects garbage; as above, nsqd's 500 is not reproduced."""
+    """Collect garbage; answers 200 where Go nsqd answers 500 (see ``set_block_rate``)."""
     gc.collect()
     return Response(200)
 
 
 def index(_request: "Request") -> Response:
-    """The list of reports."""
+    """Answer with the list of reports."""
     rows = "".join(f'<li><a href="{name}">{name}</a>: {escape(text)}</li>\n' for name, text in _INDEX.items())
     page = f"<html>\n<head><title>/debug/pprof/</title></head>\n<body>\n<ul>\n{rows}</ul>\n</body>\n</html>\n"
     return Response(200, page.encode(), HTML, _NO_SNIFF)
 
 
 async def heap(_request: "Request") -> Response:
-    """What holds memory; counted in a thread, because there may be much."""
+    """Answer with a report on memory. The objects are counted in a thread, because there can be many."""
     return _text(await asyncio.get_running_loop().run_in_executor(None, heap_report))
 
 
@@ -100,7 +100,7 @@ class Profiler:
         self._busy = False
 
     async def profile(self, request: "Request") -> Response:
-        """Samples for ``seconds`` and answers with the stacks; ends early if the server stops."""
+        """Sample for ``seconds`` and answer with the stacks; ends early if the server stops."""
         duration_s = _parse_duration(request.query.get("seconds", ""))
         if self._busy:
             return _ALREADY_PROFILING
@@ -116,7 +116,7 @@ class Profiler:
 
 
 def sample_stacks(duration_s: float, stopped: threading.Event) -> Counter[str]:
-    """How often each stack of another thread was seen, outermost function first."""
+    """Count the samples of each stack of the other threads; a stack starts with the outermost function."""
     own_thread = threading.get_ident()
     names: dict[CodeType, str] = {}
     stacks: Counter[str] = Counter()
@@ -129,7 +129,7 @@ def sample_stacks(duration_s: float, stopped: threading.Event) -> Counter[str]:
 
 
 def heap_report() -> str:
-    """Allocations by line where tracemalloc runs, else how many objects there are of each type."""
+    """Return allocations by line if tracemalloc runs, else the number of objects of each type."""
     if tracemalloc.is_tracing():
         lines = tracemalloc.take_snapshot().statistics("lineno")
         return "".join(f"{statistic}\n" for statistic in lines[:MAX_HEAP_LINES])
@@ -141,7 +141,7 @@ def heap_report() -> str:
 
 
 def task_report() -> str:
-    """Every asyncio task and where it waits."""
+    """Return every asyncio task and the line where it waits."""
     tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
     report = StringIO()
     report.write(f"{len(tasks)} tasks\n")
@@ -152,7 +152,7 @@ def task_report() -> str:
 
 
 def thread_report() -> str:
-    """Every thread and its stack."""
+    """Return every thread and its stack."""
     frames = sys._current_frames()
     threads = threading.enumerate()
     report = [f"{len(threads)} threads\n"]
@@ -179,7 +179,7 @@ def _collapsed(innermost: "FrameType", names: "dict[CodeType, str]") -> str:
 
 
 def _parse_duration(seconds: str) -> float:
-    """The time to profile: as Go, its default for anything that is not a positive number."""
+    """Return the duration of a profile; like Go, the default for everything that is not a positive number."""
     try:
         asked_s = float(seconds)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Disk space that is kept free for the exit, when the messages in memory must go to disk.
+"""Disk space that is reserved for the exit, when messages in memory are written to disk.
 
-The space belongs to a file without a name, so nothing is left behind when the process is killed.
+The space belongs to an unnamed file, so the file system frees it when the process is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class DiskReserve:
         self._file: IO[bytes] | None = None
 
     def take(self, directory: str, size: int) -> None:
-        """Reserve ``size`` bytes in the file system of ``directory``; raises OSError if it has less."""
+        """Reserve ``size`` bytes in the file system of ``directory``; raises OSError if there is not enough space."""
         file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - open until ``release``
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -27,7 +27,7 @@ class DiskReserve:
         self._file = file
 
     def release(self) -> None:
-        """Give the space back."""
+        """Free the reserved space."""
         if self._file is not None:
             self._file.close()
             self._file = None

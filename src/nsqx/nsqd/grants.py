@@ -1,4 +1,4 @@
-"""What an auth server's answer allows. The patterns are RE2's, which cannot be made to run for ever."""
+"""The rights in the answer of an auth server. Patterns use RE2, whose run time is linear in the input."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import re2
 from nsqx.gotext import quote
 
 _PERMISSIONS = ("subscribe", "publish")
-# Patterns come from outside; one that needs more memory than this is refused.
+# Patterns come from outside. A pattern that needs more memory than this is refused.
 _MAX_PATTERN_MEMORY = 1 << 20
 
 
 class InvalidGrants(ValueError):
-    """The auth server's answer is not one; the text says why."""
+    """An invalid answer of the auth server; the text says why."""
 
 
 @dataclass(slots=True)
 class Grant:
-    """One entry: what may be done where."""
+    """One entry of the answer: permissions for the topics and channels that match its patterns."""
 
     permissions: frozenset[str]
     topic: Any
     channels: list[Any]
 
     def allows(self, topic_name: str, channel_name: str) -> bool:
-        """True if it allows to subscribe to a channel or, without one, to publish. Patterns match anywhere."""
+        """True if it allows subscribing to the channel or, without a channel, publishing. Patterns match anywhere."""
         needed = "subscribe" if channel_name else "publish"
         return (
             needed in self.permissions
@@ -39,7 +39,7 @@ class Grant:
 
 @dataclass(slots=True)
 class Grants:
-    """All that one client may do, for ``ttl_s`` seconds from when it was found out."""
+    """All rights of one client, valid for ``ttl_s`` seconds after the answer."""
 
     ttl_s: int
     identity: str
@@ -47,12 +47,12 @@ class Grants:
     entries: list[Grant]
 
     def allow(self, topic_name: str, channel_name: str) -> bool:
-        """True if any entry allows it."""
+        """True if at least one entry allows it."""
         return any(entry.allows(topic_name, channel_name) for entry in self.entries)
 
 
 def decode_grants(body: bytes) -> Grants:
-    """An auth server's answer; raises InvalidGrants."""
+    """Decode the answer of an auth server; raises InvalidGrants."""
     try:
         answer = orjson.loads(body)
         ttl_s = answer.get("ttl", 0)

@@ -1,4 +1,4 @@
-"""A client's TLS handshake: its layer, what follows it, and what /stats shows of its outcome."""
+"""The TLS handshake of a client: its layer, the upgrades that follow, and the result shown in /stats."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Handshake:
-    """TLS on its way; ``negotiated`` is what comes after it."""
+    """A running TLS handshake; ``negotiated`` has the upgrades that follow it."""
 
     layer: TLSLayer
     negotiated: Negotiated
 
     def note(self, client: Client) -> None:
-        """Write down what was agreed, under the names Go nsqd uses."""
+        """Store the negotiated TLS parameters in ``client``, under the names Go nsqd uses."""
         client.tls = True
         client.tls_version = self.layer.version.replace("TLSv", "TLS")
         if client.tls_version == "TLS1":

@@ -1,9 +1,9 @@
-"""nsqd's HTTP API: which path does what, and which words it answers with.
+"""nsqd's HTTP API: the routes, their handlers and the texts of their answers.
 
-Handlers only read the request, ask the broker and choose the answer; a refusal is an HTTPError. Those that change
-something end the broker's turn, as every event that touches the broker must. Publishing answers when what was
-published is written as far as it had to be. Routes that may create a topic answer when the channels that it has at
-other nsqd exist here too; the time limits of requests to nsqlookupd bound that wait.
+A handler reads the request, calls the broker and chooses the answer. A refusal is an HTTPError. Handlers that change
+state end the broker's turn, as every event that changes the broker must. A publish is answered when the messages are
+as durable as configured. Routes that can create a topic answer when the channels that the topic has on other nsqds
+exist here too; the timeouts of requests to nsqlookupd limit that wait.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _EXITING = error_response(503, "EXITING")
-# How many channels of a topic are deleted before the loop turns.
+# How many channels of a topic are deleted in one turn of the loop.
 _DELETES_PER_TURN = 20
 
 
@@ -93,13 +93,13 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
 
 
 def refuse_without_tls(https_port: int) -> "Callable[[Request], Response]":
-    """The gate of the plain server where tls-required holds for HTTP too: every request is sent to the HTTPS port."""
+    """Return a gate for the plain HTTP server that refuses every request and names the HTTPS port (tls-required)."""
     response = tls_required(https_port)
     return lambda _request: response
 
 
 def route_group(method: str, path: str) -> str:
-    """The group of routes that a request belongs to, for access control; "" for what is open to all."""
+    """Return the access-control group of a request, or "" for a request that is always allowed."""
     if path == "/ping":
         return ""
     if path in ("/pub", "/mpub"):
@@ -150,7 +150,7 @@ class PublishAPI:
         return self._answer_when_written(request, topic)
 
     async def _publish_slices(self, topic: "Topic", items: bytes, slices: "Slices") -> Response:
-        """Publish more than may be published at once; ``items`` is the first slice."""
+        """Publish a batch that is too large for one turn; ``items`` is the first slice."""
         written: asyncio.Future[NSQError | None] = asyncio.get_running_loop().create_future()
         LargePublish(self._broker, topic, items, slices, partial(_settle, written))
         if await written is not None:
@@ -167,7 +167,7 @@ class PublishAPI:
     def _parse_defer(self, text: str) -> int:
         if _INTEGER.fullmatch(text) is None or len(text) > 20 or not INT64_MIN <= int(text) <= INT64_MAX:
             raise HTTPError(400, "INVALID_DEFER")
-        # nsqd's product is a 64-bit one, and checked after it was made.
+        # As in nsqd: the multiplication wraps at 64 bits, and the result is checked.
         defer_ns = wrap_int64(int(text) * NS_PER_MS)
         if not 0 <= defer_ns <= self._broker.options.max_req_timeout:
             raise HTTPError(400, "INVALID_DEFER")
@@ -297,7 +297,7 @@ class NsqdAdminAPI:
         return EMPTY
 
     async def _saved(self) -> Response:
-        """What was paused must still be paused after a crash, so the answer waits for nsqd.dat."""
+        """Answer after nsqd.dat is saved: a pause must survive a crash."""
         self._broker.turn.end()
         await self._broker.save_metadata(is_urgent=True)
         return EMPTY
@@ -390,7 +390,7 @@ class ReportAPI:
 
 
 def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
-    """The topic that ``query`` names, made if need be."""
+    """Return the topic that ``query`` names, and create it if needed."""
     name = query.get("topic")
     if name is None:
         raise HTTPError(400, "MISSING_ARG_TOPIC")
@@ -412,7 +412,7 @@ def _delete_channels_steps(topic: "Topic") -> "Steps[None]":
 
 
 def _with_channels(broker: "Broker", topic: "Topic", response: Response) -> "Response | Awaitable[Response]":
-    """The response, after the channels that a new topic has at other nsqd are created."""
+    """Return the response, delayed until the channels that a new topic has on other nsqds are created."""
     fetch = broker.channels_fetch(topic)
     return response if fetch is None else _after(fetch, response)
 
@@ -428,7 +428,7 @@ async def _after(fetch: "asyncio.Task[None]", response: Response) -> Response:
 
 
 def _answer_publish(request: "Request", channels_fetch: "asyncio.Task[None] | None", failure: Exception | None) -> None:
-    # nsqd says EXITING for every publish that failed, a full disk included.
+    # nsqd answers EXITING to every failed publish, even if the disk is full.
     response = OK if failure is None else _EXITING
     if channels_fetch is None or channels_fetch.done():
         request.respond(response)

@@ -1,7 +1,7 @@
-"""Publishing a batch of very many messages in slices, so that it does not hold up the loop.
+"""Publish a very large batch in slices, so that it does not block the event loop.
 
-Each slice waits for its turn in the round-robin, and for the disk to take the slice before it. A failure ends the
-publish: as in Go nsqd, the messages before it are published, and the client learns that the publish failed.
+Each slice waits for its turn in the round-robin, and until the slice before it is written. A failure ends the publish:
+as in Go nsqd, the earlier messages stay published, and the client gets an error.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class LargePublish:
     def __init__(
         self, broker: Broker, topic: Topic, first: bytes, slices: Slices, done: Callable[[NSQError | None], object]
     ) -> None:
-        """Begin with the slice ``first``, which was cut from ``slices``.
+        """Start with the slice ``first``, which was taken from ``slices``.
 
-        ``done`` is called when everything is written, or with the error that ended it.
+        ``done`` is called when everything is written, or with the error that ended the publish.
         """
         self._broker = broker
         self._topic = topic

@@ -1,10 +1,10 @@
-"""How long a channel's messages took from publish to FIN, as percentiles over a moving window.
+"""The time from publish to FIN of a channel's messages, as percentiles over a moving window.
 
 A sketch is a histogram. The bucket of a latency is the upper half of its 32-bit float (sign, 8 bits of exponent, 7 of
-mantissa): a bucket is at most 1/128 of its value wide, so its middle is within 0.4 % of every latency in it. Sorting a
-batch into buckets is a few calls into C, and merging two sketches is adding their counts.
+mantissa). A bucket is at most 1/128 of its value wide, so its middle is within 0.4 % of every latency in it. Sorting a
+batch into buckets takes a few calls into C. Merging two sketches adds their counts.
 
-This module knows nothing of channels or messages, and takes the time as an argument.
+This module is independent of channels and messages. Callers pass the time.
 """
 
 import struct
@@ -27,26 +27,26 @@ _SIGN_BIT = 0x8000
 
 
 class Percentile(TypedDict):
-    """One line of a result: at most this share of the messages took longer than ``value`` nanoseconds."""
+    """One percentile: the share ``quantile`` of the messages took at most ``value`` nanoseconds."""
 
     quantile: float
     value: int
 
 
 class LatencyResult(TypedDict):
-    """What /stats calls e2e_processing_latency; ``percentiles`` is None where no percentile is configured."""
+    """The e2e_processing_latency of /stats; ``percentiles`` is None if no percentile is configured."""
 
     count: int
     percentiles: list[Percentile] | None
 
 
 class LatencySketch:
-    """The latencies of the last window, kept as two halves: when half a window has passed the older half is dropped."""
+    """The latencies of the last window, in two halves. The older half is dropped when half a window has passed."""
 
     __slots__ = ("_batch", "_current", "_half_window_ns", "_previous", "_window_end_ns", "percentiles")
 
     def __init__(self, percentiles: "Sequence[float]", window_ns: int) -> None:
-        # JSON from Go writes 1 where Python writes 1.0.
+        # Go's JSON has 1 where Python's has 1.0.
         self.percentiles = tuple(int(share) if share == int(share) else share for share in percentiles)
         self._half_window_ns = max(1, window_ns // 2)
         self._window_end_ns = 0
@@ -64,11 +64,11 @@ class LatencySketch:
             self._fold()
 
     def result(self, now_ns: int) -> LatencyResult:
-        """The percentiles of what the window holds; every value is 0 while it holds nothing."""
+        """Return the percentiles of the window; every value is 0 if the window is empty."""
         return merged_result((self,), now_ns)
 
     def counts(self, now_ns: int) -> Counter[int]:
-        """How many latencies of the window fell in each bucket."""
+        """Return the number of latencies in each bucket."""
         if now_ns > self._window_end_ns:
             self._move_window(now_ns)
         self._fold()
@@ -92,7 +92,7 @@ class LatencySketch:
 
 
 def merged_result(sketches: "Iterable[LatencySketch]", now_ns: int) -> LatencyResult:
-    """The percentiles of several sketches taken as one, as a topic has them over its channels."""
+    """Return the percentiles of several sketches together, as for a topic over all its channels."""
     percentiles: tuple[float, ...] | None = None
     counts: Counter[int] = Counter()
     for sketch in sketches:
@@ -110,7 +110,7 @@ def merged_result(sketches: "Iterable[LatencySketch]", now_ns: int) -> LatencyRe
 
 
 def _values_at(counts: Counter[int], percentiles: tuple[float, ...]) -> list[int]:
-    """The latency at each percentile: the middle of the bucket where the running count reaches that share."""
+    """Return the latency at each percentile: the middle of the bucket where the running count reaches that share."""
     if not counts:
         return [0] * len(percentiles)
     buckets = sorted(counts)
@@ -122,7 +122,7 @@ def _values_at(counts: Counter[int], percentiles: tuple[float, ...]) -> list[int
 
 
 def _order(bucket: int) -> int:
-    """Sorts buckets by value: bits grow with the magnitude, so those below zero (a clock stepped back) are turned."""
+    """Sort key of a bucket by value. Buckets below zero (a clock that was set back) sort by their bits in reverse."""
     return bucket if bucket < _SIGN_BIT else _SIGN_BIT - bucket
 
 

@@ -1,8 +1,8 @@
-"""nsqd's side of discovery: telling every nsqlookupd what is here, and asking which channels a new topic has.
+"""nsqd's side of discovery: registers topics and channels with every nsqlookupd, and queries channels of new topics.
 
-Each nsqlookupd has a task of its own, so one that is dead, slow or wrong holds up neither the others nor a single
-message. After every connect all topics and channels are registered; later changes are sent as they happen. A change
-while not connected makes the task try to connect at once.
+Each nsqlookupd has a task of its own, so a dead, slow or faulty one delays neither the others nor any message. After
+every connect all topics and channels are registered. Later changes are sent as they happen. A change while not
+connected makes the task connect at once.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
 
 PING_INTERVAL_S = 15.0
-# As in Go nsqd: connecting, and each answer, may take this long.
+# As in Go nsqd: the time limit for connecting and for each answer.
 _TIMEOUT_S = 1.0
-# The pause between two attempts to connect doubles from the first to the longest. A change ends it early, but not
-# before the soonest: many new topics must not flood a dead nsqlookupd.
+# The pause between two connection attempts doubles from the first to the longest. A change ends it early, but not
+# before the shortest pause: many new topics must not flood a dead nsqlookupd with attempts.
 _RETRY_SOONEST_S = 0.01
 _RETRY_FIRST_S = 0.05
 _RETRY_LONGEST_S = 15.0
-# A connection that has lasted this long was a good one: after it the pauses begin with the first one again.
+# After a connection that has lasted this long, the pauses start with the first one again.
 _GOOD_CONNECTION_S = 5.0
-# How many commands may be without an answer; further ones wait in memory, and too many of those end the connection.
+# The limit of unanswered commands. Further commands wait in memory; too many of those end the connection.
 _PIPELINE = 500
 _MAX_WAITING = 100_000
-# What one nsqlookupd may say about the channels of a topic.
+# The largest answer of one nsqlookupd with the channels of a topic.
 _MAX_CHANNELS_SIZE = 1024 * 1024
-# How many channels known elsewhere are created for a new topic.
+# The most channels from nsqlookupd that are created for a new topic.
 MAX_CHANNELS = 1000
 _NAMES_PER_TURN = 2000
 
 
 class PeerFailed(NSQError):
-    """nsqlookupd did not do what it should; the text says what."""
+    """nsqlookupd broke the protocol or refused a command; the text says how."""
 
 
 class LookupPeer:
@@ -57,23 +57,23 @@ class LookupPeer:
 
     def __init__(self, address: str, broker: Broker) -> None:
         self.address = address
-        self.http_address = ""  # where its HTTP API is, while connected
+        self.http_address = ""  # of its HTTP API, while connected
         self._broker = broker
         self._log = broker.log
-        self._is_connected = False  # and has answered IDENTIFY: every registration is or will be sent
-        self._registrations: Iterator[bytes] = iter(())  # of what existed at connect, not sent yet
-        self._changes: deque[bytes] = deque()  # since then, not sent yet
+        self._is_connected = False  # IDENTIFY was answered: every registration is or will be sent
+        self._registrations: Iterator[bytes] = iter(())  # commands for what existed at connect, not yet sent
+        self._changes: deque[bytes] = deque()  # commands for later changes, not yet sent
         self._unanswered: deque[bytes] = deque()
-        self._answer_due_s = 0.0  # for the first of those
-        self._timeout: asyncio.Timeout | None = None  # of the read that is under way
-        self._has_changes = asyncio.Event()  # something changed while not connected
-        self.is_registered = asyncio.Event()  # once, everything that was here
+        self._answer_due_s = 0.0  # deadline of the first unanswered command
+        self._timeout: asyncio.Timeout | None = None  # of the read in progress
+        self._has_changes = asyncio.Event()  # a change happened while not connected
+        self.is_registered = asyncio.Event()  # set once everything has been registered
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._task = asyncio.create_task(self._run())
 
     def send(self, command: bytes) -> None:
-        """Send a change at once, or connect now if not connected: connecting sends everything that exists."""
+        """Send a change; if not connected, connect at once, which registers everything."""
         if not self._is_connected:
             self._has_changes.set()
             return
@@ -82,7 +82,7 @@ class LookupPeer:
         self._send_waiting()
 
     async def close(self) -> None:
-        """Disconnect for good."""
+        """Disconnect permanently."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -105,7 +105,7 @@ class LookupPeer:
             retry_s = _RETRY_FIRST_S if is_woken else min(2 * retry_s, _RETRY_LONGEST_S)
 
     async def _pause(self, pause_s: float) -> bool:
-        """Wait before the next attempt; True as soon as something has changed and the shortest pause is over."""
+        """Wait before the next attempt; returns True early if there is a change and the shortest pause is over."""
         await asyncio.sleep(_RETRY_SOONEST_S)
         try:
             async with asyncio.timeout(pause_s - _RETRY_SOONEST_S):
@@ -114,7 +114,7 @@ class LookupPeer:
             return False
 
     async def _connect(self) -> None:
-        """Connect and introduce this nsqd; from here on every registration is sent."""
+        """Connect and send IDENTIFY; from here on every registration is sent."""
         self._log.info("LOOKUP connecting to %s", self.address)
         address = parse_address(self.address)
         if not isinstance(address, TCPAddress):
@@ -152,7 +152,7 @@ class LookupPeer:
         )
 
     def _send_waiting(self) -> None:
-        """Send what waits, registrations first, as far as the number of commands without an answer allows."""
+        """Send waiting commands, registrations first, up to the limit of unanswered commands."""
         assert self._writer is not None
         commands = list(islice(self._registrations, _PIPELINE - len(self._unanswered)))
         while self._changes and len(self._unanswered) + len(commands) < _PIPELINE:
@@ -164,13 +164,13 @@ class LookupPeer:
             self._writer.write(b"".join(commands))
 
     def _expect_answer(self) -> None:
-        """The next answer must come within the time limit from now on."""
+        """Restart the time limit for the next answer."""
         self._answer_due_s = asyncio.get_running_loop().time() + _TIMEOUT_S
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(self._answer_due_s)
 
     async def _converse(self) -> None:
-        """Take answers, and send a PING after a long silence; raises PeerFailed or OSError when the connection ends."""
+        """Read answers, and send a PING after a long silence; raises PeerFailed or OSError when the connection ends."""
         loop = asyncio.get_running_loop()
         while True:
             if not self._unanswered:
@@ -191,7 +191,7 @@ class LookupPeer:
             self._send_waiting()
 
     async def _next_answer(self, due_s: float) -> bytes | None:
-        """The next answer; None if it is time for a PING. Raises TimeoutError if an answer is overdue."""
+        """Return the next answer, or None if a PING is due. Raises TimeoutError if an answer is overdue."""
         try:
             async with asyncio.timeout_at(due_s) as self._timeout:
                 return await self._read_answer()
@@ -233,10 +233,10 @@ class LookupPeer:
 
 
 def _registrations(broker: Broker) -> Iterator[bytes]:
-    """REGISTER for everything here: channels, and topics that have none.
+    """Yield a REGISTER command for every channel, and for every topic without channels.
 
-    The commands are made as they are asked for. A topic that is deleted meanwhile may still be named: its UNREGISTER
-    follows all of these.
+    Commands are created when they are sent. A topic that has been deleted since may still be registered, but its
+    UNREGISTER follows after all of these.
     """
     for topic in list(broker.topics.values()):
         if not topic.channels:
@@ -246,7 +246,7 @@ def _registrations(broker: Broker) -> Iterator[bytes]:
 
 
 class Lookup:
-    """All configured nsqlookupd; the broker tells it of every creation and deletion."""
+    """All configured nsqlookupds. The broker reports every creation and deletion here."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -254,7 +254,7 @@ class Lookup:
         self._closing: set[asyncio.Task[None]] = set()
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Talk to these from now on: new ones are connected to, others disconnected."""
+        """Connect to the new addresses, and disconnect from those that are no longer listed."""
         wanted = dict.fromkeys(addresses)
         for address in list(self._peers):
             if address not in wanted:
@@ -271,33 +271,33 @@ class Lookup:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Disconnect from all."""
+        """Disconnect from all nsqlookupds."""
         self.set_addresses([])
         if self._closing:
             await asyncio.wait(self._closing)
 
     def registered(self, topic_name: str, channel_name: str = "") -> None:
-        """A topic or a channel has come into being."""
+        """Register a new topic or channel."""
         for peer in self._peers.values():
             peer.send(wire.encode_register(topic_name, channel_name))
 
     def unregistered(self, topic_name: str, channel_name: str = "") -> None:
-        """A topic or a channel is gone."""
+        """Unregister a deleted topic or channel."""
         for peer in self._peers.values():
             peer.send(wire.encode_unregister(topic_name, channel_name))
 
     async def settled(self) -> None:
-        """Wait until every nsqlookupd has heard of this nsqd."""
+        """Wait until this nsqd has registered everything with every nsqlookupd once."""
         await asyncio.gather(*(peer.is_registered.wait() for peer in self._peers.values()))
 
     def can_be_asked(self) -> bool:
-        """True if some nsqlookupd is connected."""
+        """True if at least one nsqlookupd is connected."""
         return any(peer.http_address for peer in self._peers.values())
 
     async def channels_of(self, topic_name: str) -> list[str]:
-        """The channels that a topic has elsewhere and must have here, at most MAX_CHANNELS; never raises.
+        """Return the channels that a topic has on other nsqds, at most MAX_CHANNELS; never raises.
 
-        Every connected nsqlookupd is asked at the same time. Ephemeral channels are left out: they exist while they
+        All connected nsqlookupds are queried concurrently. Ephemeral channels are left out: they exist only while they
         have a consumer, and there is none here.
         """
         addresses = [peer.http_address for peer in self._peers.values() if peer.http_address]
@@ -336,7 +336,7 @@ class Lookup:
 
 
 async def _permanent_names(names: list[object]) -> set[str]:
-    """Those of the values that name a channel which is not ephemeral; lets the loop turn now and then."""
+    """Return the valid names of non-ephemeral channels; yields to the loop from time to time."""
     found: set[str] = set()
     for start in range(0, len(names), _NAMES_PER_TURN):
         found.update(

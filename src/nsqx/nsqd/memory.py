@@ -1,4 +1,4 @@
-"""The memory section of /stats and statsd: what CPython can tell, under the names that nsqd gives to Go's heap.
+"""The memory section of /stats and statsd: numbers of CPython, under the names that nsqd gives to Go's heap.
 
 | name                     | here                                                                        |
 |--------------------------|-----------------------------------------------------------------------------|
@@ -8,7 +8,7 @@
 | gc_total_runs            | garbage collections of every generation since the process started           |
 | heap_idle_bytes, heap_released_bytes, next_gc_bytes | 0: CPython keeps no such numbers                 |
 
-Asking is cheap: nothing here walks the objects.
+Reading them is cheap: no objects are traversed.
 """
 
 import gc
@@ -18,12 +18,12 @@ import time
 from collections import deque
 from typing import Any, TypedDict
 
-# As many pauses as Go's runtime remembers.
+# As many pauses as Go's runtime keeps.
 REMEMBERED_PAUSES = 256
 
 
 class MemoryStats(TypedDict):
-    """The memory section, in the order that nsqd writes it."""
+    """The memory section, in nsqd's order."""
 
     heap_objects: int
     heap_idle_bytes: int
@@ -37,23 +37,23 @@ class MemoryStats(TypedDict):
 
 
 class MemoryMonitor:
-    """Times garbage collections from ``start`` to ``stop`` and reads the other numbers when asked."""
+    """Measures garbage collections from ``start`` to ``stop``; ``stats`` reads the other numbers."""
 
     def __init__(self) -> None:
         self._pauses_ns: deque[int] = deque(maxlen=REMEMBERED_PAUSES)
         self._collection_started_ns = 0
 
     def start(self) -> None:
-        """Watch, once."""
+        """Start measuring; call it once."""
         gc.callbacks.append(self._collecting)
 
     def stop(self) -> None:
-        """Watch no longer, if it was watching."""
+        """Stop measuring; no-op if not started."""
         if self._collecting in gc.callbacks:
             gc.callbacks.remove(self._collecting)
 
     def stats(self) -> MemoryStats:
-        """The numbers of this moment."""
+        """Return the current numbers."""
         pauses_ns = sorted(self._pauses_ns)
         return {
             "heap_objects": sys.getallocatedblocks(),
@@ -75,7 +75,7 @@ class MemoryMonitor:
 
 
 def percentile(percent: int, ascending: list[int]) -> int:
-    """The value at ``percent`` of a sorted list, by nsqd's rule of rounding to the next index; 0 of an empty list."""
+    """Return the value at ``percent`` of a sorted list, with nsqd's rounding of the index; 0 for an empty list."""
     if not ascending:
         return 0
     return ascending[min(int(percent / 100 * len(ascending) + 0.5), len(ascending) - 1)]

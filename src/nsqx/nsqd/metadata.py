@@ -1,4 +1,4 @@
-"""nsqd.dat: which topics and channels exist and which are paused, over restarts. The format is Go nsqd's.
+"""nsqd.dat: the topics and channels that survive a restart, and which are paused. The format is Go nsqd's.
 
 {"topics":[{"name":"t","paused":false,"channels":[{"name":"c","paused":false}]}],"version":"1.3.0"}
 """
@@ -25,7 +25,7 @@ FILE_NAME = "nsqd.dat"
 
 @dataclass(slots=True)
 class SavedTopic:
-    """A topic as the file has it; channels with their paused flags."""
+    """A topic in the file; each channel is its name and paused flag."""
 
     name: str
     paused: bool
@@ -33,17 +33,17 @@ class SavedTopic:
 
 
 def metadata_path(data_path: str) -> str:
-    """Where the file is."""
+    """Return the path of nsqd.dat."""
     return os.path.join(data_path, FILE_NAME)
 
 
 def encode_metadata(topics: Iterable[Topic]) -> bytes:
-    """The file's content for these topics; ephemeral ones are left out."""
+    """Return the content of the file for these topics, without ephemeral ones."""
     return finish(metadata_steps({topic.name: topic for topic in topics}))
 
 
 def metadata_steps(topics: Mapping[str, Topic]) -> Steps[bytes]:
-    """Make the file's content for these topics, each as it is when its step comes; ephemeral ones are left out."""
+    """Build the content of the file in steps, without ephemeral topics. Each topic is read when its step runs."""
     saved = []
     for name in list(topics):
         topic = topics.get(name)
@@ -60,7 +60,7 @@ def metadata_steps(topics: Mapping[str, Topic]) -> Steps[bytes]:
 
 
 def load_metadata(data_path: str) -> list[SavedTopic]:
-    """What was saved, nothing if there is no file; raises MetadataError if the file cannot be understood."""
+    """Return the saved topics, or none without a file; raises MetadataError if the file is invalid."""
     path = metadata_path(data_path)
     try:
         data = read_file(NSQD, path)

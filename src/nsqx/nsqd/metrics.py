@@ -1,11 +1,11 @@
-"""/metrics: the broker's state for Prometheus, under the names of nsq_exporter, with true counters beside them.
+"""/metrics: the broker's state for Prometheus, with the metric names of nsq_exporter and additional counters.
 
-nsq_exporter shows every number as a gauge with a ``paused`` label; dashboards made for it work unchanged. A counter
-must keep its labels for life, so the ``_total`` series, which are new here, leave that one out.
+nsq_exporter exports every number as a gauge with a ``paused`` label; dashboards made for it work unchanged. The labels
+of a counter must never change, so the additional ``_total`` series have no ``paused`` label.
 
-The families of topics and channels are written by hand, because there may be ten thousand of each: prometheus_client
-makes several objects per sample and takes many times as long. It writes the numbers of the process. The page is made in
-steps (see ``nsqx.net.steps``), one for each topic, channel and client.
+The families of topics and channels are formatted here, because there can be ten thousand of each: prometheus_client
+creates several objects per sample and takes many times as long. It formats the numbers of the process. The page is
+built in steps (see ``nsqx.net.steps``), one for each topic, channel and client.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +29,7 @@ OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset
 
 
 class _Family(NamedTuple):
-    """A metric: what it is called and what it means, and the key of its number in a snapshot's dict."""
+    """A metric: its name, its help text, and the key of its number in a snapshot's dict."""
 
     name: str
     help: str
@@ -70,24 +70,24 @@ _CLIENT_GAUGES = (
     _Family("nsq_client_connect_ts", "When the consumer connected, in seconds since 1970", "connect_ts"),
     _Family("nsq_client_sample_rate", "Percentage of messages the consumer asked for", "sample_rate"),
 )
-# The percentiles that nsq_exporter knows, in nanoseconds, and what it ends their names with for a topic and a channel.
+# The percentiles of nsq_exporter, in nanoseconds, with their name suffix for a topic and for a channel.
 _TOPIC_PERCENTILES = ((0.99, "99_percentile"), (0.95, "95_percentile"))
 _CHANNEL_PERCENTILES = ((0.99, "99p"), (0.95, "95p"))
 
 _INFO = _Family("nsq_info", "Version of NSQ whose behaviour this is, and of the package", "")
 _HEALTHY = _Family("nsq_healthy", "1 if the last disk write succeeded", "")
 _CHANNEL_COUNT = _Family("nsq_topic_channel_count", "Channels of the topic", "")
-# How many lines are kept before they become one piece of the page.
+# How many lines are joined and encoded at a time.
 _LINES_PER_PIECE = 500
 
 
 def accepts_openmetrics(accept: str) -> bool:
-    """True if an Accept header asks for OpenMetrics rather than for Prometheus' older text."""
+    """True if an Accept header requests OpenMetrics, not Prometheus' older text format."""
     return any(kind.split(";")[0].strip() == "application/openmetrics-text" for kind in accept.lower().split(","))
 
 
 class NsqdMetricsPage:
-    """Writes the page of a broker; owns nothing but the collectors of the process."""
+    """Builds the page of a broker; owns the collectors of the process."""
 
     def __init__(self) -> None:
         self._process = CollectorRegistry(auto_describe=False)
@@ -96,7 +96,7 @@ class NsqdMetricsPage:
         GCCollector(registry=self._process)
 
     def steps(self, topics: "Iterable[Steps[TopicStats]]", *, healthy: bool, openmetrics: bool) -> "Steps[bytes]":
-        """Make the whole page; there are series for each client if the topics have clients."""
+        """Build the whole page, with series for each client if the topics include clients."""
         families = _Families(openmetrics)
         for steps in topics:
             topic = yield from steps
@@ -107,13 +107,13 @@ class NsqdMetricsPage:
                 for client in channel["clients"] or ():
                     _add(families.clients, _client_row(topic["topic_name"], channel["channel_name"], client))
                     yield
-        # Last, because prometheus_client ends its OpenMetrics text with the mark for the end.
+        # Last, because prometheus_client ends its OpenMetrics text with an end marker.
         process = generate_latest_openmetrics if openmetrics else generate_latest
         return b"".join([*families.pieces(healthy), process(self._process)])
 
 
 class _Row(NamedTuple):
-    """One topic, channel or client: its labels for gauges and for counters, braces included, and its numbers."""
+    """One topic, channel or client: its labels for gauges and for counters, with braces, and its numbers."""
 
     labels: str
     counter_labels: str
@@ -140,10 +140,10 @@ def _client_row(topic_name: str, channel_name: str, client: "ClientStats") -> _R
 
 
 class _Samples:
-    """The text of one family. Samples are added one at a time, because those of all families are made together."""
+    """The text of one family. Samples are added one by one, because the rows of all families are built together."""
 
     def __init__(self, family: _Family, kind: str = "gauge", *, head_name: str = "", is_shown: bool = True) -> None:
-        """A family that is not shown becomes so with its first row."""
+        """Start the family; one with ``is_shown=False`` is hidden until its first row."""
         self.name, help_text, self.key = family
         head_name = head_name or self.name
         self._pieces = [f"# HELP {head_name} {help_text}\n# TYPE {head_name} {kind}\n".encode()]
@@ -151,18 +151,18 @@ class _Samples:
         self._is_shown = is_shown
 
     def add_row(self, row: _Row) -> None:
-        """Add the sample of a row."""
+        """Add the sample of ``row``."""
         self.add(f"{self.name}{row.labels} {row.numbers[self.key]}\n")
 
     def add(self, line: str) -> None:
-        """Add a sample, newline included."""
+        """Add a sample line, with its newline."""
         self._is_shown = True
         self._lines.append(line)
         if len(self._lines) == _LINES_PER_PIECE:
             self._encode()
 
     def show(self) -> None:
-        """Show the head even if there are no samples."""
+        """Show the family even without samples."""
         self._is_shown = True
 
     def _encode(self) -> None:
@@ -170,14 +170,14 @@ class _Samples:
         self._lines.clear()
 
     def pieces(self) -> list[bytes]:
-        """The head and all samples."""
+        """Return the head and all samples, or nothing if the family is hidden."""
         self._encode()
         return self._pieces if self._is_shown else []
 
 
 class _Counter(_Samples):
     def __init__(self, family: _Family, openmetrics: bool) -> None:
-        # In OpenMetrics a counter's family is named without the suffix of its samples.
+        # In OpenMetrics the family name of a counter has no _total suffix.
         super().__init__(family, "counter", head_name=family.name.removesuffix("_total") if openmetrics else "")
 
     def add_row(self, row: _Row) -> None:
@@ -203,10 +203,10 @@ class _LatencySeconds(_Samples):
 
 
 class _LatencyPercentile(_Samples):
-    """A percentile that nsq_exporter knows, in nanoseconds."""
+    """A percentile of nsq_exporter, in nanoseconds."""
 
     def __init__(self, prefix: str, quantile: float, ending: str) -> None:
-        help_text = f"Time from publish to finish that {quantile:.0%} kept, in nanoseconds"
+        help_text = f"{quantile * 100:.0f}th percentile of the time from publish to finish, in nanoseconds"
         super().__init__(_Family(f"{prefix}_e2e_latency_{ending}", help_text, ""), is_shown=False)
         self._quantile = quantile
 
@@ -238,7 +238,7 @@ class _Families:
         self.clients = [_Samples(family, is_shown=False) for family in _CLIENT_GAUGES]
 
     def pieces(self, healthy: bool) -> "Iterator[bytes]":
-        """The families of the broker itself, then those of topics, channels and clients."""
+        """Yield the families of the broker itself, then those of topics, channels and clients."""
         info = _Samples(_INFO, "info", head_name="nsq") if self._openmetrics else _Samples(_INFO)
         info.add(f'nsq_info{{version="{NSQ_VERSION}",nsqx_version="{VERSION}"}} 1\n')
         health = _Samples(_HEALTHY)

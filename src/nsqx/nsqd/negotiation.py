@@ -1,4 +1,4 @@
-"""IDENTIFY on the broker's side: what a client asks for against what it may have."""
+"""IDENTIFY on the broker's side: checks the requested settings against the limits and decides the upgrades."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULT_DEFLATE_LEVEL = 6
 
 @dataclass(slots=True)
 class Negotiated:
-    """The answer, and which layers the connection is to be upgraded with after it."""
+    """The answer to IDENTIFY, and the layers that the connection gets after it."""
 
     answer: bytes
     tls: bool = False
@@ -32,12 +32,12 @@ class Negotiated:
 
     @property
     def needs_upgrade(self) -> bool:
-        """True if the connection is to get a layer."""
+        """True if the connection gets at least one layer."""
         return self.tls or self.snappy or self.deflate
 
 
 def negotiate(client: Client, body: bytes, broker: Broker) -> Negotiated:
-    """Take over what the client says and asks for; raises ProtocolError for what it may not have."""
+    """Apply the requested settings to ``client``; raises ProtocolError for settings that are not allowed."""
     try:
         request = decode_identify(body)
     except InvalidJSON:
@@ -74,7 +74,7 @@ def _set_heartbeat(client: Client, request: IdentifyRequest, broker: Broker) -> 
 
 
 def _set_output_buffer(client: Client, request: IdentifyRequest, broker: Broker) -> None:
-    """Size and timeout are agreed on and reported; output goes out at the end of each loop turn, so earlier."""
+    """Store and report size and timeout only: output is sent at the end of each turn of the loop, which is earlier."""
     options = broker.options
     timeout_ms = request.output_buffer_timeout
     shortest_ms = options.min_output_buffer_timeout // NS_PER_MS

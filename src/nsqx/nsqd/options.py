@@ -1,7 +1,7 @@
-"""nsqd's options: their names, defaults, flags and limits, and how GET /config shows them.
+"""nsqd's options: names, defaults, flags, limits, and the answer of GET /config.
 
-An attribute of ``NsqdOptions`` is called what its key in the configuration file is called. Durations are integers of
-nanoseconds. Nothing here opens a file or a socket but the configuration file.
+An attribute of ``NsqdOptions`` has the name of its key in the configuration file. Durations are integers in
+nanoseconds. This module opens no socket, and no file except the configuration file.
 """
 
 import math
@@ -41,10 +41,10 @@ TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)
 
 NODE_ID_LIMIT = 1024
-# --sync-every=-1 and below: a number of operations that is never reached.
+# --sync-every=-1 and lower: a number of operations that is never reached.
 NO_SYNC_BY_COUNT = 1 << 40
 
-# A record on disk is the message with its 26-byte head, under a signed 32-bit length.
+# A record on disk is the message with its 26-byte header, after a signed 32-bit length.
 MAX_MSG_SIZE_LIMIT = (1 << 31) - 1 - 26
 
 MAX_UDP_PAYLOAD_SIZE = 65507
@@ -53,14 +53,14 @@ _MINUTE = 60 * NS_PER_S
 
 
 def default_node_id(hostname: str) -> int:
-    """The node id of a host that is given none."""
+    """Return the node id for a host without --node-id: a hash of its name."""
     digest = md5(hostname.encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()
     return zlib.crc32(digest) % NODE_ID_LIMIT
 
 
 @dataclass(slots=True)
 class NsqdOptions:
-    """Every setting of one nsqd, with NSQ's defaults."""
+    """Every setting of one nsqd, with NSQ's defaults unless noted."""
 
     id: int = field(default_factory=lambda: default_node_id(socket.gethostname()))
     log_level: int = log.INFO
@@ -118,7 +118,7 @@ class NsqdOptions:
     tls_client_auth_policy: str = ""
     tls_root_ca_file: str = ""
     tls_required: int = TLS_NOT_REQUIRED
-    tls_min_version: int = TLS_VERSIONS["tls1.2"]  # Go nsqd: tls1.0, which nobody should speak any more
+    tls_min_version: int = TLS_VERSIONS["tls1.2"]  # Go nsqd: tls1.0, which is insecure
 
     deflate: bool = True
     max_deflate_level: int = 6
@@ -143,7 +143,7 @@ class NsqdOptions:
     allowed_hosts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # A policy for client certificates is useless if clients may stay without TLS.
+        # A policy for client certificates requires TLS, otherwise clients could connect without a certificate.
         if self.tls_client_auth_policy and self.tls_required == TLS_NOT_REQUIRED:
             self.tls_required = TLS_REQUIRED
 
@@ -177,9 +177,9 @@ FLAGS: tuple[Flag, ...] = (
         "auth server that clients' secrets are checked with, host:port or a URL (may be repeated)",
         "auth_http_addresses",
     ),
-    _option("auth-http-request-method", STRING, "how the auth server is asked: get or post"),
-    _option("http-client-connect-timeout", DURATION, "longest wait for a connection of the HTTP client; 0 is no limit"),
-    _option("http-client-request-timeout", DURATION, "longest wait for an answer to the HTTP client; 0 is no limit"),
+    _option("auth-http-request-method", STRING, "HTTP method of requests to the auth server: get or post"),
+    _option("http-client-connect-timeout", DURATION, "timeout for connections of the HTTP client; 0 is no limit"),
+    _option("http-client-request-timeout", DURATION, "timeout for requests of the HTTP client; 0 is no limit"),
     _option("topology-region", STRING, "region this node runs in"),
     _option("topology-zone", STRING, "zone this node runs in"),
     _option("data-path", STRING, "directory of messages on disk and of nsqd.dat; the working directory if empty"),
@@ -218,7 +218,7 @@ FLAGS: tuple[Flag, ...] = (
     _option("e2e-processing-latency-window-time", DURATION, "how far back the latency quantiles look"),
     _option("tls-cert", STRING, "path of the server's certificate"),
     _option("tls-key", STRING, "path of the certificate's private key"),
-    _option("tls-client-auth-policy", STRING, "what is asked of client certificates: require or require-verify"),
+    _option("tls-client-auth-policy", STRING, "requirement for client certificates: require or require-verify"),
     _option("tls-root-ca-file", STRING, "path of the certificate authorities that are trusted"),
     _option(
         "tls-required", TLS_REQUIREMENT, "refuse clients without TLS: true, false, or tcp-https to leave HTTP plain"
@@ -239,22 +239,22 @@ FLAGS: tuple[Flag, ...] = (
     _option(
         "lookupd-http-token-file",
         STRING,
-        "file with the bearer token for nsqlookupd's HTTP, which tells the channels of new topics (nsqx only)",
+        "file with the bearer token for nsqlookupd's HTTP API, to query the channels of new topics (nsqx only)",
     ),
-    _option("http-publish-token-file", STRING, "tokens, one a line, one of which /pub and /mpub need (nsqx only)"),
-    _option("http-read-token-file", STRING, "tokens, one of which /stats and the like need (nsqx only)"),
-    _option("http-admin-token-file", STRING, "tokens, one of which every change needs (nsqx only)"),
+    _option("http-publish-token-file", STRING, "file of tokens, one per line, for /pub and /mpub (nsqx only)"),
+    _option("http-read-token-file", STRING, "file of tokens, one per line, for /stats and other reads (nsqx only)"),
+    _option("http-admin-token-file", STRING, "file of tokens, one per line, for all changes (nsqx only)"),
     _option(
         "http-client-cert-group",
         STRINGS,
         "group of routes that needs a client certificate: publish, read or admin (nsqx only, may be repeated)",
         "http_client_cert_groups",
     ),
-    _option("http-browser-checks", BOOL, "refuse what pages of other sites make browsers send over HTTP (nsqx only)"),
+    _option("http-browser-checks", BOOL, "refuse HTTP requests that pages of other sites send (nsqx only)"),
     _option(
         "allowed-host",
         STRINGS,
-        "name in the Host header that HTTP serves besides this host's own, * for any (nsqx only, may be repeated)",
+        "additional name in the Host header that is accepted over HTTP, * for any (nsqx only, may be repeated)",
         "allowed_hosts",
     ),
 )
@@ -263,14 +263,14 @@ _OPTION_FLAGS = {flag.key: flag for flag in FLAGS if flag.in_config}
 
 
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqdOptions:
-    """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
+    """Read the options from argv (without the program name) and its configuration file; they are not yet validated.
 
-    Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
+    Raises UsageError, VersionWanted or ConfigError. Harmless mistakes are logged to ``stderr``.
     """
     return NsqdOptions(**read_options(FLAGS, argv, "nsqd", stderr))
 
 
-# The Go nsqd takes any number, then crashes, stalls or misleads others by these; here they stop the start.
+# Go nsqd accepts any number here, and then crashes, stalls or misleads others. Here such a value prevents the start.
 _LEAST = {
     "broadcast_tcp_port": 0,
     "broadcast_http_port": 0,
@@ -310,9 +310,9 @@ _MOST = {
 
 
 def validate(options: NsqdOptions) -> None:
-    """Raise ConfigError, in nsqd's words where it has some, if nsqd cannot run as asked."""
+    """Raise ConfigError if the options are invalid, with nsqd's wording where nsqd has the same check."""
     if options.sync_every < 0:
-        # As in Go no number of operations leads to a sync, only --sync-timeout does.
+        # As in Go, no number of operations causes a sync, only --sync-timeout does.
         options.sync_every = NO_SYNC_BY_COUNT
     if not 1 <= options.max_deflate_level <= 9:
         raise ConfigError("--max-deflate-level must be [1,9]")
@@ -367,7 +367,7 @@ def _validate_addresses(options: NsqdOptions) -> None:
 
 
 def expand_statsd_prefix(options: NsqdOptions, http_port: int) -> str:
-    """The start of every statsd name, given the HTTP port that is broadcast; empty if the option is."""
+    """Return the prefix of every statsd name, with the broadcast HTTP port; empty if the option is empty."""
     if not options.statsd_prefix:
         return ""
     host = format_host_port(options.broadcast_address, http_port).replace(".", "_").replace(":", "_")
@@ -376,7 +376,7 @@ def expand_statsd_prefix(options: NsqdOptions, http_port: int) -> str:
 
 
 def config_value(options: NsqdOptions, key: str) -> object:
-    """What GET /config/<key> answers: a string goes out raw, all else as JSON. KeyError if there is no such option."""
+    """Return the answer of GET /config/<key>: a string is sent as it is, other values as JSON. Raises KeyError."""
     if key not in _OPTION_FLAGS:
         raise KeyError(key)
     value: object = getattr(options, key)

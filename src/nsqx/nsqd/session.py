@@ -1,7 +1,7 @@
-"""The rules of the TCP protocol for one client: which command is allowed when, what it does, how it is answered.
+"""The rules of the TCP protocol for one client: when a command is allowed, its effect and its answer.
 
-No I/O: bytes come in through ``receive``, answers go to the client's output, and ``turn.close`` asks for the end.
-Errors are worded exactly as Go nsqd words them, because clients match on them.
+No I/O: bytes come in through ``receive``, answers go to the client's output, and ``turn.close`` requests the end of the
+connection. Error texts are exactly Go nsqd's, because clients match on them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"  V2"
 
-# How much ``receive`` and ``proceed`` do at most before others get their turn, in units of a FIN, the cheapest command.
-# It is about a millisecond of work, whatever the commands are: what a consumer with RDY 2500 finishes, or 512 PUBs.
+# The limit of work in one ``receive`` or ``proceed``, before other connections get their turn. The unit is a FIN, the
+# cheapest command. A slice is about a millisecond of any commands: the FINs of a consumer with RDY 2500, or 512 PUBs.
 SLICE: Final = 2560
 _SLICE = SLICE
 _PUBLISH_COST = 4
@@ -50,7 +50,7 @@ _SLICE_COUNT = SLICE_COUNT
 _LINE_COST = 24
 _LOGGED_COST = 160
 
-# Typed in the .pxd for the loop of ``receive``.
+# Typed in the .pxd, for the loop in ``_step``.
 _NEED_DATA = NEED_DATA
 _FINISH = FINISH
 _LINE = LINE
@@ -63,11 +63,11 @@ _DEBUG = DEBUG
 
 
 class _AuthPending(Exception):
-    """The client's rights must be asked for before the command can be acted on."""
+    """The client's rights have expired and must be renewed before the command can be executed."""
 
 
 class ClientSession:
-    """One client's conversation, from its magic to its end."""
+    """The session of one client, from the magic to the end."""
 
     __slots__ = (
         "_broker",
@@ -102,18 +102,18 @@ class ClientSession:
         self._max_msg_size = broker.options.max_msg_size
         self._max_body_size = broker.options.max_body_size
         self._is_over = False
-        self.is_paused = False  # until an answer from elsewhere is there
-        self.has_more = False  # the slice is used up, and ``proceed`` would do more
+        self.is_paused = False  # waits for an answer from elsewhere
+        self.has_more = False  # the slice is used up, and ``proceed`` would continue
         self._budget = 0
         self._is_debugging = False
-        # A command line that is acted on once the client's rights are known.
+        # A command line that is executed when the client's rights are renewed.
         self._stalled: list[bytes] | None = None
-        # The command whose body is being read, and what its line said.
+        # The command whose body is being read, and the arguments of its line.
         self._command = b""
         self._topic_name = ""
         self._topic: Topic | None = None
         self._defer_ns = 0
-        # The topic of the PUB line that the reader remembers.
+        # The topic of the PUB line that the reader has cached.
         self._repeated_name = ""
         self._repeated_topic: Topic | None = None
         client.heartbeat_interval_ns = broker.default_heartbeat_ns
@@ -123,22 +123,22 @@ class ClientSession:
     # Bytes in
 
     def receive(self, data: bytes) -> None:
-        """Act on what the client sent, up to a slice of it."""
+        """Process received bytes, up to one slice of work."""
         if self._is_over:
             return
         self._reader.feed(data)
         self._run()
 
     def proceed(self) -> None:
-        """Act on the next slice of what was received."""
+        """Process the next slice of the received bytes."""
         self._run()
 
     def take_rest(self) -> bytes:
-        """What was received and not acted on, for a layer that the connection is being upgraded with."""
+        """Return the unprocessed input, for the layer that the connection is upgraded with."""
         return self._reader.take_rest()
 
     def resume(self) -> None:
-        """What the session paused for is done: ``receive`` and ``proceed`` act again."""
+        """Leave the pause, so that ``receive`` and ``proceed`` process input again."""
         self.is_paused = False
 
     def _run(self) -> None:
@@ -159,7 +159,7 @@ class ClientSession:
                 self._end()
 
     def _step(self) -> bool:
-        """Act on the commands that are there in full; False if more bytes are needed or the slice is used up."""
+        """Execute the complete commands; False if more bytes are needed or the slice is used up."""
         reader = self._reader
         if self._stalled is not None:
             words, self._stalled = self._stalled, None
@@ -200,13 +200,13 @@ class ClientSession:
         return True
 
     def _log_command(self, words: list[bytes]) -> None:
-        """Log a command line as Go nsqd does at the debug level."""
+        """Log a command line at the debug level, as Go nsqd does."""
         self._budget -= _LOGGED_COST
         line = b" ".join(words).decode("utf-8", "backslashreplace")
         self._log.debug("PROTOCOL(V2): [%s] [%s]", self.client.remote_address, line)
 
     def receive_end(self) -> None:
-        """The client sends no more: a command cut short gets its error."""
+        """Handle the end of input: a truncated command is answered with its error."""
         if self._is_over:
             return
         missing = self._reader.missing()
@@ -223,7 +223,7 @@ class ClientSession:
         self._end()
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """Leave the channel after the connection was closed."""
         self._is_over = True
         channel = self.client.channel
         if channel is not None:
@@ -310,7 +310,7 @@ class ClientSession:
         self._expect_body()
 
     def _publish_topic(self, words: list[bytes], needed: int, prefix: str) -> str:
-        """The topic a publishing command names. ``prefix``: Go nsqd names MPUB's error code twice."""
+        """Return the topic of a publishing command. ``prefix``: Go nsqd repeats the error code for MPUB."""
         name = _text(words[0])
         if len(words) < needed:
             raise ProtocolError("E_INVALID", f"{name} insufficient number of parameters")
@@ -333,7 +333,7 @@ class ClientSession:
 
     def _expect_body(self) -> None:
         self._reader.expect_body()
-        self.command_count -= 1  # it is complete only with its body
+        self.command_count -= 1  # the command is complete only with its body
 
     # Sizes and bodies
 
@@ -384,7 +384,7 @@ class ClientSession:
         self._acknowledge(command, 1, topic)
 
     def _remember(self, topic: Topic) -> None:
-        """Spare the next PUB to this topic the way of this one; where rights are asked about, each takes it anew."""
+        """Cache the topic for the next PUB (not when auth is enabled: each command must be checked then)."""
         if topic is self._repeated_topic or self._broker.authorizer.is_enabled:
             return
         self._repeated_name = self._topic_name
@@ -392,13 +392,13 @@ class ClientSession:
         self._reader.remember(b"PUB %b\n" % self._topic_name.encode(), self._max_msg_size)
 
     def _publish_again(self, item: bytes) -> None:
-        """A PUB to the same topic as before."""
+        """Handle a PUB to the same topic as before."""
         topic = self._repeated_topic
         assert topic is not None
         self._command = b"PUB"
         self._topic_name = self._repeated_name
         try:
-            if topic.exiting:  # deleted since, or the broker is
+            if topic.exiting:  # deleted meanwhile, or the broker is exiting
                 topic = self._repeated_topic = self._broker.topic(self._repeated_name)
             topic.publish(item, 1)
         except (BrokerExiting, DiskQueueError) as error:
@@ -407,7 +407,7 @@ class ClientSession:
 
     def _publish_batch(self) -> None:
         if self._broker.authorizer.is_enabled:
-            self._authorize("MPUB", self._topic_name, "")  # the body may have taken longer than the right lasted
+            self._authorize("MPUB", self._topic_name, "")  # the right may have expired while the body arrived
         items = self._reader.take_batch()
         count = self._reader.count
         topic = self._topic
@@ -422,7 +422,7 @@ class ClientSession:
         self._acknowledge("MPUB", count, topic)
 
     def _publish_slices(self, topic: Topic, items: bytes) -> None:
-        """Publish more than may be published at once; the session waits for it."""
+        """Publish a batch that is too large for one turn; the session is paused until it is done."""
         self.is_paused = True
         slices = BatchSlices(items)
         LargePublish(self._broker, topic, slices.next(), slices, self._slices_published)
@@ -474,7 +474,7 @@ class ClientSession:
         self._continue()
 
     def _authorize(self, command: str, topic_name: str, channel_name: str) -> None:
-        """Raise unless the client may; if that has to be found out first, the command is acted on anew after it."""
+        """Raise ProtocolError if not allowed. If the rights have expired, the command is repeated after a query."""
         authorizer = self._broker.authorizer
         if not authorizer.is_current(self.client):
             raise _AuthPending
@@ -483,7 +483,7 @@ class ClientSession:
     def _ask_again(self) -> None:
         self.is_paused = True
         if self._command == b"SUB" or (self._command == b"MPUB" and self._topic is None):
-            self._stalled = self._reader.words  # the others are asked about when their body is there, and it stays
+            self._stalled = self._reader.words  # other commands are checked with their body, which the reader keeps
         self._broker.authorizer.refresh(self.client, self._refreshed)
 
     def _refreshed(self, error: ProtocolError | None) -> None:
@@ -500,7 +500,7 @@ class ClientSession:
             self._turn.end()
 
     def _continue(self) -> None:
-        """Act on what has come while the session waited for an answer."""
+        """Process the input that arrived while the session was paused."""
         self._run()
         self._turn.end()
         self.client.link.proceed()

@@ -1,10 +1,10 @@
-"""What /stats shows: one snapshot of the broker, as JSON and as text.
+"""/stats: a snapshot of the broker, as JSON and as text.
 
-A snapshot is plain dicts whose keys, order and absences are those of nsqd's JSON; the text form, statsd and the
-Prometheus page read the same dicts. This module reads the broker and never changes it, and knows nothing of HTTP.
+A snapshot is plain dicts with the keys, order and optional keys of nsqd's JSON. The text form, statsd and the
+Prometheus page use the same dicts. This module reads the broker, never changes it, and is independent of HTTP.
 
-A broker may have ten thousand topics, a topic as many channels, and a channel as many clients. So everything here is a
-job in steps (see ``nsqx.net.steps``), one for each of them.
+A broker can have ten thousand topics, a topic as many channels, and a channel as many clients. So every function here
+works in steps (see ``nsqx.net.steps``), one for each of them.
 """
 
 from datetime import datetime
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class PubCount(TypedDict):
-    """How many messages a client has published to one topic."""
+    """The number of messages a client has published to one topic."""
 
     topic: str
     count: int
 
 
 class ClientStats(TypedDict):
-    """A connection, seen as a consumer of a channel or as a producer."""
+    """A connection, as a consumer of a channel or as a producer."""
 
     client_id: str
     hostname: str
@@ -67,7 +67,7 @@ class ClientStats(TypedDict):
 
 
 class ChannelStats(TypedDict):
-    """A channel; ``clients`` is None when clients were not asked for."""
+    """A channel; ``clients`` is None if clients were not requested."""
 
     channel_name: str
     depth: int
@@ -87,7 +87,7 @@ class ChannelStats(TypedDict):
 
 
 class TopicStats(TypedDict):
-    """A topic and those of its channels that were asked for."""
+    """A topic and the requested channels."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -100,14 +100,14 @@ class TopicStats(TypedDict):
 
 
 class Snapshot(NamedTuple):
-    """The broker at a moment. None stands where nsqd writes null: topic unknown, clients not asked for, no producer."""
+    """The state of the broker. None is nsqd's null: unknown topic, clients not requested, or no producer."""
 
     topics: list[TopicStats] | None
     producers: list[ClientStats] | None
 
 
 class StatsFilter(NamedTuple):
-    """What to show; an empty name stands for every topic or channel."""
+    """The requested part of the state; an empty name selects every topic or channel."""
 
     topic_name: str = ""
     channel_name: str = ""
@@ -122,7 +122,7 @@ Kind = TypeVar("Kind")
 
 
 class Seal(Protocol):
-    """What is done with each client, channel and topic as soon as it is collected."""
+    """Converts each client, channel and topic as soon as it is collected."""
 
     def __call__(self, stats: Kind) -> Kind: ...
 
@@ -132,21 +132,21 @@ def _unsealed(stats: Kind) -> Kind:
 
 
 def _as_json(stats: Kind) -> Kind:
-    """JSON that orjson takes over as it is. It takes little memory, and the garbage collector does not visit it."""
+    """Encode as JSON that orjson inserts unchanged: it needs little memory, and the garbage collector ignores it."""
     return cast("Kind", orjson.Fragment(orjson.dumps(stats)))
 
 
 def collect(
     broker: "Broker", now_ns: int, *, topic_name: str = "", channel_name: str = "", include_clients: bool = True
 ) -> Snapshot:
-    """A snapshot, sorted by name; an empty name stands for every topic or channel."""
+    """Return a snapshot, sorted by name; an empty name selects every topic or channel."""
     return finish(snapshot_steps(broker, now_ns, StatsFilter(topic_name, channel_name, include_clients)))
 
 
 def snapshot_steps(
     broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, seal: "Seal" = _unsealed
 ) -> Steps[Snapshot]:
-    """Collect a snapshot, sorted by name. Each channel and client is as it was at one moment, the whole is not."""
+    """Collect a snapshot, sorted by name. Each channel and client is consistent by itself; the whole is not."""
     if selection.topic_name and selection.topic_name not in broker.topics:
         return Snapshot(None, None)
     topics = []
@@ -159,7 +159,7 @@ def snapshot_steps(
 def each_topic(
     broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, seal: "Seal" = _unsealed
 ) -> "Iterator[Steps[TopicStats]]":
-    """For each topic that is selected, sorted by name, the job that collects it; deleted ones are passed over."""
+    """Yield, for each selected topic sorted by name, the job that collects it; deleted topics are skipped."""
     for name in [selection.topic_name] if selection.topic_name else sorted(broker.topics):
         topic = broker.topics.get(name)
         if topic is not None and (not selection.channel_name or selection.channel_name in topic.channels):
@@ -167,7 +167,7 @@ def each_topic(
 
 
 def _producer_steps(broker: "Broker", selection: StatsFilter, seal: "Seal") -> Steps[list[ClientStats] | None]:
-    """Every client that has published, to whatever topic; None if there is none or clients are not asked for."""
+    """Collect the clients that have published to any topic; None if there are none or clients are not requested."""
     producers = []
     if selection.include_clients:
         for client in list(broker.clients.values()):
@@ -187,7 +187,7 @@ def _topic_steps(topic: "Topic", now_ns: int, selection: StatsFilter, seal: "Sea
             latency = stats["e2e_processing_latency"]
             channels.append(seal(stats))
         yield
-    # The latency over all channels, shown or not; merging is saved where there is but one.
+    # The latency over all channels, shown or not. With a single channel there is nothing to merge.
     if latency is None or not len(topic.channels) == len(channels) == 1:
         latency = yield from _merge_steps(topic, now_ns)
     yield
@@ -249,9 +249,9 @@ def _channel_steps(channel: "Channel", now_ns: int, selection: StatsFilter, seal
 
 
 def client_stats(client: "Client", topic_filter: str = "") -> ClientStats:
-    """One connection; with a topic filter, what it has published to other topics is left out.
+    """Return the statistics of one connection; a topic filter leaves out its publishes to other topics.
 
-    nsqd lists only one topic in pub_counts however many the client has published to; all are listed here.
+    Go nsqd lists only one topic in pub_counts, even if the client has published to several; here all are listed.
     """
     pub_counts: list[PubCount] = [
         {"topic": topic, "count": count}
@@ -300,7 +300,7 @@ def client_stats(client: "Client", topic_filter: str = "") -> ClientStats:
 def json_steps(
     broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
 ) -> Steps[bytes]:
-    """Make nsqd's /stats?format=json; without ``memory`` that key is absent."""
+    """Build the answer to /stats?format=json; without ``memory`` that key is absent."""
     snapshot = yield from snapshot_steps(broker, now_ns, selection, _as_json)
     document: dict[str, object] = {
         "version": NSQ_VERSION,
@@ -317,7 +317,7 @@ def json_steps(
 def text_steps(
     broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
 ) -> Steps[str]:
-    """Make nsqd's /stats for people."""
+    """Build the text form of /stats."""
     start_time_ns = broker.start_time_ns
     started = datetime.fromtimestamp(start_time_ns // NS_PER_S).astimezone().isoformat().replace("+00:00", "Z")
     lines = [
@@ -393,7 +393,7 @@ def _latencies(latency: LatencyResult) -> str:
 
 
 def _rounded_duration(value_ns: int) -> str:
-    """A latency as the text form has it: one decimal, in the largest unit it exceeds."""
+    """Format a latency for the text form: one decimal, in the largest unit that it exceeds."""
     for unit_ns, unit in ((NS_PER_S, "s"), (1_000_000, "ms"), (1000, "us")):
         if value_ns > unit_ns:
             return f"{value_ns / unit_ns:.1f}{unit}"

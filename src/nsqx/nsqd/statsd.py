@@ -1,7 +1,7 @@
-"""The push to statsd: what changed since the last push, packed into UDP packets that are spread over the interval.
+"""Pushes to statsd: the changes since the last push, in UDP packets that are spread over the interval.
 
-The lines and packets know no clock and no socket; ``StatsdPusher`` owns these. A push that fails is logged and
-the next one tried as if nothing had happened: statsd may come and go, and never holds up the broker.
+Lines and packets need no clock and no socket; ``StatsdPusher`` owns these. A failed push is logged, and the next one
+runs as usual: statsd may be unavailable at times, and never delays the broker.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from nsqx.nsqd.latency import LatencyResult
     from nsqx.nsqd.memory import MemoryMonitor, MemoryStats
 
-# nsqd leaves the last second of each interval free, so that a push has ended before the next begins.
+# As in nsqd, the last second of each interval is free, so that a push has ended before the next one begins.
 IDLE_TAIL_S = 1.0
-# A shorter interval would keep the loop busy with nothing else.
+# A shorter interval would leave the loop no time for other work.
 LEAST_INTERVAL_S = 0.01
 RESOLVE_TIMEOUT_S = 1.0
 
 
 Totals = dict[str, tuple[int, ...]]
-"""The counters of the last push, by topic, channel or memory: a push sends their growth."""
+"""The counters at the last push, by topic, channel or memory. A push sends the differences."""
 
 
 def lines_of(topic: TopicStats, previous: Totals, current: Totals, *, exclude_ephemeral: bool) -> "Iterator[str]":
-    """The lines of one topic, without prefix and newline; adds its counters to ``current``."""
+    """Yield the lines of one topic, without prefix and newline; adds its counters to ``current``."""
     if exclude_ephemeral and is_ephemeral(topic["topic_name"]):
         return
     name = f"topic.{topic['topic_name']}"
@@ -51,7 +51,7 @@ def lines_of(topic: TopicStats, previous: Totals, current: Totals, *, exclude_ep
 
 
 def memory_lines(memory: "MemoryStats", previous: Totals, current: Totals) -> "Iterator[str]":
-    """The lines of the memory section; adds its counter to ``current``."""
+    """Yield the lines of the memory section; adds its counter to ``current``."""
     for name, value in memory.items():
         if name != "gc_total_runs":
             yield f"mem.{name}:{value}|g"
@@ -60,7 +60,7 @@ def memory_lines(memory: "MemoryStats", previous: Totals, current: Totals) -> "I
 
 
 class Packets:
-    """Lines, each ended by a newline, in packets that split no line; too long a line is a packet by itself."""
+    """Packs lines into packets without splitting a line; a line that is too long is a packet by itself."""
 
     def __init__(self, prefix: str, packet_size: int) -> None:
         self._prefix = prefix
@@ -77,7 +77,7 @@ class Packets:
         self._last += encoded
 
     def all(self) -> list[bytes]:
-        """Every packet; none if there is no line."""
+        """Return all packets; none without lines."""
         return [*self._full, self._last] if self._last else self._full
 
 
@@ -102,7 +102,7 @@ def _latency_lines(name: str, latency: "LatencyResult") -> "Iterator[str]":
 
 
 def _growth(totals: tuple[int, ...], previous: tuple[int, ...] | None) -> tuple[int, ...]:
-    """By how much counters have grown; one that shrank began at 0 again, because its owner was deleted and created."""
+    """Return the growth of counters. A counter that shrank restarted at 0: its topic or channel was created again."""
     if previous is None:
         return totals
     return tuple(
@@ -111,7 +111,7 @@ def _growth(totals: tuple[int, ...], previous: tuple[int, ...] | None) -> tuple[
 
 
 class StatsdPusher:
-    """Pushes every statsd-interval, the first time one interval after the start, until told to stop."""
+    """Pushes at every statsd-interval, starting one interval after the start, until ``stop``."""
 
     def __init__(self, broker: "Broker", memory: "MemoryMonitor") -> None:
         self._broker = broker
@@ -120,23 +120,23 @@ class StatsdPusher:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Make ``run`` return soon; the packets of a push under way are sent without further pauses."""
+        """Make ``run`` return soon; the remaining packets of a running push are sent without pauses."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Push until stopped."""
+        """Push until ``stop``."""
         log = self._broker.log
         interval_s = max(LEAST_INTERVAL_S, self._broker.options.statsd_interval / NS_PER_S)
         loop = asyncio.get_running_loop()
         next_push = loop.time() + interval_s
         while not await self._stopped_within(next_push - loop.time()):
             await self._push(max(0.0, interval_s - IDLE_TAIL_S))
-            # As a Go ticker does, drop the ticks that a slow push has missed.
+            # Like a Go ticker, skip the ticks that a slow push has missed.
             next_push += interval_s * max(1, -((next_push - loop.time()) // interval_s))
         log.info("STATSD: closing")
 
     def _packet_steps(self) -> Steps[list[bytes]]:
-        """Make the packets that the next push sends."""
+        """Build the packets of the next push."""
         broker, options = self._broker, self._broker.options
         packets = Packets(options.statsd_prefix, options.statsd_udp_packet_size)
         current: Totals = {}
@@ -167,7 +167,7 @@ class StatsdPusher:
                 try:
                     connection.send(packet)
                 except OSError:
-                    # Nobody listens at the moment, or the system has no room: a statsd packet may be lost.
+                    # statsd is not running, or the socket buffer is full: a lost statsd packet is acceptable.
                     pass
                 await self._stopped_within(pause_s)
 
@@ -180,7 +180,7 @@ class StatsdPusher:
 
 
 async def _connect_udp(address: str) -> socket.socket:
-    """A non-blocking UDP socket to ``host:port``; the name is resolved outside the loop."""
+    """Return a non-blocking UDP socket to ``host:port``; the name is resolved outside the loop."""
     target = parse_address(address)
     if not isinstance(target, TCPAddress):
         raise ConfigError(f"address {address}: missing port")

@@ -1,8 +1,8 @@
-"""A topic: where messages are published, and from where each of its channels gets its own copy.
+"""A topic: receives published messages and gives each of its channels a copy.
 
-With channels to give to and nothing in the way, a publish goes straight through. Otherwise (no channel yet, paused,
-or channels still being looked up) messages wait in the topic's own backlog, and ``pump`` moves them on later, a
-bounded number each turn so that a long backlog does not hold up everybody else.
+A published message goes directly to the channels if possible. Otherwise (no channel yet, paused, or channels still
+being looked up) it waits in the topic's own backlog. ``pump`` moves the backlog to the channels later, a bounded number
+of messages in each turn, so that a long backlog does not block the loop.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from nsqx.queues.diskqueue import DiskQueue
     from nsqx.queues.due_time_queue import DueTimeQueue
 
-# How many messages ``pump`` moves before it lets the loop turn.
+# How many messages ``pump`` moves in one turn of the loop.
 _MOVES_PER_TURN = 2000
-# How many messages may be moved to disk queues of channels and not be durable there.
+# How many messages may be moved to disk queues of channels without being durable there yet.
 _MAX_MOVING = 5 * _MOVES_PER_TURN
 
 
 class Move:
-    """Records of the topic's disk queue that are copied; ``pending_count`` disk queues may still lose the copies."""
+    """Records of the topic's disk queue that are copied; ``pending_count`` copies are not durable yet."""
 
     __slots__ = ("count", "first_record", "is_void", "pending_count")
 
@@ -40,11 +40,11 @@ class Move:
         self.first_record = first_record
         self.count = count
         self.pending_count = pending_count
-        self.is_void = False  # the records were forgotten, or are moved again
+        self.is_void = False  # the records were discarded, or are moved again
 
 
 class Topic:
-    """The topic's channels, and the messages that have not reached them."""
+    """The channels of a topic, and the messages that have not reached them."""
 
     __slots__ = (
         "_broker",
@@ -87,25 +87,25 @@ class Topic:
         self._moves: deque[Move] = deque()
         self._moving_count = 0
         self.backlog: Backlog = broker.open_backlog(name, self.is_ephemeral, self._disk_pending)
-        # Of the deferred messages that went to disk.
+        # The due times of deferred messages that are on disk.
         self._due_times: DueTimeQueue | None = None if self.is_ephemeral else broker.open_due_times(name)
 
     @property
     def depth(self) -> int:
-        """Messages that have not reached the channels."""
+        """Messages that have not reached the channels, in memory and on disk."""
         return self.backlog.depth
 
     @property
     def backend_depth(self) -> int:
-        """Those of them that are on disk."""
+        """Messages that have not reached the channels, on disk."""
         return self.backlog.disk_depth
 
     # Publishing
 
     def publish(self, items: bytes, count: int) -> None:
-        """Publish ``count`` messages laid out as in an MPUB body, an int32 size before each.
+        """Publish ``count`` messages in the layout of an MPUB body: an int32 size before each.
 
-        Raises BrokerExiting, or DiskQueueError if they would have to go to a disk that cannot be written.
+        Raises BrokerExiting, or DiskQueueError if they need a disk queue that cannot be written.
         """
         if self.exiting:
             raise BrokerExiting
@@ -121,7 +121,7 @@ class Topic:
         self.message_bytes += len(items) - 4 * count
 
     def publish_deferred(self, body: bytes, defer_ns: int) -> None:
-        """Publish a message that each channel holds back for ``defer_ns`` first; raises as ``publish``."""
+        """Publish a message that each channel defers for ``defer_ns``; raises the errors of ``publish``."""
         if self.exiting:
             raise BrokerExiting
         if self._turn.has_failures:
@@ -140,14 +140,14 @@ class Topic:
         self.message_bytes += len(body)
 
     def _refuse_if_full(self, count: int) -> None:
-        """Raise DiskQueueError if messages would have to go to a disk that cannot be written."""
+        """Raise DiskQueueError if the messages need a disk queue that cannot be written."""
         owners: list[Topic | Channel] = [self] if not self._is_open else [*self._channel_list]
         for owner in owners:
             if owner.backlog.is_refusing(count):
                 self._broker.recover_disk(owner)
 
     def _fan_out(self, batch: Batch) -> None:
-        """Give every channel the batch: a copy for each, which shares the bytes, and the batch itself for one."""
+        """Give every channel the batch: copies that share the bytes, and the batch itself for one channel."""
         channels = self._channel_list
         for index in range(1, len(channels)):
             channel = channels[index]
@@ -162,10 +162,10 @@ class Topic:
     def _disk_pending(self) -> None:
         self._turn.write_for(self)
 
-    # Moving the backlog on
+    # Moving the backlog to the channels
 
     def start(self) -> None:
-        """The channels that must get the first message are there: let messages flow."""
+        """Start giving messages to the channels; called when the channels that must get the first message exist."""
         self._is_started = True
         self._update_flow()
 
@@ -173,7 +173,7 @@ class Topic:
         return self._is_started and not self.paused and not self.exiting and len(self._channel_list) > 0
 
     def _update_flow(self) -> None:
-        """Something that decides about the flow has changed."""
+        """Decide again whether publishes go directly to the channels, and wake the pump if messages wait."""
         flows = self._can_flow()
         self._is_open = flows and self.backlog.depth == 0
         if flows and not self._is_open:
@@ -185,7 +185,7 @@ class Topic:
             self._turn.wake(self)
 
     def pump(self) -> None:
-        """Move waiting messages on to the channels, some each turn."""
+        """Move waiting messages to the channels, a bounded number in each turn."""
         self._is_awake = False
         if not self._can_flow():
             return
@@ -194,7 +194,7 @@ class Topic:
             moved += self._move_from_disk(self.backlog.disk, _MOVES_PER_TURN - moved)
         self._is_open = self.backlog.depth == 0
         if not self._is_open and self.backlog.has_messages() and self._moving_count < _MAX_MOVING:
-            # Go on when the loop has turned, or after a while if a disk cannot be read or written just now.
+            # Continue in the next turn of the loop, or after a pause if a disk cannot be read or written now.
             self._clock.call_at(self._clock.now_ns() + (0 if moved else RETRY_NS), self._continue)
 
     def _continue(self) -> None:
@@ -218,8 +218,8 @@ class Topic:
     def _move_from_disk(self, disk: DiskQueue, limit: int) -> int:
         """Copy messages to the disk queue of each channel; they are finished here when the copies are durable.
 
-        What was durable stays so: a power cut in between costs nothing, but may bring some messages twice. Ephemeral
-        channels get their copies in memory, and are not waited for.
+        Durable messages stay durable: a power cut during a move loses nothing, but can deliver some messages twice.
+        Ephemeral channels get their copies in memory, and the move does not wait for them.
         """
         limit = min(limit, _MAX_MOVING - self._moving_count)
         targets = [channel.backlog.disk for channel in self._channel_list if channel.backlog.disk is not None]
@@ -253,7 +253,7 @@ class Topic:
             target.when_durable(partial(self._on_durable, move, target, serial))
 
     def _on_durable(self, move: Move, target: DiskQueue, serial: int, failure: DiskQueueError | None) -> None:
-        """The copies of ``move`` in ``target``, up to the record ``serial``, are durable, or a sync has failed."""
+        """Note that the copies of ``move`` in ``target`` up to record ``serial`` are durable, or that a sync failed."""
         if move.is_void:
             return
         if failure is None:
@@ -266,7 +266,7 @@ class Topic:
             self._clock.call_at(retry_ns, partial(self._await_copy, move, target, serial))
 
     def finish_moves(self) -> None:
-        """Finish the records whose copies are durable, in channels that will be found again."""
+        """Finish the records whose copies are durable in channels that nsqd.dat names."""
         disk = self.backlog.disk
         if disk is None or not self._moves or not self._broker.is_recorded(self):
             return
@@ -282,7 +282,7 @@ class Topic:
             self._clock.call_at(self._clock.now_ns(), self._continue)
 
     def _move_again(self) -> None:
-        """Copies were lost to a failed sync: read their messages again."""
+        """Read messages again whose copies were lost in a failed sync."""
         self._forget_moves()
         if self.backlog.disk is not None:
             self.backlog.disk.rewind()
@@ -299,7 +299,7 @@ class Topic:
     # Channels
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name, made if need be; raises BrokerExiting."""
+        """Return the channel of this name, and create it if needed; raises BrokerExiting."""
         found = self.channels.get(name)
         if found is not None:
             return found
@@ -313,11 +313,11 @@ class Topic:
         return channel
 
     def find_channel(self, name: str) -> Channel | None:
-        """The channel of that name if there is one."""
+        """Return the channel of this name, or None."""
         return self.channels.get(name)
 
     def delete_channel(self, name: str) -> bool:
-        """Delete a channel with all it holds; False if there is none. An ephemeral topic goes with its last one."""
+        """Delete a channel with its messages; False if unknown. An ephemeral topic is deleted with its last channel."""
         channel = self.channels.pop(name, None)
         if channel is None:
             return False
@@ -332,17 +332,17 @@ class Topic:
     # Administration
 
     def pause(self) -> None:
-        """Keep messages from the channels until ``unpause``."""
+        """Give no messages to the channels until ``unpause``."""
         self.paused = True
         self._update_flow()
 
     def unpause(self) -> None:
-        """Let messages flow again."""
+        """Give messages to the channels again."""
         self.paused = False
         self._update_flow()
 
     def empty(self) -> None:
-        """Forget the messages that have not reached the channels."""
+        """Discard the messages that have not reached the channels."""
         self._forget_moves()
         self.backlog.empty()
         if self._due_times is not None:
@@ -350,7 +350,7 @@ class Topic:
         self._update_flow()
 
     def delete(self) -> None:
-        """Delete the topic with its channels and all they hold."""
+        """Delete the topic, its channels and all their messages."""
         self.exiting = True
         self._update_flow()
         self._forget_moves()
@@ -361,9 +361,9 @@ class Topic:
             self._due_times.clear()
 
     def spill(self) -> None:
-        """Stop, and give every message to the disk queues, which write them in their own time.
+        """Stop, and move every message to the disk queues, which write them later.
 
-        Records whose copies in the channels are not known to be durable stay, and are moved again by the next process.
+        Records whose copies in the channels are not yet durable stay, and the next process moves them again.
         """
         self.exiting = True
         self._update_flow()
@@ -382,7 +382,7 @@ class Topic:
                 due_times.add(item.id, DueTime(wall_ns, wall_ns + item.defer_ns))
 
     def close(self) -> None:
-        """Write every message to disk and release the files; raises the first error, after trying everything."""
+        """Write every message to disk and release the files; raises the last error after closing every queue."""
         self.spill()
         failure: Exception | None = None
         for channel in self._channel_list:

@@ -1,14 +1,14 @@
-"""One turn of the event loop, as the broker sees it: what must happen once, after all that was done in it.
+"""One turn of the event loop: collects work that is done once, at the end of the turn.
 
-Handling an event only takes notes: this channel may have something to deliver, that client has output, these records
-wait to be written. ``end`` then does each once: messages are handed out, records of all publishers are joined into
-one write per file, and only after that write the answers go to the sockets, one write for each.
+Handling an event only notes work: a channel may have messages to deliver, a client has output, records wait to be
+written. ``end`` then does each once. It delivers messages, joins the records of all publishers into one write per file,
+and after that write sends the answers, with one write for each socket.
 
-A turn in which nothing goes to disk ends at once. One in which something does ends when the loop comes round, so
-that the records of every socket read in this turn share the write. The publishes to one topic in one turn are a
-commit. If too much of the topic's queues is not durable by then (anything, with sync-every=1), the commit lasts until a
-completed sync covers its records. Only the clients that wait for a commit are held back, each until its own: other
-clients, and commits of other topics, go on.
+A turn without disk writes ends at once. A turn with disk writes ends in the next iteration of the loop, so that the
+records from all sockets read in this iteration share one write. The publishes to one topic in one turn form a commit.
+If too many operations of the topic's queues are not durable by then (any, with sync-every=1), the commit lasts until a
+completed sync covers its records. Only clients that wait for a commit are held back, each until its own commit is
+done. Other clients, and commits of other topics, continue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Pump(Protocol):
-    """A topic or a channel: something with a backlog that can be moved on."""
+    """A topic or a channel: it has a backlog, and ``pump`` moves its messages."""
 
     backlog: Backlog
 
@@ -36,23 +36,23 @@ class Pump(Protocol):
 
 
 class Durability(Protocol):
-    """The services that make things durable."""
+    """The services that make data durable."""
 
     def disk_written(self, pump: Pump, error: DiskQueueError | None) -> None:
-        """Take note that the disk queue of ``pump`` was written, or that this failed."""
+        """Report that the disk queue of ``pump`` was written, or that writing failed with ``error``."""
 
     def disk_used(self, queue: DiskQueue) -> None:
-        """Take note that ``queue`` was read from."""
+        """Report that ``queue`` was read from."""
 
     def commit(self, queue: DiskQueue, done: Callable[[DiskQueueError | None], object]) -> None:
         """Call ``done`` when a completed sync covers every record of ``queue``, or with the error if one fails."""
 
     def when_recorded(self, topic: Topic, done: Callable[[None], object]) -> bool:
-        """Call ``done`` when the save of nsqd.dat that names the topic and its channels is over; False if it is."""
+        """Call ``done`` when the save of nsqd.dat that names the topic and its channels has ended; False if it has."""
 
 
 class Commit:
-    """Answers that wait until what they acknowledge is on disk. Once ``is_done``, ``failure`` says whether it is."""
+    """Answers that wait until their messages are on disk. When ``is_done``, ``failure`` is the error or None."""
 
     __slots__ = ("callbacks", "clients", "failure", "is_done", "pending_count")
 
@@ -65,7 +65,7 @@ class Commit:
 
 
 class Turn:
-    """Notes of what is to be done at the end of the turn."""
+    """The work to do at the end of the turn."""
 
     __slots__ = (
         "_call_soon",
@@ -84,8 +84,8 @@ class Turn:
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], durability: Durability, commit_at: int
     ) -> None:
-        """Answers wait for a sync when a queue they depend on has ``commit_at`` operations that none has confirmed."""
-        self.has_failures = False  # set by whoever learns of them; publishing then looks twice
+        """Hold answers until a sync if a queue they depend on has at least ``commit_at`` unsynced operations."""
+        self.has_failures = False  # set by the broker while a disk queue fails; publishes then check for it
         self.busy_poll = BusyPoll()
         self._call_soon = call_soon
         self._durability = durability
@@ -98,32 +98,32 @@ class Turn:
         self._is_scheduled = False
 
     def send_to(self, client: Client) -> None:
-        """``client`` has output to be sent."""
+        """Note that ``client`` has output to send."""
         if not client.has_unsent:
             client.has_unsent = True
             self._clients.append(client)
 
     def close(self, client: Client) -> None:
-        """The connection of ``client`` ends when its output has been sent."""
+        """Close the connection of ``client`` after its output has been sent."""
         client.is_ending = True
         self.send_to(client)
 
     def wake(self, pump: Pump) -> None:
-        """``pump`` may have something to move. The caller sees to it that it is noted once."""
+        """Note that ``pump`` may have messages to move. The caller makes sure that it is noted only once."""
         self._pumps.append(pump)
 
     def write_for(self, pump: Pump) -> None:
-        """The disk queue of ``pump`` has records to be written."""
+        """Note that the disk queue of ``pump`` has records to write."""
         self._writers.append(pump)
 
     def sync_later(self, queue: DiskQueue) -> None:
-        """``queue`` was read from: it is to be synced in time."""
+        """Note that ``queue`` was read from and must be synced eventually."""
         self._unsynced.append(queue)
 
-    # Answers that wait
+    # Answers that wait for the disk
 
     def hold(self, client: Client, command: str, topic: Topic) -> None:
-        """What is added to the output of ``client`` from here on acknowledges a publish to ``topic`` of this turn."""
+        """Hold output added to ``client`` from here on: it acknowledges a publish to ``topic`` in this turn."""
         self.busy_poll.asked()
         if self._writers:
             commit = self._commit_of(topic)
@@ -132,9 +132,9 @@ class Turn:
                 commit.clients.append(client)
 
     def when_written(self, callback: Callable[[DiskQueueError | None], object], topic: Topic) -> None:
-        """Call back, at once if possible, when what was published to ``topic`` in this turn may be acknowledged.
+        """Call back when the publishes to ``topic`` in this turn can be acknowledged, at once if possible.
 
-        The callback gets the error if it may not.
+        The callback gets None, or the error if they failed.
         """
         self.busy_poll.asked()
         if self._writers:
@@ -143,7 +143,7 @@ class Turn:
             callback(None)
 
     def hold_until_recorded(self, client: Client, command: str, topic: Topic) -> None:
-        """What is added to the output of ``client`` from here on waits until nsqd.dat names ``topic`` as it is now."""
+        """Hold output added to ``client`` from here on until nsqd.dat names ``topic`` and its current channels."""
         commit = Commit()
         if self._durability.when_recorded(topic, partial(self._confirm, commit)):
             client.seal(commit, command)
@@ -156,7 +156,7 @@ class Turn:
         return commit
 
     def _begin_commit(self, topic: Topic, commit: Commit, outcomes: dict[DiskQueue, DiskQueueError | None]) -> None:
-        """Let ``commit`` wait for those queues of ``topic`` that were written in this turn."""
+        """Make ``commit`` wait for those queues of ``topic`` that were written in this turn."""
         written = [queue for queue in topic.disk_queues() if queue in outcomes]
         failure = next((outcomes[queue] for queue in written if outcomes[queue] is not None), None)
         if failure is None and written:
@@ -170,7 +170,7 @@ class Turn:
         self._count_down(commit, failure)
 
     def _confirm(self, commit: Commit, failure: DiskQueueError | None) -> None:
-        """One of the things that ``commit`` waits for has happened or failed."""
+        """Count one completed or failed operation that ``commit`` waits for."""
         self._count_down(commit, failure)
         if commit.is_done:
             self._schedule()
@@ -190,7 +190,7 @@ class Turn:
     # The end of the turn
 
     def end(self) -> None:
-        """The event is handled: do what is noted, or see to it that it will be done when the loop comes round."""
+        """End the handling of an event: do the noted work, or schedule it for the next iteration of the loop."""
         self._run_pumps()
         if self._writers:
             self._schedule()
@@ -220,7 +220,7 @@ class Turn:
         self._move_on(writers)
 
     def _write(self, writers: list[Pump]) -> dict[DiskQueue, DiskQueueError | None]:
-        """Write what is gathered; the queues written, and the error of each that failed."""
+        """Write the pending records; return the queues written, with the error of each that failed."""
         outcomes: dict[DiskQueue, DiskQueueError | None] = {}
         for pump in writers:
             disk = pump.backlog.disk
@@ -245,7 +245,7 @@ class Turn:
                 self._durability.disk_used(queue)
 
     def _move_on(self, writers: list[Pump]) -> None:
-        """What has been written can be read, and so delivered."""
+        """Deliver messages that have just been written: they can be read now."""
         for pump in writers:
             pump.pump()
         self.end()
@@ -254,7 +254,7 @@ class Turn:
         clients, self._clients = self._clients, []
         for client in clients:
             if client.flush() and client.channel is not None:
-                # It could not take messages. If the socket took its output, there may be more for it.
+                # The client could not take messages. If the socket took its output, it may be ready again.
                 client.channel.add_if_ready(client)
         if self._pumps:
             self._schedule()
