@@ -17,6 +17,7 @@ from nsqx.cli.completion import flag_tables
 PAGES = [*pages_with_snippets(), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 ELSEWHERE = Path(__file__).with_name("names_from_elsewhere.toml")
 DOCSTRING_SPAN = re.compile(r"``(.+?)``", re.DOTALL)
+DRAWN_NAME = re.compile(r"\b(?:[A-Z][a-z]+\.[a-z_]+|(?:[A-Z][a-z]+){2,})\b")
 FILE_AND_FUNCTION = re.compile(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|$", re.MULTILINE)
 
 
@@ -31,7 +32,7 @@ def unresolved(names: KnownNames, pages: list[Path]) -> list[str]:
         f"{page.name}:{line}: {span}"
         for page in pages
         for scope in (snippet_words(page),)
-        for line, span in code_spans(page)
+        for line, span in [*code_spans(page), *drawn_names(page)]
         if not names.resolves(span, scope, page.parent)
     ]
     found += [
@@ -41,6 +42,12 @@ def unresolved(names: KnownNames, pages: list[Path]) -> list[str]:
         if not names.resolves(" ".join(span.split()), docstring.scope)
     ]
     return found
+
+
+def drawn_names(page: Path) -> list[tuple[int, str]]:
+    """Return the CamelCase and ``Class.member`` words of the diagrams on a page, each with the line of its diagram."""
+    diagrams = [block for block in read_page(page).blocks if block.language in ("", "text") and not block.mark.output]
+    return [(block.line, name) for block in diagrams for name in DRAWN_NAME.findall(block.text)]
 
 
 def snippet_words(page: Path) -> set[str]:
@@ -176,10 +183,14 @@ def test_wrong_names_in_pages_and_docstrings_are_listed_with_their_place(small: 
     page.write_text(
         "# `Queue`\n\nUse `Queue.get` or\n`put(body)`.\n\n| `--length` | `word` |\n|---|---|\n| `local` | |\n"
     )
-    page.write_text(page.read_text() + "\n```python\nlocal = 1\n```\n")
+    page.write_text(
+        page.read_text() + "\n```python\nlocal = 1\n```\n\n```\nQueue.put -> Queue.take -> DiskQueue\n```\n"
+    )
     assert unresolved(small, [page]) == [
         "page.md:3: Queue.get",
         "page.md:6: --length",
+        "page.md:14: Queue.take",
+        "page.md:14: DiskQueue",
         "nsqx.store: find_positions",
         "nsqx.store.Queue: on_lost(queue)",
         "nsqx.store.Queue.__init__: limit",
