@@ -4,8 +4,9 @@ import re
 
 EPHEMERAL_SUFFIX = "#ephemeral"
 MAX_NAME_LENGTH = 64
+NAME_PATTERN = "[.a-zA-Z0-9_-]+(?:#ephemeral)?"
 
-_VALID = re.compile(r"[.a-zA-Z0-9_-]+(?:#ephemeral)?", re.ASCII)
+_VALID = re.compile(NAME_PATTERN, re.ASCII)
 
 
 def is_valid_name(name: str) -> bool:

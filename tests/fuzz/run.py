@@ -243,7 +243,7 @@ def _contract(name: str, examples: int, seed: int) -> Result:
             start_nsqadmin("nsqx", f"--lookupd-http-address={lookupd.http_address}", "--poll-interval=1s") as nsqadmin,
         ):
             daemon = {"nsqd": nsqd, "nsqlookupd": lookupd, "nsqadmin": nsqadmin}[name]
-            verdict = check_contract(name, f"http://{daemon.http_address}", examples, seed)
+            verdict = check_contract(f"http://{daemon.http_address}", examples, seed)
             failures = [f"{operation}: {text}" for operation, text in verdict.violations.items()]
             failures += trouble_in(daemon.log)
             return Result(

@@ -1,15 +1,15 @@
-"""The descriptions that ship with the package say what the daemons do: every route, and every answer."""
+"""The answers of running daemons agree with the OpenAPI documents that they serve."""
 
 from collections.abc import Iterator
 
 import pytest
-from openapi_files import DAEMONS
 
 from daemons import Daemon, Fleet
+from openapi_documents import DAEMONS
 
 pytest.importorskip("schemathesis", reason="the HTTP contracts need schemathesis: pip install 'nsqx[test]'")
 
-from contracts import check_contract  # noqa: E402
+from contracts import check_contract, undocumented_code  # noqa: E402
 
 EXAMPLES = 4
 
@@ -29,8 +29,15 @@ def cluster() -> Iterator[dict[str, Daemon]]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", DAEMONS)
 def test_every_answer_is_in_the_description(name: str, cluster: dict[str, Daemon]) -> None:
-    verdict = check_contract(name, f"http://{cluster[name].http_address}", EXAMPLES)
+    verdict = check_contract(f"http://{cluster[name].http_address}", EXAMPLES)
     assert verdict.violations == {}
     assert verdict.requests > verdict.operations
     assert "panic" not in cluster[name].log
     assert "Traceback" not in cluster[name].log
+
+
+def test_an_error_code_that_the_document_does_not_list_is_found() -> None:
+    description = "- `EOF`: the body is empty\n- `json: cannot unmarshal ...`: the body is not an object"
+    assert not undocumented_code(description, "EOF")
+    assert not undocumented_code(description, "json: cannot unmarshal string into an object")
+    assert undocumented_code(description, "TOPIC_NOT_FOUND")

@@ -19,7 +19,7 @@ from nsqx.net.responses import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from nsqx.net.http_head import Head
     from nsqx.net.requests import Handler, Request
@@ -87,6 +87,11 @@ class _MethodRoutes:
         else:
             self._static[path] = route
             self._static_any_case[path.lower()] = path
+
+    def routes(self) -> Iterator[tuple[str, Route]]:
+        yield from self._static.items()
+        for pattern, route in self._patterns:
+            yield "/".join(pattern), route
 
     def find(self, path: str) -> tuple[Route, dict[str, str]] | None:
         route = self._static.get(path)
@@ -169,6 +174,12 @@ class Router:
     def freeze(self) -> None:
         """From now on the answer to a given request line never changes, so servers may remember it."""
         self._frozen = True
+
+    def routes(self) -> Iterator[tuple[str, str, Route]]:
+        """Yield the method, the path and the target of every route."""
+        for method, routes in self._methods.items():
+            for path, route in routes.routes():
+                yield method, path, route
 
     def resolve(self, head: Head) -> None:
         """Fills in the head's route and params; there always is a route."""

@@ -9,9 +9,11 @@ import time
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
+import orjson
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -23,7 +25,7 @@ from nsqx.net.router import NOT_FOUND, Router
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.access import Access, Role
 from nsqx.nsqadmin.audit import Action, Audit
-from nsqx.nsqadmin.request_context import Handler, RequestContext, json_response
+from nsqx.nsqadmin.request_context import Handler, RequestContext, json_bytes_response, json_response
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -109,6 +111,7 @@ def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
     add("GET", "/fonts/:asset", page.asset, Role.NOBODY)
     add("GET", "/assets/:asset", page.hashed_asset, Role.NOBODY)
     add("GET", "/ping", config.ping, Role.NOBODY)
+    add("GET", "/openapi.json", _openapi(router, base), Role.VIEW)
     if options.proxy_graphite:
         add("GET", "/render", handlers.graphite.render, Role.VIEW)
 
@@ -145,6 +148,21 @@ def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
     change("POST", "/api/publish/:topic", handlers.messages.publish)
     router.freeze()
     return router
+
+
+def _openapi(router: Router, base_path: str) -> Handler:
+    """Return a handler that builds the OpenAPI document at the first request."""
+
+    @cache
+    def document() -> bytes:
+        from nsqx.nsqadmin.openapi import describe  # not needed before
+
+        return orjson.dumps(describe(router, base_path))
+
+    async def serve(_context: RequestContext) -> Response:
+        return json_bytes_response(document())
+
+    return serve
 
 
 def _safety_headers(options: NsqadminOptions) -> list[tuple[bytes, bytes]]:

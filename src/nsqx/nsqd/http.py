@@ -8,7 +8,7 @@ exist here too; the timeouts of requests to nsqlookupd limit that wait.
 
 import asyncio
 import re
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -44,11 +44,12 @@ from nsqx.wire.http_headers import NSQ_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from nsqx.net.requests import DeferredAnswer, Request
+    from nsqx.net.requests import DeferredAnswer, Handler, Request
     from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.memory import MemoryMonitor
+    from nsqx.nsqd.openapi import NsqdInfo
     from nsqx.nsqd.topic import Topic
     from nsqx.wire.batches import Slices
 
@@ -75,6 +76,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("GET", "/info", reports.info)
     router.add("GET", "/stats", reports.stats)
     router.add("GET", "/metrics", reports.metrics)
+    router.add("GET", "/openapi.json", _openapi(router))
     router.add("POST", "/topic/create", administration.create_topic)
     router.add("POST", "/topic/delete", administration.delete_topic)
     router.add("POST", "/topic/empty", administration.empty_topic)
@@ -90,6 +92,18 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
     add_debug_routes(router, with_pprof=options.enable_debug_endpoints)
     return router
+
+
+def _openapi(router: Router) -> "Handler":
+    """Return a handler that builds the OpenAPI document at the first request."""
+
+    @cache
+    def document() -> Response:
+        from nsqx.nsqd.openapi import describe  # not needed before
+
+        return json_response(describe(router))
+
+    return lambda _request: document()
 
 
 def refuse_without_tls(https_port: int) -> "Callable[[Request], Response]":
@@ -344,23 +358,22 @@ class ReportAPI:
     def info(self, _request: "Request") -> Response:
         broker = self._broker
         options = broker.options
-        return json_response(
-            {
-                "version": NSQ_VERSION,
-                "broadcast_address": options.broadcast_address,
-                "hostname": broker.hostname,
-                "http_port": broker.http_port,
-                "tcp_port": broker.tcp_port,
-                "start_time": broker.start_time_ns // NS_PER_S,
-                "max_heartbeat_interval": options.max_heartbeat_interval,
-                "max_output_buffer_size": options.max_output_buffer_size,
-                "max_output_buffer_timeout": options.max_output_buffer_timeout,
-                "max_deflate_level": options.max_deflate_level,
-                "topology_zone": options.topology_zone,
-                "topology_region": options.topology_region,
-                "broker_id": broker.broker_id,
-            }
-        )
+        document: NsqdInfo = {
+            "version": NSQ_VERSION,
+            "broadcast_address": options.broadcast_address,
+            "hostname": broker.hostname,
+            "http_port": broker.http_port,
+            "tcp_port": broker.tcp_port,
+            "start_time": broker.start_time_ns // NS_PER_S,
+            "max_heartbeat_interval": options.max_heartbeat_interval,
+            "max_output_buffer_size": options.max_output_buffer_size,
+            "max_output_buffer_timeout": options.max_output_buffer_timeout,
+            "max_deflate_level": options.max_deflate_level,
+            "topology_zone": options.topology_zone,
+            "topology_region": options.topology_region,
+            "broker_id": broker.broker_id,
+        }
+        return json_response(document)
 
     async def stats(self, request: "Request") -> Response:
         """JSON with ``format=json``, else text; ``topic`` and ``channel`` choose, the rest is shown unless refused."""

@@ -8,6 +8,7 @@ that others are served in between.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -24,8 +25,9 @@ from nsqx.version import NSQ_VERSION
 from nsqx.wire.http_headers import NSQ_HEADERS
 
 if TYPE_CHECKING:
-    from nsqx.net.requests import Request
+    from nsqx.net.requests import Handler, Request
     from nsqx.nsqlookupd.lookupd import Lookupd
+    from nsqx.nsqlookupd.openapi import RegisteredProducer
     from nsqx.nsqlookupd.registry import Peer, Registration, Tombstone
 
 # What Go's zero time is as nanoseconds since 1970, wrapped to 64 bits.
@@ -52,12 +54,25 @@ def build_router(lookupd: Lookupd) -> Router:
     router.add("GET", "/channels", answers.channels)
     router.add("GET", "/nodes", answers.nodes)
     router.add("GET", "/metrics", answers.metrics)
+    router.add("GET", "/openapi.json", _openapi(router))
     router.add("POST", "/topic/create", administration.create_topic)
     router.add("POST", "/topic/delete", administration.delete_topic)
     router.add("POST", "/topic/tombstone", administration.tombstone)
     router.add("POST", "/channel/create", administration.create_channel)
     router.add("POST", "/channel/delete", administration.delete_channel)
     return router
+
+
+def _openapi(router: Router) -> Handler:
+    """Return a handler that builds the OpenAPI document at the first request."""
+
+    @cache
+    def document() -> Response:
+        from nsqx.nsqlookupd.openapi import describe  # not needed before
+
+        return json_response(describe(router))
+
+    return lambda _request: document()
 
 
 class LookupdQueryAPI:
@@ -211,7 +226,7 @@ def _debug_entries(registrations: list[tuple[str, Registration]]) -> Iterator[by
             yield b"%b:%b" % (orjson.dumps(name), orjson.dumps(producers))
 
 
-def _debug_producer(peer: Peer, tombstone: Tombstone | None) -> dict[str, object]:
+def _debug_producer(peer: Peer, tombstone: Tombstone | None) -> RegisteredProducer:
     said = peer.announcement
     return {
         "broadcast_address": said.broadcast_address,

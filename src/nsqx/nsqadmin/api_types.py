@@ -1,0 +1,419 @@
+"""The JSON documents of nsqadmin's API, as types.
+
+The schemas in /openapi.json are made from these types. Lists that Go leaves unset are null.
+"""
+
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from nsqx.net.openapi import NAME
+
+NameField = Annotated[str, NAME]
+WarningField = Annotated[str, "Empty, or `WARNING: ` and the daemons that did not answer or failed."]
+SecondsField = Annotated[float, "Seconds since 1970."]
+
+
+class ResultMessage(TypedDict):
+    """The result of a change."""
+
+    message: WarningField
+
+
+# NSQ's API
+
+
+class TopicListing(TypedDict):
+    """Topic names; for inactive topics also the channels of each."""
+
+    topics: list[str] | dict[str, list[str] | None] | None
+    message: WarningField
+
+
+class LatencyDocument(TypedDict):
+    """Time from publish to finish, in quantiles. Values are nanoseconds."""
+
+    count: int
+    percentiles: list[dict[str, float]] | None
+    topic: str
+    channel: str
+    host: str
+
+
+class ClientDocument(TypedDict):
+    """A consumer's connection to one nsqd."""
+
+    node: str
+    remote_address: str
+    version: str
+    client_id: str
+    hostname: str
+    user_agent: str
+    connect_ts: Annotated[int, "Seconds since 1970."]
+    connected: Annotated[int, "Nanoseconds since the client connected."]
+    in_flight_count: int
+    ready_count: int
+    finish_count: int
+    requeue_count: int
+    message_count: int
+    sample_rate: int
+    deflate: bool
+    snappy: bool
+    authed: bool
+    auth_identity: str
+    auth_identity_url: str
+    tls: bool
+    tls_cipher_suite: str
+    tls_version: str
+    tls_negotiated_protocol: str
+    tls_negotiated_protocol_is_mutual: bool
+    topology_zone: NotRequired[str]
+    topology_region: NotRequired[str]
+    zone_local_msg_count: NotRequired[int]
+    region_local_msg_count: NotRequired[int]
+    global_msg_count: NotRequired[int]
+    node_topology_zone: NotRequired[str]
+    node_topology_region: NotRequired[str]
+
+
+class _Counts(TypedDict):
+    node: Annotated[str, "The address of the nsqd, or `*` for the sum over nsqds."]
+    hostname: str
+    topic_name: str
+    depth: int
+    memory_depth: int
+    backend_depth: int
+    message_count: int
+    delivery_msg_count: NotRequired[int]
+    zone_local_msg_count: NotRequired[int]
+    region_local_msg_count: NotRequired[int]
+    global_msg_count: NotRequired[int]
+    paused: bool
+    e2e_processing_latency: LatencyDocument | None
+    message: NotRequired[WarningField]
+
+
+class ChannelDocument(_Counts):
+    """A channel on one nsqd, or summed over nsqds."""
+
+    channel_name: str
+    in_flight_count: int
+    deferred_count: int
+    requeue_count: int
+    timeout_count: int
+    client_count: int
+    nodes: "list[ChannelDocument] | None"
+    clients: list[ClientDocument] | None
+
+
+class TopicDocument(_Counts):
+    """A topic on one nsqd, or summed over nsqds."""
+
+    nodes: "list[TopicDocument] | None"
+    channels: list[ChannelDocument] | None
+
+
+class NodeTopic(TypedDict):
+    """A topic of an nsqd."""
+
+    topic: str
+    tombstoned: bool
+
+
+class NodeDocument(TypedDict):
+    """An nsqd, as nsqlookupd lists it."""
+
+    remote_addresses: list[str] | None
+    remote_address: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    topics: list[NodeTopic] | None
+    out_of_date: bool
+    topology_zone: NotRequired[str]
+    topology_region: NotRequired[str]
+
+
+class NodeListing(TypedDict):
+    """All nsqds."""
+
+    nodes: list[NodeDocument] | None
+    message: WarningField
+
+
+class NodeStats(TypedDict):
+    """One nsqd and its topics."""
+
+    node: str
+    topics: list[TopicDocument] | None
+    total_messages: int
+    total_clients: int
+    message: WarningField
+
+
+class ChannelCounter(TypedDict):
+    """The message count of a channel on one nsqd."""
+
+    node: str
+    topic_name: str
+    channel_name: str
+    message_count: int
+
+
+class CounterDocument(TypedDict):
+    """Message counts by `topic:channel:node`."""
+
+    stats: dict[str, ChannelCounter]
+    message: WarningField
+
+
+class GraphiteRate(TypedDict):
+    """A rate that Graphite returned: a number with two decimals, or `N/A`."""
+
+    rate: str
+
+
+# The API of the page
+
+
+class SettingsDocument(TypedDict):
+    """The settings of the page. A caller without a role gets only the required fields."""
+
+    version: Annotated[str, "The NSQ release whose API this is."]
+    nsqx_version: str
+    base_path: str
+    login: Annotated[bool, "True if tokens are in use."]
+    role: Literal["nobody", "view", "operate"]
+    may_operate: bool
+    user: str
+    poll_interval_s: NotRequired[float]
+    history_window_s: NotRequired[float]
+    messages: NotRequired[Annotated[bool, "False if tails and publishing are disabled."]]
+    tail_max_per_s: NotRequired[float]
+    nsqlookupd: NotRequired[list[str]]
+    graph_enabled: NotRequired[bool]
+    graphite_url: NotRequired[str]
+    proxy_graphite: NotRequired[bool]
+    statsd_interval_s: NotRequired[float]
+    statsd_counter_format: NotRequired[str]
+    statsd_gauge_format: NotRequired[str]
+    statsd_prefix: NotRequired[str]
+
+
+class LoginBody(TypedDict):
+    """A token to log in with."""
+
+    token: str
+
+
+class LoginResult(TypedDict):
+    """The role that a token gives."""
+
+    role: Literal["view", "operate"]
+    message: str
+
+
+class TroubledChannel(TypedDict):
+    """A channel in trouble, or a topic without channels (``channel`` is empty)."""
+
+    topic: str
+    channel: str
+    kinds: list[Literal["no_consumer", "growing", "timing_out"]]
+    depth: int
+
+
+class TroubleDocument(TypedDict):
+    """How many channels are in trouble, in each kind of trouble, and those with the most messages."""
+
+    count: int
+    no_consumer: int
+    growing: int
+    timing_out: int
+    worst: list[TroubledChannel]
+
+
+class MissingNodeDocument(TypedDict):
+    """An nsqd that does not answer or is no longer listed. Fields are null if it never answered."""
+
+    address: str
+    last_seen_s: SecondsField | None
+    reason: str
+    listed: Annotated[bool, "True if an nsqlookupd or a flag still names it."]
+    maybe_at: Annotated[str, "The address of a later nsqd on a host of the same name; empty if there is none."]
+    stranded: Annotated[int | None, "Messages on it when it last answered."]
+    topics: int | None
+
+
+class PollHealth(TypedDict):
+    """The last poll of the cluster."""
+
+    number: Annotated[int, "Polls are counted from 0. -1 before the first one."]
+    time_s: SecondsField | None
+    interval_s: float
+    nodes: Annotated[int, "The number of nsqds that were polled."]
+    totals: dict[str, float]
+    trouble: TroubleDocument
+    missing: list[MissingNodeDocument]
+    message: WarningField
+
+
+class OverviewRow(TypedDict):
+    """A topic. Rates are per second."""
+
+    name: str
+    channels: int
+    channels_depth: int
+    channel_message_count: int
+    trouble: list[Literal["no_consumer", "growing", "timing_out"]]
+    nodes: int
+    missing_nodes: int
+    stranded: int
+    paused: bool
+    depth: int
+    backend_depth: int
+    message_count: int
+    rate: float
+    in_flight: int
+    deferred: int
+    requeue_count: int
+    requeued: float
+    timeout_count: int
+    timed_out: float
+    clients: int
+    sparkline: Annotated[list[float | None], "The rate, oldest first."]
+
+
+class OverviewDocument(PollHealth):
+    """The last poll of the cluster, with all topics."""
+
+    sparkline_s: Annotated[float, "The time that a sparkline covers."]
+    topics: list[OverviewRow]
+
+
+class HistoryDocument(TypedDict):
+    """Series of a topic or a channel, each as long as ``times_s``. Gaps are null."""
+
+    topic: str
+    channel: NotRequired[str]
+    interval_s: float
+    times_s: list[SecondsField]
+    series: dict[str, list[float | None]]
+
+
+class StrandedTopic(TypedDict):
+    """The unfinished messages of a topic on a missing nsqd, when it last answered."""
+
+    topic: str
+    stranded: int
+    waiting: Annotated[int, "Messages in the topic itself."]
+    channels: dict[str, int]
+
+
+class InventoryNode(TypedDict):
+    """A known nsqd."""
+
+    address: str
+    is_missing: bool
+    hostname: str
+    first_seen_s: SecondsField | None
+    last_seen_s: SecondsField | None
+    reason: str
+    stranded_topics: list[StrandedTopic]
+
+
+class InventoryDocument(TypedDict):
+    """All known nsqds, missing ones included."""
+
+    nodes: list[InventoryNode]
+    message: str
+
+
+class AuditRecord(TypedDict):
+    """A change, who asked for it, and its outcome."""
+
+    time: str
+    action: str
+    topic: str
+    channel: str
+    node: str
+    outcome: Literal["done", "partly", "failed", "refused"]
+    detail: str
+    user: str
+    basic_user: str
+    role: Literal["nobody", "view", "operate"]
+    remote: str
+    user_agent: str
+    url: str
+
+
+class ActivityDocument(TypedDict):
+    """Records of the audit log, newest first."""
+
+    activity: list[AuditRecord]
+    message: str
+
+
+class CreateBody(TypedDict):
+    """A topic to create, and optionally a channel."""
+
+    topic: NameField
+    channel: NotRequired[str]
+
+
+class ActionBody(TypedDict):
+    """An action on a topic or a channel."""
+
+    action: Literal["pause", "unpause", "empty"]
+
+
+class TombstoneBody(TypedDict):
+    """A topic to remove from an nsqd."""
+
+    topic: NameField
+
+
+class ForgetBody(TypedDict):
+    """The action on a missing nsqd."""
+
+    action: Literal["forget"]
+
+
+class OperationBody(TypedDict):
+    """An operation on a topic or a channel, on all nsqds or on one."""
+
+    operation: Literal["pause", "unpause", "empty", "delete", "create", "tombstone"]
+    topic: NameField
+    channel: NotRequired[str]
+    node: NotRequired[Annotated[str, "The HTTP address of one nsqd of the cluster. `tombstone` requires it."]]
+
+
+class DaemonResult(TypedDict):
+    """The result on one daemon; ``error`` is empty if the operation succeeded."""
+
+    kind: Literal["nsqd", "nsqlookupd"]
+    address: str
+    error: str
+
+
+class OperationResult(TypedDict):
+    """The result on each daemon."""
+
+    outcomes: list[DaemonResult]
+    message: str
+
+
+class PublishBody(TypedDict):
+    """A message to publish."""
+
+    body: str
+    encoding: NotRequired[Literal["text", "base64"]]
+    node: NotRequired[Annotated[str, "The HTTP address of an nsqd of the cluster; by default one that has the topic."]]
+    defer_ms: NotRequired[Annotated[int, "Milliseconds to hold the message back, at most 24 hours."]]
+
+
+class PublishResult(TypedDict):
+    """The nsqd that accepted the message, and its size in bytes."""
+
+    node: str
+    size: int
+    message: WarningField

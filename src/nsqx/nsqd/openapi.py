@@ -1,0 +1,338 @@
+"""The descriptions of nsqd's routes, from which /openapi.json is generated."""
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from nsqx.net.openapi import (
+    BEARER_TOKEN,
+    BINARY,
+    DAEMON_DESCRIPTION,
+    HTML,
+    JSON,
+    METRICS_PAGE,
+    NAME,
+    OPENAPI_ROUTE,
+    PONG,
+    TEXT,
+    APIDoc,
+    Content,
+    Parameter,
+    RouteDoc,
+    build_document,
+    daemon_refusals,
+)
+from nsqx.net.router import Router
+from nsqx.nsqd.debug import DEFAULT_PROFILE_S, MAX_PROFILE_S
+from nsqx.nsqd.http import route_group
+from nsqx.nsqd.memory import MemoryStats
+from nsqx.nsqd.stats import ClientStats, TopicStats
+
+
+class NsqdStats(TypedDict):
+    """The answer of /stats with format=json. Lists that Go leaves unset are null."""
+
+    version: str
+    health: Annotated[str, "`OK`, or `NOK - ` and the reason."]
+    start_time: Annotated[int, "Seconds since 1970."]
+    topics: list[TopicStats] | None
+    memory: NotRequired[MemoryStats]
+    producers: list[ClientStats] | None
+
+
+class NsqdInfo(TypedDict):
+    """The answer of /info. Durations are nanoseconds."""
+
+    version: str
+    broadcast_address: str
+    hostname: str
+    http_port: int
+    tcp_port: int
+    start_time: Annotated[int, "Seconds since 1970."]
+    max_heartbeat_interval: int
+    max_output_buffer_size: int
+    max_output_buffer_timeout: int
+    max_deflate_level: int
+    topology_zone: str
+    topology_region: str
+    broker_id: Annotated[str, "The identity of this nsqd, kept across restarts and address changes; empty if unset."]
+
+
+_TOPIC = Parameter("topic", "The topic.", NAME, required=True)
+_CHANNEL = Parameter("channel", "The channel.", NAME, required=True)
+_DEFER = Parameter(
+    "defer",
+    "Milliseconds to hold the message back in every channel, at most --max-req-timeout (1 hour by default).",
+    Annotated[int, {"minimum": 0}],
+)
+_OPTION = Parameter(
+    "option", "The name with underscores, as in a configuration file.", Annotated[str, {"minLength": 1}]
+)
+_SETTABLE_OPTION = Parameter(
+    "option",
+    "`nsqlookupd_tcp_addresses` (a JSON list of host:port) or `log_level` (debug, info, warn, error or fatal).",
+    Literal["log_level", "nsqlookupd_tcp_addresses"],
+)
+_BYTES = {"type": "string", "format": "binary"}
+_OPTION_VALUE = {TEXT: str, JSON: Any}
+_TOPIC_ERRORS = "MISSING_ARG_TOPIC, TOPIC_NOT_FOUND"
+_NAME_ERRORS = "MISSING_ARG_TOPIC, INVALID_ARG_TOPIC, MISSING_ARG_CHANNEL, INVALID_ARG_CHANNEL, TOPIC_NOT_FOUND"
+_CHANNEL_ERRORS = f"{_NAME_ERRORS}, CHANNEL_NOT_FOUND"
+_REPORT = Content("The report.", {TEXT: str})
+_WITH_PPROF = "Served only with --enable-debug-endpoints."
+_SAVED = "The answer is sent when the new state is on disk."
+
+
+_PUBLISHING = {
+    "POST /pub": RouteDoc(
+        "publish",
+        "publishing",
+        "Publish a message",
+        query=(_TOPIC, _DEFER),
+        body=Content("The message, at least one byte.", {BINARY: _BYTES}),
+        answer=Content("The message is in memory, or on disk as --sync-every demands.", {TEXT: Literal["OK"]}),
+        errors="MSG_EMPTY, MISSING_ARG_TOPIC, INVALID_TOPIC, INVALID_DEFER, EXITING",
+    ),
+    "POST /mpub": RouteDoc(
+        "publishMany",
+        "publishing",
+        "Publish several messages at once",
+        query=(
+            _TOPIC,
+            Parameter("binary", "`false`, `0` or absent: one message per line. Any other value: binary form."),
+        ),
+        body=Content(
+            "One message per line; empty lines are ignored. In binary form, the body of an MPUB command: an int32 "
+            "count, then an int32 size and the bytes of each message, all big-endian.",
+            {BINARY: _BYTES},
+        ),
+        answer=Content("All messages are accepted.", {TEXT: Literal["OK"]}),
+        errors="MISSING_ARG_TOPIC, INVALID_TOPIC, MSG_TOO_BIG, BAD_BODY, BAD_MESSAGE, EXITING",
+    ),
+}
+
+_HEALTH = {
+    "GET /ping": RouteDoc(
+        "ping",
+        "health",
+        "Check the health of nsqd",
+        answer=PONG,
+        other_answers={
+            500: Content("`NOK - ` and the reason, for example a disk that cannot be written.", {TEXT: str})
+        },
+    ),
+    "GET /info": RouteDoc(
+        "info",
+        "health",
+        "Return addresses, version and limits",
+        answer=Content("Addresses, version and limits.", {JSON: NsqdInfo}),
+    ),
+    "GET /stats": RouteDoc(
+        "stats",
+        "health",
+        "Return statistics of topics, channels and clients",
+        query=(
+            Parameter("format", "`json` for JSON, any other value for text."),
+            Parameter("topic", "Only this topic."),
+            Parameter("channel", "Only this channel."),
+            Parameter("include_clients", "`false` or `0` leaves out the clients."),
+            Parameter("include_mem", "`false` or `0` leaves out the memory statistics."),
+        ),
+        answer=Content("JSON with format=json, otherwise text.", {JSON: NsqdStats, TEXT: str}),
+    ),
+    "GET /metrics": RouteDoc("metrics", "health", "Return the metrics for Prometheus", answer=METRICS_PAGE),
+    **OPENAPI_ROUTE,
+}
+
+_TOPICS = {
+    "POST /topic/create": RouteDoc(
+        "createTopic",
+        "topics",
+        "Create a topic",
+        "An existing topic is not an error. The answer is sent when the channels that nsqlookupd lists for a new topic "
+        "exist.",
+        query=(_TOPIC,),
+        errors="MISSING_ARG_TOPIC, INVALID_TOPIC, EXITING",
+    ),
+    "POST /topic/delete": RouteDoc(
+        "deleteTopic",
+        "topics",
+        "Delete a topic with its channels and messages",
+        query=(_TOPIC,),
+        errors=_TOPIC_ERRORS,
+    ),
+    "POST /topic/empty": RouteDoc(
+        "emptyTopic",
+        "topics",
+        "Drop the messages in the topic's own queue",
+        "Messages in its channels stay.",
+        query=(_TOPIC,),
+        errors=f"{_TOPIC_ERRORS}, INVALID_TOPIC",
+    ),
+    "POST /topic/pause": RouteDoc(
+        "pauseTopic",
+        "topics",
+        "Pause a topic",
+        f"New messages stay in the topic and do not reach its channels. {_SAVED}",
+        query=(_TOPIC,),
+        errors=_TOPIC_ERRORS,
+    ),
+    "POST /topic/unpause": RouteDoc(
+        "unpauseTopic",
+        "topics",
+        "Unpause a topic",
+        f"Messages reach its channels again. {_SAVED}",
+        query=(_TOPIC,),
+        errors=_TOPIC_ERRORS,
+    ),
+}
+
+_CHANNELS = {
+    "POST /channel/create": RouteDoc(
+        "createChannel",
+        "channels",
+        "Create a channel",
+        "An existing channel is not an error. The topic must exist.",
+        query=(_TOPIC, _CHANNEL),
+        errors=f"{_NAME_ERRORS}, EXITING",
+    ),
+    "POST /channel/delete": RouteDoc(
+        "deleteChannel",
+        "channels",
+        "Delete a channel with its messages",
+        "Its clients are disconnected.",
+        query=(_TOPIC, _CHANNEL),
+        errors=_CHANNEL_ERRORS,
+    ),
+    "POST /channel/empty": RouteDoc(
+        "emptyChannel",
+        "channels",
+        "Drop all messages of a channel",
+        "Messages in flight and deferred messages are dropped too.",
+        query=(_TOPIC, _CHANNEL),
+        errors=_CHANNEL_ERRORS,
+    ),
+    "POST /channel/pause": RouteDoc(
+        "pauseChannel",
+        "channels",
+        "Pause a channel",
+        f"Its clients receive no messages. {_SAVED}",
+        query=(_TOPIC, _CHANNEL),
+        errors=_CHANNEL_ERRORS,
+    ),
+    "POST /channel/unpause": RouteDoc(
+        "unpauseChannel",
+        "channels",
+        "Unpause a channel",
+        f"Its clients receive messages again. {_SAVED}",
+        query=(_TOPIC, _CHANNEL),
+        errors=_CHANNEL_ERRORS,
+    ),
+}
+
+_CONFIGURATION = {
+    "GET /config/:option": RouteDoc(
+        "getOption",
+        "configuration",
+        "Return the value of an option",
+        answer=Content("A string as text, any other value as JSON. Durations are nanoseconds.", _OPTION_VALUE),
+        errors="INVALID_OPTION",
+    ),
+    "PUT /config/:option": RouteDoc(
+        "setOption",
+        "configuration",
+        "Change an option while nsqd runs",
+        body=Content("The new value.", {TEXT: str}),
+        answer=Content("The new value, in the form of GET.", _OPTION_VALUE),
+        errors="INVALID_OPTION, INVALID_VALUE",
+    ),
+}
+
+_DEBUG = {
+    "POST /debug/freememory": RouteDoc("freeMemory", "debug", "Run a garbage collection"),
+    "PUT /debug/setblockrate": RouteDoc(
+        "setBlockRate",
+        "debug",
+        "Accept the block profile rate of Go's nsqd",
+        "The rate has no effect.",
+        query=(Parameter("rate", "An integer. The body may hold it as a form field instead.", int),),
+        other_answers={400: Content("The rate is not an integer.", {TEXT: str})},
+    ),
+    "GET /debug/pprof/": RouteDoc(
+        "pprofIndex", "debug", "List the reports", _WITH_PPROF, answer=Content("Links to the reports.", {HTML: str})
+    ),
+    "GET /debug/pprof/cmdline": RouteDoc(
+        "pprofCmdline", "debug", "Return the command line", _WITH_PPROF, answer=_REPORT
+    ),
+    "GET /debug/pprof/goroutine": RouteDoc(
+        "pprofGoroutine", "debug", "List the asyncio tasks and where each waits", _WITH_PPROF, answer=_REPORT
+    ),
+    "GET /debug/pprof/heap": RouteDoc("pprofHeap", "debug", "Report the use of memory", _WITH_PPROF, answer=_REPORT),
+    "GET /debug/pprof/profile": RouteDoc(
+        "pprofProfile",
+        "debug",
+        "Sample the stacks of all threads",
+        f"The answer has the collapsed form that flame graph tools read. {_WITH_PPROF}",
+        query=(
+            Parameter("seconds", f"The duration: {DEFAULT_PROFILE_S:g} by default, at most {MAX_PROFILE_S:g}.", float),
+        ),
+        answer=_REPORT,
+        other_answers={500: Content("Another profile is being taken.", {TEXT: str})},
+    ),
+    "GET /debug/pprof/threadcreate": RouteDoc(
+        "pprofThreadcreate", "debug", "List the threads and their stacks", _WITH_PPROF, answer=_REPORT
+    ),
+}
+
+
+API = APIDoc(
+    title="nsqd HTTP API",
+    summary="Publishing, administration and statistics of nsqd.",
+    description="The default port is 4151. Answers of the API carry the header `X-NSQ-Content-Type: nsq; version=1.0`. "
+    + DAEMON_DESCRIPTION,
+    tags={
+        "publishing": "Publishing of messages.",
+        "health": "The state of nsqd.",
+        "topics": "Administration of topics.",
+        "channels": "Administration of channels.",
+        "configuration": "Options of a running nsqd.",
+        "debug": "Reports for debugging.",
+    },
+    routes={
+        **_PUBLISHING,
+        **_HEALTH,
+        **_TOPICS,
+        **_CHANNELS,
+        **_CONFIGURATION,
+        **_DEBUG,
+    },
+    errors={
+        400: {
+            "MSG_EMPTY": "the body is empty",
+            "MISSING_ARG_TOPIC": "the query has no topic",
+            "INVALID_TOPIC": "the topic is not a valid name",
+            "INVALID_ARG_TOPIC": "the topic is not a valid name",
+            "MISSING_ARG_CHANNEL": "the query has no channel",
+            "INVALID_ARG_CHANNEL": "the channel is not a valid name",
+            "INVALID_DEFER": "the delay is not an integer, negative or longer than --max-req-timeout",
+            "INVALID_OPTION": "no such option, or the option cannot be changed while nsqd runs",
+            "INVALID_VALUE": "the option does not accept this value",
+        },
+        404: {
+            "TOPIC_NOT_FOUND": "the topic does not exist",
+            "CHANNEL_NOT_FOUND": "the channel does not exist",
+        },
+        413: {
+            "MSG_TOO_BIG": "a message is larger than --max-msg-size",
+            "BAD_BODY": "the message count of a binary body is missing or invalid",
+            "BAD_MESSAGE": "a message of a binary body is empty, cut off or larger than --max-msg-size",
+            "INVALID_VALUE": "the value is empty",
+        },
+        503: {"EXITING": "nsqd is stopping, or the data could not be written to disk"},
+    },
+    path_parameters={"option": _OPTION, "PUT /config/:option": _SETTABLE_OPTION},
+    security={"token": BEARER_TOKEN},
+)
+
+
+def describe(router: Router) -> dict[str, Any]:
+    """Return the OpenAPI document for the routes of ``router``."""
+    return build_document(API, router.routes(), daemon_refusals(route_group))
