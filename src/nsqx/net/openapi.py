@@ -94,7 +94,7 @@ class RouteDoc(NamedTuple):
 
 
 class APIDoc(NamedTuple):
-    """The description of a daemon's HTTP API. Keys of ``routes`` are ``METHOD /path/:parameter``."""
+    """The description of a daemon's HTTP API. Keys of ``routes`` are a method and a path, separated by a space."""
 
     title: str
     summary: str
@@ -103,7 +103,7 @@ class APIDoc(NamedTuple):
     routes: Mapping[str, RouteDoc]
     errors: ErrorTable
     path_parameters: Mapping[str, Parameter] = {}
-    """By name, or by ``METHOD /path`` where a route has its own."""
+    """By name, or by the key of a route that needs its own."""
     security: Mapping[str, Schema] = {}
 
 
