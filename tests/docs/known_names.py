@@ -95,6 +95,7 @@ class KnownNames:
             _LETTER.search(text) is None
             or _VALUE.fullmatch(text) is not None
             or text in scope
+            or self._is_built(text)
             or self._is_name(text)
             or self._is_flag(text)
             or self._is_path(text, folder)
@@ -311,6 +312,10 @@ class KnownNames:
         if not call.args and not call.keywords:
             return bool(signatures) or name in scope or _is_in_standard_library(name)
         return any(fits(call, signature) for signature in signatures)
+
+    def _is_built(self, text: str) -> bool:
+        """A file or folder that a command makes. It is listed, because a clean clone does not have it."""
+        return text in self.elsewhere.get("built", ()) and self._is_from_elsewhere(text)
 
     def _is_from_elsewhere(self, text: str) -> bool:
         if text not in self._all_elsewhere:

@@ -211,3 +211,13 @@ def test_a_listed_name_that_nothing_needs_is_found(small: KnownNames) -> None:
     assert small.resolves("nsqx keep TOPIC")
     assert small.resolves("Queue")
     assert small.unused() == {"old", "TOPIC", "kill", "python"}
+
+
+def test_a_built_folder_resolves_whether_it_exists_or_not(tmp_path: Path) -> None:
+    (tmp_path / "src" / "nsqx").mkdir(parents=True)
+    names = KnownNames(Code.read(tmp_path / "src" / "nsqx"), tmp_path, {}, {"built": ["dist/"]})
+    assert names.resolves("dist/")
+    (tmp_path / "dist").mkdir()
+    names.used.clear()
+    assert names.resolves("dist/")
+    assert not names.unused()
