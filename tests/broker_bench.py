@@ -1,7 +1,8 @@
-"""A real broker on a bench: time that moves only when told, links and transports that are lists of bytes.
+"""A real broker for tests that open no socket.
 
-For tests that open no socket. The keeper, which needs a running event loop, is replaced unless a test brings its own;
-disk queues are real, in a directory of the test.
+The clock moves only when the test moves it. Links and transports are lists of bytes. Syncs of disk queues and saves of
+nsqd.dat need a running event loop, so stand-ins replace them unless a test brings its own. Disk queues are real, in a
+directory of the test.
 """
 
 import heapq
@@ -106,19 +107,18 @@ class Saved:
         callback(self)
 
 
-class BenchKeeper:
-    """Takes note of what a keeper would do. It saves nothing, and syncs what a callback waits for.
+class BenchDiskSync:
+    """Records the calls that a broker makes. Syncs a queue only if a callback waits for it.
 
-    It does so at once, or with ``is_slow`` when the test says so.
+    It syncs at once. While ``is_slow`` is set, it syncs only when the test calls ``sync``.
     """
 
     def __init__(self) -> None:
         self.is_slow = False
-        self.save_count = 0
         self.noted: list[Any] = []
         self.forgotten: list[Any] = []
 
-    def note(self, queue: Any) -> None:
+    def sync_when_due(self, queue: Any) -> None:
         self.noted.append(queue)
         if queue.is_awaited() and not self.is_slow:
             self.sync(queue)
@@ -136,7 +136,14 @@ class BenchKeeper:
     def forget(self, queue: Any) -> None:
         self.forgotten.append(queue)
 
-    def save(self, path: str, content: Callable[[], bytes], *, is_urgent: bool = False) -> Saved:
+
+class BenchMetadataStore:
+    """Counts the saves and writes nothing."""
+
+    def __init__(self) -> None:
+        self.save_count = 0
+
+    def save(self, *, is_urgent: bool = False) -> Saved:
         self.save_count += 1
         return Saved()
 
@@ -195,8 +202,8 @@ class Bench:
         self.soon: list[Callable[[], None]] = []
         self.options = NsqdOptions(data_path=str(data_path), id=1, **options)
         self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
-        self.keeper = BenchKeeper()
-        self.broker.keeper = self.keeper
+        self.disk_sync = self.broker.disk_sync = BenchDiskSync()
+        self.metadata_store = self.broker.metadata_store = BenchMetadataStore()
         self.broker.remover = BenchRemover()
         self.broker.restore([])
 

@@ -26,7 +26,8 @@ from typing import Any
 
 from simulation import Machine
 
-import nsqx.nsqd.keeper
+import nsqx.nsqd.disk_sync
+import nsqx.nsqd.metadata_store
 from broker_bench import BenchLog, BenchRemover, split_frames
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.metadata import load_metadata
@@ -125,7 +126,9 @@ class BrokerRun:
     def perform(self) -> None:
         """Run it; raises Lost."""
         machine = self._machine
-        executor, nsqx.nsqd.keeper.ThreadPoolExecutor = nsqx.nsqd.keeper.ThreadPoolExecutor, machine.executor
+        executor = nsqx.nsqd.disk_sync.ThreadPoolExecutor
+        for module in (nsqx.nsqd.disk_sync, nsqx.nsqd.metadata_store):
+            module.ThreadPoolExecutor = machine.executor
         files.set_hook(machine.hook)
         asyncio.set_event_loop(machine.loop)
         try:
@@ -134,7 +137,8 @@ class BrokerRun:
             files.set_hook(None)
             machine.close()
             asyncio.set_event_loop(None)
-            nsqx.nsqd.keeper.ThreadPoolExecutor = executor
+            for module in (nsqx.nsqd.disk_sync, nsqx.nsqd.metadata_store):
+                module.ThreadPoolExecutor = executor
             self._close_descriptors()
             shutil.rmtree(self._directory)
 

@@ -289,7 +289,7 @@ def test_a_client_that_leaves_while_its_batch_is_published(bench, line):
 
 def test_a_publisher_waits_while_much_is_not_confirmed_by_the_disk(make_fair_bench):
     bench = make_fair_bench(mem_queue_size=0, sync_every=1)
-    bench.broker.keeper.is_slow = True
+    bench.broker.disk_sync.is_slow = True
     line, polite = Line(bench), Line(bench)
     line.say(MAGIC)
     polite.say(MAGIC)
@@ -300,8 +300,8 @@ def test_a_publisher_waits_while_much_is_not_confirmed_by_the_disk(make_fair_ben
         sent += 1
     assert 4 * 1024 * 1024 < sent * len(command) < 5 * 1024 * 1024
     assert polite.say(pub("t#ephemeral", b"x")) == [OK]
-    bench.broker.keeper.is_slow = False
-    bench.broker.keeper.sync(bench.broker.topic("t").backlog.disk)
+    bench.broker.disk_sync.is_slow = False
+    bench.broker.disk_sync.sync(bench.broker.topic("t").backlog.disk)
     assert line.listen() == [OK] * sent
     assert line.transport.is_reading
 
@@ -310,7 +310,7 @@ def test_compressed_publishes_wait_too(make_fair_bench):
     """A few bytes of them stand for very many messages."""
     bench = make_fair_bench(mem_queue_size=0, sync_every=1)
     bench.broker.upgrades.deflate = True
-    bench.broker.keeper.is_slow = True
+    bench.broker.disk_sync.is_slow = True
     line = Line(bench)
     line.say(MAGIC)
     line.connection.data_received(identify(feature_negotiation=True, deflate=True))
@@ -318,8 +318,8 @@ def test_compressed_publishes_wait_too(make_fair_bench):
     bench.come_round()
     assert 0 < published(bench, "t") < 60
     assert not line.transport.is_reading
-    bench.broker.keeper.is_slow = False
-    bench.broker.keeper.sync(bench.broker.topic("t").backlog.disk)
+    bench.broker.disk_sync.is_slow = False
+    bench.broker.disk_sync.sync(bench.broker.topic("t").backlog.disk)
     bench.come_round()
     assert published(bench, "t") == 200
     assert line.transport.is_reading

@@ -22,9 +22,10 @@ from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
 from nsqx.nsqd.channel import ELSEWHERE, SAME_REGION, SAME_ZONE, Channel
 from nsqx.nsqd.client import Client, Link
-from nsqx.nsqd.keeper import Keeper
+from nsqx.nsqd.disk_sync import DiskSync
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.metadata import SavedTopic, metadata_path, metadata_steps
+from nsqx.nsqd.metadata_store import MetadataStore
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.topic import Topic
 from nsqx.nsqd.turn import Pump, Turn
@@ -98,13 +99,19 @@ class Broker:
         self.hosts: Counter[str] = Counter()  # of the connections
         self.exiting = False
         self.lookup: Lookup | None = None  # set by the daemon when it serves
-        self.keeper = Keeper(log, options.sync_every, options.sync_timeout / NS_PER_S, self._sync_ended)
+        self.disk_sync = DiskSync(log, options.sync_every, options.sync_timeout / NS_PER_S, self._sync_ended)
         # With sync-every=1 a publish is acknowledged only after the sync. Otherwise one sync can run while the next
         # window fills, and publishers wait only when that window is full too.
         commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
         self.turn = Turn(call_soon, self, commit_at)
         self.round_robin = RoundRobin(call_soon, clock.now_ns, self.turn.end)
         self.long_jobs = StepScheduler()
+        self.metadata_store = MetadataStore(
+            metadata_path(self.data_path),
+            lambda: self.long_jobs.run(metadata_steps(self.topics)),
+            log,
+            self._save_ended,
+        )
         self._call_soon = call_soon
         # Topics that are missing in nsqd.dat, or whose channels are not all in it, with the save that will add them.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
@@ -353,7 +360,7 @@ class Broker:
             self._failure = ""
         self._note_failing(queue)
         if error is None:
-            self.keeper.note(queue)
+            self.disk_sync.sync_when_due(queue)
 
     def recover_disk(self, pump: Pump) -> None:
         """Try to write a disk queue that failed; raises DiskQueueError if it still fails."""
@@ -372,14 +379,14 @@ class Broker:
 
     def disk_used(self, queue: DiskQueue) -> None:
         """Report that ``queue`` was read from."""
-        self.keeper.note(queue)
+        self.disk_sync.sync_when_due(queue)
 
     def commit(self, queue: DiskQueue, done: Callable[[DiskQueueError | None], object]) -> None:
         """Call ``done`` when a completed sync covers every record of ``queue``, or with the error if one fails."""
-        self.keeper.commit(queue, done)
+        self.disk_sync.commit(queue, done)
 
     def _forget_queue(self, queue: DiskQueue) -> None:
-        self.keeper.forget(queue)
+        self.disk_sync.forget(queue)
         self._failing.discard(queue)
         self.turn.has_failures = len(self._failing) > 0
 
@@ -390,17 +397,20 @@ class Broker:
             self._failing.add(queue)
         self.turn.has_failures = len(self._failing) > 0
 
-    def _sync_ended(self, queue: DiskQueue | None, error: OSError | None) -> None:
-        """Report that a sync (or, without ``queue``, a save of nsqd.dat) has ended."""
+    def _sync_ended(self, queue: DiskQueue, error: OSError | None) -> None:
         if error is not None:
             self._failure = error.strerror or str(error)
-        elif queue is None:
-            self._failure = self._failure if self._failing else ""
-            self._saved_again()
         elif queue in self._failing and queue.failure is None:
             self._failure = ""
-        if queue is not None:
-            self._note_failing(queue)
+        self._note_failing(queue)
+
+    def _save_ended(self, error: OSError | None) -> None:
+        """Handle a failed save of nsqd.dat, or the first successful one after it."""
+        if error is not None:
+            self._failure = error.strerror or str(error)
+        else:
+            self._failure = self._failure if self._failing else ""
+            self._saved_again()
 
     # Metadata and exit
 
@@ -432,14 +442,13 @@ class Broker:
         saving = self._unrecorded.get(topic)
         if saving is None or saving.done():
             return False
-        self.keeper.hurry()
+        self.metadata_store.hurry()
         saving.add_done_callback(lambda _: done(None))
         return True
 
     def save_metadata(self, *, is_urgent: bool = False) -> asyncio.Future[bool]:
         """Save nsqd.dat soon, or now if urgent. The future is done when the save has ended: True if it is durable."""
-        path = metadata_path(self.data_path)
-        return self.keeper.save(path, lambda: self.long_jobs.run(metadata_steps(self.topics)), is_urgent=is_urgent)
+        return self.metadata_store.save(is_urgent=is_urgent)
 
     def restore(self, saved: list[SavedTopic]) -> None:
         """Create the topics and channels of nsqd.dat again, then start them."""
@@ -464,6 +473,10 @@ class Broker:
         self._remove_deleted_queues()
         self._is_loading = False
         self.turn.end()
+
+    async def close_disk_threads(self) -> None:
+        """Wait for the syncs and the save in progress, and begin no other."""
+        await asyncio.gather(self.disk_sync.close(), self.metadata_store.close())
 
     def spill_topics(self) -> None:
         """Move every message to the disk queues; ``write_spilled`` writes them."""

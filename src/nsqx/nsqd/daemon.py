@@ -242,7 +242,7 @@ class NsqdDaemon:
             await broker.lookup.close()
         self._reserve.release()
         await broker.save_metadata(is_urgent=True)
-        await broker.keeper.close()
+        await broker.close_disk_threads()
         self._log.info("NSQ: closing topics")
         broker.spill_topics()
         await self._write_spilled(timeout_s)
@@ -278,7 +278,7 @@ class NsqdDaemon:
                 listening.close()
         for server in self._http_servers:
             await server.close(0)
-        await self.broker.keeper.close()
+        await self.broker.close_disk_threads()
         await asyncio.get_running_loop().run_in_executor(None, self.broker.remover.close, _REMOVAL_WAIT_S)
         self._memory.stop()
         self._reserve.release()

@@ -48,7 +48,7 @@ def test_an_exiting_broker_makes_no_topics(bench):
 )
 def test_durable_topics_and_channels_are_saved_when_made(bench, change, saves):
     change(bench.broker)
-    assert bench.keeper.save_count == saves
+    assert bench.metadata_store.save_count == saves
 
 
 class LookupStandIn:
@@ -102,11 +102,11 @@ def test_channels_known_elsewhere_are_not_created_for_a_deleted_topic(bench):
 
 def test_deletions_are_saved(bench):
     bench.broker.topic("t").channel("c")
-    saved = bench.keeper.save_count
+    saved = bench.metadata_store.save_count
     bench.broker.delete_channel("t", "c")
-    assert bench.keeper.save_count == saved + 1
+    assert bench.metadata_store.save_count == saved + 1
     bench.broker.delete_topic("t")
-    assert bench.keeper.save_count == saved + 2
+    assert bench.metadata_store.save_count == saved + 2
 
 
 def test_deleting_what_is_not_there(bench):
@@ -116,11 +116,11 @@ def test_deleting_what_is_not_there(bench):
     assert not bench.broker.delete_channel("t", "c")
 
 
-def test_deleted_queues_are_forgotten_by_the_keeper(bench):
+def test_deleted_queues_are_forgotten_by_the_disk_sync(bench):
     topic = bench.broker.topic("t")
     disks = {topic.channel("c").backlog.disk, topic.backlog.disk}
     bench.broker.delete_topic("t")
-    assert set(bench.keeper.forgotten) == disks
+    assert set(bench.disk_sync.forgotten) == disks
 
 
 def test_clients_are_numbered(bench):
@@ -157,7 +157,7 @@ def test_restore_makes_what_was_saved_and_saves_nothing(tmp_path):
         "u": (False, ["e"]),
     }
     assert [topics["t"].channels[name].paused for name in "cd"] == [False, True]
-    assert bench.keeper.save_count == 0
+    assert bench.metadata_store.save_count == 0
     assert sum(level == "warn" for level, _ in bench.log.lines) == 2
 
 
@@ -247,7 +247,7 @@ def test_nobody_is_near_a_broker_that_is_nowhere(tmp_path):
     assert bench.broker.locality_of(bench.connect()) == 2
 
 
-async def test_metadata_and_messages_with_a_real_keeper(tmp_path):
+async def test_metadata_and_messages_with_real_syncs_and_saves(tmp_path):
     """A life with everything real but the sockets: made, saved, stopped, and made again."""
     loop = asyncio.get_running_loop()
     for life in (1, 2):
@@ -268,7 +268,7 @@ async def test_metadata_and_messages_with_a_real_keeper(tmp_path):
         await broker.save_metadata(is_urgent=True)
         saved = json.loads((tmp_path / "nsqd.dat").read_bytes())
         assert saved["topics"] == [{"name": "t", "paused": False, "channels": [{"name": "c", "paused": True}]}]
-        await broker.keeper.close()
+        await broker.close_disk_threads()
         broker.close_topics()
     assert (tmp_path / "t:c.diskqueue.000000.dat").stat().st_size == 2 * (4 + 26 + 7)
 
@@ -279,7 +279,7 @@ def test_deleted_topics_and_channels_leave_no_cycles(bench):
     gc.disable()
     try:
         bench.broker.delete_topic("in_no_cycle")
-        bench.keeper.forgotten.clear()
+        bench.disk_sync.forgotten.clear()
         topics = [each for each in gc.get_objects() if isinstance(each, Topic)]
         channels = [each for each in gc.get_objects() if isinstance(each, Channel)]
     finally:

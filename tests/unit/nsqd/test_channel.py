@@ -543,9 +543,9 @@ def test_a_disk_that_cannot_be_read_just_now_is_tried_again(tmp_path, monkeypatc
 def test_reading_the_disk_is_noted_for_the_next_sync(tmp_path):
     bench = make_bench(tmp_path, mem_queue_size=0)
     client = bench.consume("t", "c", 1)
-    bench.keeper.noted.clear()
+    bench.disk_sync.noted.clear()
     bench.publish("t", b"1")
-    assert client.channel.backlog.disk in bench.keeper.noted
+    assert client.channel.backlog.disk in bench.disk_sync.noted
 
 
 # Emptying, deleting, closing

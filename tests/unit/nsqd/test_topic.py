@@ -220,7 +220,7 @@ def test_an_ephemeral_topic_drops_its_overflow_and_has_no_files(tmp_path):
     client = bench.consume("t#ephemeral", "c#ephemeral", 10)
     assert client.link.take_bodies() == [b"1", b"2"]
     assert os.listdir(tmp_path) == []
-    assert bench.keeper.save_count == 0
+    assert bench.metadata_store.save_count == 0
 
 
 def test_an_ephemeral_topic_goes_with_its_last_channel_and_not_before_one_was_there(bench):
@@ -310,18 +310,18 @@ class Moving:
         self.topic = self.bench.broker.topic("t")
         self.disk = self.topic.backlog.disk
         self.bench.publish("t", b"1", b"2", b"3")
-        self.bench.keeper.is_slow = True
+        self.bench.disk_sync.is_slow = True
         self.channels = [self.topic.channel(name) for name in channel_names]
         self.bench.settle()
         move_on(self.bench)
 
     def sync(self, channel):
-        self.bench.keeper.sync(channel.backlog.disk)
+        self.bench.disk_sync.sync(channel.backlog.disk)
         move_on(self.bench)
 
     def kept(self):
         """What a restart would find in the topic."""
-        self.bench.keeper.sync(self.disk)
+        self.bench.disk_sync.sync(self.disk)
         copy = Bench(self.disk_copy(), mem_queue_size=0)
         return copy.broker.topic("t").depth
 
@@ -391,12 +391,12 @@ def test_moves_do_not_run_far_ahead_of_the_syncs(tmp_path, monkeypatch):
     topic = bench.broker.topic("t")
     for _ in range(6):
         bench.publish("t", *[b"x"] * 2000)
-    bench.keeper.is_slow = True
+    bench.disk_sync.is_slow = True
     channel = topic.channel("c")
     bench.settle()
     move_on(bench)
     assert (topic.depth, channel.depth) == (2000, 10_000)
-    bench.keeper.sync(channel.backlog.disk)
+    bench.disk_sync.sync(channel.backlog.disk)
     move_on(bench)
     assert (topic.depth, channel.depth) == (0, 12_000)
 
