@@ -203,13 +203,13 @@ async def test_answers(fleet: Fleet, topic):
         assert message.touch()
         assert message.requeue("1ms", backoff=False)
         assert message.is_answered
-        with pytest.raises(AlreadyAnswered, match="was requeued before"):
+        with pytest.raises(AlreadyAnswered, match="was already requeued"):
             message.finish()
         message = await anext(consumer)
         assert message.attempts == 2
         assert message.finish()
         for answer in (message.finish, message.requeue, message.touch):
-            with pytest.raises(AlreadyAnswered, match="was finished before"):
+            with pytest.raises(AlreadyAnswered, match="was already finished"):
                 answer()
 
 
@@ -405,11 +405,11 @@ async def test_cancelling_run_stops_gracefully(fleet: Fleet, topic):
     ("arguments", "error", "text"),
     [
         ({}, ConfigError, "a consumer needs nsqd_tcp_addresses or lookupd_http_addresses"),
-        ({"topic": "a b"}, InvalidName, "topic name 'a b' is not valid"),
-        ({"channel": "x" * 65}, InvalidName, "channel name 'xxx.*' is not valid"),
-        ({"handler": 5}, ConfigError, "a handler must be callable, not 5"),
-        ({"concurrency": 0}, ConfigError, "option concurrency: an integer from 1 up expected, not 0"),
-        ({"heartbeat_interval": -1}, ConfigError, "a consumer needs heartbeats"),
+        ({"topic": "a b"}, InvalidName, "invalid topic name 'a b': use 1 to 64 of"),
+        ({"channel": "x" * 65}, InvalidName, "invalid channel name 'xxx.*': use 1 to 64 of"),
+        ({"handler": 5}, ConfigError, "the handler must be callable, not 5"),
+        ({"concurrency": 0}, ConfigError, "option concurrency: must be an integer of at least 1, not 0"),
+        ({"heartbeat_interval": -1}, ConfigError, "nsqd rejects consumers without heartbeats"),
         ({"max_inflight": 5}, ConfigError, "did you mean max_in_flight"),
     ],
 )

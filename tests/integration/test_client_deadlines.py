@@ -135,7 +135,7 @@ async def test_starting_is_bounded(black_hole, silent_listener):
     for arguments, text in [
         ({"nsqd_tcp_addresses": black_hole, "dial_timeout": 0}, f"{black_hole}: connecting"),
         ({"nsqd_tcp_addresses": silent_listener}, f"{silent_listener}: connecting"),
-        ({"lookupd_http_addresses": silent_listener}, f"asking nsqlookupd {silent_listener}"),
+        ({"lookupd_http_addresses": silent_listener}, f"waiting for nsqlookupd {silent_listener}"),
     ]:
         producer = Producer(publish_timeout="200ms", **arguments)
         async with asyncio.timeout(LIMIT_S):
@@ -146,7 +146,7 @@ async def test_starting_is_bounded(black_hole, silent_listener):
 async def test_a_slow_nsqlookupd(topic, silent_listener):
     producer = Producer(lookupd_http_addresses=silent_listener, publish_timeout="200ms")
     error = await timed_out(producer.publish(topic, b"x"))
-    assert f"no nsqd is connected (asking nsqlookupd {silent_listener})" in str(error)
+    assert f"no nsqd is connected (waiting for nsqlookupd {silent_listener})" in str(error)
     await producer.close()
 
 

@@ -148,7 +148,7 @@ async def test_unverified_tls(implementation, fleet: Fleet, topic, server_certif
 async def test_auth(implementation, fleet: Fleet, topic, auth_server):
     daemon = fleet.nsqd(implementation, f"--auth-http-address={auth_server.address}")
     await round_trip(daemon, topic, auth_secret="all")
-    with pytest.raises(ConnectFailed, match="nsqd asks for authentication, set auth_secret"):
+    with pytest.raises(ConnectFailed, match="nsqd requires authentication: set auth_secret"):
         async with Producer(daemon.tcp_address):
             pass
     with pytest.raises(ConnectFailed, match="E_AUTH_FAILED AUTH failed"):

@@ -1,4 +1,4 @@
-"""Arguments of producers and consumers, checked; each check has one clear error."""
+"""Checks for the arguments of producers and consumers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from nsqx.names import is_valid_name
 
 
 def check_name(what: str, name: str) -> str:
-    """A topic or channel name, as it came; raises InvalidName."""
+    """Return ``name`` if it is valid for a topic or channel; raises InvalidName."""
     if not isinstance(name, str) or not is_valid_name(name):
         raise InvalidName(
-            f"{what} name {name!r} is not valid: 1 to 64 of . _ - a-z A-Z 0-9 expected, perhaps with #ephemeral"
+            f"invalid {what} name {name!r}: use 1 to 64 of a-z A-Z 0-9 . _ -, optionally with #ephemeral at the end"
         )
     return name
 
 
 def as_list(addresses: str | Iterable[str]) -> list[str]:
-    """One address or several, without repeats."""
+    """Return one or more addresses as a list without duplicates."""
     return [addresses] if isinstance(addresses, str) else list(dict.fromkeys(addresses))
 
 
 def as_bytes(body: Any) -> bytes:
-    """A body, as bytes; raises InvalidMessage."""
+    """Convert a body to bytes; raises InvalidMessage."""
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
-    raise InvalidMessage(f"a body must be bytes, not {type(body).__name__}: encode it first")
+    raise InvalidMessage(f"the body must be bytes, not {type(body).__name__}: encode it first")
 
 
 def at_least_one(name: str, value: int) -> int:
-    """A count, as it came; raises ConfigError."""
+    """Return ``value`` if it is an integer of at least 1; raises ConfigError."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"option {name}: an integer from 1 up expected, not {value!r}")
+        raise ConfigError(f"option {name}: must be an integer of at least 1, not {value!r}")
     return value

@@ -1,8 +1,7 @@
 """Producer and consumer for code without an event loop: scripts, notebooks, threads, Spark executors.
 
-The asyncio client runs on a loop of its own in a background thread. What crosses over to it is collected, so that a
-burst of publishes or answers wakes that thread once. Objects do not survive a fork: make them in the process that uses
-them.
+The asyncio client runs on its own event loop in a background thread. Calls to that thread are collected, so a burst of
+publishes or answers wakes it once. Clients do not survive a fork: create them in the process that uses them.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# The loop in the other thread keeps the deadline of a publish. This is the further wait if that thread hangs.
+# The background thread enforces the deadline of a publish. Callers wait this much longer in case the thread hangs.
 _LOOP_GRACE_S = 5.0
 
 
 class _LoopThread:
-    """An event loop in a thread, and the way into it."""
+    """An event loop in a background thread, and calls to it from other threads."""
 
     def __init__(self, name: str) -> None:
         self._loop = new_event_loop()
@@ -52,10 +51,10 @@ class _LoopThread:
         self._loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
-        """The result of a coroutine that runs on the loop."""
+        """Run a coroutine on the loop and return its result."""
         if self._pid != os.getpid() or not self._thread.is_alive():
             work.close()
-            raise ClientClosed("this client belongs to another process, or was closed")
+            raise ClientClosed("this client was closed, or belongs to another process")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)
@@ -64,7 +63,7 @@ class _LoopThread:
             raise
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Call on the loop, soon; calls keep their order, and many share one waking."""
+        """Call ``callback`` on the loop soon. Calls keep their order; several calls can share one wake-up."""
         if self._pid != os.getpid():
             raise ClientClosed("this client belongs to another process")
         with self._lock:
@@ -82,11 +81,11 @@ class _LoopThread:
             callback()
 
     async def settle(self) -> None:
-        """Return when every call made before has been done."""
+        """Run all calls that were made before."""
         self._take_calls()
 
     def close(self) -> None:
-        """End the loop and its thread."""
+        """Stop the loop and its thread."""
         if self._pid != os.getpid() or not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -94,7 +93,7 @@ class _LoopThread:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """For a thread of its own: uvloop\'s, where that exists."""
+    """Return a new event loop, from uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -103,10 +102,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class Producer:
-    """Publishes, and waits for nsqd's answer; takes the arguments of ``nsqx.Producer``."""
+    """A producer whose methods wait for nsqd's answer. It takes the arguments of ``nsqx.Producer``."""
 
     def __init__(self, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> None:
-        """Connect; raises ConfigError, or ConnectFailed if no nsqd can be reached."""
+        """Connect; raises ConfigError, or ConnectFailed if no nsqd can be reached within ``publish_timeout``."""
         self._producer = asyncio_producer.Producer(nsqd_tcp_addresses, **arguments)
         self._thread = _LoopThread("nsqx producer")
         self._is_closed = False
@@ -125,30 +124,33 @@ class Producer:
         self.close()
 
     def publish(self, topic: str, body: bytes, timeout: Duration | None = None) -> None:
-        """Publish one message; raises PublishTimedOut after ``timeout``, by default ``publish_timeout``."""
+        """Publish one message and wait for the answer.
+
+        Raises PublishFailed, and PublishTimedOut after ``timeout`` (default: ``publish_timeout``).
+        """
         self._wait(topic, self.submit(topic, body, timeout), timeout)
 
     def publish_many(self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None) -> None:
-        """Publish messages together."""
+        """Publish several messages together and wait for the answer."""
         self._wait(topic, self.submit_many(topic, bodies, timeout), timeout)
 
     def publish_deferred(self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None) -> None:
-        """Publish one message that nsqd hands out after ``delay``."""
+        """Publish one message that nsqd delivers after ``delay``, and wait for the answer."""
         self._wait(topic, self._submit(lambda: self._producer.publish_deferred(topic, body, delay, timeout)), timeout)
 
     def submit(self, topic: str, body: bytes, timeout: Duration | None = None) -> concurrent.futures.Future[None]:
-        """Publish without waiting: the future will know. Many may be under way at once."""
+        """Publish one message without waiting. The future has the outcome. Many publishes can be unanswered at once."""
         return self._submit(lambda: self._producer.publish(topic, body, timeout))
 
     def submit_many(
         self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
     ) -> concurrent.futures.Future[None]:
-        """Publish messages together without waiting: the future will know."""
+        """Publish several messages together without waiting. The future has the outcome."""
         listed = list(bodies)
         return self._submit(lambda: self._producer.publish_many(topic, listed, timeout))
 
     def close(self, timeout: Duration | None = None) -> None:
-        """Wait for all answers, then close; what is left after ``timeout`` fails."""
+        """Wait for all answers, then close. Publishes without an answer after ``timeout`` fail."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -165,7 +167,7 @@ class Producer:
         except concurrent.futures.TimeoutError:
             if outcome.done():
                 raise
-            reason = "the thread of this producer does not run"
+            reason = "the thread of this producer is not running"
             raise PublishTimedOut(topic, 1, timeout_s, reason, may_be_published=True) from None
 
     def _submit(self, publish: Callable[[], asyncio.Future[None]]) -> concurrent.futures.Future[None]:
@@ -214,34 +216,37 @@ class Message:
         self.attempts = message.attempts
 
     def finish(self) -> None:
-        """It is done."""
+        """Finish the message."""
         self._answer(self._message.finish)
 
     def requeue(self, delay: Duration | None = None, backoff: bool = True) -> None:
-        """Have it handed out again after ``delay``, by default longer with every attempt; 0 means at once."""
+        """Ask nsqd to deliver the message again after ``delay``; 0 means at once.
+
+        The default delay grows with the number of attempts. With ``backoff``, the consumer backs off.
+        """
         if delay is not None:
             seconds_of("delay", delay)
         self._answer(lambda: self._message.requeue(delay, backoff))
 
     def touch(self) -> None:
-        """Ask for more time."""
+        """Restart the message timeout."""
         if self._is_answered:
-            raise AlreadyAnswered(f"{self!r} was answered before")
+            raise AlreadyAnswered(f"{self!r} was already answered")
         self._thread.call(self._message.touch)
 
     @property
     def is_answered(self) -> bool:
-        """True once it was finished or requeued."""
+        """True after ``finish`` or ``requeue``."""
         return self._is_answered
 
     @property
     def nsqd_address(self) -> str:
-        """The nsqd that it came from."""
+        """Address of the nsqd that delivered the message."""
         return self._message.nsqd_address
 
     def _answer(self, answer: Callable[[], object]) -> None:
         if self._is_answered:
-            raise AlreadyAnswered(f"{self!r} was answered before")
+            raise AlreadyAnswered(f"{self!r} was already answered")
         self._is_answered = True
         self._thread.call(answer)
 
@@ -250,16 +255,16 @@ class Message:
 
 
 class Consumer:
-    """Consumes one channel of a topic; takes the options of ``nsqx.Consumer``.
+    """A consumer of one channel. It takes the keyword arguments of ``nsqx.Consumer``.
 
-    Iterate over it and answer each message, or give a handler to ``run``.
+    Iterate over the consumer and answer each message, or call ``run`` with a handler.
     """
 
     def __init__(self, topic: str, channel: str, **arguments: Any) -> None:
         """Connect and begin to consume; raises ConfigError, InvalidName or ConnectFailed."""
         self._consumer = asyncio_consumer.Consumer(topic, channel, **arguments)
         self._thread = _LoopThread("nsqx consumer")
-        # None stands for the end.
+        # None marks the end.
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._is_closed = False
         self._has_ended = False
@@ -285,7 +290,7 @@ class Consumer:
             yield message
 
     def get(self, timeout: Duration | None = None) -> Message | None:
-        """The next message; None if none came within ``timeout``, or if the consumer was closed."""
+        """Return the next message; None if none arrives within ``timeout`` or the consumer was closed."""
         if self._has_ended:
             return None
         try:
@@ -297,9 +302,9 @@ class Consumer:
         return message
 
     def take(self, max_count: int, max_wait: Duration = 1.0) -> list[Message]:
-        """Up to ``max_count`` messages, fewer if no more came within ``max_wait``.
+        """Return up to ``max_count`` messages, fewer if no more arrive within ``max_wait``.
 
-        No more than ``max_in_flight`` can come before some are answered.
+        At most ``max_in_flight`` messages arrive before some are answered.
         """
         until_s = time.monotonic() + seconds_of("max_wait", max_wait)
         taken: list[Message] = []
@@ -311,15 +316,16 @@ class Consumer:
         return taken
 
     def run(self, handler: Callable[[Message], object]) -> None:
-        """Call ``handler`` in this thread for each message: finished when it returns, requeued when it raises.
+        """Call ``handler`` in this thread with each message.
 
-        Returns when the consumer has been closed from another thread.
+        A message is finished when the handler returns and requeued when the handler raises. Return when another thread
+        has closed the consumer.
         """
         for message in self:
             try:
                 handler(message)
             except Exception:
-                asyncio_consumer.log.exception("the handler failed on %r", message)
+                asyncio_consumer.log.exception("the handler failed for %r", message)
                 if not message.is_answered:
                     message.requeue()
             else:
@@ -328,16 +334,19 @@ class Consumer:
 
     @property
     def stats(self) -> asyncio_consumer.ConsumerStats:
-        """What has been done so far."""
+        """Counters since the start of the consumer."""
         return self._consumer.stats
 
     @property
     def is_starved(self) -> bool:
-        """True if nsqd waits for answers before it sends more."""
+        """True if nsqd waits for answers before it sends more messages."""
         return self._consumer.is_starved
 
     def close(self, timeout: Duration = asyncio_consumer.STOP_TIMEOUT_S) -> None:
-        """Give back what was not taken, wait until the rest was answered, and close; by force after ``timeout``."""
+        """Requeue messages that were not taken, wait until the others are answered, and close.
+
+        After ``timeout`` (30 s by default) close without waiting.
+        """
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,8 +1,10 @@
-"""One connection to an nsqd: bytes in, frames to its receiver; commands out, one write per loop turn.
+"""One connection to an nsqd.
 
-It knows the transport, the layers below the protocol (TLS, compression), heartbeats and deadlines. What frames mean is
-the business of its receiver: a publisher or a subscription. While the connection is being set up it reads no further
-than the answer that is awaited, because what follows may belong to a layer yet to come.
+The connection owns the transport, the layers below the protocol (TLS, compression), heartbeats and timeouts. It passes
+frames to its receiver, a publisher or a subscription, and sends all commands of one loop turn in one write.
+
+During the handshake it decodes only up to the answer it waits for. The bytes after that answer may belong to a TLS or
+compression layer that is not added yet.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from nsqx.net.layers import Layer, Layers
 from nsqx.wire import encode, requests
 from nsqx.wire.responses import ERROR, HEARTBEAT, MESSAGE, NEED_DATA, OK_RUN, RESPONSE, FrameReader
 
-# The transport asks for a pause when it holds this much that the socket would not take.
+# The transport pauses writing when it has buffered this many bytes.
 _WRITE_LIMIT = 256 * 1024
 _LARGE = 16 * 1024
 
@@ -29,34 +31,34 @@ _ERROR = ERROR
 
 
 class FrameReceiver:
-    """What a connection tells of: the interface, each method to be overridden by whoever cares."""
+    """The events of a connection. Subclasses override the methods they need; the others do nothing."""
 
     __slots__ = ()
 
     def ok(self, count: int) -> None:
-        """So many OK came."""
+        """Handle ``count`` successive OK responses."""
 
     def message(self, reader: FrameReader) -> None:
-        """A message came; its parts are to be had from ``reader`` during this call."""
+        """Handle a message. ``reader`` has its parts until this call returns."""
 
     def response(self, data: bytes) -> None:
-        """Another answer came."""
+        """Handle a response other than OK."""
 
     def refusal(self, text: str) -> None:
-        """An error came: ``CODE description``."""
+        """Handle an error frame. ``text`` is ``CODE description``."""
 
     def drained(self) -> None:
-        """Everything that came so far has been told."""
+        """All received bytes have been decoded."""
 
     def writable(self) -> None:
-        """The socket takes more again."""
+        """The socket accepts data again after a pause."""
 
     def lost(self, error: Exception | None) -> None:
-        """The connection is gone; ``error`` is None if it was closed on purpose."""
+        """The connection ended. ``error`` is None if it was closed on purpose."""
 
 
 class NsqdConnection:
-    """The asyncio protocol of one connection; duck-typed so that it can be compiled."""
+    """The asyncio protocol of one connection. It has no base class, so Cython can compile it to an extension type."""
 
     __slots__ = (
         "_answer",
@@ -90,10 +92,10 @@ class NsqdConnection:
         write_timeout_s: float,
         max_frame_size: int = 0,
     ) -> None:
-        """A ``read_timeout_s`` of 0 waits for ever."""
+        """Create an unconnected protocol. A ``read_timeout_s`` of 0 means no limit."""
         self.address = address
         self.receiver = FrameReceiver()
-        # Commands not yet handed to the socket. Whoever appends calls ``flush_soon``.
+        # Commands that are not written yet. Call ``flush_soon`` after appending.
         self.output = bytearray()
         self.is_closed = False
         self.is_writable = True
@@ -116,7 +118,7 @@ class NsqdConnection:
     # From the transport
 
     def connection_made(self, transport: Any) -> None:
-        """The socket is connected."""
+        """Start the read timer."""
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_LIMIT)
         self._read_at_s = self._loop.time()
@@ -124,7 +126,7 @@ class NsqdConnection:
             self._timer = self._loop.call_later(self._read_timeout_s, self._check_silence)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from nsqd."""
+        """Decode bytes from nsqd; an error closes the connection."""
         self._read_at_s = self._loop.time()
         try:
             if self._layers is None:
@@ -136,17 +138,17 @@ class NsqdConnection:
             self.fail(error)
 
     def eof_received(self) -> bool:
-        """nsqd sends no more."""
+        """Close the transport when nsqd has closed its side."""
         return False
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """Start the write timer: the socket accepts no more data."""
         self.is_writable = False
         self._blocked_size = self._transport.get_write_buffer_size()
         self._write_timer = self._loop.call_later(self._write_timeout_s, self._check_blockage)
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
+        """Stop the write timer and notify the receiver."""
         self.is_writable = True
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -154,7 +156,7 @@ class NsqdConnection:
         self.receiver.writable()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """Stop the timers and report the end to the receiver and to a pending request."""
         self.is_closed = True
         for timer in (self._timer, self._write_timer):
             if timer is not None:
@@ -185,7 +187,7 @@ class NsqdConnection:
             self._transport.write(output)
 
     def _run(self) -> None:
-        """Tell the receiver what the bytes hold."""
+        """Decode the buffered bytes and pass the frames to the receiver."""
         if self._is_setting_up:
             self._run_setup()
             return
@@ -210,7 +212,10 @@ class NsqdConnection:
     # Setting up
 
     def request(self, command: bytes) -> asyncio.Future[bytes]:
-        """Send a command, nothing if empty, and read one answer; an error frame or the end becomes an exception."""
+        """Send a command, unless it is empty, and read one answer.
+
+        The future raises if the answer is an error frame or the connection ends.
+        """
         self._answer = self._loop.create_future()
         if self.is_closed:
             self._answer.set_exception(self._reason or self._ended())
@@ -234,7 +239,7 @@ class NsqdConnection:
                 self.send(requests.NOP)
                 continue
             if event == _MESSAGE:
-                raise InvalidFrame("a message before the subscription")
+                raise InvalidFrame("nsqd sent a message before the subscription")
             answer, self._answer = self._answer, None
             if answer.done():
                 return
@@ -244,7 +249,7 @@ class NsqdConnection:
                 answer.set_result(b"OK" if event == _OK_RUN else reader.data)
 
     def add_layer(self, layer: Layer) -> None:
-        """From here on every byte goes through ``layer`` too, those not yet read included."""
+        """Add a layer for all further bytes, including received bytes that are not decoded yet."""
         self._flush()
         if self._layers is None:
             self._layers = Layers()
@@ -258,7 +263,7 @@ class NsqdConnection:
             self.fail(error)
 
     def start(self, receiver: FrameReceiver) -> None:
-        """It is set up: frames go to ``receiver`` from now on, those already here first."""
+        """End the handshake. From now on frames go to ``receiver``, starting with those already received."""
         self._is_setting_up = False
         self.receiver = receiver
         try:
@@ -267,35 +272,35 @@ class NsqdConnection:
             self.fail(error)
 
     def silent_s(self) -> float:
-        """How long ago the last bytes came."""
+        """Return the time since the last bytes arrived."""
         return self._loop.time() - self._read_at_s
 
     @property
     def transport(self) -> Any:
-        """What it is connected by."""
+        """The asyncio transport, or None before the connection is made."""
         return self._transport
 
     # Commands out
 
     def send(self, command: bytes) -> None:
-        """Send with what else is sent in this turn."""
+        """Queue a command. It is written at the end of this loop turn."""
         self.output += command
         self.flush_soon()
 
     def send_sized(self, head: bytes, body: bytes) -> None:
-        """Send a command with a body: its line, the size, the body."""
+        """Queue a command with a body: the command line, the size of the body, the body."""
         if len(body) < _LARGE or self._layers is not None:
             encode.append_sized(self.output, head, body)
             self.flush_soon()
             return
-        # Handed on as it is: copying costs more than a write of its own, which the transport joins anyway.
+        # Write a large body without copying it. The copy would cost more than the extra write.
         encode.append_sized_line(self.output, head, len(body))
         self._flush()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(body)
 
     def flush_soon(self) -> None:
-        """``output`` is to be sent at the end of this turn."""
+        """Write ``output`` at the end of this loop turn."""
         if not self._has_unsent:
             self._has_unsent = True
             self._loop.call_soon(self._flush_callback)
@@ -314,7 +319,7 @@ class NsqdConnection:
     # The end
 
     def close(self) -> None:
-        """Close once everything has been sent, or when nsqd takes nothing for the write timeout."""
+        """Close after all queued commands are sent, or when nsqd accepts no data for the write timeout."""
         if self._transport is None or self._transport.is_closing():
             return
         self._flush()
@@ -324,7 +329,7 @@ class NsqdConnection:
             self._write_timer = self._loop.call_later(self._write_timeout_s, self._check_blockage)
 
     def fail(self, error: Exception) -> None:
-        """Close at once, for this reason."""
+        """Close at once. ``error`` is reported as the reason."""
         if self._reason is None:
             self._reason = error
         if self._transport is not None:
@@ -337,16 +342,16 @@ class NsqdConnection:
         waited_s = self._loop.time() - self._read_at_s
         if waited_s >= self._read_timeout_s:
             self._timer = None
-            self.fail(ConnectionClosed(f"{self.address}: nothing came from nsqd for {self._read_timeout_s:g} s"))
+            self.fail(ConnectionClosed(f"{self.address}: no data from nsqd for {self._read_timeout_s:g} s"))
             return
         self._timer = self._loop.call_later(self._read_timeout_s - waited_s, self._check_silence)
 
     def _check_blockage(self) -> None:
-        """A socket that took nothing at all for the write timeout is dead; a slow one is not."""
+        """Fail if the socket accepted no bytes for the write timeout. A slow peer that accepts some is not cut off."""
         size = self._transport.get_write_buffer_size()
         if size >= self._blocked_size:
             self._write_timer = None
-            self.fail(ConnectionClosed(f"{self.address}: nsqd took nothing for {self._write_timeout_s:g} s"))
+            self.fail(ConnectionClosed(f"{self.address}: nsqd accepted no data for {self._write_timeout_s:g} s"))
             return
         self._blocked_size = size
         self._write_timer = self._loop.call_later(self._write_timeout_s, self._check_blockage)

@@ -1,6 +1,6 @@
-"""Consuming a channel: which nsqds to be connected to, from the first lookup to the graceful end.
+"""The asyncio consumer: connects to the nsqds of a topic, keeps the connections, and closes them gracefully.
 
-How many messages come is decided in ``rdy``, how they are handled in ``dispatcher``.
+``rdy`` decides how many messages nsqd may send, and ``dispatcher`` passes them to the handler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqx.client")
 
 STOP_TIMEOUT_S = 30.0
-# How soon a lost nsqd is looked for again; the time doubles up to lookupd_poll_interval.
+# First delay after a lost connection. It doubles up to 5 s for reconnects, to lookupd_poll_interval for look-ups.
 _FIRST_RETRY_S = 0.25
 
 _NEW = 0
@@ -103,11 +103,11 @@ class Consumer:
         self.channel = check_name("channel", channel)
         self.options = Options.of(options)
         if self.options.heartbeat_interval < 0:
-            raise ConfigError("option heartbeat_interval: a consumer needs heartbeats, nsqd refuses it otherwise")
+            raise ConfigError("option heartbeat_interval: nsqd rejects consumers without heartbeats")
         if concurrency is not None and concurrency < 1:
-            raise ConfigError(f"option concurrency: an integer from 1 up expected, not {concurrency!r}")
+            raise ConfigError(f"option concurrency: must be an integer of at least 1, not {concurrency!r}")
         if handler is not None and not callable(handler):
-            raise ConfigError(f"a handler must be callable, not {handler!r}")
+            raise ConfigError(f"the handler must be callable, not {handler!r}")
         self._named = [check_address(each) for each in as_list(nsqd_tcp_addresses)]
         self._discovery = Discovery(as_list(lookupd_http_addresses), self.options)
         if not self._named and not self._discovery.addresses:
@@ -122,14 +122,14 @@ class Consumer:
         )
         self._state = _NEW
         self._subscriptions: dict[str, Subscription] = {}
-        # What the nsqd at each address says it is called over restarts; empty if it does not say.
+        # The persistent id of the nsqd at each address; empty if nsqd has none.
         self.broker_ids: dict[str, str] = {}
         self._connecting: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
         self._past = [0, 0, 0]
 
-    # Life
+    # Start and stop
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -143,7 +143,7 @@ class Consumer:
     async def start(self) -> None:
         """Connect and begin to consume.
 
-        Raises ConnectFailed if nsqds were named, none of them can be reached, and there is no nsqlookupd to ask.
+        Raises ConnectFailed if none of the given nsqds can be reached and there is no nsqlookupd.
         """
         if self._state == _RUNNING:
             return
@@ -167,7 +167,7 @@ class Consumer:
             self._spawn(self._keep_polling())
 
     async def run(self) -> None:
-        """Start, and return when the consumer has been stopped. Cancelling this stops it gracefully."""
+        """Start, and return when the consumer has stopped. Cancelling this call stops the consumer gracefully."""
         await self.start()
         try:
             await self._stopped.wait()
@@ -176,9 +176,10 @@ class Consumer:
             raise
 
     async def stop(self, timeout: Duration = STOP_TIMEOUT_S) -> None:  # noqa: ASYNC109
-        """Ask for no more, wait until what is in flight has been answered, and close; by force after ``timeout``.
+        """Stop receiving, wait until all messages in flight are answered, and close the connections.
 
-        In a handler this returns at once, since the handler's own message is in flight too.
+        After ``timeout`` (30 s by default) close without waiting; nsqd delivers the unanswered messages again. In a
+        handler this returns at once, because the message of the handler is in flight.
         """
         if self._state == _RUNNING and self._dispatcher.is_handling(asyncio.current_task()):
             self._stopping = asyncio.create_task(self.stop(timeout))
@@ -206,7 +207,7 @@ class Consumer:
                 await self._dispatcher.finished()
         except TimeoutError:
             left = sum(each.in_flight_count for each in self._subscriptions.values())
-            log.warning("stopped by force: %d messages were not answered", left)
+            log.warning("stop timed out: %d messages were not answered", left)
         finally:
             self._state = _STOPPED
             await self._shut_down()
@@ -237,9 +238,10 @@ class Consumer:
         return message
 
     async def batches(self, max_count: int, max_wait: Duration = 1.0) -> AsyncIterator[list[Message]]:
-        """Messages by the list: as soon as there are ``max_count``, or ``max_wait`` after the first, or at the end.
+        """Iterate over lists of messages.
 
-        A list can hold no more than ``max_in_flight`` messages.
+        A list is complete when it has ``max_count`` or ``max_in_flight`` messages, or ``max_wait`` after its first
+        message, or when the consumer stops.
         """
         max_wait_s = seconds_of("max_wait", max_wait)
         while True:
@@ -267,30 +269,33 @@ class Consumer:
 
     @property
     def is_starved(self) -> bool:
-        """True if nsqd waits for answers before it sends more: time for whoever collects messages to answer them."""
+        """True if nsqd waits for answers before it sends more messages.
+
+        A handler that collects messages should answer them now.
+        """
         return self._state in (_RUNNING, _STOPPING) and self._rdy.is_starved
 
     @property
     def max_in_flight(self) -> int:
-        """How many messages may be in flight over all connections; 0 stops the flow. May be set at any time."""
+        """Largest number of messages in flight over all connections. Can be set after ``start``; 0 pauses."""
         return self._rdy.max_in_flight if self._state != _NEW else self.options.max_in_flight
 
     @max_in_flight.setter
     def max_in_flight(self, count: int) -> None:
         if not isinstance(count, int) or count < 0:
-            raise ConfigError(f"option max_in_flight: an integer from 0 up expected, not {count!r}")
+            raise ConfigError(f"option max_in_flight: must be an integer of at least 0, not {count!r}")
         if self._state == _NEW:
-            raise ConfigError("max_in_flight can be changed once the consumer is started; give it as an option")
+            raise ConfigError("max_in_flight cannot be set before the consumer is started: pass it as an option")
         self._rdy.change_max_in_flight(count)
 
     @property
     def connected_addresses(self) -> list[str]:
-        """The nsqds that are connected now."""
+        """Addresses of the connected nsqds."""
         return list(self._subscriptions)
 
     @property
     def stats(self) -> ConsumerStats:
-        """What has been done so far."""
+        """Counters since the start of the consumer."""
         current = list(self._subscriptions.values())
         return ConsumerStats(
             received=self._past[0] + sum(each.message_count for each in current),
@@ -317,7 +322,7 @@ class Consumer:
             raise ConnectFailed("; ".join(failures))
 
     async def _connect(self, address: str) -> None:
-        """Connect and subscribe unless that is done or under way; raises ConnectFailed."""
+        """Connect and subscribe, unless that is done or in progress; raises ConnectFailed."""
         if address in self._subscriptions or address in self._connecting or self._state != _RUNNING:
             return
         self._connecting.add(address)
@@ -327,7 +332,7 @@ class Consumer:
                 async with asyncio.timeout(SETUP_TIMEOUT_S):
                     await connection.request(requests.encode_subscribe(self.topic, self.channel))
             except TimeoutError:
-                connection.fail(ConnectFailed("too slow"))
+                connection.fail(ConnectFailed("SUB timed out"))
                 raise ConnectFailed(f"{address}: nsqd did not answer SUB within {SETUP_TIMEOUT_S:g} s") from None
             except NSQError as error:
                 connection.fail(error)
@@ -355,14 +360,14 @@ class Consumer:
             self._connecting.discard(address)
 
     def receiver_of(self, subscription: Subscription) -> FrameReceiver:
-        """Who gets the messages of a new connection; to be overridden by those who take them before any handler."""
+        """Return the receiver of a new connection. Subclasses override this to receive messages without a handler."""
         return subscription
 
     def _requeue_delay_s(self, attempts: int) -> float:
         return min(self.options.default_requeue_delay * attempts, self.options.max_requeue_delay)
 
     async def _reconnect(self, address: str) -> None:
-        """Try a named nsqd until it is back."""
+        """Try to connect to a configured nsqd until it succeeds."""
         attempt = 0
         while self._state == _RUNNING:
             attempt += 1
@@ -376,7 +381,7 @@ class Consumer:
                 return
 
     async def _poll(self) -> None:
-        """Ask nsqlookupd once, and connect to what it names."""
+        """Query nsqlookupd once and connect to the nsqds that it lists."""
         try:
             found = await self._discovery.producers_of(self.topic)
         except LookupFailed as error:
@@ -390,7 +395,7 @@ class Consumer:
                 raise outcome
 
     async def _keep_polling(self) -> None:
-        """Poll at the interval; sooner, in growing steps, after a connection was lost."""
+        """Poll nsqlookupd at the interval. After a lost connection poll sooner, with doubling delays."""
         interval_s = self.options.lookupd_poll_interval
         wait_s = interval_s
         while True:
@@ -412,23 +417,23 @@ class Consumer:
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a fault of the client itself", exc_info=task.exception())
+            log.error("internal error in the client", exc_info=task.exception())
 
     # From the subscriptions
 
     def on_close_wait(self, subscription: Subscription) -> None:
-        """nsqd sends nothing more on this connection."""
+        """Redistribute the RDY count of a connection that nsqd is closing."""
         self._rdy.remove(subscription)
 
     def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
-        """nsqd did not take an answer: the message's time was up, mostly."""
+        """Log that nsqd rejected an answer, in most cases because the message had timed out."""
         if is_harmless:
             log.warning("%s: %s", subscription.connection.address, text)
         else:
             log.error("%s: %s", subscription.connection.address, text)
 
     def on_lost(self, subscription: Subscription, error: Exception | None) -> None:
-        """A connection is gone."""
+        """Forget a connection that ended, and reconnect if the consumer is running."""
         address = subscription.connection.address
         if self._subscriptions.get(address) is subscription:
             del self._subscriptions[address]

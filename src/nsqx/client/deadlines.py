@@ -1,7 +1,7 @@
 """One timer for the deadlines of all publications of a producer.
 
-A timer per publish would cost more than the publish. The timer runs to the earliest deadline that was seen when it
-last fired; a healthy producer looks through its publications once per timeout.
+A timer per publish would cost more than the publish. The timer is set to the earliest deadline and is not moved when
+that publish is answered. A producer whose publishes are answered in time scans its publications once per timeout.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from time import monotonic
 
 from nsqx.client.publisher import NEVER_S
 
-# A timer that fires later than this was held up by the event loop, so answers may be waiting in the sockets.
+# If the timer fires later than this, the event loop was busy, and answers may wait in the sockets.
 _LATE_S = 0.1
 _READING_S = 0.005
-# Looking through very many publications takes at most 1 / _PACE of the time.
+# Scans of very many publications take at most 1 / _PACE of the time.
 _PACE = 20.0
 
 
 class Deadlines:
-    """Calls ``expire(now_s)`` at the earliest deadline; it returns the next one, NEVER_S for none."""
+    """Calls ``expire(now_s)`` at the earliest deadline. ``expire`` returns the next deadline, or NEVER_S."""
 
     __slots__ = ("_expire", "_loop", "_timer", "earliest_s")
 
@@ -31,7 +31,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, deadline_s: float) -> None:
-        """Expire at ``deadline_s``, which is earlier than ``earliest_s``."""
+        """Set the timer to ``deadline_s``, which must be earlier than ``earliest_s``."""
         self.close()
         self.earliest_s = deadline_s
         self._timer = self._loop.call_later(max(0.0, deadline_s - monotonic()), self._on_timer)
@@ -45,7 +45,7 @@ class Deadlines:
 
     def _on_timer(self) -> None:
         if monotonic() > self.earliest_s + _LATE_S:
-            # uvloop runs timers before it reads the sockets.
+            # uvloop runs timers before it reads sockets: read first, then check.
             self._timer = self._loop.call_later(_READING_S, self._check)
         else:
             self._check()

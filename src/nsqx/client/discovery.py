@@ -1,4 +1,4 @@
-"""Asking nsqlookupd where the nsqds are."""
+"""Queries to nsqlookupd for the addresses of nsqds."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ _MAX_TRIES = 3
 
 
 def lookupd_url(text: str, path: str, **query: str) -> str:
-    """The URL to ask: ``text`` is host:port or an http(s) URL, whose own path is kept; raises ConfigError."""
+    """Return the URL of a query; raises ConfigError.
+
+    ``text`` is host:port or an http(s) URL. A path in the URL replaces ``path``.
+    """
     if not isinstance(text, str):
-        raise ConfigError(f"nsqlookupd address {text!r}: text such as 127.0.0.1:4161 expected")
+        raise ConfigError(f"nsqlookupd address {text!r}: must be a string such as 127.0.0.1:4161")
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port
     except ValueError as error:
         raise ConfigError(f"nsqlookupd address {text!r}: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"nsqlookupd address {text!r}: host:port or an http address expected")
+        raise ConfigError(f"nsqlookupd address {text!r}: use host:port or an http or https URL")
     if not port:
-        raise ConfigError(f"nsqlookupd address {text!r}: the port is missing, nsqlookupd's HTTP port is usually 4161")
+        raise ConfigError(f"nsqlookupd address {text!r}: the port is missing; nsqlookupd's default HTTP port is 4161")
     asked = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *query.items()])
     return urlunsplit(parts._replace(path=path if parts.path in ("", "/") else parts.path, query=asked))
 
 
 def http_credentials(options: Options) -> Credentials:
-    """What a client shows to the HTTP APIs of daemons; raises ConfigError.
+    """Return the tokens and certificates for the HTTP APIs of the daemons; raises ConfigError.
 
-    nsqlookupd gets the auth secret if there is no other token for it, as go-nsq has it, unless that is turned off.
+    Without a token for nsqlookupd the auth secret is used, as in go-nsq, unless ``lookupd_authorization`` is off.
     """
     tokens = read_tokens(
         {NSQD: options.nsqd_http_token_file, NSQLOOKUPD: options.lookupd_http_token_file},
@@ -53,7 +56,7 @@ def http_credentials(options: Options) -> Credentials:
 
 
 class Discovery:
-    """Asks one nsqlookupd at a time, in turn, and the next if that fails."""
+    """Queries the nsqlookupds in turn. If one fails, the next one is tried, up to three."""
 
     def __init__(self, addresses: Iterable[str], options: Options) -> None:
         self.addresses = list(dict.fromkeys(addresses))
@@ -64,11 +67,11 @@ class Discovery:
         self._credentials = http_credentials(options) if self.addresses else Credentials()
 
     async def producers_of(self, topic: str) -> list[str]:
-        """The TCP addresses of the nsqds that have ``topic``; raises LookupFailed."""
+        """Return the TCP addresses of the nsqds that have ``topic``; raises LookupFailed."""
         return _addresses(await self._ask("/lookup", topic=topic))
 
     async def nodes(self) -> list[str]:
-        """The TCP addresses of every nsqd; raises LookupFailed."""
+        """Return the TCP addresses of all nsqds; raises LookupFailed."""
         return _addresses(await self._ask("/nodes"))
 
     async def _ask(self, path: str, **query: str) -> Any:
@@ -99,8 +102,8 @@ class Discovery:
 
 def _addresses(answer: Any) -> list[str]:
     try:
-        # Before NSQ 1.0 the answer was wrapped.
+        # Before NSQ 1.0 the answer was wrapped in "data".
         found = answer.get("data", answer)["producers"] or []
         return [format_host_port(each["broadcast_address"], int(each["tcp_port"])) for each in found]
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise LookupFailed("the answer is not that of an nsqlookupd") from None
+        raise LookupFailed("the answer is not from nsqlookupd") from None

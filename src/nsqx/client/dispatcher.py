@@ -1,8 +1,8 @@
-"""Messages that have come and wait to be handled, and who handles them.
+"""The queue of received messages, and the three ways to process them.
 
-Three ways, one queue: a plain function is called at once for each message; a coroutine function is awaited by as many
-workers as the consumer allows; and an iterator takes one message at a time. A message whose connection was lost in the
-meantime is passed over, since no answer to it could arrive and nsqd hands it out again.
+A plain function is called at once for each message. A coroutine function is awaited by up to ``concurrency`` workers.
+An iterator takes one message at a time. A message whose connection has ended is skipped, because it can no longer be
+answered and nsqd delivers it again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Handler = Callable[[Message], Awaitable[object] | object]
 
 _log = logging.getLogger("nsqx.client")
 
-# How long handlers that never wait may keep the event loop before others get their turn.
+# Handlers that never wait yield to the event loop after this time.
 _TURN_S = 0.02
 
 
 class Dispatcher:
-    """The queue of one consumer."""
+    """The message queue of one consumer."""
 
     __slots__ = (
         "_concurrency",
@@ -58,7 +58,7 @@ class Dispatcher:
         give_up: Handler | None,
         telemetry: ConsumerTelemetry | None = None,
     ) -> None:
-        """Without a handler messages wait until they are taken. ``give_up`` gets those over ``max_attempts``."""
+        """Without a handler, messages wait for ``take`` or ``next``. ``give_up`` gets those over ``max_attempts``."""
         self.messages: deque[Message] = deque()
         self._handler = handler
         self._is_direct = handler is not None and not _is_coroutine_function(handler)
@@ -76,13 +76,13 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Handle what comes on the running event loop."""
+        """Use the running event loop."""
         self._loop = asyncio.get_running_loop()
 
-    # Coming in
+    # Arrivals
 
     def arrived(self) -> None:
-        """There are new messages in the queue."""
+        """Process new messages in ``messages``."""
         if self._is_refusing:
             self._give_back()
             return
@@ -91,7 +91,7 @@ class Dispatcher:
                 self._handle_directly()
             return
         if not self._is_waking:
-            # One at first: if its work needs no waiting it takes all there is, and nobody else need be woken.
+            # Wake one waiter first. If it never waits it takes all messages, and the others need not run.
             self._is_waking = True
             self._wake(1)
             self._loop.call_soon(self._wake_rest)
@@ -101,7 +101,7 @@ class Dispatcher:
         self._wake(len(self.messages))
 
     def _wake(self, count: int) -> None:
-        """Let so many of those who wait look for messages; a handler may have to be given new workers."""
+        """Wake up to ``count`` waiters. With a handler, start new workers for the rest."""
         while self._waiters and count > 0:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -114,7 +114,7 @@ class Dispatcher:
                 count -= 1
 
     def take(self) -> Message | None:
-        """The next message to be handled, or None."""
+        """Return the next message, or None if there is none."""
         while self.messages:
             message = self.messages.popleft()
             if message.is_lost:
@@ -126,7 +126,7 @@ class Dispatcher:
         return None
 
     async def next(self) -> Message | None:
-        """The next message to be handled, waiting for it if need be; None at the end."""
+        """Wait for the next message and return it; None after ``end``."""
         while True:
             message = self.take()
             if message is not None:
@@ -138,21 +138,21 @@ class Dispatcher:
             await self.wait()
 
     async def wait(self) -> None:
-        """Wait until something has come, or the end."""
+        """Wait until messages arrive, or until ``end``."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         try:
             await waiter
         except BaseException:
             if waiter.done() and not waiter.cancelled():
-                # It was woken for a message that it will not take.
+                # This waiter was woken and will not take the message: wake another one.
                 self.arrived()
             raise
 
-    # The end
+    # Stop
 
     def refuse(self) -> None:
-        """Give back at once what nobody has taken, and what is still to come."""
+        """Requeue all messages in the queue, and all that still arrive."""
         self._is_refusing = True
         self._give_back()
 
@@ -163,7 +163,7 @@ class Dispatcher:
                 message.requeue(0, backoff=False)
 
     def end(self) -> None:
-        """No more will come: whoever waits is told so."""
+        """End all waits: no more messages will arrive."""
         self._is_ending = True
         for waiter in self._waiters:
             if not waiter.done():
@@ -171,7 +171,7 @@ class Dispatcher:
         self._waiters.clear()
 
     async def close(self) -> None:
-        """Cancel handlers that are still at work."""
+        """Cancel the running handlers and wait for them."""
         self.end()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
@@ -179,18 +179,18 @@ class Dispatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def finished(self) -> None:
-        """Wait for the handlers after ``end``."""
+        """Wait until the running handlers return; call ``end`` first."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         if tasks:
             await asyncio.wait(tasks)
 
     def is_handling(self, task: asyncio.Task[Any] | None) -> bool:
-        """True if ``task`` is one of the handlers' own."""
+        """True if ``task`` runs a handler."""
         return task in self._tasks
 
     @property
     def is_ending(self) -> bool:
-        """True once no more will come."""
+        """True after ``end``."""
         return self._is_ending
 
     # Handling
@@ -259,7 +259,7 @@ class Dispatcher:
                 message.finish()
 
     def _failed(self, message: Message, error: Exception) -> None:
-        _log.warning("the handler failed on %r", message, exc_info=error)
+        _log.warning("the handler failed for %r", message, exc_info=error)
         if not message.is_answered:
             message.requeue()
 
@@ -271,13 +271,13 @@ class Dispatcher:
             self._spawn(self._run_give_up(self._give_up, message))
 
     async def _run_give_up(self, give_up: Handler, message: Message) -> None:
-        """Finish it once the hook has it in safety; if the hook fails the message comes again."""
+        """Finish the message if ``give_up`` returns, and requeue it if ``give_up`` raises."""
         try:
             outcome = give_up(message)
             if inspect.isawaitable(outcome):
                 await outcome
         except Exception:
-            _log.exception("giving up on %r failed", message)
+            _log.exception("on_give_up failed for %r", message)
             if not message.is_answered:
                 message.requeue(backoff=False)
         else:

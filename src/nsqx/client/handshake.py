@@ -19,13 +19,13 @@ from nsqx.wire import requests
 if TYPE_CHECKING:
     from nsqx.client.options import Options
 
-# Setting up takes a few round trips and perhaps a question to an auth server.
+# The handshake takes a few round trips, and nsqd may query an auth server.
 SETUP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What nsqd granted in its answer to IDENTIFY."""
+    """The settings in nsqd's answer to IDENTIFY."""
 
     version: str = ""
     max_rdy_count: int = 2500
@@ -37,28 +37,28 @@ class Terms:
     snappy: bool = False
     sample_rate: int = 0
     auth_required: bool = False
-    # What nsqd is called over restarts and changes of its address; Go's nsqd does not say.
+    # An id that stays the same over restarts and changes of address. Go's nsqd does not send one.
     broker_id: str = ""
 
 
 def check_address(text: str) -> str:
-    """An address of nsqd, as it came; raises ConfigError unless it can be connected to."""
+    """Return an address of nsqd if it is valid; raises ConfigError."""
     if not isinstance(text, str):
-        raise ConfigError(f"address {text!r}: text such as 127.0.0.1:4150 expected")
+        raise ConfigError(f"address {text!r}: must be a string such as 127.0.0.1:4150")
     if "://" in text:
-        raise ConfigError(f"address {text!r}: host:port expected, without {text.partition('://')[0]}://")
+        raise ConfigError(f"address {text!r}: use host:port without {text.partition('://')[0]}://")
     address = parse_address(text)
     if isinstance(address, TCPAddress) and not address.port:
-        raise ConfigError(f"address {text!r}: the port is missing, nsqd's TCP port is usually 4150")
+        raise ConfigError(f"address {text!r}: the port is missing; nsqd's default TCP port is 4150")
     if not isinstance(address, TCPAddress) and "/" not in text and not text.startswith("@"):
-        raise ConfigError(f"address {text!r}: the port is missing, nsqd's TCP port is usually 4150")
+        raise ConfigError(f"address {text!r}: the port is missing; nsqd's default TCP port is 4150")
     return text
 
 
 async def open_connection(address: str, options: Options, *, max_frame_size: int = 0) -> tuple[NsqdConnection, Terms]:
-    """A connection that is set up and has no receiver yet; raises ConnectFailed."""
+    """Connect and do the handshake; raises ConnectFailed. The connection has no receiver yet."""
     loop = asyncio.get_running_loop()
-    # 0 asks for nsqd's own interval.
+    # An interval of 0 selects nsqd's default.
     has_heartbeats = options.heartbeat_interval >= 0
     connection = NsqdConnection(
         address,
@@ -72,14 +72,14 @@ async def open_connection(address: str, options: Options, *, max_frame_size: int
         async with asyncio.timeout(SETUP_TIMEOUT_S):
             return connection, await _set_up(connection, options)
     except TimeoutError:
-        connection.fail(ConnectFailed("too slow"))
+        connection.fail(ConnectFailed("the handshake timed out"))
         raise ConnectFailed(f"{address}: nsqd did not answer in time") from None
     except (OSError, NSQError) as error:
         connection.fail(error)
         text = str(error)
         raise ConnectFailed(text if text.startswith(address) else f"{address}: {text}") from error
     except BaseException:
-        connection.fail(ConnectFailed("given up"))
+        connection.fail(ConnectFailed("the handshake was cancelled"))
         raise
 
 
@@ -110,14 +110,14 @@ async def _set_up(connection: NsqdConnection, options: Options) -> Terms:
     terms = _read_terms(answer)
     await _upgrade(connection, options, terms)
     if terms.auth_required and not options.auth_secret:
-        raise ConnectFailed(f"{connection.address}: nsqd asks for authentication, set auth_secret")
+        raise ConnectFailed(f"{connection.address}: nsqd requires authentication: set auth_secret")
     if options.auth_secret and terms.auth_required:
         await connection.request(requests.encode_auth(options.auth_secret))
     return terms
 
 
 def identify_fields(options: Options) -> dict[str, Any]:
-    """What a client says of itself and asks for."""
+    """Return the fields of IDENTIFY."""
     return {
         "client_id": options.client_id,
         "hostname": options.hostname,
@@ -152,14 +152,14 @@ def _read_terms(answer: bytes) -> Terms:
         for name in ("msg_timeout", "max_msg_timeout"):
             found[f"{name}_s"] = found.pop(name, 0) / 1000
     except TypeError:
-        raise ConnectFailed(f"nsqd's answer to IDENTIFY has a {name} that is no number") from None
+        raise ConnectFailed(f"nsqd's answer to IDENTIFY has a {name} that is not a number") from None
     return Terms(**{name: found[name] for name in Terms.__slots__ if name in found})
 
 
 async def _upgrade(connection: NsqdConnection, options: Options, terms: Terms) -> None:
-    """TLS first, then compression inside it; each is confirmed by an OK that comes through the new layer."""
+    """Add TLS, then compression inside it. nsqd confirms each layer with an OK that is sent through it."""
     if options.tls_v1 and not terms.tls_v1:
-        raise ConnectFailed(f"{connection.address}: nsqd has no TLS, but tls_v1 asks for it")
+        raise ConnectFailed(f"{connection.address}: tls_v1 is set, but nsqd does not offer TLS")
     if terms.tls_v1:
         context = options.tls_context or client_context(options)
         connection.add_layer(TLSLayer(context, server_hostname=_host(connection.address)))
@@ -175,11 +175,11 @@ async def _upgrade(connection: NsqdConnection, options: Options, terms: Terms) -
 async def _confirmed(connection: NsqdConnection) -> None:
     answer = await connection.request(b"")
     if answer != b"OK":
-        raise ConnectFailed(f"{connection.address}: OK expected after an upgrade, not {answer!r}")
+        raise ConnectFailed(f"{connection.address}: expected OK after an upgrade, got {answer!r}")
 
 
 def _local_address(text: str) -> tuple[str, int] | None:
-    """What to connect from; None for what the system chooses."""
+    """Return the local host and port to connect from; None if the system chooses."""
     address = parse_address(text) if text else None
     return (address.host or "0.0.0.0", address.port) if isinstance(address, TCPAddress) else None
 

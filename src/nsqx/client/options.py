@@ -1,8 +1,8 @@
-"""The options of producers and consumers: names, defaults and ranges are go-nsq's.
+"""The options of producers and consumers. Names, defaults and ranges are those of go-nsq.
 
-A duration is given as seconds (``1.5``), as a ``timedelta`` or as Go writes it (``"250ms"``, ``"1m30s"``), and kept as
-seconds. ``-1`` turns off what can be turned off. Text as it comes from a command line (``--consumer-opt name,value``)
-is read by ``read_option_flags``; there a bare number of a duration counts milliseconds, as go-nsq has it.
+A duration is a number of seconds (``1.5``), a ``timedelta`` or text in Go's form (``"250ms"``, ``"1m30s"``). It is
+stored as seconds. ``-1`` turns an option off where that is possible. ``read_option_flags`` reads options from a command
+line (``--consumer-opt name,value``). There, a duration without a unit is milliseconds, as in go-nsq.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nsqx.units import NS_PER_S
 from nsqx.version import VERSION
 
 Duration = float | str | timedelta
-"""Seconds, a timedelta, or Go's text."""
+"""A number of seconds, a ``timedelta``, or text in Go's form, such as ``"250ms"`` or ``"1m30s"``."""
 
 USER_AGENT = f"nsqx/{VERSION}"
 
@@ -35,7 +35,7 @@ _TRUE = {"1", "t", "true"}
 _FALSE = {"0", "f", "false"}
 # nsqd counts attempts in 16 bits.
 MAX_ATTEMPTS = 65535
-# go-nsq's name of an option; as there, true means that the secret is sent to nsqlookupd, and false that it is not.
+# go-nsq's name of an option. As in go-nsq, true means that the secret is sent to nsqlookupd.
 _GO_NAMES = {"skip_lookupd_authorization": "lookupd_authorization"}
 _BACKOFF_STRATEGIES = ("exponential", "full_jitter")
 _TLS_VERSIONS = ("", "ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3")
@@ -168,7 +168,7 @@ class OptionKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Every option, checked; durations in seconds. Make one with ``Options.of``."""
+    """All options with checked values; durations are in seconds. Create one with ``Options.of``."""
 
     dial_timeout: float = _duration(1.0)
     local_addr: str = field(default="", metadata={"kind": "address"})
@@ -215,7 +215,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
-        """The options with these values and otherwise the defaults; raises ConfigError."""
+        """Return the options with these values, and defaults for the others; raises ConfigError."""
         checked = {name: _checked(name, value) for name, value in options.items()}
         checked.setdefault("hostname", socket.gethostname())
         checked.setdefault("client_id", checked["hostname"].partition(".")[0])
@@ -226,26 +226,26 @@ class Options:
     def _check_together(self) -> None:
         if self.heartbeat_interval > self.read_timeout:
             raise ConfigError(
-                f"option heartbeat_interval: {_shown(self.heartbeat_interval)} must be less than read_timeout"
-                f" {_shown(self.read_timeout)}, or every quiet connection would be taken for dead"
+                f"option heartbeat_interval: {_shown(self.heartbeat_interval)} must not exceed read_timeout"
+                f" {_shown(self.read_timeout)}, or idle connections would be closed"
             )
         if self.deflate and self.snappy:
             raise ConfigError("options deflate and snappy: nsqd allows only one compression at a time")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ConfigError("options tls_cert and tls_key: one is of no use without the other")
+            raise ConfigError("options tls_cert and tls_key: both are required")
         for name in ("tls_root_ca_file", "tls_cert", "tls_key", "nsqd_http_token_file", "lookupd_http_token_file"):
             path = getattr(self, name)
             if path and not os.path.isfile(path):
-                raise ConfigError(f"option {name}: no file {path}")
+                raise ConfigError(f"option {name}: file {path} does not exist")
         if self.tls_root_ca_file or self.tls_cert:
-            client_context(self)  # raises ConfigError for files that hold no certificate or no key
+            client_context(self)  # raises ConfigError if a file has no certificate or no key
 
 
 _FIELDS = {each.name: each for each in fields(Options)}
 
 
 def read_option_flags(flags: Iterable[str]) -> dict[str, Any]:
-    """Options from ``name,value`` texts; without a value ``true`` is meant. Raises ConfigError."""
+    """Parse options in the form ``name,value``; raises ConfigError. A name without a value means ``true``."""
     options: dict[str, Any] = {}
     for flag in flags:
         written, comma, text = flag.partition(",")
@@ -272,7 +272,7 @@ def _read_text(name: str, text: str) -> Any:
         if kind == "float":
             return float(text)
     except ValueError:
-        raise ConfigError(f"option {name}: {text!r} is no number") from None
+        raise ConfigError(f"option {name}: {text!r} is not a number") from None
     if kind == "bool":
         if text.lower() not in _TRUE | _FALSE:
             raise ConfigError(f"option {name}: {text!r} is neither true nor false")
@@ -292,10 +292,10 @@ def _checked(name: str, value: Any) -> Any:
     if kind == "bool":
         return _typed(name, value, bool, "True or False", allow_bool=True)
     if kind == "address":
-        return _local_address(name, _typed(name, value, str, "text such as 192.0.2.1:0"))
+        return _local_address(name, _typed(name, value, str, "a string such as 192.0.2.1:0"))
     if kind == "context":
         return value if value is None else _typed(name, value, ssl.SSLContext, "an ssl.SSLContext")
-    text = _typed(name, value, str, "text")
+    text = _typed(name, value, str, "a string")
     if kind == "choice" and text not in rule["allowed"]:
         raise ConfigError(f"option {name}: {text!r} is not one of {', '.join(filter(None, rule['allowed']))}")
     return text
@@ -303,7 +303,7 @@ def _checked(name: str, value: Any) -> Any:
 
 def _typed(name: str, value: Any, kind: Any, expected: str, *, allow_bool: bool = False) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and not allow_bool):
-        raise ConfigError(f"option {name}: {expected} expected, not {value!r}")
+        raise ConfigError(f"option {name}: must be {expected}, not {value!r}")
     return value
 
 
@@ -311,10 +311,10 @@ def _in_range(name: str, rule: Mapping[str, Any], value: Any, shown: Any) -> Any
     if rule.get("may_be_off") and value < 0:
         return type(value)(-1)
     if not rule["least"] <= value <= rule["most"]:
-        limits = f"at least {shown(rule['least'])}"
+        limits = f"must be at least {shown(rule['least'])}"
         if rule["most"] != math.inf:
-            limits = f"{shown(rule['least'])} to {shown(rule['most'])}"
-        raise ConfigError(f"option {name}: {shown(value)} is out of range, {limits} expected")
+            limits = f"must be {shown(rule['least'])} to {shown(rule['most'])}"
+        raise ConfigError(f"option {name}: {shown(value)} is out of range, {limits}")
     return min(value, rule.get("top", value))
 
 
@@ -326,20 +326,20 @@ def _local_address(name: str, text: str) -> str:
     except ConfigError as error:
         raise ConfigError(f"option {name}: {error}") from None
     if not isinstance(address, TCPAddress):
-        raise ConfigError(f"option {name}: {text!r} has no port: host:port expected, such as 192.0.2.1:0")
+        raise ConfigError(f"option {name}: {text!r} has no port: use host:port, such as 192.0.2.1:0")
     return text
 
 
 def seconds_of(name: str, value: Duration) -> float:
-    """A duration argument called ``name``, in seconds; raises ConfigError."""
+    """Return a duration in seconds; raises ConfigError, which names the argument ``name``."""
     return _seconds(name, value)
 
 
 def positive_seconds_of(name: str, value: Duration) -> float:
-    """A duration argument called ``name`` that must be above 0, in seconds; raises ConfigError."""
+    """Return a duration above 0 in seconds; raises ConfigError, which names the argument ``name``."""
     seconds = _seconds(name, value)
     if seconds <= 0:
-        raise ConfigError(f"option {name}: {_shown(seconds)} is out of range, more than 0s expected")
+        raise ConfigError(f"option {name}: {_shown(seconds)} is out of range, must be more than 0s")
     return seconds
 
 
@@ -350,9 +350,9 @@ def _seconds(name: str, value: Any) -> float:
         try:
             return parse_duration_ns(value) / NS_PER_S
         except ValueError:
-            raise ConfigError(f"option {name}: {value!r} is no duration such as 250ms or 1m30s") from None
+            raise ConfigError(f"option {name}: {value!r} is not a duration such as 250ms or 1m30s") from None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"option {name}: seconds or a duration such as 250ms expected, not {value!r}")
+        raise ConfigError(f"option {name}: must be seconds or a duration such as 250ms, not {value!r}")
     return float(value)
 
 

@@ -1,4 +1,7 @@
-"""The connections of a producer: one to each nsqd, opened again when lost, and the list of nsqds kept up to date."""
+"""The connections of a producer.
+
+The pool keeps one connection to each nsqd, reopens lost connections, and updates the list of nsqds from nsqlookupd.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +24,26 @@ MAX_RETRY_DELAY_S = 5.0
 
 
 class PoolOwner(Protocol):
-    """Whom a pool tells."""
+    """The callbacks of a pool."""
 
     def on_open(self, connection: NsqdConnection) -> None:
-        """A connection is there, still without a receiver."""
+        """Handle a new connection, which has no receiver yet."""
 
     def on_unreachable(self, error: Exception) -> None:
-        """A round of attempts has failed on every nsqd there is, and none is connected."""
+        """Handle a failed connection attempt to every known nsqd while none is connected."""
 
 
 def retry_delay_s(first_s: float, attempt: int) -> float:
-    """How long to wait before another attempt: doubling, at most MAX_RETRY_DELAY_S, the last half of it by chance."""
+    """Return the delay before another attempt.
+
+    The delay doubles with each attempt, up to MAX_RETRY_DELAY_S. It is multiplied by a random factor of 0.5 to 1.
+    """
     longest_s = min(first_s * float(1 << min(max(attempt - 1, 0), 16)), MAX_RETRY_DELAY_S)
     return longest_s * (0.5 + 0.5 * random.random())
 
 
 class Pool:
-    """Keeps a connection to every nsqd that was named or found."""
+    """Keeps a connection to every nsqd that is configured or discovered."""
 
     def __init__(
         self, owner: PoolOwner, addresses: list[str], discovery: Discovery, options: Options, first_delay_s: float
@@ -50,30 +56,30 @@ class Pool:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[str, NsqdConnection] = {}
         self._lost: dict[str, asyncio.Event] = {}
-        # Failures of this round of attempts, and the last one of each nsqd.
+        # Failures since the last report, and the last failure of each nsqd.
         self._failed: dict[str, Exception] = {}
         self._last_failures: dict[str, Exception] = {}
         self._lookup_failure: Exception | None = None
         self._poll: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start to connect and to poll nsqlookupd."""
         for address in self._named:
             self._add(address)
         if self._discovery.addresses:
             self._poll = asyncio.create_task(self._keep_polling(), name="nsqx producer discovery")
 
     def lost(self, connection: NsqdConnection) -> None:
-        """``connection`` is gone: open another."""
+        """Open a new connection in place of ``connection``, which ended."""
         event = self._lost.get(connection.address)
         if event is not None:
             event.set()
 
     def obstacle(self) -> str:
-        """Why no nsqd is connected, or what is being tried."""
+        """Describe why no nsqd is connected, or what is in progress."""
         if not self._tasks:
             lookupds = ", ".join(self._discovery.addresses)
-            return str(self._lookup_failure or f"asking nsqlookupd {lookupds}")
+            return str(self._lookup_failure or f"waiting for nsqlookupd {lookupds}")
         return "; ".join(str(self._last_failures.get(each, f"{each}: connecting")) for each in self._tasks)
 
     async def close(self) -> None:
@@ -91,14 +97,14 @@ class Pool:
             self._tasks[address] = asyncio.create_task(self._keep(address), name=f"nsqx producer {address}")
 
     def _remove(self, address: str) -> None:
-        _log.info("%s: gone, and no longer listed by nsqlookupd", address)
+        _log.info("%s: disconnected and no longer listed by nsqlookupd", address)
         self._tasks.pop(address).cancel()
         self._lost.pop(address)
         self._failed.pop(address, None)
         self._last_failures.pop(address, None)
 
     async def _keep(self, address: str) -> None:
-        """Connect to ``address`` again and again."""
+        """Keep a connection to ``address`` open until cancelled."""
         attempt = 0
         while True:
             try:
@@ -151,8 +157,8 @@ class Pool:
         for address in found:
             self._add(address)
         if not found and not self._tasks:
-            error = self._lookup_failure = ConnectFailed("nsqlookupd knows no nsqd")
+            error = self._lookup_failure = ConnectFailed("nsqlookupd lists no nsqd")
             self._owner.on_unreachable(error)
-        # One that is connected stays: nsqlookupd may just have been restarted.
+        # Keep connected nsqds that are not listed: a restarted nsqlookupd has an empty list at first.
         for address in [each for each in self._tasks if each not in (*found, *self._named, *self._connections)]:
             self._remove(address)

@@ -1,7 +1,7 @@
-"""Publishing: to which nsqd, how much at once, and what is done when one fails.
+"""The asyncio producer: chooses an nsqd for each publish, limits unanswered commands, and retries failures.
 
-Every publish ends in success or in an exception, at the latest at its deadline. A publish whose answer was lost is
-tried again, perhaps on another nsqd, so a message may be published twice, as NSQ's promise allows.
+Every publish succeeds or raises before its deadline. A publish whose answer was lost is tried again, possibly on
+another nsqd. A message can therefore be published twice; NSQ delivers at least once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nsqx.client.connection import NsqdConnection
 
 PUBLISH_TIMEOUT_S = 10.0
-# A connection that owes an answer and is silent for the publish timeout, but at least this long, counts as dead.
+# A connection is closed when an answer is due and nothing arrives for the publish timeout, but at least this long.
 _MIN_SILENCE_S = 1.0
 _JOINED_BYTES = 1024 * 1024
 
@@ -113,7 +113,8 @@ class Producer:
             max_outstanding_bytes: Most unanswered bytes per connection. Further publishes wait in memory.
             max_batch_bytes: Largest MPUB command. Must not exceed nsqd's ``--max-body-size`` (5 MiB by default).
             max_publish_attempts: Attempts after which a publish fails.
-            retry_delay: Delay before the second attempt. It doubles with each further attempt, up to 5 s.
+            retry_delay: Delay before a publish or a connection is tried again. The first retry of a publish is made at
+                once. The delay doubles with each attempt, up to 5 s.
             publish_timeout: Longest time for one publish, including retries (10 s by default).
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
             **options: See the options of the client.
@@ -141,18 +142,18 @@ class Producer:
         self._pool: Pool | None = None
         self._opened: asyncio.Future[None] | None = None
         self._lines: dict[str, bytes] = {}
-        # Connected publishers, and which of them is next.
+        # The open connections, and the index of the one used last.
         self._open: list[Publisher] = []
         self._next = 0
-        # What no connection has room for, and what waits for another attempt.
+        # Publications that wait for room on a connection, and those that wait for a retry.
         self._waiting: deque[Publication] = deque()
         self._delayed: dict[Publication, asyncio.TimerHandle] = {}
-        # Batching: what was published in this turn, by topic.
+        # Batching: the publications of this loop turn, by topic.
         self._joined: dict[str, list[Publication]] = {}
         self._joined_bytes = 0
         self._drain_waiters: list[asyncio.Future[None]] = []
 
-    # Life
+    # Start and close
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -164,9 +165,9 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Connect, and return when the first nsqd is there; raises ConnectFailed if none can be reached.
+        """Connect and wait for the first connection; raises ConnectFailed if none succeeds within ``publish_timeout``.
 
-        This takes no longer than the publish timeout. Not needed: the first publish connects too.
+        Calling ``start`` is optional: the first publish connects too.
         """
         self._begin()
         if self._open:
@@ -185,9 +186,10 @@ class Producer:
             raise
 
     async def close(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
-        """Wait for all outcomes, then close the connections. After ``timeout`` what is left fails.
+        """Wait for the outcome of all publishes, then close the connections.
 
-        Without ``timeout`` this ends when the last publish has been answered or has expired.
+        Publishes without an outcome after ``timeout`` fail with PublishFailed. Without ``timeout``, wait until every
+        publish is answered or expired.
         """
         if self._state == _NEW:
             self._state = _CLOSED
@@ -210,7 +212,10 @@ class Producer:
             await self._pool.close()
 
     async def drain(self) -> None:
-        """Wait until nothing waits for room on a connection: for those who publish without awaiting each."""
+        """Wait until no publish waits for room on a connection.
+
+        Use this to limit memory when publishing without awaiting each future.
+        """
         if self._waiting:
             waiter = self._loop.create_future()
             self._drain_waiters.append(waiter)
@@ -218,17 +223,17 @@ class Producer:
 
     @property
     def publish_timeout_s(self) -> float:
-        """How long a publish takes at most, unless it is given a timeout of its own."""
+        """Longest time for a publish without its own timeout."""
         return self._publish_timeout_s
 
     @property
     def connected_addresses(self) -> list[str]:
-        """The nsqds that are connected now."""
+        """Addresses of the connected nsqds."""
         return [each.connection.address for each in self._open]
 
     @property
     def outstanding(self) -> int:
-        """How many publishing commands have no outcome yet."""
+        """Number of publish commands without an outcome."""
         under_way = sum(each.count_under_way() for each in self._open)
         joined = sum(map(len, self._joined.values()))
         return under_way + len(self._waiting) + len(self._delayed) + joined
@@ -236,14 +241,23 @@ class Producer:
     # Publishing
 
     def publish(self, topic: str, body: bytes, timeout: Duration | None = None) -> asyncio.Future[None]:
-        """Publish one message; the future raises PublishTimedOut after ``timeout``, by default ``publish_timeout``."""
+        """Publish one message.
+
+        Return a future that is done when nsqd has answered. It raises PublishFailed if nsqd rejects the message or all
+        attempts fail, and PublishTimedOut after ``timeout`` (default: ``publish_timeout``).
+
+        Raises:
+            InvalidName: The name of the topic is not valid.
+            InvalidMessage: The body is empty or not bytes.
+            ClientClosed: The producer is closed.
+        """
         line = self._lines.get(topic)
         if line is None:
             line = self._new_line(topic)
         if type(body) is not bytes:
             body = as_bytes(body)
         if not body:
-            raise InvalidMessage(f"publish to {topic}: the body is empty, which nsqd refuses")
+            raise InvalidMessage(f"publish to {topic}: the body is empty, and nsqd rejects empty messages")
         if self._state != _RUNNING:
             self._begin()
         future: asyncio.Future[None] = self._create_future()
@@ -259,7 +273,10 @@ class Producer:
     def publish_many(
         self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
     ) -> asyncio.Future[None]:
-        """Publish messages together; more than fits into one command goes in several, and all must succeed."""
+        """Publish several messages in one command, or in several commands if they exceed ``max_batch_bytes``.
+
+        The future is done when every command is answered. It raises the first failure.
+        """
         if topic not in self._lines:
             self._new_line(topic)
         listed = list(bodies)
@@ -275,15 +292,15 @@ class Producer:
     def publish_deferred(
         self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None
     ) -> asyncio.Future[None]:
-        """Publish one message that nsqd hands out after ``delay``."""
+        """Publish one message that nsqd delivers after ``delay``."""
         if topic not in self._lines:
             self._new_line(topic)
         body = as_bytes(body)
         if not body:
-            raise InvalidMessage(f"publish to {topic}: the body is empty, which nsqd refuses")
+            raise InvalidMessage(f"publish to {topic}: the body is empty, and nsqd rejects empty messages")
         delay_s = seconds_of("delay", delay)
         if delay_s < 0:
-            raise InvalidMessage(f"publish to {topic}: a delay of {delay_s:g} s")
+            raise InvalidMessage(f"publish to {topic}: the delay is negative ({delay_s:g} s)")
         if self._state != _RUNNING:
             self._begin()
         future: asyncio.Future[None] = self._create_future()
@@ -294,7 +311,7 @@ class Producer:
         return future
 
     def _timeout_s(self, timeout: Duration | None) -> float:
-        """A publish's own timeout, or the producer's; raises ConfigError."""
+        """Return the timeout of one publish in seconds; raises ConfigError."""
         if timeout is None:
             return self._publish_timeout_s
         return positive_seconds_of("timeout", timeout)
@@ -361,7 +378,7 @@ class Producer:
             publisher.publish(publication)
 
     def _pick(self) -> Publisher | None:
-        """The next connection that has room, in turn."""
+        """Return the next connection that has room, in turn, or None."""
         count = len(self._open)
         for _ in range(count):
             self._next = self._next + 1 if self._next + 1 < count else 0
@@ -371,7 +388,7 @@ class Producer:
         return None
 
     def on_room(self, publisher: Publisher) -> None:
-        """``publisher`` may take more."""
+        """Send waiting publications on ``publisher`` while it has room."""
         while self._waiting and publisher.has_room():
             publication = self._waiting.popleft()
             if not publication.is_abandoned():
@@ -392,7 +409,7 @@ class Producer:
                 waiter.set_result(None)
 
     async def _drained(self) -> None:
-        """Wait until nothing is outstanding."""
+        """Wait until every publish has an outcome."""
         while self.outstanding:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._drain_waiters.append(waiter)
@@ -415,7 +432,7 @@ class Producer:
         self._pool.start()
 
     def on_open(self, connection: NsqdConnection) -> None:
-        """A connection is there."""
+        """Use a new connection."""
         publisher = Publisher(connection, self, self._max_outstanding, self._max_outstanding_bytes)
         self._open.append(publisher)
         connection.start(publisher)
@@ -424,7 +441,7 @@ class Producer:
         self.on_room(publisher)
 
     def on_unreachable(self, error: Exception) -> None:
-        """No nsqd could be reached: whatever waits has had an attempt."""
+        """Count a failed attempt for all waiting publications: no nsqd could be reached."""
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(error)
         waiting, self._waiting = self._waiting, deque()
@@ -439,12 +456,12 @@ class Producer:
         self._wake_drained()
 
     def on_refused(self, publisher: Publisher, publication: Publication, text: str) -> None:
-        """nsqd refused ``publication``."""
+        """Retry or fail a publication that nsqd answered with an error."""
         code = text.partition(" ")[0]
         if code in _RETRIED_CODES:
             self._retry(publication, ConnectionClosed(f"{publisher.connection.address}: {text}"))
         elif publication.members is not None and code in _BODY_CODES:
-            # One of them is at fault; alone each gets its own answer.
+            # One message of the batch is invalid. Send the messages one by one, so only that one fails.
             for member in publication.members:
                 member.is_uncertain = publication.is_uncertain
             self._waiting.extend(publication.members)
@@ -455,7 +472,7 @@ class Producer:
             publication.fail(PublishFailed(publication.topic, attempts, reason, may_be_published=may_be_published))
 
     def on_lost(self, publisher: Publisher, publications: Iterable[Publication], error: Exception | None) -> None:
-        """A connection is gone, and the answers to ``publications`` with it."""
+        """Retry ``publications``, which were unanswered when their connection ended."""
         if publisher in self._open:
             self._open.remove(publisher)
         self._next = 0
@@ -466,7 +483,7 @@ class Producer:
             if publication.is_abandoned():
                 continue
             if publisher.refusal_text:
-                # Another's fault, which will not occur again: that one has failed. nsqd reads nothing after it.
+                # nsqd closed the connection because of another publication and read nothing after that one.
                 self._waiting.append(publication)
                 continue
             publication.is_uncertain = True
@@ -496,19 +513,19 @@ class Producer:
         self._pump()
 
     def _expire(self, now_s: float) -> float:
-        """Fail every publication whose deadline has passed; when the next one expires."""
+        """Fail every publication whose deadline has passed, and return the next deadline."""
         next_s = self._expire_unsent(now_s)
         silence_s = max(self._publish_timeout_s, _MIN_SILENCE_S)
         for publisher in list(self._open):
             next_s = min(next_s, publisher.expire(now_s))
             if publisher.unanswered_s(now_s) >= silence_s:
                 address = publisher.connection.address
-                publisher.connection.fail(ConnectionClosed(f"{address}: nsqd answered nothing for {silence_s:g} s"))
+                publisher.connection.fail(ConnectionClosed(f"{address}: nsqd sent no answer for {silence_s:g} s"))
         self._wake_drained()
         return next_s
 
     def _expire_unsent(self, now_s: float) -> float:
-        """Fail what waits for room or for another attempt and has expired; when the next one does."""
+        """Fail expired publications that wait for room or for a retry, and return the next deadline."""
         next_s = min(earliest_deadline_s(self._waiting), earliest_deadline_s(self._delayed))
         if next_s > now_s:
             return next_s
@@ -531,7 +548,7 @@ class Producer:
             for publication in under_way:
                 publication.is_uncertain = True
             if under_way:
-                # What is still unsent must not hold up the end of the connection.
+                # Close at once: unsent data must not delay the end of the connection.
                 publisher.connection.fail(error)
             left.extend(under_way)
         for timer in self._delayed.values():
@@ -550,19 +567,19 @@ annotate_returns(Producer, publish="asyncio.Future[None]", on_room="None")
 
 
 def _check_bodies(topic: str, bodies: list[bytes]) -> int:
-    """The size of a batch of these; each is made bytes, in place. Raises InvalidMessage."""
+    """Convert the bodies to bytes in place and return the size of their batch; raises InvalidMessage."""
     size = 4
     for index, body in enumerate(bodies):
         if type(body) is not bytes:
             body = bodies[index] = as_bytes(body)
         if not body:
-            raise InvalidMessage(f"publish to {topic}: body {index} is empty, which nsqd refuses")
+            raise InvalidMessage(f"publish to {topic}: body {index} is empty, and nsqd rejects empty messages")
         size += 4 + len(body)
     return size
 
 
 def _unanswered(publication: Publication, reason: Exception) -> Exception:
-    """The failure of a publication that gets no more attempts."""
+    """Return the error of a publication that is not tried again."""
     uncertain = publication.is_uncertain
     error = PublishFailed(publication.topic, publication.attempts, reason, may_be_published=uncertain)
     return _caused(error, reason)
@@ -574,13 +591,13 @@ def _caused(error: Exception, cause: Exception) -> Exception:
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Whether anybody waits for the first connection or not, its failure is told by the publishes."""
+    """Mark the exception as retrieved. Each publish reports the failure itself."""
     if not future.cancelled():
         future.exception()
 
 
 async def _all_of(futures: list[asyncio.Future[None]]) -> None:
-    """Wait for all; the first failure is raised once every outcome is known."""
+    """Wait for all futures, then raise the first failure."""
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

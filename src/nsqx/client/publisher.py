@@ -1,7 +1,7 @@
-"""What one connection has been asked to publish and has not answered yet.
+"""The unanswered publish commands of one connection.
 
-nsqd answers in the order of the commands, so answers are matched first in, first out, and any number of publishes may
-be under way at once. Which connection to use, and what to do about a failure, is the producer's business.
+nsqd answers in the order of the commands. Answers are therefore matched first in, first out, and any number of commands
+can be unanswered at once. The producer chooses the connection of each command and handles failures.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ _NEVER_S = NEVER_S
 
 
 class Publication:
-    """A publishing command on its way, and who waits for it.
+    """A publish command and the future of its caller.
 
-    ``head`` is the command's line and ``body`` what follows the size. Several publishes that were joined into one
-    command have ``members``, each a publication of its own; otherwise ``future`` is the one that waits.
-
-    ``created_s`` and ``deadline_s`` are times of ``monotonic()``; the deadline of several members is the earliest of
-    theirs, and that of an expired publication is NEVER_S. ``is_uncertain`` is True once a connection was lost before
-    it answered: nsqd may have the message. ``error`` is why the last attempt failed.
+    Attributes:
+        head: The command line.
+        body: The bytes that follow the size.
+        future: The future of the caller; None if there are members.
+        members: The publications that batching has joined into this command; None otherwise.
+        attempts: Number of failed attempts.
+        created_s: Time of the publish, by ``monotonic()``.
+        deadline_s: Time when the publish fails, by ``monotonic()``; the earliest deadline of the members; NEVER_S
+            after it has expired.
+        error: The failure of the last attempt.
+        is_uncertain: True after a connection was lost before it answered, so nsqd may have stored the message.
     """
 
     __slots__ = (
@@ -57,7 +62,7 @@ class Publication:
     is_uncertain: bool
 
     def succeed(self) -> None:
-        """It is published."""
+        """Complete the future, or those of the members."""
         if self.members is not None:
             for member in self.members:
                 member.succeed()
@@ -65,7 +70,7 @@ class Publication:
             self.future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """It is not published, or nobody knows."""
+        """Fail the future, or those of the members."""
         if self.members is not None:
             for member in self.members:
                 member.fail(error)
@@ -73,13 +78,13 @@ class Publication:
             self.future.set_exception(error)
 
     def is_abandoned(self) -> bool:
-        """True if nobody waits for it any more."""
+        """True if no caller waits for the outcome any more."""
         if self.members is not None:
             return [member for member in self.members if not member.is_abandoned()] == []
         return self.future is None or self.future.done()
 
     def expire(self, now_s: float, reason: str, is_under_way: bool) -> None:
-        """Fail if the deadline has passed; of several members those whose deadline has."""
+        """Fail this publication, or those of its members, whose deadline has passed."""
         if self.members is not None:
             self.deadline_s = _NEVER_S
             for member in self.members:
@@ -101,7 +106,7 @@ class Publication:
             self.deadline_s = _NEVER_S
 
     def drop_finished_members(self) -> None:
-        """Leave out the members that have an outcome: they must not be sent again."""
+        """Remove the members that have an outcome, so they are not sent again."""
         if self.members is not None and any(member.is_abandoned() for member in self.members):
             self.members = [member for member in self.members if not member.is_abandoned()]
             self.body = encode.join_batch([member.body for member in self.members])
@@ -110,7 +115,7 @@ class Publication:
 def new_publication(
     topic: str, head: bytes, body: bytes, future: asyncio.Future[None] | None, timeout_s: float
 ) -> Publication:
-    """A publication that was not tried yet and expires after ``timeout_s``."""
+    """Return a new publication that expires after ``timeout_s``."""
     publication = Publication.__new__(Publication)
     publication.topic = topic
     publication.head = head
@@ -126,7 +131,7 @@ def new_publication(
 
 
 def earliest_deadline_s(publications: Iterable[Publication]) -> float:
-    """When the first of ``publications`` expires; NEVER_S if none does."""
+    """Return the earliest deadline of ``publications``, or NEVER_S."""
     earliest_s = _NEVER_S
     for publication in publications:
         if publication.deadline_s < earliest_s:
@@ -135,10 +140,10 @@ def earliest_deadline_s(publications: Iterable[Publication]) -> float:
 
 
 class Publisher(FrameReceiver):
-    """One connection's publications under way.
+    """The unanswered publications of one connection.
 
-    ``owner`` is told by ``on_room(publisher)``, ``on_refused(publisher, publication, text)`` and
-    ``on_lost(publisher, publications, error)``.
+    Calls ``on_room(publisher)``, ``on_refused(publisher, publication, text)`` and
+    ``on_lost(publisher, publications, error)`` of ``owner``.
     """
 
     __slots__ = (
@@ -155,17 +160,17 @@ class Publisher(FrameReceiver):
     def __init__(self, connection: NsqdConnection, owner: Any, max_count: int, max_bytes: int) -> None:
         self.connection = connection
         self.bytes_under_way = 0
-        # Why nsqd is about to close this connection, if it said so.
+        # The error frame after which nsqd closes this connection.
         self.refusal_text = ""
         self._owner = owner
         self._under_way: deque[Publication] = deque()
-        # Those of them that have expired; they stay in line because their answers may still come.
+        # Expired publications stay in the queue, because their answers may still arrive.
         self._expired_count = 0
         self._max_count = max_count
         self._max_bytes = max_bytes
 
     def has_room(self) -> bool:
-        """True if it may be given one more."""
+        """True if another command can be sent."""
         return (
             self.connection.is_writable
             and self.bytes_under_way < self._max_bytes
@@ -175,19 +180,19 @@ class Publisher(FrameReceiver):
         )
 
     def count_under_way(self) -> int:
-        """How many commands wait for their answer and have not expired."""
+        """Return the number of unanswered commands that have not expired."""
         return len(self._under_way) - self._expired_count
 
     def publish(self, publication: Publication) -> None:
-        """Send; the answer will come."""
+        """Send a publication and wait for its answer."""
         self._under_way.append(publication)
         self.bytes_under_way += len(publication.body)
         self.connection.send_sized(publication.head, publication.body)
 
     def ok(self, count: int) -> None:
-        """The oldest ``count`` are published."""
+        """Complete the oldest ``count`` publications."""
         if count > len(self._under_way):
-            raise ValueError(f"{self.connection.address}: nsqd answered what was not asked")
+            raise ValueError(f"{self.connection.address}: nsqd sent an answer without a command")
         for _ in range(count):
             publication = self._under_way.popleft()
             self.bytes_under_way -= len(publication.body)
@@ -200,15 +205,15 @@ class Publisher(FrameReceiver):
                 future.set_result(None)
 
     def drained(self) -> None:
-        """There may be room now."""
+        """Report possible room to the owner."""
         self._owner.on_room(self)
 
     def writable(self) -> None:
-        """There is room now."""
+        """Report room to the owner."""
         self._owner.on_room(self)
 
     def refusal(self, text: str) -> None:
-        """The oldest is refused; nsqd closes the connection after that, and the others get no answer."""
+        """Report the oldest publication as refused. nsqd then closes the connection and answers no other."""
         self.refusal_text = text
         if self._under_way:
             publication = self._under_way.popleft()
@@ -218,18 +223,18 @@ class Publisher(FrameReceiver):
             self._owner.on_refused(self, publication, text)
 
     def lost(self, error: Exception | None) -> None:
-        """The connection is gone, and with it the answers."""
+        """Report the unanswered publications to the owner."""
         self._owner.on_lost(self, self.take_under_way(), error)
 
     def take_under_way(self) -> deque[Publication]:
-        """Give up all that wait for an answer."""
+        """Remove and return all unanswered publications."""
         under_way, self._under_way = self._under_way, deque()
         self.bytes_under_way = 0
         self._expired_count = 0
         return under_way
 
     def expire(self, now_s: float) -> float:
-        """Fail what has waited for its answer too long; when the next one expires."""
+        """Fail the publications whose deadline has passed, and return the next deadline."""
         earliest_s = earliest_deadline_s(self._under_way)
         if earliest_s > now_s:
             return earliest_s
@@ -242,7 +247,7 @@ class Publisher(FrameReceiver):
         return earliest_deadline_s(self._under_way)
 
     def unanswered_s(self, now_s: float) -> float:
-        """How long nsqd has owed an answer and sent nothing at all."""
+        """Return how long nsqd has sent nothing while an answer was due."""
         if not self._under_way:
             return 0.0
         return min(now_s - self._under_way[0].created_s, self.connection.silent_s())

@@ -1,10 +1,11 @@
-"""How many messages each nsqd may have in flight to a consumer: its RDY counts, and what backoff does to them.
+"""The RDY counts of a consumer's connections, in normal operation and in backoff.
 
-Together the counts never exceed max_in_flight. Each connection gets an equal share, at least 1; with more connections
-than that allows, some get 0 and take turns: one that was idle, or had its turn long enough, gives its count up, and
-connections chosen by chance get 1. In backoff all get 0, and after the pause one of them gets 1.
+The sum of the counts never exceeds max_in_flight. Each connection gets an equal share of at least 1. If there are more
+connections than max_in_flight, some get 0 and the connections take turns: a connection that was idle
+(low_rdy_idle_timeout) or has had its count for long (low_rdy_timeout) gives it up, and randomly chosen connections get
+1. In backoff all counts are 0. After the pause one connection gets 1.
 
-It sends nothing itself and reads no clock of its own: taps are told their count, time and timers are given.
+This module does no I/O. Connections, clock and timers are passed in.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nsqx.client")
 
-# How long to wait for a connection to try a message on, once a pause is over and there is none.
+# Pause before another try when a backoff pause ends and no connection can take a message.
 _NO_TARGET_PAUSE_S = 1.0
 _STARVED_SHARE = 0.85
 
 
 class ReadyTarget(Protocol):
-    """A connection that messages come from."""
+    """A connection that receives messages."""
 
     ready_count: int
     max_ready_count: int
@@ -40,11 +41,11 @@ class ReadyTarget(Protocol):
     def is_closing(self) -> bool: ...
 
     def set_ready(self, count: int, now_s: float) -> None:
-        """Tell nsqd the count, and keep it with the time in ``ready_count`` and ``ready_at_s``."""
+        """Send the count to nsqd. Store it in ``ready_count`` and the time in ``ready_at_s``."""
 
 
 class CancelableCall(Protocol):
-    """A call to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None: ...
 
@@ -53,7 +54,7 @@ CallLater = Callable[[float, Callable[[], None]], CancelableCall]
 
 
 class ReadyDistribution:
-    """Shares max_in_flight out over the connections of one consumer."""
+    """Distributes max_in_flight over the connections of one consumer."""
 
     def __init__(
         self,
@@ -76,25 +77,25 @@ class ReadyDistribution:
     # Connections
 
     def add(self, target: ReadyTarget) -> None:
-        """A connection has subscribed."""
+        """Give a new connection its share."""
         target.is_backing_off = self.backoff.level > 0
         self.targets.append(target)
         self._balance()
 
     def remove(self, target: ReadyTarget) -> None:
-        """A connection is gone or about to go."""
+        """Redistribute the share of a connection that has ended or is closing."""
         if target not in self.targets:
             return
         self.targets.remove(target)
         self._balance()
 
     def change_max_in_flight(self, count: int) -> None:
-        """Share another number out; 0 stops the flow of messages."""
+        """Distribute a new max_in_flight; 0 stops delivery."""
         self.max_in_flight = count
         self._balance()
 
     def stop(self) -> None:
-        """No more counts are given out."""
+        """Stop the timers and send no more counts."""
         self._is_stopped = True
         for timer in (self._pause_timer, self._turn_timer):
             if timer is not None:
@@ -103,7 +104,7 @@ class ReadyDistribution:
 
     @property
     def is_starved(self) -> bool:
-        """True if some connection has nearly as much in flight as it may have: answers would bring more."""
+        """True if a connection has at least 85 % of its RDY count in flight, so nsqd waits for answers."""
         return any(
             target.in_flight_count > 0
             and target.in_flight_count >= int(target.ready_count * _STARVED_SHARE)
@@ -117,7 +118,7 @@ class ReadyDistribution:
         return sum(target.ready_count for target in self.targets)
 
     def _balance(self) -> None:
-        """Give every connection its share, and see to taking turns if there is not enough for all."""
+        """Give every connection its share, and start the timer for taking turns if the shares do not suffice."""
         self._watch_turns()
         if self._is_stopped or not self.targets:
             return
@@ -125,7 +126,7 @@ class ReadyDistribution:
             self._balance_in_backoff()
             return
         share = min(max(1, self.max_in_flight // len(self.targets)), self.max_in_flight)
-        # Those who have too much first, so that the others find something.
+        # Lower the counts above the share first, so there is something to give to the others.
         for target in self.targets:
             if target.ready_count > share:
                 self._give(target, share)
@@ -137,7 +138,7 @@ class ReadyDistribution:
                 self._give(target, share)
 
     def _balance_in_backoff(self) -> None:
-        """One message is let through, or none; the connection that had it may be gone."""
+        """Allow one message, or none during a pause. The connection that was allowed one may have ended."""
         for target in self.targets:
             if target.ready_count > self.max_in_flight:
                 self._give(target, self.max_in_flight)
@@ -145,12 +146,12 @@ class ReadyDistribution:
             self._try_one()
 
     def _give(self, target: ReadyTarget, count: int) -> bool:
-        """Set the count, as far as nsqd and the total allow; False if there is nothing left to give."""
+        """Set a count, limited by nsqd's maximum and the total. Return False if nothing is left to give."""
         if target.is_closing:
             return False
         left = self.max_in_flight - self._total() + target.ready_count
         count = min(count, target.max_ready_count)
-        # Less than it has is always to be had, even while the total is above a maximum that was lowered.
+        # Lowering a count is always possible, also while the total exceeds a lowered max_in_flight.
         granted = count if count <= target.ready_count else min(count, max(left, 0))
         if granted == 0 and count > 0:
             return False
@@ -175,7 +176,7 @@ class ReadyDistribution:
         self._watch_turns()
 
     def take_turns(self) -> None:
-        """Take counts from connections that made nothing of them, and give 1 to others by chance."""
+        """Take the counts of connections whose turn is over, and give 1 to randomly chosen others."""
         if self.backoff.is_pausing or self._is_stopped:
             return
         now_s = self._clock()
@@ -197,15 +198,15 @@ class ReadyDistribution:
     # Backoff
 
     def failed(self) -> None:
-        """A message failed in its handler."""
+        """Handle the failure of a message."""
         self._act(self.backoff.failed())
 
     def succeeded(self) -> None:
-        """A message was handled."""
+        """Handle the success of a message."""
         self._act(self.backoff.succeeded())
 
     def held(self) -> None:
-        """A message was requeued for no fault of the handler's."""
+        """Handle a requeue without backoff, which is neither success nor failure."""
         self._act(self.backoff.held())
 
     def _act(self, action: int) -> None:
@@ -235,6 +236,6 @@ class ReadyDistribution:
             self._pause(_NO_TARGET_PAUSE_S)
 
     def _try_one(self) -> bool:
-        """Let one message through, on a connection chosen by chance."""
+        """Allow one message on a randomly chosen connection. Return False if there is no connection."""
         candidates = [target for target in self.targets if not target.is_closing]
         return bool(candidates) and self._give(self._rng.choice(candidates), 1)

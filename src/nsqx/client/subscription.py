@@ -1,8 +1,8 @@
-"""The messages that one connection brings, and the answers that go back on it.
+"""The messages of one consumer connection, and their answers.
 
-A subscription knows its own counts (RDY, in flight) and sends what it is told to; how many messages to ask for is
-decided by ``rdy``, and who handles them by ``dispatcher``. Answers are appended to the connection's output, which is
-written once per loop turn, so a thousand FINs are one write.
+A subscription keeps the counts of its connection (RDY, in flight). ``rdy`` decides the RDY count, and ``dispatcher``
+passes the messages to handlers. Answers are appended to the output of the connection, which is written once per loop
+turn, so a thousand FINs are one write.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ class Message:
     _subscription: Subscription
 
     def finish(self) -> bool:
-        """It is done. False if its connection is gone, so that nsqd will hand it out again."""
+        """Finish the message. Return False if its connection has ended; nsqd then delivers the message again."""
         if self._state != _UNANSWERED:
             raise self._answered_before()
         self._state = _FINISHED
         return self._subscription.finish(self)
 
     def requeue(self, delay: Duration | None = None, backoff: bool = True) -> bool:
-        """Have it handed out again after ``delay``, by default longer with every attempt; 0 means at once.
+        """Ask nsqd to deliver the message again after ``delay``; 0 means at once.
 
-        With ``backoff`` the consumer slows down, as after a failure. False if its connection is gone; nsqd will hand
-        it out again when its time is up.
+        The default delay is ``default_requeue_delay`` times the number of attempts, up to ``max_requeue_delay``. With
+        ``backoff``, this counts as a failure and the consumer backs off. Return False if the connection of the message
+        has ended; nsqd then delivers the message again.
         """
         if self._state != _UNANSWERED:
             raise self._answered_before()
@@ -69,33 +70,33 @@ class Message:
         return self._subscription.requeue(self, delay_s, backoff)
 
     def touch(self) -> bool:
-        """Ask for more time: its timeout starts anew. False if its connection is gone."""
+        """Restart the message timeout. Return False if the connection of the message has ended."""
         if self._state != _UNANSWERED:
             raise self._answered_before()
         return self._subscription.touch(self)
 
     def answer_later(self) -> None:
-        """In a handler: what the handler returns is no answer; ``finish`` or ``requeue`` will be called later."""
+        """Do not finish the message when the handler returns. Call ``finish`` or ``requeue`` later."""
         self.is_detached = True
 
     @property
     def is_answered(self) -> bool:
-        """True once it was finished or requeued."""
+        """True after ``finish`` or ``requeue``."""
         return self._state != _UNANSWERED
 
     @property
     def is_lost(self) -> bool:
-        """True if its connection is gone: no answer can reach nsqd, which will hand the message out again."""
+        """True if the connection of the message has ended. nsqd then delivers the message again."""
         return self._subscription.connection.is_closed
 
     @property
     def nsqd_address(self) -> str:
-        """The nsqd that it came from."""
+        """Address of the nsqd that delivered the message."""
         return self._subscription.connection.address
 
     def _answered_before(self) -> AlreadyAnswered:
         how = "finished" if self._state == _FINISHED else "requeued"
-        return AlreadyAnswered(f"message {self.id.decode('ascii', 'replace')} was {how} before")
+        return AlreadyAnswered(f"message {self.id.decode('ascii', 'replace')} was already {how}")
 
     def __repr__(self) -> str:
         return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} body={len(self.body)} bytes>"
@@ -105,7 +106,7 @@ annotate_returns(Message, finish="bool", touch="bool")
 
 
 class Subscription(FrameReceiver):
-    """One connection's messages.
+    """The messages of one connection.
 
     Calls ``on_answer_failed(subscription, text, is_harmless)``, ``on_close_wait(subscription)`` and
     ``on_lost(subscription, error)`` of ``owner``. Messages go to ``dispatcher``; outcomes go to ``rdy`` while
@@ -143,7 +144,7 @@ class Subscription(FrameReceiver):
         requeue_delay_s: Callable[[int], float],
         clock: Callable[[], float],
     ) -> None:
-        """``requeue_delay_s`` says how long a message is held back that was tried so often."""
+        """``requeue_delay_s`` returns the default requeue delay for a number of attempts."""
         self.connection = connection
         self.max_ready_count = max_ready_count
         self.ready_count = 0
@@ -165,7 +166,7 @@ class Subscription(FrameReceiver):
     # From the connection
 
     def message(self, reader: FrameReader) -> None:
-        """A message came."""
+        """Pass a message to the dispatcher."""
         message = Message.__new__(Message)
         message.id = reader.message_id()
         message.body = reader.message_body()
@@ -180,32 +181,32 @@ class Subscription(FrameReceiver):
         self._messages.append(message)
 
     def drained(self) -> None:
-        """All that came is in the intake."""
+        """Start the dispatcher if messages have arrived."""
         if self._has_new:
             self._has_new = False
             self.last_message_s = self._clock()
             self._dispatcher.arrived()
 
     def response(self, data: bytes) -> None:
-        """nsqd agrees to the end."""
+        """Handle CLOSE_WAIT: nsqd sends no more messages. Close when all messages are answered."""
         if data == _CLOSE_WAIT:
             self.is_closing = True
             self._owner.on_close_wait(self)
             self._close_if_done()
 
     def refusal(self, text: str) -> None:
-        """nsqd did not take an answer; any error but these it follows by closing the connection."""
+        """Report an error frame. After any error not in ``_NON_FATAL``, nsqd closes the connection."""
         self._owner.on_answer_failed(self, text, text.startswith(_NON_FATAL))
 
     def lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """Report the end of the connection to the owner."""
         self.ready_count = 0
         self._owner.on_lost(self, error)
 
     # To nsqd
 
     def set_ready(self, count: int, now_s: float) -> None:
-        """Allow nsqd so many in flight."""
+        """Send RDY: the number of messages that nsqd may have in flight."""
         self.ready_count = count
         self.ready_at_s = now_s
         self.connection.send(requests.encode_ready(count))
@@ -225,7 +226,7 @@ class Subscription(FrameReceiver):
         return is_sent
 
     def requeue(self, message: Message, delay_s: float, backoff: bool) -> bool:
-        """Send REQ; a negative delay stands for the default."""
+        """Send REQ. A negative delay means the default delay."""
         self.in_flight_count -= 1
         self.requeue_count += 1
         is_sent = not self.connection.is_closed
@@ -249,7 +250,7 @@ class Subscription(FrameReceiver):
         return True
 
     def start_close(self) -> None:
-        """Ask nsqd for the end; it answers when it sends nothing more."""
+        """Send CLS. nsqd answers CLOSE_WAIT and sends no more messages."""
         self.connection.send(requests.START_CLOSE)
 
     def _close_if_done(self) -> None:

@@ -1,16 +1,15 @@
 """Spans and metrics of producers and consumers, by OpenTelemetry's conventions for messaging.
 
-Used only when asked for (``telemetry=True``), and only then is opentelemetry imported. What is measured:
+``telemetry=True`` turns them on. opentelemetry is imported only then. The spans and metrics are:
 
-    span    publish <topic>                       of each publish, from the call to nsqd's answer
-    span    process <topic>                       of each message in a handler
+    span    publish <topic>                       each publish, from the call to nsqd's answer
+    span    process <topic>                       each message in a handler
     metric  messaging.client.operation.duration   seconds of a publish
     metric  messaging.client.sent.messages        messages published
-    metric  messaging.client.consumed.messages    messages handed to a handler or an iterator
+    metric  messaging.client.consumed.messages    messages passed to a handler or an iterator
     metric  messaging.process.duration            seconds of a handler
 
-NSQ has no place for headers in a message, so a trace does not go on from the one who publishes to the one who
-processes.
+A trace does not continue from the publish to the processing, because NSQ's messages have no headers.
 """
 
 from __future__ import annotations
@@ -34,46 +33,46 @@ _SCOPE = "nsqx"
 
 
 class ProducerTelemetry(Protocol):
-    """What a producer tells."""
+    """The events that a producer reports."""
 
     def published(self, topic: str, count: int, size: int, future: asyncio.Future[None]) -> None:
-        """``count`` messages were given to a topic; ``future`` will know the outcome."""
+        """``count`` messages of ``size`` bytes are being published. ``future`` has the outcome."""
 
 
 class ConsumerTelemetry(Protocol):
-    """What a consumer tells."""
+    """The events that a consumer reports."""
 
     def received(self) -> None:
-        """A message was handed to an iterator."""
+        """An iterator has received a message."""
 
     def processing(self, message: Message) -> AbstractContextManager[None]:
-        """A handler is at work on ``message`` while the context lasts."""
+        """Return a context in which a handler processes ``message``."""
 
 
 def producer_telemetry(wanted: bool | ProducerTelemetry) -> ProducerTelemetry | None:
-    """What the ``telemetry`` argument of a producer stands for; raises ConfigError if it cannot be had."""
+    """Return the telemetry that a producer's argument selects; raises ConfigError if opentelemetry is missing."""
     if isinstance(wanted, bool):
         return OpenTelemetryProducer() if wanted else None
     return wanted
 
 
 def consumer_telemetry(wanted: bool | ConsumerTelemetry, topic: str, channel: str) -> ConsumerTelemetry | None:
-    """What the ``telemetry`` argument of a consumer stands for; raises ConfigError if it cannot be had."""
+    """Return the telemetry that a consumer's argument selects; raises ConfigError if opentelemetry is missing."""
     if isinstance(wanted, bool):
         return OpenTelemetryConsumer(topic, channel) if wanted else None
     return wanted
 
 
 def _interface() -> tuple[Any, Any]:
-    """opentelemetry's modules trace and metrics."""
+    """Import opentelemetry's modules trace and metrics; raises ConfigError."""
     try:
         return importlib.import_module("opentelemetry.trace"), importlib.import_module("opentelemetry.metrics")
     except ImportError:
-        raise ConfigError("telemetry: opentelemetry is missing, pip install opentelemetry-api") from None
+        raise ConfigError("telemetry: opentelemetry is not installed: pip install opentelemetry-api") from None
 
 
 class OpenTelemetryProducer:
-    """Spans and metrics of publishing."""
+    """Spans and metrics of a producer."""
 
     def __init__(self) -> None:
         self._trace, metrics = _interface()
@@ -85,7 +84,7 @@ class OpenTelemetryProducer:
         )
 
     def published(self, topic: str, count: int, size: int, future: asyncio.Future[None]) -> None:
-        """Open a span and close it with the outcome."""
+        """Open a span that ends with the outcome."""
         attributes: dict[str, Any] = {
             **_SYSTEM,
             "messaging.operation.name": "publish",
@@ -114,7 +113,7 @@ class OpenTelemetryProducer:
 
 
 class OpenTelemetryConsumer:
-    """Spans and metrics of consuming."""
+    """Spans and metrics of a consumer."""
 
     def __init__(self, topic: str, channel: str) -> None:
         self._trace, metrics = _interface()
@@ -136,7 +135,7 @@ class OpenTelemetryConsumer:
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[None]:
-        """Count a message, and put a span around its handler."""
+        """Count a message and open a span around its handler."""
         attributes = {
             **self._attributes,
             "messaging.operation.name": "process",

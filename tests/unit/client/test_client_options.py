@@ -83,33 +83,32 @@ def test_minus_one_turns_off(name):
     [
         ({"nope": 1}, "invalid option nope"),
         ({"max_inflight": 1}, "invalid option max_inflight: did you mean max_in_flight?"),
-        ({"read_timeout": "5m1s"}, "option read_timeout: 5m1s is out of range, 100ms to 5m0s expected"),
-        ({"write_timeout": 0.05}, "option write_timeout: 50ms is out of range, 100ms to 5m0s expected"),
-        ({"dial_timeout": -1}, "option dial_timeout: -1s is out of range, at least 0s expected"),
-        ({"max_attempts": -1}, "option max_attempts: -1 is out of range, at least 0 expected"),
+        ({"read_timeout": "5m1s"}, "option read_timeout: 5m1s is out of range, must be 100ms to 5m0s"),
+        ({"write_timeout": 0.05}, "option write_timeout: 50ms is out of range, must be 100ms to 5m0s"),
+        ({"dial_timeout": -1}, "option dial_timeout: -1s is out of range, must be at least 0s"),
+        ({"max_attempts": -1}, "option max_attempts: -1 is out of range, must be at least 0"),
         (
             {"local_addr": "192.0.2.1"},
-            "option local_addr: '192.0.2.1' has no port: host:port expected, such as 192.0.2.1:0",
+            "option local_addr: '192.0.2.1' has no port: use host:port, such as 192.0.2.1:0",
         ),
         ({"local_addr": "192.0.2.1:x"}, 'option local_addr: address "192.0.2.1:x": unknown port x'),
-        ({"max_attempts": "5"}, "option max_attempts: an integer expected, not '5'"),
-        ({"max_in_flight": True}, "option max_in_flight: an integer expected, not True"),
-        ({"max_in_flight": -1}, "option max_in_flight: -1 is out of range, at least 0 expected"),
-        ({"lookupd_poll_jitter": 1.5}, "option lookupd_poll_jitter: 1.5 is out of range, 0.0 to 1.0 expected"),
-        ({"tls_v1": 1}, "option tls_v1: True or False expected, not 1"),
-        ({"client_id": 5}, "option client_id: text expected, not 5"),
+        ({"max_attempts": "5"}, "option max_attempts: must be an integer, not '5'"),
+        ({"max_in_flight": True}, "option max_in_flight: must be an integer, not True"),
+        ({"max_in_flight": -1}, "option max_in_flight: -1 is out of range, must be at least 0"),
+        ({"lookupd_poll_jitter": 1.5}, "option lookupd_poll_jitter: 1.5 is out of range, must be 0.0 to 1.0"),
+        ({"tls_v1": 1}, "option tls_v1: must be True or False, not 1"),
+        ({"client_id": 5}, "option client_id: must be a string, not 5"),
         ({"backoff_strategy": "no"}, "option backoff_strategy: 'no' is not one of exponential, full_jitter"),
-        ({"msg_timeout": "soon"}, "option msg_timeout: 'soon' is no duration such as 250ms or 1m30s"),
-        ({"msg_timeout": None}, "option msg_timeout: seconds or a duration such as 250ms expected, not None"),
-        ({"msg_timeout": float("nan")}, "option msg_timeout: seconds or a duration such as 250ms expected, not nan"),
+        ({"msg_timeout": "soon"}, "option msg_timeout: 'soon' is not a duration such as 250ms or 1m30s"),
+        ({"msg_timeout": None}, "option msg_timeout: must be seconds or a duration such as 250ms, not None"),
+        ({"msg_timeout": float("nan")}, "option msg_timeout: must be seconds or a duration such as 250ms, not nan"),
         ({"deflate": True, "snappy": True}, "options deflate and snappy: nsqd allows only one compression at a time"),
-        ({"tls_cert": "x"}, "options tls_cert and tls_key: one is of no use without the other"),
-        ({"tls_root_ca_file": "/no/such"}, "option tls_root_ca_file: no file /no/such"),
-        ({"tls_context": 1}, "option tls_context: an ssl.SSLContext expected, not 1"),
+        ({"tls_cert": "x"}, "options tls_cert and tls_key: both are required"),
+        ({"tls_root_ca_file": "/no/such"}, "option tls_root_ca_file: file /no/such does not exist"),
+        ({"tls_context": 1}, "option tls_context: must be an ssl.SSLContext, not 1"),
         (
             {"heartbeat_interval": "61s"},
-            "option heartbeat_interval: 1m1s must be less than read_timeout 1m0s,"
-            " or every quiet connection would be taken for dead",
+            "option heartbeat_interval: 1m1s must not exceed read_timeout 1m0s, or idle connections would be closed",
         ),
     ],
 )
@@ -135,12 +134,12 @@ def test_flags_of_the_utilities():
     ("flag", "text"),
     [
         ("nope,1", "invalid option nope"),
-        ("max_in_flight,many", "option max_in_flight: 'many' is no number"),
-        ("max_in_flight", "option max_in_flight: 'true' is no number"),
-        ("lookupd_poll_jitter,x", "option lookupd_poll_jitter: 'x' is no number"),
+        ("max_in_flight,many", "option max_in_flight: 'many' is not a number"),
+        ("max_in_flight", "option max_in_flight: 'true' is not a number"),
+        ("lookupd_poll_jitter,x", "option lookupd_poll_jitter: 'x' is not a number"),
         ("tls_v1,perhaps", "option tls_v1: 'perhaps' is neither true nor false"),
-        ("deflate_level,10", "option deflate_level: 10 is out of range, 1 to 9 expected"),
-        ("msg_timeout,1x", "option msg_timeout: '1x' is no duration such as 250ms or 1m30s"),
+        ("deflate_level,10", "option deflate_level: 10 is out of range, must be 1 to 9"),
+        ("msg_timeout,1x", "option msg_timeout: '1x' is not a duration such as 250ms or 1m30s"),
     ],
 )
 def test_wrong_flags(flag, text):
@@ -195,11 +194,11 @@ def test_addresses(address):
 @pytest.mark.parametrize(
     ("address", "text"),
     [
-        ("127.0.0.1", "address '127.0.0.1': the port is missing, nsqd's TCP port is usually 4150"),
-        ("127.0.0.1:", "address '127.0.0.1:': the port is missing, nsqd's TCP port is usually 4150"),
-        ("http://host:4151", "address 'http://host:4151': host:port expected, without http://"),
+        ("127.0.0.1", "address '127.0.0.1': the port is missing; nsqd's default TCP port is 4150"),
+        ("127.0.0.1:", "address '127.0.0.1:': the port is missing; nsqd's default TCP port is 4150"),
+        ("http://host:4151", "address 'http://host:4151': use host:port without http://"),
         ("host:99999", 'address "host:99999": invalid port 99999'),
-        (4150, "address 4150: text such as 127.0.0.1:4150 expected"),
+        (4150, "address 4150: must be a string such as 127.0.0.1:4150"),
     ],
 )
 def test_wrong_addresses(address, text):
@@ -210,7 +209,7 @@ def test_wrong_addresses(address, text):
 
 def test_a_duration_argument():
     assert seconds_of("delay", "10ms") == 0.01
-    with pytest.raises(ConfigError, match="option delay: 'x' is no duration"):
+    with pytest.raises(ConfigError, match="option delay: 'x' is not a duration"):
         seconds_of("delay", "x")
 
 

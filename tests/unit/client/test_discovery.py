@@ -125,7 +125,7 @@ async def test_an_unknown_topic_has_no_producers(monkeypatch):
 )
 async def test_strange_answers(monkeypatch, body):
     Lookupds(monkeypatch, one=HTTPAnswer(200, {}, body))
-    with pytest.raises(LookupFailed, match="not that of an nsqlookupd"):
+    with pytest.raises(LookupFailed, match="the answer is not from nsqlookupd"):
         await Discovery(["one:1"], Options.of({})).producers_of("t")
 
 

@@ -109,5 +109,5 @@ async def test_no_list_and_an_empty_list(monkeypatch):
     network.listed = []
     pool = network.pool(lookupds=["l:1"])
     pool.start()
-    assert await network.unreachable.get() == "nsqlookupd knows no nsqd"
+    assert await network.unreachable.get() == "nsqlookupd lists no nsqd"
     await pool.close()

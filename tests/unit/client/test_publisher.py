@@ -118,7 +118,7 @@ async def test_an_answer_too_many_ends_the_connection():
     assert bench.transport.is_aborted
     ((publications, error),) = bench.owner.lost
     assert len(publications) == 1
-    assert str(error) == "127.0.0.1:4150: nsqd answered what was not asked"
+    assert str(error) == "127.0.0.1:4150: nsqd sent an answer without a command"
 
 
 async def test_a_cancelled_publication_is_answered_all_the_same():

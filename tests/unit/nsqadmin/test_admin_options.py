@@ -149,7 +149,7 @@ def test_options_of_the_client_that_follows_messages() -> None:
     assert tail_options(options) == {"tls_v1": True, "auth_secret": "s3cret"}
     with pytest.raises(ConfigError, match="invalid option tls_v2: did you mean tls_v1"):
         validate(usable(consumer_opts=["tls_v2,true"]))
-    with pytest.raises(ConfigError, match="tls_cert and tls_key: one is of no use without the other"):
+    with pytest.raises(ConfigError, match="tls_cert and tls_key: both are required"):
         validate(usable(consumer_opts=["tls_cert,x"]))
 
 
