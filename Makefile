@@ -121,7 +121,7 @@ docs: setup
 up: setup
 	$(BIN)/nsqx up $(ARGS)
 
-## A cluster, a stream of clicks, a Spark pipeline and the reckoning; HOLD=1 keeps it running.
+## A cluster, a stream of clicks, a Spark pipeline and a final count check; HOLD=1 keeps it running.
 demo: java setup
 	$(BIN)/python examples/demo/run.py $(if $(HOLD),--hold) $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Visitors who click through a shop: a generator of JSON messages, and the publishing of them at a steady rate."""
+"""Clicks of visitors in a shop: a generator of JSON messages, and a publisher with a steady rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TURN_S = 0.05
 
 
 def clicks(rng: random.Random) -> Iterator[bytes]:
-    """Clicks without end, numbered from 0."""
+    """Yield clicks without end, numbered from 0."""
     number = 0
     while True:
         click = {
@@ -32,7 +32,7 @@ def clicks(rng: random.Random) -> Iterator[bytes]:
 
 
 class Stream:
-    """Publishes clicks to a topic; ``published`` counts those that nsqd has acknowledged."""
+    """Publishes clicks to a topic. ``published`` counts the clicks that nsqd has acknowledged."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._address = address
@@ -41,7 +41,7 @@ class Stream:
         self.published = 0
 
     async def run(self, rate: int, seconds: float) -> None:
-        """So many a second, for so long."""
+        """Publish ``rate`` clicks a second for ``seconds``."""
         started_s, before = time.monotonic(), self.published
         async with Producer(self._address) as producer:
             while (elapsed_s := time.monotonic() - started_s) < seconds:

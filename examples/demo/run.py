@@ -1,8 +1,8 @@
-"""The whole of nsqx in a minute or two: a cluster, a stream of clicks, a Spark pipeline, and the reckoning at the end.
+"""Show all of nsqx in a minute or two: a cluster, a stream of clicks, a Spark pipeline, and a final count check.
 
     python examples/demo/run.py [--seconds 60] [--rate 2000] [--dir build/demo] [--host 127.0.0.1] [--hold]
 
-Exit code 0 means that every click which nsqd acknowledged is in the archive exactly once and was counted.
+Exit code 0 means that every click that nsqd acknowledged is in the archive exactly once and was counted.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from nsqx.spark.session import LEAST_JAVA, check_spark
 
 HERE = Path(__file__).resolve().parent
 NSQX = [sys.executable, "-m", "nsqx.cli.main"]
-# Where nsqx up listens.
+# The ports of nsqx up.
 NSQD_TCP, NSQD_HTTP, LOOKUPD_TCP, LOOKUPD_HTTP, ADMIN = 4150, 4151, 4160, 4161, 4171
 TOPIC, COUNTS_TOPIC = "clicks", "clicks.per_minute"
-# In the demo's directory.
+# Names in the demo's directory.
 NSQ, STATE, ARCHIVE, CLUSTER_LOG, PIPELINE_LOG = LEFT = "nsq", "state", "archive", "cluster.log", "pipeline.log"
 START_S, DRAIN_S, STOP_S = 120, 180, 60
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on; the text says why."""
+    """The demo cannot continue; the text gives the reason."""
 
 
 class Child:
-    """A process of the demo, and the last line that it printed."""
+    """A child process of the demo, and the last line that it printed."""
 
     def __init__(self, name: str, log_path: Path) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Child:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, *arguments: str) -> None:
-        # A group of its own, so that Ctrl-C comes to the demo alone, which ends its children in order.
+        # Its own process group: Ctrl-C reaches only the demo, which stops its children in order.
         self._process = await asyncio.create_subprocess_exec(
             *NSQX, *arguments, stdout=PIPE, stderr=STDOUT, process_group=0
         )
@@ -74,14 +74,14 @@ class Child:
                 self.last_line = text.strip() or self.last_line
 
     async def check(self) -> None:
-        """Raise DemoFailed if it has ended."""
+        """Raise DemoFailed if the process has ended."""
         if self._process is None or self._process.returncode is None:
             return
         if self._reading is not None:
             await self._reading
         code = self._process.returncode
-        why = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended: {self.last_line or 'no word why'}"
-        raise DemoFailed(f"{self.name} {why} (all it said is in {self._log_path})")
+        why = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended: {self.last_line or 'no output'}"
+        raise DemoFailed(f"{self.name} {why} (its output is in {self._log_path})")
 
     async def stop(self) -> None:
         if self._process is None or self._process.returncode is not None:
@@ -98,7 +98,7 @@ class Child:
 
 
 class Archive:
-    """The Parquet files of the pipeline; a file is read once."""
+    """The Parquet files of the pipeline. Each file is read once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,13 +111,13 @@ class Archive:
             if file not in self._rows and not any(
                 part.startswith(("_", ".")) for part in file.relative_to(self.path).parts
             ):
-                with contextlib.suppress(OSError, ValueError):  # being written
+                with contextlib.suppress(OSError, ValueError):  # the file is still being written
                     self._rows[file] = parquet.read_metadata(file).num_rows
         return sum(self._rows.values())
 
 
 class Counts:
-    """What the pipeline publishes per minute and page: the highest count of each is the last."""
+    """The clicks per minute and page that the pipeline publishes. The highest count of each is the latest."""
 
     def __init__(self) -> None:
         self.by_key: dict[tuple[str, str], int] = {}
@@ -133,7 +133,7 @@ class Counts:
 
 
 class Demo:
-    """All the parts, and what is shown of them."""
+    """The parts of the demo, and the table that shows them."""
 
     def __init__(self, options: argparse.Namespace, console: Console) -> None:
         self._options = options
@@ -151,7 +151,7 @@ class Demo:
         self._started_s = time.monotonic()
 
     async def run(self) -> bool:
-        """True if what went in came out."""
+        """Run the demo; return True if every published click was archived once and counted."""
         _check_ports(self._options.host)
         _make_empty(self._directory)
         try:
@@ -159,7 +159,7 @@ class Demo:
                 await self._start()
                 await self._publish_and_drain()
                 live.update(self._table(), refresh=True)
-            is_right = self._reckon()
+            is_right = self._compare_counts()
             if self._options.hold:
                 await self._hold()
         finally:
@@ -179,7 +179,7 @@ class Demo:
             f"--set=pipeline.state={self._directory / STATE}",
             f"--set=sink.archive.path={self._archive.path}",
         )
-        # A channel gets what is published from its creation on, so nothing is before both are there.
+        # A channel gets the messages published after its creation, so publishing waits for both channels.
         await self._until("the pipeline did not start", START_S, self._has_channels)
 
     async def _publish_and_drain(self) -> None:
@@ -201,7 +201,7 @@ class Demo:
             await self._cluster.check()
             await self._pipeline.check()
             if time.monotonic() > until_s:
-                raise DemoFailed(f"{otherwise} within {seconds:.0f} s; what was said is in {self._directory}/*.log")
+                raise DemoFailed(f"{otherwise} within {seconds:.0f} s; the output is in {self._directory}/*.log")
             await asyncio.sleep(0.2)
 
     async def _is_up(self) -> bool:
@@ -212,7 +212,7 @@ class Demo:
 
     async def _has_all(self) -> bool:
         published = self._stream.published
-        # Beyond what was published would be a fault, which the reckoning shows.
+        # More rows than published clicks would be a fault, which the final check shows.
         return self._archive.count() >= published and self._counts.total >= published
 
     async def _channels(self) -> list[dict[str, int]]:
@@ -231,16 +231,18 @@ class Demo:
         return table
 
     async def _hold(self) -> None:
-        self._console.print(f"\nEverything runs on; the page is at http://{self._admin}/ and Ctrl-C ends it.")
+        self._console.print(
+            f"\nThe demo keeps running. The admin page is at http://{self._admin}/. Press Ctrl-C to stop."
+        )
         rest = asyncio.create_task(self._stream.run(self._options.rate, float("inf")))
-        # Ctrl-C cancels what runs in the loop; here that is the good end.
+        # Ctrl-C cancels the running task, which is the normal end here.
         with contextlib.suppress(asyncio.CancelledError):
             await self._until("publishing did not end", float("inf"), lambda: _done(rest))
             rest.result()
         rest.cancel()
 
-    def _reckon(self) -> bool:
-        """Compare what went in with what came out, and print both."""
+    def _compare_counts(self) -> bool:
+        """Print the counts of published, archived and counted clicks; return True if they agree."""
         from pyarrow import dataset
 
         clicks = dataset.dataset(self._archive.path, format="parquet").to_table()
@@ -259,15 +261,15 @@ class Demo:
             f"\npublished {self._stream.published:,}; archived {len(found):,}: {lost} lost, {doubled} doubled;"
             f" counted {counted:,}"
         )
-        self._console.print("[green]All accounted for." if is_right else "[red]Not all is accounted for.")
+        self._console.print("[green]All counts agree." if is_right else "[red]The counts differ.")
         return is_right
 
 
 def _check_spark() -> None:
-    """Raise DemoFailed unless Spark can run; Java first: where it is missing make setup leaves out the rest."""
-    without = "; without Spark the cluster works: make up"
+    """Raise DemoFailed unless Spark can run. Java is checked first: without it make setup does not install pyspark."""
+    without = "; the cluster works without Spark: make up"
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise DemoFailed(f"Spark needs Java {LEAST_JAVA} or newer, and there is none here{without}")
+        raise DemoFailed(f"Spark needs Java {LEAST_JAVA} or newer, and none is installed{without}")
     try:
         check_spark()
     except ConfigError as error:
@@ -275,21 +277,21 @@ def _check_spark() -> None:
 
 
 def _check_ports(host: str) -> None:
-    """Raise DemoFailed unless the cluster can listen; asked before a directory is emptied that another demo may use."""
+    """Raise DemoFailed if a port is in use. Called before the directory is emptied, which a running demo may use."""
     for port in (NSQD_TCP, NSQD_HTTP, LOOKUPD_TCP, LOOKUPD_HTTP, ADMIN):
         try:
             socket.create_server((host, port)).close()
         except OSError as error:
             raise DemoFailed(
-                f"cannot listen on {host}:{port}: {error.strerror}; stop what listens there,"
-                " or take another address of this machine: make demo ARGS='--host 127.0.0.2'"
+                f"cannot listen on {host}:{port}: {error.strerror}; stop the program that uses the port,"
+                " or use another address of this machine: make demo ARGS='--host 127.0.0.2'"
             ) from None
 
 
 def _make_empty(directory: Path) -> None:
-    """Remove what an earlier demo has left, and nothing else."""
+    """Create the directory, or empty it; raise DemoFailed if it holds anything but files of an earlier demo."""
     if directory.exists() and any(entry.name not in LEFT for entry in directory.iterdir()):
-        raise DemoFailed(f"{directory} has other things in it: give a directory of its own with --dir")
+        raise DemoFailed(f"{directory} contains other files: choose another directory with --dir")
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
 
@@ -311,13 +313,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60, help="how long to publish")
     parser.add_argument("--rate", type=int, default=2000, help="clicks a second")
-    parser.add_argument("--dir", default="build/demo", help="where everything is kept; emptied first")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on, with NSQ's standard ports")
-    parser.add_argument("--hold", action="store_true", help="go on afterwards, until Ctrl-C")
+    parser.add_argument("--dir", default="build/demo", help="directory for all files; emptied first")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on, with NSQ's standard ports")
+    parser.add_argument("--hold", action="store_true", help="keep running until Ctrl-C")
     options = parser.parse_args()
     if options.seconds * options.rate < 1:
-        parser.error("--seconds and --rate must make at least one click")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, so that nothing is left running
+        parser.error("--seconds times --rate must be at least one click")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # handled as Ctrl-C, which stops all children
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         _check_spark()

@@ -114,7 +114,7 @@ def test_what_went_in_comes_out(demo: Demo) -> None:
     assert account is not None, out
     assert len(set(account.groups())) == 1, out
     assert int(account[1].replace(",", "")) > 500
-    assert out.endswith("All accounted for.\n")
+    assert out.endswith("All counts agree.\n")
     check_nothing_is_left(demo)
 
 
@@ -126,7 +126,7 @@ def test_a_pipeline_that_is_killed_ends_it(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(tmp_path / "bin", IDLE_JAVA)
     demo.start()
     os.kill(demo.child("pipeline"), signal.SIGKILL)
-    check_failure(demo.end(), rf"nsqx pipeline run was ended by SIGKILL \(.*{demo.directory}/pipeline.log\)")
+    check_failure(demo.end(), rf"nsqx pipeline run was killed by SIGKILL \(.*{demo.directory}/pipeline.log\)")
     check_nothing_is_left(demo)
 
 
@@ -151,9 +151,7 @@ def test_it_can_be_stopped_at_any_time(demo: Demo, tmp_path: Path, number: int) 
 
 def test_it_says_what_java_is_for(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(tmp_path / "bin")
-    check_failure(
-        demo.run(), "needs Java 17 or newer, and there is none here; without Spark the cluster works: make up"
-    )
+    check_failure(demo.run(), "needs Java 17 or newer, and none is installed; the cluster works without Spark: make up")
 
 
 def test_a_port_that_is_taken_is_named_before_anything_is_removed(demo: Demo, tmp_path: Path) -> None:
@@ -167,5 +165,5 @@ def test_a_port_that_is_taken_is_named_before_anything_is_removed(demo: Demo, tm
 def test_a_directory_with_other_things_is_left_alone(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(tmp_path / "bin", IDLE_JAVA)
     (demo.directory / "letters").mkdir(parents=True)
-    check_failure(demo.run(), "other things.*--dir")
+    check_failure(demo.run(), "contains other files.*--dir")
     assert (demo.directory / "letters").exists()

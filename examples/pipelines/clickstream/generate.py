@@ -1,4 +1,4 @@
-"""Publishes clicks of an invented day: three sessions a visitor, some clicks sent twice, two messages that are none.
+"""Publish the clicks of an invented day: three sessions for each visitor, some duplicates, and two invalid messages.
 
 python generate.py [NSQD]        # 127.0.0.1:4150
 """
@@ -18,7 +18,7 @@ PAGES = ("/", "/shop", "/shop/shoes", "/cart", "/help")
 
 
 def clicks(rng: random.Random) -> Iterator[bytes]:
-    """Messages in no particular order."""
+    """Yield the messages in random order."""
     made = []
     for user in ("ann", "bob", "eve", "sue"):
         for session in range(3):
@@ -36,13 +36,13 @@ def clicks(rng: random.Random) -> Iterator[bytes]:
     yield from made
     yield b"GET /favicon.ico"
     yield b'{"click_id": "x", "page": "/", "time": "2026-11-15T09:00:00Z"}'
-    # A click much later: by it the pipeline knows that all sessions before are over.
+    # A much later click moves the watermark past the end of all sessions.
     last = {"click_id": "last", "user": "ann", "page": "/", "time": (MORNING + timedelta(hours=12)).isoformat()}
     yield json.dumps(last).encode()
 
 
 def main() -> None:
-    """Publish them all."""
+    """Publish all messages."""
     address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:4150"
     messages = list(clicks(random.Random(1)))
     with Producer(address) as producer:

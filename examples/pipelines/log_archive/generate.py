@@ -1,4 +1,4 @@
-"""Publishes log lines of two services.
+"""Publish log lines of two services.
 
 python generate.py [NSQD]        # 127.0.0.1:4150
 """
@@ -16,7 +16,7 @@ LEVELS = ("DEBUG", "INFO", "INFO", "INFO", "WARNING", "ERROR")
 
 
 def lines(count: int, rng: random.Random) -> list[bytes]:
-    """Lines as a program writes them."""
+    """Return log lines with a time, a level and a text."""
     time = datetime(2026, 11, 15, 8, tzinfo=UTC)
     made = []
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Publishes the orders of ten invented minutes.
+"""Publish the orders of ten invented minutes.
 
 python generate.py [NSQD]        # 127.0.0.1:4150
 """
@@ -16,7 +16,7 @@ PRODUCTS = ("shoes", "hat", "scarf")
 
 
 def orders(rng: random.Random) -> list[bytes]:
-    """An order every two seconds."""
+    """Return one order for every two seconds."""
     start = datetime(2026, 11, 15, 8, tzinfo=UTC)
     made = []
     for number in range(301):
@@ -31,7 +31,7 @@ def orders(rng: random.Random) -> list[bytes]:
 
 
 def main() -> None:
-    """Publish them all."""
+    """Publish all orders."""
     address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:4150"
     messages = orders(random.Random(1))
     with Producer(address) as producer:

@@ -1,4 +1,4 @@
-"""Orders as they come, and what they add up to."""
+"""The orders of a topic as streaming tables: raw, decoded, and those that could not be decoded."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +11,7 @@ SCHEMA = "order INT, product STRING, amount DOUBLE, time TIMESTAMP"
 
 @dp.table
 def raw_orders() -> DataFrame:
-    """Messages as they are: every one once, also when a run is killed."""
+    """Return the messages unchanged, each exactly once, even if a run is killed."""
     return (
         spark.readStream.format("nsq")
         .option("nsq.nsqd", spark.conf.get("nsq.example.nsqd"))
@@ -24,13 +24,13 @@ def raw_orders() -> DataFrame:
 
 @dp.table
 def orders() -> DataFrame:
-    """What can be read of them."""
+    """Return the orders that could be decoded."""
     order = from_json(col("value").cast("string"), SCHEMA)
     return spark.readStream.table("raw_orders").select(order.alias("o")).select("o.*").where("product IS NOT NULL")
 
 
 @dp.table
 def unreadable_orders() -> DataFrame:
-    """What cannot, as it came."""
+    """Return the messages that could not be decoded, unchanged."""
     order = from_json(col("value").cast("string"), SCHEMA)
     return spark.readStream.table("raw_orders").where(order["product"].isNull())
