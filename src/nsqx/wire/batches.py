@@ -1,7 +1,7 @@
-"""Large publishes cut into slices of bounded work: the lines of an /mpub body, or the messages of an MPUB.
+"""Divides large publishes into slices of bounded work: the lines of an /mpub body, or the messages of an MPUB.
 
-A body of 5 MB may hold millions of messages. A slice is what can be published in a few milliseconds; it is laid out
-as in an MPUB body, an int32 size before each message.
+A body of 5 MB can hold millions of messages. A slice can be published in a few milliseconds. It has the layout of an
+MPUB body: an int32 size before each message.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from nsqx.wire import byteops
 
-# The most that a slice holds: messages, and bytes of the body it is cut from.
+# The limits of a slice: its messages, and the bytes of the body that it is taken from.
 SLICE_COUNT: Final = 20_000
 SLICE_BYTES: Final = 1024 * 1024
 _SLICE_COUNT = SLICE_COUNT
@@ -18,22 +18,22 @@ _SLICE_BYTES = SLICE_BYTES
 
 
 class Slices(Protocol):
-    """What is left of a publish."""
+    """The unpublished rest of a publish."""
 
     @property
     def count(self) -> int:
-        """Messages in the slice that ``next`` returned; it may be 0."""
+        """Messages in the slice that ``next`` returned; can be 0."""
 
     @property
     def is_done(self) -> bool:
         """True if no slice is left."""
 
     def next(self) -> bytes:
-        """Cut off and return the next slice."""
+        """Remove and return the next slice."""
 
 
 class LineSlices:
-    """The lines of ``body`` that are not empty."""
+    """The lines of ``body`` that are not empty, as slices."""
 
     __slots__ = ("_body", "_end", "_position", "count")
 
@@ -49,7 +49,7 @@ class LineSlices:
         return self._position >= self._end
 
     def next(self) -> bytes:
-        """Cut off and return the next slice; it holds at least one line, however long."""
+        """Remove and return the next slice. It takes at least one line, even a long one."""
         body = self._body
         position = self._position
         end = self._end
@@ -70,7 +70,7 @@ class LineSlices:
 
 
 class BatchSlices:
-    """``items`` are messages with an int32 size before each, as ``read_batch`` has checked them."""
+    """The messages of ``items``, as slices. ``read_batch`` has checked them; each has an int32 size before it."""
 
     __slots__ = ("_end", "_items", "_position", "count")
 
@@ -86,7 +86,7 @@ class BatchSlices:
         return self._position >= self._end
 
     def next(self) -> bytes:
-        """Cut off and return the next slice; it holds at least one message, however long."""
+        """Remove and return the next slice. It has at least one message, even a long one."""
         items = self._items
         position = start = self._position
         limit = min(position + _SLICE_BYTES, self._end)
@@ -100,10 +100,10 @@ class BatchSlices:
 
 
 def has_longer_line(body: bytes, max_size: int) -> bool:
-    """True if a line of ``body`` is longer than ``max_size``, its newline not counted."""
+    """True if a line of ``body``, without its newline, is longer than ``max_size``."""
     position = 0
     while len(body) - position > max_size:
-        # The last newline of the window: every line that ends before it fits.
+        # The last newline in the window. All lines that end before it are short enough.
         newline = body.rfind(b"\n", position, position + max_size + 1)
         if newline < 0:
             return True

@@ -23,7 +23,7 @@ cdef extern from *:
     static inline void nsqx_store64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
     static inline void nsqx_store16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
 
-    /* Spread 8 nibbles over 8 bytes, then turn each into its digit without a branch. */
+    /* Spread 8 nibbles over 8 bytes, then convert each to its digit without a branch. */
     static inline uint64_t nsqx_hex8(uint32_t v) {
         uint64_t x = v;
         x = ((x & 0xFFFF0000ULL) << 16) | (x & 0xFFFFULL);
@@ -36,8 +36,8 @@ cdef extern from *:
         nsqx_store64(p, nsqx_hex8((uint32_t)(number >> 32)));
         nsqx_store64(p + 8, nsqx_hex8((uint32_t)number));
     }
-    /* Python grows a bytearray by an eighth at a time, which copies an output of many messages nine times over. A size
-       below half of what is allocated would give the room back, hence less than a doubling. */
+    /* Python grows a bytearray by one eighth at a time, which copies the output of many messages about nine times. A
+       size below half of the allocation would make Python shrink it, so grow by less than a factor of two. */
     static inline int nsqx_make_room(PyObject *out, Py_ssize_t size) {
         if (size < ((PyByteArrayObject *)out)->ob_alloc) return 0;
         return PyByteArray_Resize(out, size + size / 4 * 3);

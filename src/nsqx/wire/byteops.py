@@ -1,9 +1,9 @@
-"""Byte primitives: the few operations that compiled modules do on raw memory.
+"""Byte primitives: the operations that compiled modules do on raw memory.
 
-This module is written twice, as ``encode`` and ``queues.checksums`` are. Uncompiled modules call the functions below.
-Compiled modules call the inline C functions of the same names in ``byteops.pxd``, because ``from nsqx.wire import
-byteops`` resolves to that file at compile time. tests/unit/wire/test_byteops.py compares the two. Neither checks
-bounds: callers do.
+This module has two implementations, like ``encode`` and ``queues.checksums``. Uncompiled modules call the functions
+below. Compiled modules call the inline C functions of the same names in ``byteops.pxd``, because
+``from nsqx.wire import byteops`` resolves to that file at compile time. tests/unit/wire/test_byteops.py compares the
+two. Neither checks bounds: callers do.
 """
 
 from __future__ import annotations
@@ -12,59 +12,59 @@ _HEX_DIGITS = frozenset(b"0123456789abcdef")
 
 
 def int32_at(data: bytes | bytearray, position: int) -> int:
-    """The signed big-endian 32-bit number at ``position``."""
+    """Return the signed big-endian 32-bit number at ``position``."""
     return int.from_bytes(data[position : position + 4], "big", signed=True)
 
 
 def int64_at(data: bytes | bytearray, position: int) -> int:
-    """The signed big-endian 64-bit number at ``position``."""
+    """Return the signed big-endian 64-bit number at ``position``."""
     return int.from_bytes(data[position : position + 8], "big", signed=True)
 
 
 def uint16_at(data: bytes | bytearray, position: int) -> int:
-    """The unsigned big-endian 16-bit number at ``position``."""
+    """Return the unsigned big-endian 16-bit number at ``position``."""
     return int.from_bytes(data[position : position + 2], "big")
 
 
 def cut(data: bytes | bytearray, start: int, end: int) -> bytes:
-    """A copy of ``data[start:end]`` as bytes."""
+    """Return a copy of ``data[start:end]`` as bytes."""
     return bytes(data[start:end])
 
 
 def copy_into(out: bytearray, place: int, data: bytes | bytearray, start: int, end: int) -> None:
-    """Put ``data[start:end]`` over what lies in ``out`` from ``place`` on."""
+    """Overwrite the bytes of ``out`` from ``place`` on with ``data[start:end]``."""
     out[place : place + end - start] = data[start:end]
 
 
 def is_greater_id(data: bytes | bytearray, position: int, other: bytes | bytearray, place: int) -> bool:
-    """True if the id (16 bytes) at ``position`` of ``data`` is beyond the one at ``place`` of ``other``."""
+    """True if the 16-byte id at ``position`` of ``data`` is greater than the one at ``place`` of ``other``."""
     return data[position : position + 16] > other[place : place + 16]
 
 
 def newline_at(data: bytes | bytearray, start: int, end: int) -> int:
-    """Where the first newline of ``data[start:end]`` is, or -1."""
+    """Return the position of the first newline in ``data[start:end]``, or -1."""
     return data.find(b"\n", start, end)
 
 
 def begins_with(data: bytes | bytearray, text: bytes, start: int, end: int) -> bool:
-    """True if ``data[start:end]`` begins with ``text``."""
+    """True if ``data[start:end]`` starts with ``text``."""
     return data.startswith(text, start, end)
 
 
 def is_finish(data: bytes | bytearray, position: int) -> bool:
-    """True if the 21 bytes at ``position`` are ``FIN <id>`` and a newline, with no space or newline inside the id."""
+    """True if the 21 bytes at ``position`` are ``FIN <id>`` with 16 hexadecimal digits, and a newline."""
     if data[position : position + 4] != b"FIN " or data[position + 20] != 0x0A:
         return False
     return all(octet in _HEX_DIGITS for octet in data[position + 4 : position + 20])
 
 
 def id_text(number: int) -> bytes:
-    """The 16 hexadecimal characters that stand for a message id."""
+    """Return the message id of a number: 16 hexadecimal digits."""
     return b"%016x" % (number & 0xFFFFFFFFFFFFFFFF)
 
 
 def append_sized(out: bytearray, data: bytes, start: int, end: int) -> None:
-    """Append ``data[start:end]`` with its size before it as an int32."""
+    """Append ``data[start:end]`` with its int32 size before it."""
     out += (end - start).to_bytes(4, "big")
     out += data[start:end]
 
@@ -89,5 +89,5 @@ def append_record(out: bytearray, timestamp: int, attempts: int, message_id: byt
 
 
 def append_record_from(out: bytearray, timestamp: int, number: int, data: bytes, start: int, end: int) -> None:
-    """Append a never delivered message, whose body is ``data[start:end]``, as a disk queue record."""
+    """Append a message that was never delivered, with the body ``data[start:end]``, as a disk queue record."""
     append_record(out, timestamp, 0, id_text(number), data[start:end])

@@ -1,16 +1,16 @@
-"""Reading commands out of the bytes a client sends, in whatever pieces they come.
+"""Reads commands from the bytes that a client sends, in chunks of any size.
 
-A pull parser in the manner of h11: ``feed`` it bytes, ask ``next`` what they hold. It knows the shape of commands and
-nothing of their meaning; whoever drives it checks a line before it asks for the body that follows.
+A pull parser like h11: ``feed`` adds bytes, ``next`` reports what they contain. It knows the syntax of commands, not
+their meaning. The caller checks a line before it requests the body that follows.
 
       LINE  --expect_body-->  SIZE  --accept_body-->  BODY   (IDENTIFY, AUTH, PUB, DPUB)
       LINE  --expect_body-->  SIZE  --accept_batch->  BATCH  (MPUB)
 
-``FIN`` is most of what consumers send, so a well-formed one is recognised in place and reported as FINISH. A producer
-mostly repeats its ``PUB`` line: one that the driver asked to be remembered is, if its body is there in full and within
-its limit, reported as PUBLISH without passing the stages.
+Consumers send mostly ``FIN``, so a well-formed FIN is recognised directly and reported as FINISH. A producer mostly
+repeats its ``PUB`` line. A line that the caller has passed to ``remember`` is reported as PUBLISH, without the stages
+above, if its body is complete and within the limit.
 
-The outer size of an MPUB is only looked at, as in Go nsqd: where the body ends is decided by its own count and sizes.
+As in Go nsqd, the outer size of an MPUB is only checked. The count and the sizes in the body decide where it ends.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Final
 from nsqx.errors import ProtocolError
 from nsqx.wire import byteops
 
-MAX_LINE_LENGTH: Final = 16384  # the newline included
+MAX_LINE_LENGTH: Final = 16384  # including the newline
 
-# What ``next`` reports.
+# The results of ``next``.
 NEED_DATA: Final = 0
 FINISH: Final = 1
 LINE: Final = 2
@@ -31,7 +31,7 @@ BODY: Final = 4
 BATCH: Final = 5
 PUBLISH: Final = 6
 
-# The same, typed in the .pxd, as is what follows: the reader's own loop must not touch Python's integers.
+# The same, typed in the .pxd like the constants below: the reader's loop must not use Python integers.
 _NEED_DATA = NEED_DATA
 _FINISH = FINISH
 _LINE = LINE
@@ -40,7 +40,7 @@ _BODY = BODY
 _BATCH = BATCH
 _PUBLISH = PUBLISH
 
-# What the reader waits for.
+# The part that the reader expects next.
 _AT_LINE = 0
 _AT_SIZE = 1
 _AT_DECISION = 2
@@ -53,7 +53,7 @@ _MAX_LINE_LENGTH = MAX_LINE_LENGTH
 
 
 class LineTooLong(Exception):
-    """A command line outgrew the limit; NSQ closes such a connection without a word."""
+    """A command line is longer than the limit; NSQ closes such a connection without an answer."""
 
 
 class CommandReader:
@@ -81,7 +81,7 @@ class CommandReader:
     words: list[bytes]  # after LINE
     size: int  # after SIZE, BODY
     count: int  # after BATCH
-    item: bytes  # after PUBLISH: the body with the size before it
+    item: bytes  # after PUBLISH: the body with its size before it
 
     def __init__(self) -> None:
         self._buffer: bytes | bytearray = b""
@@ -101,7 +101,7 @@ class CommandReader:
         self.count = 0
 
     def feed(self, data: bytes) -> None:
-        """Add what the socket gave."""
+        """Add bytes from the socket."""
         if self._position == self._end:
             self._buffer = data
         elif type(self._buffer) is bytearray:
@@ -109,7 +109,7 @@ class CommandReader:
                 del self._buffer[: self._position]
             self._buffer += data
         else:
-            # The rest of a chunk: from here on appending is cheap however many chunks a body comes in.
+            # The start of an incomplete command: a bytearray makes appending further chunks cheap.
             rest = bytearray(self._buffer[self._position : self._end])
             rest += data
             self._buffer = rest
@@ -117,7 +117,7 @@ class CommandReader:
         self._end = len(self._buffer)
 
     def next(self) -> int:
-        """What comes next: FINISH, PUBLISH, LINE, SIZE, BODY, BATCH, or NEED_DATA if it is not there in full."""
+        """Return FINISH, PUBLISH, LINE, SIZE, BODY or BATCH, or NEED_DATA if the next part is incomplete."""
         if self._stage == _AT_LINE:
             return self._next_line()
         available = self._end - self._position
@@ -153,7 +153,7 @@ class CommandReader:
         return _LINE
 
     def _take_repeated(self, position: int) -> bool:
-        """Take the remembered line and its body if they are at ``position``; anything unusual goes by the stages."""
+        """Take the remembered line and its body if they are at ``position``; False if not, or if they are unusual."""
         if not byteops.begins_with(self._buffer, self._repeated, position, self._end):
             return False
         start = position + len(self._repeated)
@@ -167,34 +167,34 @@ class CommandReader:
         return True
 
     def remember(self, line: bytes, max_size: int) -> None:
-        """Report ``line``, its newline included, as PUBLISH when it comes with a body of 1 to ``max_size`` bytes."""
+        """Report ``line`` (with its newline) as PUBLISH if a body of 1 to ``max_size`` bytes follows."""
         self._repeated = line
         self._repeated_limit = max_size
 
     def expect_body(self) -> None:
-        """After LINE: a size and a body follow this command."""
+        """After LINE: read the size and body that follow this command."""
         self._stage = _AT_SIZE
 
     def accept_body(self) -> None:
-        """After SIZE: the size is allowed, read that many bytes."""
+        """After SIZE: accept the size, and read that many bytes."""
         self._stage = _AT_BODY
 
     def take_body(self) -> bytes:
-        """After BODY: the body."""
+        """After BODY: return the body."""
         start = self._position + 4
         self._position = start + self.size
         self._stage = _AT_LINE
         return byteops.cut(self._buffer, start, self._position)
 
     def take_item(self) -> bytes:
-        """After BODY: the body with the size before it, as in a batch."""
+        """After BODY: return the body with its size before it, as in a batch."""
         start = self._position
         self._position = start + 4 + self.size
         self._stage = _AT_LINE
         return byteops.cut(self._buffer, start, self._position)
 
     def accept_batch(self, max_count: int, max_item_size: int) -> None:
-        """After SIZE: read a batch with at most so many messages of at most that size."""
+        """After SIZE: read a batch of at most ``max_count`` messages of at most ``max_item_size`` bytes."""
         self._position += 4
         self._max_count = max_count
         self._max_item_size = max_item_size
@@ -232,21 +232,21 @@ class CommandReader:
         return _BATCH if index == count else _NEED_DATA
 
     def take_batch(self) -> bytes:
-        """After BATCH: the ``count`` messages, an int32 size before each."""
+        """After BATCH: return the ``count`` messages, an int32 size before each."""
         start = self._position
         self._position = start + self._scan
         self._stage = _AT_LINE
         return byteops.cut(self._buffer, start, self._position)
 
     def take_rest(self) -> bytes:
-        """Everything fed and not yet read; for a layer that takes the connection over."""
+        """Remove and return the unread bytes, for a layer that takes over the connection."""
         rest = byteops.cut(self._buffer, self._position, self._end)
         self._buffer = b""
         self._position = self._end = 0
         return rest
 
     def missing(self) -> str:
-        """What the command under way still lacks, if the client sends no more: "", "size", "body" or batch parts."""
+        """Return the missing part of the current command: "size", "body", "count", "item size", "item body" or ""."""
         available = self._end - self._position
         if self._stage == _AT_SIZE:
             return "size"
@@ -260,12 +260,12 @@ class CommandReader:
 
     @property
     def item_index(self) -> int:
-        """Within a batch: which message is being read."""
+        """The index of the message that is being read in a batch."""
         return self._item_index
 
 
 def batch_truncation(reader: CommandReader) -> ProtocolError:
-    """The error for an MPUB whose bytes end early."""
+    """Return the error for a truncated MPUB."""
     missing = reader.missing()
     if missing == "size":
         return ProtocolError("E_BAD_BODY", "MPUB failed to read body size")
@@ -277,14 +277,14 @@ def batch_truncation(reader: CommandReader) -> ProtocolError:
 
 
 def max_batch_count(max_body_size: int) -> int:
-    """How many messages a batch can hold: 4 bytes of count, then at least 5 for each."""
+    """Return the most messages that fit into a batch: 4 bytes for the count, then at least 5 for each."""
     return (max_body_size - 4) // 5
 
 
 def read_batch(body: bytes, max_body_size: int, max_msg_size: int) -> tuple[bytes, int]:
-    """The messages of an MPUB body, an int32 size before each, and how many; what follows them is ignored.
+    """Return the messages of an MPUB body, an int32 size before each, and their number; bytes after them are ignored.
 
-    Raises the ProtocolError that MPUB gives for it.
+    Raises the ProtocolError of MPUB if the body is invalid.
     """
     reader = CommandReader()
     reader.feed(b"\x00\x00\x00\x00" + body)
@@ -295,19 +295,19 @@ def read_batch(body: bytes, max_body_size: int, max_msg_size: int) -> tuple[byte
 
 
 def parse_digits(word: bytes) -> int | None:
-    """NSQ's decimal numbers: digits only, no sign, nothing is 0, 64 bits that wrap; None for anything else."""
+    """Parse a decimal number as NSQ does: digits only, empty is 0, wraps at 64 bits; None if it is invalid."""
     if not word:
         return 0
     if not word.isdigit():
         return None
     number = 0
-    # Digit by digit: int() refuses thousands of them at once, and a line has room for that many.
+    # Digit by digit, because int() refuses thousands of digits, which a line has room for.
     for digit in word:
         number = (number * 10 + digit - 48) & 0xFFFFFFFFFFFFFFFF
     return number
 
 
 def wrap_int64(number: int) -> int:
-    """``number`` as Go's int64 arithmetic leaves it."""
+    """Wrap ``number`` like Go's int64 arithmetic."""
     number &= 0xFFFFFFFFFFFFFFFF
     return number - (1 << 64) if number >> 63 else number

@@ -16,7 +16,7 @@ MESSAGE = 2
 
 
 def encode_frame(kind: int, data: bytes) -> bytes:
-    """One frame, ready for the socket."""
+    """Return one frame, ready for the socket."""
     return (len(data) + 4).to_bytes(4, "big") + kind.to_bytes(4, "big") + data
 
 

@@ -1,7 +1,7 @@
-"""JSON objects with known fields, decoded as Go's decoder would.
+"""JSON objects with known fields, decoded as Go's decoder does.
 
-That decoder matches keys without regard to case, lets the last of several win, ignores null and unknown keys, and
-refuses a value of another JSON type than the field's, numbers with a fraction or an exponent included.
+Go matches keys case-insensitively, uses the last of repeated keys, and ignores null and unknown keys. It refuses a
+value whose JSON type is not the field's, and an integer with a fraction or an exponent.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class InvalidJSON(ValueError):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with its keys in order and repeats kept."""
+    """A JSON object as a list, with its keys in order and repeated keys kept."""
 
 
 def decode_fields(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The fields of the object in ``body`` that ``kinds`` names (str, int or bool, in lower case) and that it has.
+    """Return those fields of the object in ``body`` that ``kinds`` names in lower case, as str, int or bool.
 
-    ``null`` counts as an object without fields. Raises InvalidJSON.
+    ``null`` is treated as an empty object. Raises InvalidJSON.
     """
     try:
         text = body.decode("utf-8", "replace")
@@ -45,7 +45,7 @@ def decode_fields(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def _checked(name: str, kind: type, value: Any) -> Any:
-    # bool is an int to Python and not to JSON, hence the exact comparison.
+    # In Python a bool is an int, in JSON it is not; hence the exact comparison.
     if type(value) is not kind:
         raise InvalidJSON(f"{name} must be {kind.__name__}")
     if isinstance(value, int) and not -_INT64_LIMIT <= value < _INT64_LIMIT:

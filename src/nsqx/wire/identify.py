@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client says of itself and asks for."""
+"""The body of IDENTIFY: the identity of a client and the settings it requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsqx.wire.gojson import InvalidJSON, decode_fields
 
 @dataclass(slots=True)
 class IdentifyRequest:
-    """The fields of section "IDENTIFY" of NSQ's protocol; an absent one has its zero value."""
+    """The fields of IDENTIFY in NSQ's protocol; an absent field has its zero value."""
 
     client_id: str = ""
     hostname: str = ""
@@ -33,8 +33,8 @@ _INT32_LIMIT = 1 << 31
 
 
 def decode_identify(body: bytes) -> IdentifyRequest:
-    """The request in an IDENTIFY body; raises InvalidJSON."""
+    """Decode the body of IDENTIFY; raises InvalidJSON."""
     request = IdentifyRequest(**decode_fields(body, _KINDS))
-    if not -_INT32_LIMIT <= request.sample_rate < _INT32_LIMIT:  # the one field that is no int64 in Go
+    if not -_INT32_LIMIT <= request.sample_rate < _INT32_LIMIT:  # the only field that is not an int64 in Go
         raise InvalidJSON("sample_rate is out of range")
     return request

@@ -1,7 +1,7 @@
-r"""The protocol between nsqd and nsqlookupd: both sides' bytes, without sockets.
+r"""The protocol between nsqd and nsqlookupd: the bytes of both sides, without sockets.
 
-nsqd opens with the magic, then sends commands; each gets one answer, in order. Unlike nsqd's own frames an answer has
-no type; an error is an answer that begins with ``E_``, and the connection ends after it.
+nsqd sends the magic, then commands. Each command gets one answer, in order. Unlike nsqd's own frames, an answer has no
+type. An error is an answer that starts with ``E_``, and the connection is closed after it.
 
       "  V1"
       IDENTIFY\n [size int32][JSON]      answered by JSON
@@ -29,17 +29,17 @@ MAGIC: Final = b"  V1"
 PING: Final = b"PING\n"
 OK: Final = b"OK"
 
-MAX_LINE_LENGTH: Final = 16384  # the newline included; Go's nsqlookupd has no limit
+MAX_LINE_LENGTH: Final = 16384  # including the newline; Go's nsqlookupd has no limit
 MAX_IDENTIFY_SIZE: Final = 1024 * 1024  # Go's nsqlookupd has no limit
 MAX_ANSWER_SIZE: Final = 1024 * 1024
 
-# What Go's strings.TrimSpace removes.
+# The characters that Go's strings.TrimSpace removes.
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What nsqd says of itself in IDENTIFY. ``remote_address`` is read and ignored, as in Go nsqlookupd."""
+    """nsqd's description of itself in IDENTIFY. ``remote_address`` is ignored, as in Go nsqlookupd."""
 
     broadcast_address: str = ""
     tcp_port: int = 0
@@ -51,13 +51,13 @@ class Announcement:
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing is missing that consumers need."""
+        """True if it has everything that consumers need."""
         return bool(self.broadcast_address and self.tcp_port and self.http_port and self.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What nsqlookupd says of itself in its answer to IDENTIFY."""
+    """nsqlookupd's description of itself in the answer to IDENTIFY."""
 
     broadcast_address: str = ""
     hostname: str = ""
@@ -71,34 +71,34 @@ _INTRODUCTION_KINDS = {field.name: type(field.default) for field in fields(Intro
 
 
 def decode_announcement(body: bytes) -> Announcement:
-    """The body of an IDENTIFY; raises InvalidJSON."""
+    """Decode the body of an IDENTIFY; raises InvalidJSON."""
     found = decode_fields(body, _ANNOUNCEMENT_KINDS | {"remote_address": str})
     found.pop("remote_address", None)
     return Announcement(**found)
 
 
 def decode_introduction(answer: bytes) -> Introduction:
-    """The answer to an IDENTIFY; raises InvalidJSON."""
+    """Decode the answer to an IDENTIFY; raises InvalidJSON."""
     return Introduction(**decode_fields(answer, _INTRODUCTION_KINDS))
 
 
 def encode_introduction(introduction: Introduction) -> bytes:
-    """The answer to an IDENTIFY, its keys sorted."""
+    """Encode the answer to an IDENTIFY, with sorted keys."""
     return orjson.dumps(asdict(introduction))
 
 
 def encode_identify(announcement: Announcement) -> bytes:
-    """An IDENTIFY command."""
+    """Encode an IDENTIFY command."""
     return b"IDENTIFY\n" + encode_answer(orjson.dumps(asdict(announcement)))
 
 
 def encode_register(topic_name: str, channel_name: str = "") -> bytes:
-    """A REGISTER command, for a topic or one of its channels."""
+    """Encode a REGISTER command for a topic or one of its channels."""
     return _encode_command("REGISTER", topic_name, channel_name)
 
 
 def encode_unregister(topic_name: str, channel_name: str = "") -> bytes:
-    """An UNREGISTER command, for a topic or one of its channels."""
+    """Encode an UNREGISTER command for a topic or one of its channels."""
     return _encode_command("UNREGISTER", topic_name, channel_name)
 
 
@@ -107,7 +107,7 @@ def _encode_command(name: str, topic_name: str, channel_name: str) -> bytes:
 
 
 def encode_answer(data: bytes) -> bytes:
-    """One answer, ready for the socket."""
+    """Encode one answer, ready for the socket."""
     return len(data).to_bytes(4, "big") + data
 
 
@@ -117,9 +117,9 @@ def is_refusal(answer: bytes) -> bool:
 
 
 class LookupCommandReader:
-    """nsqlookupd's side: hands out what a connection's bytes hold, piece by piece, as its owner asks.
+    """nsqlookupd's side: reads lines, sizes and bodies from the bytes of a connection.
 
-    Every method answers None while the piece is not there in full.
+    Every method returns None while the requested part is incomplete.
     """
 
     __slots__ = ("_buffer",)
@@ -128,11 +128,11 @@ class LookupCommandReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Add what the socket gave."""
+        """Add bytes from the socket."""
         self._buffer += data
 
     def line(self) -> str | None:
-        """A command line without the space around it; bytes that are not UTF-8 become surrogate escapes."""
+        """Read a command line, without surrounding whitespace; invalid UTF-8 becomes surrogate escapes."""
         newline = self._buffer.find(b"\n", 0, MAX_LINE_LENGTH)
         if newline < 0:
             if len(self._buffer) >= MAX_LINE_LENGTH:
@@ -141,11 +141,11 @@ class LookupCommandReader:
         return self._take(newline + 1).decode("utf-8", "surrogateescape").strip(_SPACES)
 
     def size(self) -> int | None:
-        """A big-endian int32, which may be negative."""
+        """Read a big-endian int32, which can be negative."""
         return int.from_bytes(self._take(4), "big", signed=True) if len(self._buffer) >= 4 else None
 
     def body(self, size: int) -> bytes | None:
-        """The next ``size`` bytes."""
+        """Read the next ``size`` bytes."""
         return self._take(size) if len(self._buffer) >= size else None
 
     def _take(self, size: int) -> bytes:

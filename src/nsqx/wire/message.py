@@ -1,6 +1,6 @@
-"""Messages, and runs of messages published together.
+"""Messages, and batches of messages that were published together.
 
-The layout of a message, in a message frame and in a disk queue record alike:
+The layout of a message, in a message frame and in a disk queue record:
 
       0               8         10                26
       +---------------+---------+-----------------+------ ... ------+
@@ -8,15 +8,15 @@ The layout of a message, in a message frame and in a disk queue record alike:
       | int64, ns     | uint16  | 16 ASCII hex    | at least 1 byte |
       +---------------+---------+-----------------+------ ... ------+
 
-The number behind a message id:
+The number that a message id encodes:
 
       63                               22 21      12 11        0
       +----------------------------------+----------+-----------+
       | ticks of 2^20 ns since the epoch | node id  | sequence  |
       +----------------------------------+----------+-----------+
 
-A publisher's MPUB body stays one buffer: a Batch is a view of consecutive ``int32 size, body`` items in it, and a
-Message is made only when one is taken out to be delivered. A single PUB is a batch of one.
+An MPUB body stays one buffer. A Batch is a view of consecutive ``int32 size, body`` items in it. A Message object is
+created only when a message is taken out for delivery. A single PUB is a batch of one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TICK_SHIFT = 22
 
 
 def advance_id(number: int, count: int) -> int:
-    """The id number ``count`` places after ``number``: the sequence carries into the tick, over the node id."""
+    """Return the id number ``count`` steps after ``number``: the sequence carries into the tick, past the node id."""
     sequence = (number & _SEQUENCE_MASK) + count
     tick = (number >> _TICK_SHIFT) + (sequence >> 12)
     return (tick << _TICK_SHIFT) | (number & _NODE_MASK) | (sequence & _SEQUENCE_MASK)
 
 
 class QueuedMessage:
-    """One message as a channel holds it. Made by ``new_message``; times are in nanoseconds."""
+    """One message in a queue or a channel. Created by ``new_message``; times are in nanoseconds."""
 
     __slots__ = (
         "attempts",
@@ -57,17 +57,17 @@ class QueuedMessage:
     body: bytes
     timestamp: int
     attempts: int
-    # While in flight: who holds it, since when and until when. While deferred: when it is due.
+    # In flight: the client that has it, when it was delivered, and when it times out. Deferred: when it is due.
     client_id: int
     delivered_ns: int
     deadline_ns: int
-    # How long to hold it back once it reaches a channel.
+    # How long to defer it when it reaches a channel.
     defer_ns: int
-    # Which record of the disk queue it was read from, 0 if none: the record stays until the message is finished.
+    # The record of the disk queue that it was read from, or 0. The record is kept until the message is finished.
     record: int
 
     def copy(self) -> QueuedMessage:
-        """The same message for another channel, as never delivered."""
+        """Return the same message for another channel, as never delivered."""
         twin = new_message(self.id, self.body, self.timestamp, 0)
         twin.defer_ns = self.defer_ns
         return twin
@@ -77,7 +77,7 @@ class QueuedMessage:
 
 
 def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -> QueuedMessage:
-    """A message that is neither in flight nor deferred."""
+    """Return a message that is neither in flight nor deferred."""
     message = QueuedMessage.__new__(QueuedMessage)
     message.id = message_id
     message.body = body
@@ -92,7 +92,7 @@ def new_message(message_id: bytes, body: bytes, timestamp: int, attempts: int) -
 
 
 def message_at(data: bytes | bytearray, start: int, end: int) -> QueuedMessage:
-    """The message laid out in ``data[start:end]``, which must be at least HEADER_LENGTH long."""
+    """Return the message in ``data[start:end]``, which must have at least HEADER_LENGTH bytes."""
     return new_message(
         byteops.cut(data, start + 10, start + HEADER_LENGTH),
         byteops.cut(data, start + HEADER_LENGTH, end),
@@ -102,10 +102,10 @@ def message_at(data: bytes | bytearray, start: int, end: int) -> QueuedMessage:
 
 
 class Batch:
-    """``count`` messages not yet delivered, laid out from ``position`` of ``data`` as int32 size and body each.
+    """``count`` undelivered messages in ``data`` from ``position`` on, each an int32 size and a body.
 
-    All bear one timestamp; ``number`` is the id of the first and the others follow it. Taking and splitting move
-    the view forward, so whoever shares a batch takes a ``copy`` first. The bytes are never copied by that.
+    All have the same timestamp. ``number`` is the id of the first one, and the others follow it. Taking and splitting
+    move the view forward, so code that shares a batch makes a ``copy`` first. None of these copies the bytes.
     """
 
     __slots__ = ("count", "data", "number", "position", "timestamp")
@@ -141,13 +141,13 @@ class Batch:
         return front
 
     def skip(self) -> None:
-        """Remove the first message without making it."""
+        """Remove the first message without creating an object for it."""
         self.position += 4 + byteops.int32_at(self.data, self.position)
         self.count -= 1
         self.number = advance_id(self.number, 1)
 
     def size(self) -> int:
-        """The bytes of all bodies."""
+        """Return the total size of all bodies, in bytes."""
         position, total = self.position, 0
         for _ in range(self.count):
             size = byteops.int32_at(self.data, position)
@@ -156,7 +156,7 @@ class Batch:
         return total
 
     def copy(self) -> Batch:
-        """The same messages, for another reader."""
+        """Return the same messages for another reader."""
         return new_batch(self.data, self.position, self.count, self.timestamp, self.number)
 
     def __repr__(self) -> str:
@@ -164,7 +164,7 @@ class Batch:
 
 
 def new_batch(data: bytes, position: int, count: int, timestamp: int, number: int) -> Batch:
-    """A batch of the ``count`` messages at ``position`` of ``data``; see Batch."""
+    """Return a batch of the ``count`` messages at ``position`` of ``data``; see Batch."""
     batch = Batch.__new__(Batch)
     batch.data = data
     batch.position = position

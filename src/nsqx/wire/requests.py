@@ -4,8 +4,8 @@ r"""The commands that clients send to nsqd, as bytes.
       NAME [words]\n                            a line
       NAME [words]\n [size int32][body]         a line and a body
 
-The commands sent for every message (``FIN``, ``PUB``, ``MPUB``) are put together by ``encode``; their lines are made
-here, once per topic.
+The commands that are sent for every message (``FIN``, ``PUB``, ``MPUB``) are encoded by ``encode``; their lines are
+created here, once per topic.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ START_CLOSE: Final = b"CLS\n"
 
 
 def encode_identify(fields: dict[str, Any]) -> bytes:
-    """An IDENTIFY command."""
+    """Encode an IDENTIFY command."""
     return _with_body(b"IDENTIFY\n", orjson.dumps(fields))
 
 
 def encode_auth(secret: str) -> bytes:
-    """An AUTH command."""
+    """Encode an AUTH command."""
     return _with_body(b"AUTH\n", secret.encode())
 
 
 def encode_subscribe(topic: str, channel: str) -> bytes:
-    """A SUB command."""
+    """Encode a SUB command."""
     return f"SUB {topic} {channel}\n".encode()
 
 
 def encode_ready(count: int) -> bytes:
-    """An RDY command."""
+    """Encode an RDY command."""
     return b"RDY %d\n" % count
 
 
 def encode_requeue(message_id: bytes, delay_ms: int) -> bytes:
-    """A REQ command."""
+    """Encode a REQ command."""
     return b"REQ %b %d\n" % (message_id, delay_ms)
 
 
 def encode_touch(message_id: bytes) -> bytes:
-    """A TOUCH command."""
+    """Encode a TOUCH command."""
     return b"TOUCH %b\n" % message_id
 
 
 def publish_line(topic: str) -> bytes:
-    """The line of a PUB; a size and the body follow."""
+    """Return the line of a PUB; a size and the body follow it."""
     return f"PUB {topic}\n".encode()
 
 
 def publish_many_line(topic: str) -> bytes:
-    """The line of an MPUB; a size and a batch follow."""
+    """Return the line of an MPUB; a size and a batch follow it."""
     return f"MPUB {topic}\n".encode()
 
 
 def publish_deferred_line(topic: str, delay_ms: int) -> bytes:
-    """The line of a DPUB; a size and the body follow."""
+    """Return the line of a DPUB; a size and the body follow it."""
     return f"DPUB {topic} {delay_ms}\n".encode()
 
 

@@ -1,10 +1,10 @@
-"""Reading frames out of the bytes that nsqd sends, in whatever pieces they come.
+"""Reads frames from the bytes that nsqd sends, in chunks of any size.
 
-A pull parser: ``feed`` it bytes, ask ``next`` what they hold. It knows frames and the layout of messages (see
-``frames`` and ``message``), and nothing of what an answer answers.
+A pull parser: ``feed`` adds bytes, ``next`` reports what they contain. It knows frames and the layout of messages (see
+``frames`` and ``message``), but not which command an answer belongs to.
 
-What comes most often is recognised in place. ``OK`` answers, which a pipelining producer gets in long runs, are
-reported as one run; a message is reported by where it lies, and its parts are cut out by whoever wants them.
+The most frequent frames are recognised directly. Consecutive ``OK`` answers, which a pipelining producer gets in long
+runs, are reported as one run. A message is reported by its position, and the caller copies the parts it needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from nsqx.errors import InvalidFrame
 from nsqx.wire import byteops
 
-# What ``next`` reports.
+# The results of ``next``.
 NEED_DATA: Final = 0
 OK_RUN: Final = 1
 MESSAGE: Final = 2
@@ -26,7 +26,7 @@ _HEARTBEAT_TEXT: Final = b"_heartbeat_"
 _FRAME_HEAD = 8
 _MESSAGE_HEAD = 26
 _OK_LENGTH = 10
-# "OK" as the number that its two bytes are, and "HTTP" as that of its four.
+# "OK" and "HTTP" as big-endian numbers of two and four bytes.
 _OK_TEXT = 0x4F4B
 _HTTP_TEXT = 0x48545450
 
@@ -40,19 +40,19 @@ class FrameReader:
     data: bytes  # after RESPONSE, ERROR
 
     def __init__(self, max_size: int = 0) -> None:
-        """``max_size``: the largest frame to accept, 0 for any."""
+        """Accept frames of at most ``max_size`` bytes, 0 for any size."""
         self._buffer: bytes | bytearray = b""
         self._position = 0
         self._end = 0
         self._max_size = max_size
-        # Where the data of the message last reported begins and ends.
+        # The start and end of the data of the last reported message.
         self._start = 0
         self._stop = 0
         self.count = 0
         self.data = b""
 
     def feed(self, data: bytes) -> None:
-        """Add what the socket gave."""
+        """Add bytes from the socket."""
         if self._position == self._end:
             self._buffer = data
         elif type(self._buffer) is bytearray:
@@ -60,7 +60,7 @@ class FrameReader:
                 del self._buffer[: self._position]
             self._buffer += data
         else:
-            # The rest of a chunk: from here on appending is cheap however many chunks a body comes in.
+            # The start of an incomplete frame: a bytearray makes appending further chunks cheap.
             rest = bytearray(self._buffer[self._position : self._end])
             rest += data
             self._buffer = rest
@@ -68,7 +68,7 @@ class FrameReader:
         self._end = len(self._buffer)
 
     def next(self) -> int:
-        """What comes next, or NEED_DATA if it is not there in full; raises InvalidFrame."""
+        """Return the kind of the next frame, or NEED_DATA if it is incomplete; raises InvalidFrame."""
         position = self._position
         available = self._end - position
         if available < _FRAME_HEAD:
@@ -101,7 +101,7 @@ class FrameReader:
     def _take_ok_run(self) -> int:
         count = 1
         position = self._position + _OK_LENGTH
-        # 6 and 0 as int32, as one number.
+        # The int32 numbers 6 (the size) and 0 (the type), read as one int64.
         while (
             self._end - position >= _OK_LENGTH
             and byteops.int64_at(self._buffer, position) == 0x600000000
@@ -121,35 +121,35 @@ class FrameReader:
         return InvalidFrame(f"a frame of size {size}, more than max_msg_size {self._max_size}")
 
     def message_timestamp(self) -> int:
-        """After MESSAGE: when it was published, in nanoseconds since 1970."""
+        """After MESSAGE: return the time of publishing, in nanoseconds since 1970."""
         return byteops.int64_at(self._buffer, self._start)
 
     def message_attempts(self) -> int:
-        """After MESSAGE: how often it was delivered, this time included."""
+        """After MESSAGE: return the number of deliveries, including this one."""
         return byteops.uint16_at(self._buffer, self._start + 8)
 
     def message_id(self) -> bytes:
-        """After MESSAGE: its id."""
+        """After MESSAGE: return the message id."""
         return byteops.cut(self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
 
     def message_body(self) -> bytes:
-        """After MESSAGE: its body."""
+        """After MESSAGE: return the body."""
         return byteops.cut(self._buffer, self._start + _MESSAGE_HEAD, self._stop)
 
     def message_size(self) -> int:
-        """After MESSAGE: how many bytes its body has."""
+        """After MESSAGE: return the size of the body in bytes."""
         return self._stop - self._start - _MESSAGE_HEAD
 
     def copy_message_id(self, out: bytearray, place: int) -> None:
-        """After MESSAGE: put its id into ``out``, which must have the room."""
+        """After MESSAGE: copy the message id into ``out`` at ``place``; ``out`` must be large enough."""
         byteops.copy_into(out, place, self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
 
     def copy_message_body(self, out: bytearray, place: int) -> None:
-        """After MESSAGE: put its body into ``out``, which must have the room."""
+        """After MESSAGE: copy the body into ``out`` at ``place``; ``out`` must be large enough."""
         byteops.copy_into(out, place, self._buffer, self._start + _MESSAGE_HEAD, self._stop)
 
     def take_rest(self) -> bytes:
-        """Everything fed and not yet read; for a layer that takes the connection over."""
+        """Remove and return the unread bytes, for a layer that takes over the connection."""
         rest = byteops.cut(self._buffer, self._position, self._end)
         self._buffer = b""
         self._position = self._end = 0
