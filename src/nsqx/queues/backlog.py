@@ -1,7 +1,7 @@
-"""What waits in a topic or a channel: a bounded memory queue that overflows to a disk queue.
+"""The waiting messages of a topic or a channel: a bounded memory queue that overflows to a disk queue.
 
-NSQ's memoryMsgChan and backend in one. Messages come out oldest first, as far as memory and disk allow to tell, so
-that neither starves the other. Without a disk queue (ephemeral topics and channels) the overflow is dropped.
+It replaces NSQ's memoryMsgChan and backend. The older of the first message in memory and the first on disk comes out
+first, so neither starves the other. Without a disk queue (ephemeral topics and channels) the overflow is dropped.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class Backlog:
-    """Messages in waiting. Disk records are readable only once ``disk.write_pending`` has run."""
+    """Waiting messages. Records on disk can be read only after ``disk.write_pending``."""
 
     __slots__ = ("_byte_limit", "_head", "_memory", "_memory_bytes", "_memory_count", "_memory_limit", "disk")
 
     def __init__(self, memory_limit: int, disk: DiskQueue | None, byte_limit: int = 0) -> None:
-        """``memory_limit`` counts messages; ``byte_limit``, if not 0, the bytes of their bodies."""
+        """Limit the memory queue to ``memory_limit`` messages and, if not 0, ``byte_limit`` bytes of bodies."""
         self.disk = disk
         self._byte_limit = byte_limit
-        self._memory_bytes = 0  # kept only where there is a limit
+        self._memory_bytes = 0  # counted only with a byte limit
         self._memory: deque[Batch | QueuedMessage] = deque()
         self._memory_count = 0
         self._memory_limit = memory_limit
@@ -33,24 +33,24 @@ class Backlog:
 
     @property
     def depth(self) -> int:
-        """How many messages wait."""
+        """The number of waiting messages."""
         return self._memory_count + (self.disk.depth if self.disk is not None else 0)
 
     @property
     def disk_depth(self) -> int:
-        """How many of them wait on disk."""
+        """The number of messages that wait on disk."""
         return self.disk.depth if self.disk is not None else 0
 
     def has_messages(self) -> bool:
-        """True if ``get`` may return one now."""
+        """True if ``get`` may return a message now."""
         return self._memory_count > 0 or (self.disk is not None and self.disk.has_readable())
 
     def holds_memory(self) -> bool:
-        """True if messages may wait in memory at all."""
+        """True if messages can wait in memory."""
         return self._memory_limit > 0
 
     def put_batch(self, batch: Batch) -> None:
-        """Append a batch, which the backlog then owns."""
+        """Append a batch. The backlog takes it over."""
         room = self._memory_limit - self._memory_count
         if self._byte_limit:
             room = self._take_room(batch, room)
@@ -65,7 +65,7 @@ class Backlog:
             self.disk.put_batch(batch)
 
     def _take_room(self, batch: Batch, room: int) -> int:
-        """How many of the first ``room`` messages of a batch fit by their bytes, which then count."""
+        """Return how many of the first ``room`` messages of a batch fit into the byte limit, and count their bytes."""
         position, fitting = batch.position, 0
         while fitting < batch.count and fitting < room:
             size = byteops.int32_at(batch.data, position)
@@ -90,7 +90,7 @@ class Backlog:
             self.disk.put_message(message)
 
     def put_back(self, message: QueuedMessage) -> None:
-        """Append a message that was taken out: one that has a record on disk waits in memory, whatever the limit."""
+        """Append a message that was taken out. A message with a record on disk waits in memory, whatever the limit."""
         if message.record:
             self._memory.append(message)
             self._memory_count += 1
@@ -100,17 +100,17 @@ class Backlog:
             self.put_message(message)
 
     def finish(self, message: QueuedMessage) -> bool:
-        """A message that was taken out is done with; True if the disk queue has to be synced for it now."""
+        """Finish a message that was taken out; True if the disk queue must be synced for it now."""
         return message.record > 0 and self.disk is not None and self.disk.finish(message.record)
 
     def is_refusing(self, count: int) -> bool:
-        """True if so many more messages would have to go to a disk that cannot be written."""
+        """True if ``count`` more messages do not fit into memory and the disk cannot be written."""
         return (
             self.disk is not None and self.disk.failure is not None and self._memory_count + count > self._memory_limit
         )
 
     def get(self) -> QueuedMessage | None:
-        """Remove and return the oldest message; None if there is none or none can be read now."""
+        """Remove and return the oldest message; None if there is none or the disk cannot be read now."""
         if self._memory_count == 0:
             return self.disk.get() if self.disk is not None else None
         if self.disk is not None and self.disk.has_readable():
@@ -140,7 +140,7 @@ class Backlog:
         return self._memory[0].timestamp
 
     def get_batch(self) -> Batch | QueuedMessage | None:
-        """Remove and return the oldest in memory as it was put, a batch if it was one; None if there is none."""
+        """Remove and return the oldest item in memory, a message or a whole batch; None if there is none."""
         if self._memory_count == 0:
             return None
         item: Batch | QueuedMessage
@@ -154,7 +154,7 @@ class Backlog:
         return item
 
     def drain_memory(self) -> list[Batch | QueuedMessage]:
-        """Remove and return all that waits in memory."""
+        """Remove and return everything that waits in memory."""
         items = list(self._memory) if self._head is None else [self._head, *self._memory]
         self._memory.clear()
         self._head = None
@@ -162,13 +162,13 @@ class Backlog:
         return items
 
     def empty(self) -> None:
-        """Forget every message."""
+        """Discard all messages."""
         self.drain_memory()
         if self.disk is not None:
             self.disk.empty()
 
     def delete(self) -> None:
-        """Forget every message and remove the files."""
+        """Discard all messages and remove the files."""
         self.drain_memory()
         if self.disk is not None:
             self.disk.delete()

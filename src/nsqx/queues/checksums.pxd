@@ -13,7 +13,7 @@ cdef extern from *:
 
     static inline uint32_t nsqx_crc_swap(uint32_t v) { return __builtin_bswap32(v); }
 
-    /* Eight bytes a step, by tables. */
+    /* Eight bytes per step, with tables. */
     static inline uint32_t nsqx_crc_step(uint32_t crc, const uint8_t *p, size_t size) {
         for (; size >= 8; size -= 8, p += 8) {
             uint64_t w;
@@ -35,7 +35,7 @@ cdef extern from *:
 
     static int nsqx_crc_can_fold;
 
-    /* 128 bits moved along the polynomial by the distance that k stands for, onto the next ones. */
+    /* Multiply x by the power of the polynomial's variable that k encodes, and add the next 128 bits. */
     NSQX_CARRYLESS static inline __m128i nsqx_crc_onto(__m128i x, __m128i k, __m128i next) {
         __m128i low = _mm_clmulepi64_si128(x, k, 0x00), high = _mm_clmulepi64_si128(x, k, 0x11);
         return _mm_xor_si128(_mm_xor_si128(low, high), next);

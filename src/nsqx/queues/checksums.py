@@ -1,12 +1,12 @@
-"""Checksums of records: for each its size and its CRC-32, 8 bytes together, as a sidecar keeps them.
+"""Checksums of records: an entry of 8 bytes for each, with its size and its CRC-32, as in a sidecar.
 
-Like ``wire.byteops`` this is written twice: uncompiled modules call the functions below, compiled ones the inline C
-functions of the same names in ``checksums.pxd``. Both must agree (tests/unit/queues/test_checksums.py); neither checks
-bounds: callers do.
+Like ``wire.byteops`` this module has two implementations. Uncompiled modules call the functions below. Compiled modules
+call the inline C functions of the same names in ``checksums.pxd``. tests/unit/queues/test_checksums.py compares
+the two. Neither checks bounds: callers do.
 
       0            4            8
       +------------+------------+
-      | size       | CRC-32     |   of the whole record, its int32 length included; big-endian
+      | size       | CRC-32     |   of the whole record, including its int32 length; big-endian
       +------------+------------+
 """
 
@@ -21,7 +21,7 @@ _LENGTH = Struct(">i")
 
 
 def append_sums(out: bytearray, records: bytes | bytearray, count: int) -> None:
-    """Append an entry for each of the ``count`` whole records that ``records`` are."""
+    """Append an entry for each of the ``count`` complete records in ``records``."""
     view = memoryview(records)
     position = 0
     for _ in range(count):
@@ -31,7 +31,7 @@ def append_sums(out: bytearray, records: bytes | bytearray, count: int) -> None:
 
 
 def count_good(data: bytes | bytearray, start: int, sums: bytes, first: int, last: int) -> int:
-    """How many of the entries ``first`` to ``last``, one after the other, the records from ``start`` on agree with."""
+    """Return how many records from ``start`` on match the entries ``first`` to ``last``, up to the first mismatch."""
     view = memoryview(data)
     for index in range(first, last):
         size, expected = _ENTRY.unpack_from(sums, index * ENTRY_SIZE)
@@ -42,5 +42,5 @@ def count_good(data: bytes | bytearray, start: int, sums: bytes, first: int, las
 
 
 def span(sums: bytes, first: int, last: int) -> int:
-    """How many bytes the records of the entries ``first`` to ``last`` take."""
+    """Return the total size in bytes of the records of the entries ``first`` to ``last``."""
     return sum(_ENTRY.unpack_from(sums, index * ENTRY_SIZE)[0] for index in range(first, last))

@@ -1,4 +1,4 @@
-"""What waits for a point in time: messages in flight and messages held back. Times are monotonic nanoseconds."""
+"""Messages that wait for a point in time: in flight, and deferred. Times are monotonic nanoseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEVER_NS = NEVER_NS  # typed in the .pxd, where NEVER_NS must stay visible to P
 
 
 class Deferred:
-    """Messages held back until they are due, earliest first."""
+    """Deferred messages, earliest due time first."""
 
     __slots__ = ("_heap", "_serial")
 
@@ -24,29 +24,29 @@ class Deferred:
         self._serial = 0
 
     def push(self, message: QueuedMessage, due_ns: int) -> None:
-        """Hold ``message`` back until ``due_ns``."""
+        """Defer ``message`` until ``due_ns``."""
         message.deadline_ns = due_ns
         self._serial += 1
         heappush(self._heap, (due_ns, self._serial, message))
 
     def next_deadline(self) -> int:
-        """When the earliest is due, or NEVER_NS."""
+        """Return the earliest due time, or NEVER_NS."""
         return self._heap[0][0] if self._heap else _NEVER_NS
 
     def pop_due(self, now_ns: int, limit: int) -> list[QueuedMessage]:
-        """Remove and return what is due, at most ``limit`` messages."""
+        """Remove and return due messages, at most ``limit``."""
         due: list[QueuedMessage] = []
         while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
             due.append(heappop(self._heap)[2])
         return due
 
     def take_entries(self) -> list[tuple[int, int, QueuedMessage]]:
-        """Remove and return everything, in no order and with what belongs to the order."""
+        """Remove and return all heap entries, unsorted."""
         entries, self._heap = self._heap, []
         return entries
 
     def clear(self) -> list[QueuedMessage]:
-        """Remove and return everything."""
+        """Remove and return all messages, earliest due time first."""
         messages = [entry[2] for entry in sorted(self._heap)]
         self._heap.clear()
         return messages
@@ -56,12 +56,12 @@ class Deferred:
 
 
 class InFlight:
-    """Messages that a client holds, by id, each until its deadline.
+    """Messages in flight, by id, each with the time at which it times out.
 
-    Clients that share a message timeout share a lane: an insertion-ordered dict, in which deadlines grow from front
-    to back because each is "now" plus the same timeout. So sending, finishing and touching cost a dict operation
-    and no heap. A touch cut short by max-msg-timeout breaks that order; such messages go to ``_capped``, whose
-    heap may hold entries that are no longer true and are skipped when met.
+    Messages of clients with the same message timeout are in one group, an insertion-ordered dict. Its deadlines are in
+    order, because each is "now" plus the same timeout. So delivering, finishing and touching a message cost one dict
+    operation, and no heap is needed. A touch that max-msg-timeout cuts short breaks that order. Such messages are in
+    ``_capped``. Its heap may have outdated entries, which are skipped.
     """
 
     __slots__ = ("_capped", "_capped_heap", "_lane", "_lane_timeout_ns", "_lanes")
@@ -81,7 +81,7 @@ class InFlight:
         self._lane = lane
 
     def add(self, message: QueuedMessage, now_ns: int, timeout_ns: int) -> bool:
-        """Put a message in flight; False, and nothing done, if one with its id is."""
+        """Put a message in flight; False, without a change, if a message with its id is in flight."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
         if (len(self._lanes) > 1 or self._capped) and self._find_elsewhere(message.id) is not None:
@@ -93,7 +93,7 @@ class InFlight:
         return True
 
     def find(self, message_id: bytes, timeout_ns: int) -> QueuedMessage | None:
-        """The message with this id, looked for first where a client with this timeout has it; None if not there."""
+        """Return the message with this id or None; the group of ``timeout_ns`` is searched first."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
         message = self._lane.get(message_id)
@@ -102,13 +102,13 @@ class InFlight:
         return self._find_elsewhere(message_id)
 
     def take(self, message_id: bytes, timeout_ns: int, client_id: int) -> QueuedMessage | None:
-        """Take a message out of flight if this client, with this timeout, holds it; if None, ``find`` may know more."""
+        """Remove and return a message of this client from the group of its timeout; None if it is not there."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
         message = self._lane.get(message_id)
         if message is None or message.client_id != client_id:
             return None
-        del self._lane[message.id]  # the very key of the lane, found without a comparison
+        del self._lane[message.id]  # the key object of the dict itself, which is found without a comparison
         return message
 
     def _find_elsewhere(self, message_id: bytes) -> QueuedMessage | None:
@@ -122,7 +122,7 @@ class InFlight:
         return None
 
     def remove(self, message: QueuedMessage, timeout_ns: int) -> None:
-        """Take a message that ``find`` gave out of flight; ``timeout_ns`` is its holder's."""
+        """Remove a message that ``find`` returned; ``timeout_ns`` is that of the client that has it."""
         if timeout_ns != self._lane_timeout_ns:
             self._use_lane(timeout_ns)
         if self._lane.get(message.id) is message:
@@ -135,7 +135,7 @@ class InFlight:
                     del lane[message.id]
 
     def touch(self, message: QueuedMessage, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> None:
-        """Give a message that ``find`` gave a new deadline, never later than ``max_timeout_ns`` after delivery."""
+        """Set a new deadline for a message that ``find`` returned, at most ``max_timeout_ns`` after its delivery."""
         self.remove(message, timeout_ns)
         limit_ns = message.delivered_ns + max_timeout_ns
         if now_ns + timeout_ns <= limit_ns:
@@ -147,7 +147,7 @@ class InFlight:
             heappush(self._capped_heap, (limit_ns, message.id))
 
     def next_deadline(self) -> int:
-        """When the earliest times out, or NEVER_NS."""
+        """Return the time of the next timeout, or NEVER_NS."""
         earliest_ns = _NEVER_NS
         for lane in self._lanes.values():
             for message in lane.values():
@@ -169,7 +169,7 @@ class InFlight:
             heappop(heap)
 
     def pop_due(self, now_ns: int, limit: int) -> list[QueuedMessage]:
-        """Remove and return what has timed out, at most ``limit`` messages."""
+        """Remove and return messages that have timed out, at most ``limit``."""
         due: list[QueuedMessage] = []
         for lane in self._lanes.values():
             late: list[QueuedMessage] = []
@@ -187,7 +187,7 @@ class InFlight:
         return due
 
     def clear(self) -> list[QueuedMessage]:
-        """Remove and return everything."""
+        """Remove and return all messages."""
         messages = list(self)
         for lane in self._lanes.values():
             lane.clear()

@@ -3,22 +3,23 @@
 Files, in the data directory:
 
       <name>.diskqueue.000000.dat    records: int32 length, message (see ``wire.message``); no other framing
-      <name>.diskqueue.meta.dat      where it is read and written on (see ``positions``)
-      <name>.diskqueue.000000.crc    checksums of the records (see ``sidecar``); Go nsqd does not look at them
-      <name>.diskqueue.000000.dat.bad    set aside because not all of it could be read
+      <name>.diskqueue.meta.dat      the read and write positions (see ``positions``)
+      <name>.diskqueue.000000.crc    checksums of the records (see ``sidecar``); Go nsqd ignores them
+      <name>.diskqueue.000000.dat.bad    set aside because it could not be read completely
 
-A file is full when the next record would take it past max-bytes-per-file.
+A file is full when the next record would exceed max-bytes-per-file.
 
-What differs from Go's:
+Differences from Go's disk queue:
 
-- Records are gathered in memory and go to the file in one ``write_pending``, which the caller does before it
-  acknowledges anything. Records that cannot be written stay gathered and are tried again.
-- ``fsync`` is not done here: ``begin_sync`` gives a SyncJob that a thread may run while the queue goes on. A record is
-  durable when a completed sync covers it, and only then: ``when_durable`` calls back at that moment.
-- The read position that is saved is that of the oldest message read and not ``finish``ed. So a crash loses no message
-  that was in flight; it may bring some again that were finished. A file goes when all its messages are finished.
-- A record that is not what was written is passed over, and so is what cannot be read up to the next record that is
-  known. Only where nothing more is known is the rest of a file given up. Such files are kept as .bad when finished.
+- Records are collected in memory and written with one ``write_pending``. The caller calls it before it acknowledges
+  anything. Records that cannot be written stay in memory, and the write is retried.
+- ``fsync`` is not called here: ``begin_sync`` returns a SyncJob that a thread can run while the queue is in use. A
+  record is durable only when a completed sync covers it; ``when_durable`` calls back then.
+- The saved read position is that of the oldest message that was read and not finished. So a crash loses no message
+  that was in flight, but some finished messages may be delivered again. A file is removed when all its messages are
+  finished.
+- A record that does not match its checksum is skipped, and so are unreadable bytes up to the next record with a
+  checksum. If there is none, the rest of the file is given up. Such files are kept as .bad files when finished.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _ignore() -> None:
 
 
 class DiskQueue:
-    """First in, first out, on disk. Not thread-safe; only the SyncJobs it gives may run elsewhere."""
+    """A first-in, first-out queue on disk. Not thread-safe; only its SyncJobs can run in other threads."""
 
     __slots__ = (
         "_bad_paths",
@@ -107,11 +108,11 @@ class DiskQueue:
         file_numbers: list[int] | None = None,
         remove_files: RemoveFiles = remove_now,
     ) -> None:
-        """Open the queue ``name``, taking up what an earlier process left.
+        """Open the queue ``name``, with the messages that an earlier process left.
 
         ``on_pending`` is called when records wait for ``write_pending``, once between two calls of it.
-        ``file_numbers`` says which data files are there, if the caller has looked for many queues at once.
-        ``remove_files`` removes files that are no longer needed; the meta file says so when it is called.
+        ``file_numbers`` are the numbers of the existing data files, if the caller has listed the directory already.
+        ``remove_files`` removes files that are no longer needed; when it is called, the meta file does not name them.
         """
         self.name = name
         self.depth = 0
@@ -130,33 +131,33 @@ class DiskQueue:
         self._pending_count = 0
         self._is_announced = False
         self._read_serial = 0
-        # Where the records of messages in use begin, by the number of the read; oldest first.
+        # The positions of the records of unfinished messages, by read serial; oldest first.
         self._unfinished: dict[int, tuple[int, int]] = {}
         self._oldest_file = 0
         self._has_finished = False  # since the last sync
-        self._finishes_all = False  # when what is gathered is written
-        # Why records, or a sync, could not be written last time; None if they could.
+        self._finishes_all = False  # as soon as the pending records are written
+        # The error of the last write or sync; None if it succeeded.
         self.failure: DiskQueueError | None = None
         self._write_descriptor = -1
-        self._prepared_file = -1  # whose sidecar is ready for what is written
-        # Checksums of the records written since the last sync: in the current file, and in those before it.
+        self._prepared_file = -1  # the data file whose sidecar is ready for new records
+        # Checksums of the records written since the last sync: in the current file, and in the files before it.
         self._sums = bytearray()
         self._sums_start = 0
         self._unsaved_sums: list[Sums] = []
         self._bad_paths: set[str] = set()
-        self._left_paths: list[str] = []  # of an earlier process, which may have been killed before it synced them
+        self._left_paths: list[str] = []  # files of an earlier process, which may have been killed before a sync
         self._operations = 0
         self._sync_wanted = False
         self._job: SyncJob | None = None
         self._job_operations = 0
-        # Records are numbered as they are put. Up to which number they are written, covered by the sync under way,
-        # durable, and lost to a failed sync; and the callbacks that wait for a number to be durable, oldest first.
+        # Records are numbered as they are put. The last number that is written, covered by the running sync, durable,
+        # and lost in a failed sync. ``_waiting`` has callbacks that wait for a number to be durable, oldest first.
         self._written_serial = 0
         self._job_serial = 0
         self._durable_serial = 0
         self._lost_serial = 0
-        self._loss: DiskQueueError | None = None  # why
-        self._turn_serial = 0  # written when ``write_pending`` was last called
+        self._loss: DiskQueueError | None = None  # the error of that sync
+        self._turn_serial = 0  # the last number written when ``write_pending`` was last called
         self._waiting: deque[tuple[int, Callable[[DiskQueueError | None], object]]] = deque()
         self._full_descriptors: list[int] = []
         self._finished_paths: list[str] = []
@@ -181,7 +182,7 @@ class DiskQueue:
         self._oldest_file = self._read_file
         self._left_paths = [self._data_path(number) for number in file_numbers if number >= self._read_file]
         self._sync_wanted = positions.is_corrected
-        # Read before a crash or an exit that kept them from being removed.
+        # Files that an earlier process had read completely, but did not remove before it ended.
         finished = [self._data_path(number) for number in file_numbers if number < self._read_file]
         if finished:
             self._remove(finished)
@@ -190,13 +191,13 @@ class DiskQueue:
     # Writing
 
     def put_message(self, message: QueuedMessage) -> None:
-        """Append one message; see ``write_pending``."""
+        """Append one message; ``write_pending`` writes it."""
         self._make_room(len(message.body))
         byteops.append_record(self._pending, message.timestamp, message.attempts, message.id, message.body)
         self._appended()
 
     def put_batch(self, batch: Batch) -> None:
-        """Append all of a batch, using it up; see ``write_pending``."""
+        """Append all messages of a batch, which is then empty; ``write_pending`` writes them."""
         while batch.count:
             size = byteops.int32_at(batch.data, batch.position)
             self._make_room(size)
@@ -215,18 +216,18 @@ class DiskQueue:
     def _make_room(self, body_size: int) -> None:
         position = self._write_position + len(self._pending)
         is_full = position > 0 and position + 4 + HEADER_LENGTH + body_size > self._max_file_size
-        # If the write fails the file grows past its size, once the records can be written.
+        # If the write fails, the file exceeds its size limit when the records are written later.
         if is_full and self._write_gathered():
             self._roll()
 
     def write_pending(self) -> None:
         """Hand the records put since the last call to the operating system.
 
-        Raises DiskQueueError if that fails. The records then stay, to be delivered and written when they can be; so
-        whoever put them is told of a failure and may put them twice.
+        Raises DiskQueueError on failure. The records stay in the queue and are written and delivered later. A client
+        that gets the error and publishes again causes duplicates.
         """
         self._is_announced = False
-        is_lost = self._lost_serial > self._turn_serial  # written on the way, to a file that was full
+        is_lost = self._lost_serial > self._turn_serial  # records that were written early because a file was full
         is_written = self._write_gathered()
         self._turn_serial = self._written_serial
         if is_lost:
@@ -250,9 +251,9 @@ class DiskQueue:
         return True
 
     def _written(self) -> None:
-        """Take note that the records gathered are in the file."""
+        """Update the state after the pending records were written."""
         if len(self._sums) >= _MAX_SUMS_SIZE:
-            self._sums = bytearray()  # a sync is long in coming: what it would cover stays unknown
+            self._sums = bytearray()  # no sync for a long time: give up the checksums of these records
         if not self._sums:
             self._sums_start = self._write_position
         checksums.append_sums(self._sums, self._pending, self._pending_count)
@@ -273,10 +274,10 @@ class DiskQueue:
         self._write_descriptor = open_file(DATA, path, os.O_RDWR | os.O_CREAT)
         self._log.info("DISKQUEUE(%s): writeOne() opened %s", self.name, path)
         if self._write_position == 0:
-            self._sync_wanted = True  # the new directory entry
+            self._sync_wanted = True  # for the new directory entry
 
     def _prepare_sidecar(self) -> None:
-        """Have no old checksums for what is written from here on; if they cannot be removed, write elsewhere."""
+        """Remove old checksums of the part that is written next; if that fails, write to a new file."""
         try:
             prepare_sidecar(self._data_path(self._write_file), self._write_position)
         except OSError as error:
@@ -286,7 +287,7 @@ class DiskQueue:
         self._prepared_file = self._write_file
 
     def _cut_torn_write(self) -> None:
-        """After a failed write: leave the file as long as the records that count."""
+        """After a failed write, truncate the file to the complete records."""
         if self._write_descriptor < 0:
             return
         try:
@@ -295,11 +296,11 @@ class DiskQueue:
             self._log.error("DISKQUEUE(%s) cannot cut back a torn write - %s", self.name, error)
 
     def _roll(self) -> None:
-        """Go on in a new file; the next sync makes the old one durable and closes it.
+        """Continue in a new file; the next sync makes the old one durable and closes it.
 
-        The meta file names the new one before anything is in it: whoever opens the queue after a crash, Go nsqd
-        included, looks for what was written since only in the file it names. A sync under way would bring the old
-        positions back, so it leaves the meta file alone.
+        The meta file names the new file before the first write to it. After a crash, nsqx and Go nsqd look for records
+        that the meta file does not cover only in the file that it names. A running sync would restore the old
+        positions, so that job is abandoned and does not write the meta file.
         """
         if self._write_descriptor >= 0:
             self._full_descriptors.append(self._write_descriptor)
@@ -313,7 +314,7 @@ class DiskQueue:
         self._save_meta()
 
     def _take_sums(self) -> list[Sums]:
-        """The checksums of what was written to the current file since they were last taken; none or one."""
+        """Remove and return the checksums collected for the current file; a list of none or one."""
         if not self._sums:
             return []
         taken, self._sums = bytes(self._sums), bytearray()
@@ -322,13 +323,13 @@ class DiskQueue:
     # Reading
 
     def has_readable(self) -> bool:
-        """True if ``get`` may find a message: one that has been written and not been read."""
+        """True if there is a written message that was not read, so that ``get`` may return one."""
         if self._read_file == self._write_file:
             return self._reader.position < self._write_position
         return self._read_file < self._write_file
 
     def get(self) -> QueuedMessage | None:
-        """Remove and return the oldest written message; None if there is none, or none can be read just now."""
+        """Remove and return the oldest written message; None if there is none or it cannot be read now."""
         size = self._next_size()
         if size == 0:
             return None
@@ -342,14 +343,14 @@ class DiskQueue:
         return message
 
     def finish(self, record: int) -> bool:
-        """The message of this ``record`` need not be kept any longer; True if that is the first thing to be synced."""
+        """Stop keeping the message of ``record``; True if nothing else waited for a sync before."""
         self._unfinished.pop(record, None)
         is_news = not self.has_unsynced()
         self._has_finished = True
         return is_news
 
     def rewind(self) -> None:
-        """Go back to the oldest message that was read and not finished: it and all after it are read again."""
+        """Go back to the oldest unfinished message: it and all messages after it are read again."""
         file, position, read_since = self._oldest_needed()
         if not read_since:
             return
@@ -360,7 +361,7 @@ class DiskQueue:
         self._operations += 1
 
     def finish_all(self) -> None:
-        """No message that was read need be kept any longer, once what was put is written."""
+        """Stop keeping all messages that were read, as soon as the pending records are written."""
         self._finishes_all = True
         if not self._pending_count:
             self._forget_unfinished()
@@ -372,11 +373,11 @@ class DiskQueue:
             self._has_finished = True
 
     def peek_timestamp(self) -> int:
-        """The timestamp of the message that ``get`` would return, or -1 if it would return None."""
+        """Return the timestamp of the message that ``get`` would return, or -1 if it would return None."""
         return self._reader.timestamp() if self._next_size() else -1
 
     def _next_size(self) -> int:
-        """The size of the next message, for the reader to take; 0 if there is none."""
+        """Return the size of the next message in the reader, or 0 if there is none."""
         while self.has_readable():
             is_last = self._read_file == self._write_file
             size = self._reader.next_size(self._write_position if is_last else -1)
@@ -394,7 +395,7 @@ class DiskQueue:
         return 0
 
     def _pass_over(self, reason: str) -> None:
-        """Go on at the next record that is known, or give the rest of the file up."""
+        """Continue at the next record with a checksum, or give up the rest of the file."""
         following = self._reader.next_known()
         if following < 0:
             self._set_file_aside(reason)
@@ -415,7 +416,7 @@ class DiskQueue:
         self._sync_wanted = True
 
     def _set_file_aside(self, reason: str) -> None:
-        """Read no more of a file, and continue with the next; it is renamed when its messages are finished."""
+        """Stop reading a file and continue with the next; it is renamed when its messages are finished."""
         path = self._data_path(self._read_file)
         self._log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self._reader.position, path, reason)
         if self._read_file == self._write_file:
@@ -431,7 +432,7 @@ class DiskQueue:
         self._check_tail()
 
     def _check_tail(self) -> None:
-        """At the end of the queue nothing may be left to read; if the books say otherwise, the books are wrong."""
+        """Correct the depth and the positions at the end of the queue, where nothing may be left to read."""
         if self.has_readable():
             return
         if self.depth != self._pending_count:
@@ -453,32 +454,32 @@ class DiskQueue:
             )
             self._skip_to_fresh_file()
 
-    # Making durable
+    # Durability
 
     def needs_sync(self, sync_every: int) -> bool:
         """True if a sync is due by the count of operations or because files changed."""
         return self._sync_wanted or self._operations >= sync_every
 
     def has_unsynced(self) -> bool:
-        """True if anything happened since the last sync."""
+        """True if there was a write, read or finish since the last sync."""
         return self._sync_wanted or self._has_finished or self._operations > 0
 
     def unsynced_count(self) -> int:
-        """How many operations no sync has confirmed yet."""
+        """Return the number of operations that no completed sync covers."""
         return self._operations + (self._job_operations if self._job is not None else 0)
 
     def put_serial(self) -> int:
-        """The number of the newest record that was put."""
+        """Return the number of the newest record that was put."""
         return self._written_serial + self._pending_count
 
     def is_lost(self, serial: int) -> bool:
-        """True if the record of that number was to be made durable by a sync that failed and may be gone."""
+        """True if the record of this number may be lost because the sync that covered it failed."""
         return self._durable_serial < serial <= self._lost_serial
 
     def when_durable(self, callback: Callable[[DiskQueueError | None], object]) -> None:
-        """Call back when a completed sync covers every record put so far, with None; or with its error if one fails.
+        """Call back with None when a completed sync covers every record put so far, or with the error if one fails.
 
-        Emptying the queue covers its records: nothing of them is to be kept. The caller sees to it that a sync begins.
+        Emptying the queue covers its records too, because they are not needed any more. The caller must start a sync.
         """
         serial = self.put_serial()
         if serial <= self._durable_serial:
@@ -491,7 +492,7 @@ class DiskQueue:
         return len(self._waiting) > 0
 
     def _answer_waiting(self, serial: int, failure: DiskQueueError | None) -> None:
-        """Call back those that wait for records up to ``serial``."""
+        """Call the callbacks that wait for records up to ``serial``."""
         due = []
         while self._waiting and self._waiting[0][0] <= serial:
             due.append(self._waiting.popleft()[1])
@@ -499,10 +500,10 @@ class DiskQueue:
             callback(failure)
 
     def begin_sync(self) -> SyncJob | None:
-        """A job that makes all written records and the positions durable; None while another is under way.
+        """Return a job that makes all written records and the positions durable; None if a sync is running.
 
-        The job may run in any thread; ``end_sync`` must be called, in the queue's own, when it has. Raises OSError if
-        it cannot begin.
+        The job can run in any thread. When it has run, the queue's own thread must call ``end_sync``. Raises OSError if
+        the job cannot be created.
         """
         if self._job is not None:
             return None
@@ -524,7 +525,7 @@ class DiskQueue:
         return self._job
 
     def end_sync(self, job: SyncJob) -> None:
-        """Take note that a job has run, and call back what waits for it; after a failed one the next tries again."""
+        """Apply the result of a job and call the waiting callbacks; after a failed job the next one tries again."""
         if self._job is not job:
             return
         self._job = None
@@ -551,7 +552,7 @@ class DiskQueue:
         self._answer_waiting(self._job_serial, None)
 
     def _save_sums(self, job: SyncJob) -> None:
-        """Save the checksums of what a job has made durable, except of files that are finished."""
+        """Save the checksums of the records that a job made durable, except for finished files."""
         if not job.has_run or job.has_lost_data:
             return
         for number, start, end, sums in job.sums:
@@ -565,7 +566,7 @@ class DiskQueue:
                 self._reader.note_growth()
 
     def _distrust_write_file(self) -> None:
-        """What a failed fsync was to make durable may be gone, and another would say all is well: use a new file."""
+        """Continue in a new file: data of a failed fsync may be lost, and a second fsync would report success."""
         self._sums = bytearray()
         self._unsaved_sums.clear()
         if self._write_descriptor >= 0:
@@ -574,7 +575,7 @@ class DiskQueue:
             self._roll()
 
     def _oldest_needed(self) -> tuple[int, int, int]:
-        """File and position of the oldest record still needed, and how many have been read from there on."""
+        """Return file and position of the oldest unfinished record, and the number of records read since."""
         for record, (file, position) in self._unfinished.items():
             return file, position, self._read_serial - record + 1
         return self._read_file, self._reader.position, 0
@@ -590,11 +591,11 @@ class DiskQueue:
         )
 
     def close(self) -> None:
-        """Write and sync everything and release the files; raises DiskQueueError if that fails."""
+        """Write and sync everything and release the files; raises DiskQueueError on failure."""
         try:
             self.write_pending()
         finally:
-            # What cannot be written now is lost; what is written is not.
+            # Records that cannot be written now are lost; the written ones are still synced.
             self.lost_count = self._pending_count
             self.depth -= self._pending_count
             self._pending, self._pending_count = bytearray(), 0
@@ -605,7 +606,7 @@ class DiskQueue:
                     assert job is not None
                     job.run()
                     if job.error is not None:
-                        # The meta file stays as it is: it names durable records of what was to be kept by newer ones.
+                        # Keep the old meta file: it names durable records, which the new positions would leave out.
                         raise DiskQueueError(f"{job.error.strerror or job.error}")
                     self.end_sync(job)
             finally:
@@ -629,14 +630,14 @@ class DiskQueue:
             self._sync_wanted = True
 
     def release_idle_files(self) -> None:
-        """Close descriptors that an empty, synced queue does not need; they open again on use."""
+        """Close descriptors that an empty and synced queue does not need; they are opened again on use."""
         if self.depth == 0 and self._job is None and not self.has_unsynced():
             self._close_files()
 
     # Emptying
 
     def empty(self, *, is_deleted: bool = False) -> None:
-        """Forget every message and remove the files."""
+        """Discard all messages and remove the files."""
         self._written_serial = self._durable_serial = self.put_serial()
         self._pending, self._pending_count = bytearray(), 0
         self._abandon_job()
@@ -649,13 +650,13 @@ class DiskQueue:
             self._answer_waiting(self._durable_serial, None)
 
     def delete(self) -> None:
-        """Remove the queue altogether; it must not be used after that."""
+        """Remove the queue with all its files; it must not be used afterwards."""
         self.empty(is_deleted=True)
         self._close_files()
-        self._on_pending = _ignore  # its owner holds the queue: a cycle would wait for a full garbage collection
+        self._on_pending = _ignore  # breaks the reference cycle with the owner
 
     def _skip_to_fresh_file(self, *, is_deleted: bool = False) -> bool:
-        """Go on behind all files, which then go; True if there may be any. The meta file says so first."""
+        """Continue after all existing files and remove them; True if there may be any. Saves the meta file first."""
         self._close_files()
         numbers = range(min(self._oldest_file, self._read_file), self._write_file + 1)
         paths = chain(self._finished_paths, map(partial(data_path, self._directory, self.name), numbers))
@@ -677,14 +678,14 @@ class DiskQueue:
         return has_files
 
     def _remove(self, paths: Iterable[str], *, is_deleted: bool = False, is_durable: bool = False) -> None:
-        """Remove files that the meta file does not name; they may also go later, or at the next start."""
+        """Remove files that the meta file does not name, now, later, or at the next start."""
         try:
             self._remove_files(self._directory, self.name, paths, is_deleted=is_deleted, is_durable=is_durable)
         except OSError as error:
             self._log.error("DISKQUEUE(%s) cannot remove files, left to the next start - %s", self.name, error)
 
     def _save_meta(self) -> None:
-        """Save the positions without waiting for the disk; if that fails, the next sync does."""
+        """Save the positions without a sync; if that fails, the next sync saves them."""
         try:
             replace_file(self._meta_path(), self._meta_text(), META, is_durable=False)
         except OSError as error:

@@ -1,12 +1,12 @@
 """The due times of the deferred messages in a topic's disk queue, in bounded memory.
 
-Messages leave a disk queue in the order in which they came, and so do their due times. Only the first and the last of
-them are in memory, the rest is in the topic's due times file (see ``due_times``):
+Messages leave a disk queue in the order in which they came, and so do their due times. Only the first and the last due
+times are in memory. The others are in the topic's due times file (see ``due_times``):
 
       take <- current, following (in memory) <- file <- newest (in memory) <- add
 
-``following`` is needed because an entry may never be taken: its message may be damaged. The first entry that is found
-in ``following`` shows that ``current`` is passed.
+An entry may never be taken, if its message is damaged. When a message is found in ``following``, all messages of
+``current`` have been read, and ``following`` becomes ``current``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from nsqx.queues.files import (
     write_all,
 )
 
-# How many entries a part in memory has.
+# The number of entries in a part in memory.
 _PART_COUNT = 4096
 
 
 class _Part:
-    """Entries that follow each other; ``position`` is where they are in the file, -1 if they are not."""
+    """Consecutive entries; ``position`` is where they are in the file, or -1 if they are not in it."""
 
     __slots__ = ("entries", "latest_due_ns", "position")
 
@@ -56,9 +56,9 @@ class DueTimeQueue:
     __slots__ = ("_current", "_descriptor", "_directory", "_end", "_following", "_newest", "_path", "_position")
 
     def __init__(self, directory: str, name: str, max_delay_ns: int) -> None:
-        """Open the queue of the topic ``name``; raise ValueError if its file is not a due times file.
+        """Open the queue of the topic ``name``; raises ValueError if its file is not a due times file.
 
-        ``max_delay_ns`` is the longest delay possible, as for ``load_due_times``.
+        ``max_delay_ns`` is the longest possible delay, as for ``load_due_times``.
         """
         self._directory = directory
         self._path = due_times_path(directory, name)
@@ -66,7 +66,7 @@ class DueTimeQueue:
         self._following = _Part()
         self._newest: dict[bytes, DueTime] = {}
         self._descriptor = -1
-        self._position = self._end = HEADER.size  # of the entries that are only in the file
+        self._position = self._end = HEADER.size  # the range of the file that is not in memory
         self._open(name, max_delay_ns)
 
     def _open(self, name: str, max_delay_ns: int) -> None:
@@ -88,21 +88,21 @@ class DueTimeQueue:
         self._descriptor = descriptor
 
     def __bool__(self) -> bool:
-        """True if messages may be deferred."""
+        """True if some messages may be deferred."""
         return bool(self._current.entries or self._following.entries or self._newest or self._position < self._end)
 
     def add(self, message_id: bytes, due_time: DueTime) -> None:
-        """Note the due time of a message that is put into the disk queue."""
+        """Store the due time of a message that is put into the disk queue."""
         self._newest[message_id] = due_time
         if len(self._newest) % _PART_COUNT == 0:
             try:
                 self._append(encode_entries(self._newest))
             except OSError:
-                return  # they stay in memory until the file can be written
+                return  # the entries stay in memory until the file can be written
             self._newest = {}
 
     def take(self, message_id: bytes, wall_ns: int) -> int:
-        """Return how long a message that comes from the disk queue must still wait, in nanoseconds."""
+        """Return how long a message from the disk queue must still wait, in nanoseconds."""
         if not self._following.entries:
             self._following = self._next_part()
         due_time = self._current.entries.pop(message_id, None)
@@ -113,7 +113,7 @@ class DueTimeQueue:
         return due_time.delay_ns(wall_ns) if due_time is not None else 0
 
     def clear(self) -> None:
-        """Forget all entries and remove the file."""
+        """Discard all entries and remove the file."""
         self._current, self._following, self._newest = _Part(), _Part(), {}
         self._position = self._end = HEADER.size
         self._close_file()
@@ -122,7 +122,7 @@ class DueTimeQueue:
             sync_directory(self._directory)
 
     def close(self) -> None:
-        """Save every entry; with nothing to save, remove the file."""
+        """Save all entries, or remove the file if there are none."""
         if not self:
             self.clear()
             return
@@ -137,7 +137,7 @@ class DueTimeQueue:
             self._close_file()
 
     def _next_part(self) -> _Part:
-        """Remove and return the entries that come next: from the file, and when that is read, the newest ones."""
+        """Remove and return the next entries: from the file, or the newest ones if the file has been read."""
         if self._position >= self._end:
             newest, self._newest = self._newest, {}
             return _Part(newest)
@@ -159,7 +159,7 @@ class DueTimeQueue:
         self._end += len(data)
 
     def _write_start(self, position: int) -> None:
-        """Save that the entries at ``position``, and those read from the file but not taken yet, still count."""
+        """Save the start: the position of the oldest entries that were read but not taken, or else ``position``."""
         positions = [part.position for part in (self._current, self._following) if part.entries and part.position >= 0]
         write_all(DUE, self._descriptor, HEADER.pack(MAGIC, min([*positions, position])), 0)
 

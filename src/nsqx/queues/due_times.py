@@ -1,16 +1,16 @@
 """The file in which the due times of deferred messages survive a restart.
 
-The messages themselves are in the disk queue, where Go nsqd finds them too. Their due times are beside it, in a file
-that Go nsqd ignores: ``<name>.deferred.dat``.
+The messages are in the disk queue, which Go nsqd reads too. Their due times are in a file that Go nsqd ignores:
+``<name>.deferred.dat``.
 
       0        8                16
       +--------+----------------+-------------------------------------------+----
       |NSQXDUE1| start, uint64  | id, 16 bytes | noted, int64 | due, int64  | ...
       +--------+----------------+-------------------------------------------+----
 
-``start`` is the position of the first entry that still counts. ``noted`` and ``due`` are wall clock times in
-nanoseconds: when the entry was made, and when its message is due. An entry whose message is gone does no harm.
-Earlier versions wrote JSON without ``noted``: ``{"due": {"<message id>": <due>}}``.
+``start`` is the position of the first entry in use. ``noted`` and ``due`` are wall clock times in nanoseconds: when the
+entry was created, and when its message is due. An entry without a message is harmless. Earlier versions wrote JSON
+without ``noted``: ``{"due": {"<message id>": <due>}}``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from nsqx.queues.files import DUE, read_file, remove_if_there, replace_file, syn
 MAGIC = b"NSQXDUE1"
 HEADER = struct.Struct(">8sQ")
 ENTRY = struct.Struct(">16sqq")
-# An entry that is due later, in the year 2116, is damaged.
+# An entry with a later due time (after the year 2116) is damaged.
 _MAX_DUE_NS = 1 << 62
 
 
 class DueTime(NamedTuple):
-    """When a message is due, and when that was noted; both by the wall clock."""
+    """When a message is due, and when that was stored; both in wall-clock time."""
 
     noted_ns: int
     due_ns: int
@@ -39,23 +39,23 @@ class DueTime(NamedTuple):
     def delay_ns(self, wall_ns: int) -> int:
         """Return how long the message must still wait.
 
-        A clock that was set back makes a message wait no longer than the delay that was noted.
+        If the clock was set back, the message waits no longer than its original delay.
         """
         return max(0, self.due_ns - max(wall_ns, self.noted_ns))
 
 
 def due_times_path(directory: str, name: str) -> str:
-    """Where the due times of the queue ``name`` are."""
+    """Return the path of the due times of the queue ``name``."""
     return os.path.join(directory, f"{name}.deferred.dat")
 
 
 def encode_entries(due_times: dict[bytes, DueTime]) -> bytes:
-    """Return the entries of ``due_times`` as they are in the file."""
+    """Encode ``due_times`` as entries of the file."""
     return b"".join(ENTRY.pack(message_id, *due_time) for message_id, due_time in due_times.items())
 
 
 def decode_entries(data: bytes) -> dict[bytes, DueTime]:
-    """Return the entries in ``data``, leaving out an incomplete one at its end and damaged ones."""
+    """Return the entries in ``data``, without damaged entries and an incomplete one at the end."""
     whole = data[: len(data) - len(data) % ENTRY.size]
     return {
         message_id: DueTime(noted_ns, due_ns)
@@ -65,7 +65,7 @@ def decode_entries(data: bytes) -> dict[bytes, DueTime]:
 
 
 def decode_start(header: bytes) -> int:
-    """Return the position of the first entry that counts; raise ValueError if ``header`` is not that of the file."""
+    """Return the position of the first entry in use; raises ValueError if ``header`` is invalid."""
     if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise ValueError("not a due times file")
     start: int = HEADER.unpack_from(header)[1]
@@ -75,7 +75,7 @@ def decode_start(header: bytes) -> int:
 
 
 def save_due_times(directory: str, name: str, due_times: dict[bytes, DueTime]) -> None:
-    """Replace the file; with nothing to keep, remove it."""
+    """Replace the file, or remove it if there are no due times."""
     path = due_times_path(directory, name)
     if due_times:
         replace_file(path, HEADER.pack(MAGIC, HEADER.size) + encode_entries(due_times), DUE)
@@ -85,9 +85,9 @@ def save_due_times(directory: str, name: str, due_times: dict[bytes, DueTime]) -
 
 
 def load_due_times(directory: str, name: str, max_delay_ns: int = 0) -> dict[bytes, DueTime]:
-    """Return what was saved, nothing if there is no file; raise ValueError if it is not a file of due times.
+    """Return the saved due times, or none without a file; raises ValueError if it is not a due times file.
 
-    ``max_delay_ns`` is the longest delay possible. It limits entries of earlier versions.
+    ``max_delay_ns`` is the longest possible delay. It limits the entries of earlier versions.
     """
     try:
         data = read_file(DUE, due_times_path(directory, name))

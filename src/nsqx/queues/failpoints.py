@@ -1,14 +1,14 @@
-"""Faults on order: what is to go wrong at which failpoint of ``files``, for tests and for nobody else.
+"""Failpoints: faults that tests inject into the file operations of ``files``.
 
-      data.write=tear@3          the third write to a data file: half of it, then the process is gone
-      meta.rename=stop           gone before the first rename of a meta file
-      data.write=short:ENOSPC    half of a write, then an error
-      *.sync=fail:EIO@2+         the second sync of anything, and each after it, fails
+      data.write=tear@3          the third write to a data file writes half of its data, then the process is killed
+      meta.rename=stop           the process is killed before the first rename of a meta file
+      data.write=short:ENOSPC    the first write to a data file writes half of its data, then fails
+      *.sync=fail:EIO@2+         the second sync of any file, and each after it, fails
       data.sync=delay:200@1+     every sync of a data file takes 200 ms longer
-      data.sync=delay:200@2-4    the second to the fourth
+      data.sync=delay:200@2-4    the second to the fourth sync do
 
-Several are parted by commas. A daemon takes them from NSQX_FAILPOINTS in its environment; a test in the same process
-gives them to ``files.set_hook``, with an ``on_stop`` that raises Stopped.
+Several faults are separated by commas. A daemon reads them from NSQX_FAILPOINTS in its environment. A test in the same
+process passes them to ``files.set_hook``, with an ``on_stop`` that raises Stopped.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _FAULT = re.compile(r"([a-z*]+\.[a-z*]+)=(fail|short|tear|delay|stop)(?::(\w+))?
 
 
 class Stopped(BaseException):
-    """The process is to be thought of as gone: whoever catches this may only look at the files."""
+    """Simulated crash: code that catches this may only inspect files afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at the operations of the numbers ``first`` to ``last``, of those whose point matches."""
+    """A fault at the operations ``first`` to ``last`` of those that match ``point``."""
 
     point: str
     action: str
@@ -45,18 +45,18 @@ class Fault:
     last: int = 1
 
     def error(self, default: int) -> OSError:
-        """The error to fail with."""
+        """Return the error to raise."""
         number = getattr(errno, self.argument) if self.argument else default
         return OSError(number, os.strerror(number))
 
 
 def kill_process() -> None:
-    """End as a crash does: the files keep what was written to them, synced or not."""
+    """Kill this process, as a crash does: the files keep everything written, synced or not."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Failpoints:
-    """A hook for ``files`` that carries out faults; ``counts`` says how often each point was met."""
+    """A hook for ``files`` that injects faults; ``counts`` has the number of operations at each failpoint."""
 
     def __init__(self, faults: Sequence[Fault], on_stop: Callable[[], object] = kill_process) -> None:
         self.counts: Counter[str] = Counter()
@@ -65,7 +65,7 @@ class Failpoints:
         self._on_stop = on_stop
 
     def __call__(self, operation: FileOperation) -> None:
-        """Carry out what is ordered for this operation."""
+        """Inject the faults that match this operation."""
         self.counts[operation.point] += 1
         for fault in self._faults:
             if fnmatchcase(operation.point, fault.point):
@@ -94,7 +94,7 @@ def _write_half(operation: FileOperation) -> None:
 
 
 def failpoints_of(text: str, on_stop: Callable[[], object] = kill_process) -> Failpoints:
-    """The faults that ``text`` orders; raises ValueError if it cannot be understood."""
+    """Parse the faults in ``text``; raises ValueError if it is invalid."""
     return Failpoints([_fault_of(item.strip()) for item in text.split(",") if item.strip()], on_stop)
 
 
@@ -106,7 +106,7 @@ def _fault_of(text: str) -> Fault:
     if action in ("fail", "short") and argument and not hasattr(errno, argument):
         raise ValueError(f"NSQX_FAILPOINTS: {argument!r} is not the name of an error, such as ENOSPC")
     if action == "delay" and not (argument or "").isdigit():
-        raise ValueError(f"NSQX_FAILPOINTS: {text!r} lacks the milliseconds of the delay, as in delay:200")
+        raise ValueError(f"NSQX_FAILPOINTS: {text!r} needs the delay in milliseconds, as in delay:200")
     first = int(number or 1)
     last = 1 << 62 if onwards == "+" else int(onwards[1:]) if onwards else first
     return Fault(point, action, argument or "", first, last)

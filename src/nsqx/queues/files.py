@@ -1,11 +1,11 @@
-"""The broker's one way to its files: every operation that changes or reads them goes through here.
+"""File operations: every operation that reads or changes the broker's files goes through this module.
 
-Each call names the kind of file it is about. Kind and operation together are a failpoint, such as ``data.write`` or
-``meta.rename``: a hook that is set is told of every operation before it happens, and may fail it, do half of it, wait,
-or end the process (see ``failpoints``). Without a hook that costs one comparison for each operation, and operations
+Each call names the kind of its file. Kind and operation together are a failpoint, such as ``data.write`` or
+``meta.rename``. If a hook is set, it is called before every operation. It can make the operation fail or do half of it,
+wait, or end the process (see ``failpoints``). Without a hook this costs one comparison per operation, and operations
 are per batch, never per message.
 
-A rename or a new file survives a power cut only once its directory is synced too; Go nsqd leaves that out.
+A rename or a new file survives a power cut only after its directory is synced too. Go nsqd does not do that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Kinds of files: records, their checksums, positions, due times, topics and channels, and the directory of them all.
+# Kinds of files: records, checksums, positions, due times, topics and channels, and the data directory itself.
 DATA, SUMS, META, DUE, NSQD, DIRECTORY = "data", "sums", "meta", "due", "nsqd", "directory"
 KINDS = (DATA, SUMS, META, DUE, NSQD, DIRECTORY)
 OPEN, READ, WRITE, CUT, SYNC, RENAME, UNLINK = "open", "read", "write", "cut", "sync", "rename", "unlink"
@@ -25,7 +25,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class FileOperation(NamedTuple):
-    """What is about to be done. Writes and syncs have a descriptor, the others a path."""
+    """An operation that is about to run. Writes and syncs have a descriptor, the others a path."""
 
     kind: str
     name: str
@@ -46,27 +46,27 @@ _hook: Hook | None = None
 
 
 def set_hook(hook: Hook | None) -> None:
-    """Tell ``hook`` of every operation from now on, or nobody."""
+    """Call ``hook`` before every operation from now on; None removes the hook."""
     global _hook
     _hook = hook
 
 
 def open_file(kind: str, path: str, flags: int) -> int:
-    """A descriptor of the file, made for its owner only if it is new."""
+    """Open a file and return its descriptor; a new file is accessible to its owner only."""
     if _hook is not None:
         _hook(FileOperation(kind, OPEN, path))
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def read_at(kind: str, descriptor: int, size: int, position: int) -> bytes:
-    """Up to ``size`` bytes; fewer at the end of the file."""
+    """Return up to ``size`` bytes at ``position``; fewer at the end of the file."""
     if _hook is not None:
         _hook(FileOperation(kind, READ, descriptor=descriptor, position=position))
     return os.pread(descriptor, size, position)
 
 
 def read_file(kind: str, path: str, size: int = -1) -> bytes:
-    """All of a file, or its first ``size`` bytes."""
+    """Return the content of a file, or its first ``size`` bytes."""
     if _hook is not None:
         _hook(FileOperation(kind, READ, path))
     with open(path, "rb") as file:
@@ -86,28 +86,28 @@ def write_all(kind: str, descriptor: int, data: Buffer, position: int) -> None:
 
 
 def cut_file(kind: str, descriptor: int, length: int) -> None:
-    """Leave the first ``length`` bytes of a file."""
+    """Truncate a file to ``length`` bytes."""
     if _hook is not None:
         _hook(FileOperation(kind, CUT, descriptor=descriptor, position=length))
     os.ftruncate(descriptor, length)
 
 
 def sync_file(kind: str, descriptor: int) -> None:
-    """Make the bytes of a file durable."""
+    """Make the content of a file durable."""
     if _hook is not None:
         _hook(FileOperation(kind, SYNC, descriptor=descriptor))
     os.fsync(descriptor)
 
 
 def rename(kind: str, source: str, target: str) -> None:
-    """Give a file another name, replacing what has it."""
+    """Rename a file, replacing an existing ``target``."""
     if _hook is not None:
         _hook(FileOperation(kind, RENAME, source))
     os.rename(source, target)
 
 
 def remove_if_there(kind: str, path: str) -> None:
-    """Remove a file that may be gone already."""
+    """Remove a file if it exists."""
     if _hook is not None:
         _hook(FileOperation(kind, UNLINK, path))
     try:
@@ -126,7 +126,7 @@ def sync_directory(path: str) -> None:
 
 
 def replace_file(path: str, data: bytes, kind: str = NSQD, *, is_durable: bool = True) -> None:
-    """Put ``data`` at ``path`` so that a crash leaves the old file or the new one; durably, unless told otherwise."""
+    """Replace ``path`` atomically: a crash leaves the old or the new file. Durable unless ``is_durable`` is False."""
     temporary = write_temporary(path, data, kind, is_durable=is_durable)
     try:
         rename(kind, temporary, path)
@@ -138,7 +138,7 @@ def replace_file(path: str, data: bytes, kind: str = NSQD, *, is_durable: bool =
 
 
 def write_temporary(path: str, data: bytes, kind: str, *, is_durable: bool = True) -> str:
-    """Write a file to be renamed to ``path``, synced if it must be durable; its name. Leaves nothing on failure."""
+    """Write a file that will be renamed to ``path``, and return its name; on failure the file is removed."""
     temporary = f"{path}.{secrets.randbits(63)}.tmp"
     descriptor = open_file(kind, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:

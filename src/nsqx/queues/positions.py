@@ -1,8 +1,8 @@
-"""Where a disk queue is read and written on, and how many messages are between: its meta file, and what files say.
+"""The read and write positions of a disk queue and its depth: the meta file, corrected by the data files.
 
       <name>.diskqueue.meta.dat      text: depth \\n readFile,readPosition \\n writeFile,writePosition \\n
 
-A meta file is only as new as its last save. ``Finder`` corrects what it says by the data files that are there.
+A meta file is only as recent as its last save. ``Finder`` corrects it by the data files that exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _META_SIZE = 200
 
 
 class QueueLog(Protocol):
-    """Where a disk queue reports what it found."""
+    """The log of a disk queue."""
 
     def info(self, text: str, *args: object) -> None: ...
     def warn(self, text: str, *args: object) -> None: ...
@@ -29,7 +29,7 @@ class QueueLog(Protocol):
 
 @dataclass(slots=True)
 class Positions:
-    """A place is the number of a data file and a byte in it."""
+    """The depth, and the positions of reading and writing: the number of a data file and a byte in it."""
 
     depth: int = 0
     read_file: int = 0
@@ -37,21 +37,21 @@ class Positions:
     write_file: int = 0
     write_position: int = 0
     is_corrected: bool = field(default=False, kw_only=True)
-    """True if they are not as the meta file says."""
+    """True if they differ from the meta file."""
 
 
 def meta_path(directory: str, name: str) -> str:
-    """Where the positions of a queue are saved."""
+    """Return the path of a queue's meta file."""
     return os.path.join(directory, f"{name}.diskqueue.meta.dat")
 
 
 def data_path(directory: str, name: str, number: int) -> str:
-    """Where a data file of a queue is."""
+    """Return the path of a data file."""
     return os.path.join(directory, f"{name}.diskqueue.{number:06d}.dat")
 
 
 def is_given_up(directory: str, name: str, numbers: list[int]) -> bool:
-    """True if a meta file says that its queue is empty and goes on behind all of these data files; raises OSError."""
+    """True if the meta file says that the queue is empty and continues after all these data files; raises OSError."""
     try:
         meta = _META.match(read_file(META, meta_path(directory, name), _META_SIZE))
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def is_given_up(directory: str, name: str, numbers: list[int]) -> bool:
 
 
 class Finder:
-    """Finds the positions of one queue; ``numbers`` are those of the data files that are there."""
+    """Finds the positions of one queue; ``numbers`` are those of the existing data files."""
 
     def __init__(self, directory: str, name: str, numbers: list[int], max_record_size: int, log: QueueLog) -> None:
         self._directory = directory
@@ -74,7 +74,7 @@ class Finder:
         self._log = log
 
     def find(self) -> Positions:
-        """What the meta file says, or the data files where it says nothing; raises OSError."""
+        """Return the positions of the meta file, or of the data files if it is unusable; raises OSError."""
         try:
             meta = _META.match(read_file(META, meta_path(self._directory, self._name), _META_SIZE))
         except FileNotFoundError:
@@ -86,7 +86,7 @@ class Finder:
         return positions
 
     def _is_plausible(self, meta: re.Match[bytes]) -> bool:
-        """False if a meta file names many files that are not there: whoever believed it would look for them all."""
+        """False if the meta file names many files that do not exist: reading would try to open all of them."""
         missing = int(meta[4]) - int(meta[2]) - len(self._numbers)
         return missing <= 1 and max(map(int, meta.groups())) < 1 << 53
 
@@ -97,7 +97,7 @@ class Finder:
         return count_records(self._path(number), position, self._max_record_size)
 
     def _rebuild(self) -> Positions:
-        """Without a meta file, everything in the data files is unread."""
+        """Return positions without a meta file: everything in the data files is unread."""
         if not self._numbers:
             return Positions()
         self._log.warn("DISKQUEUE(%s) no usable metadata, reading all %d data files", self._name, len(self._numbers))
@@ -105,7 +105,7 @@ class Finder:
         return Positions(depth, min(self._numbers), 0, max(self._numbers) + 1, 0, is_corrected=True)
 
     def _take_up_unrecorded_tail(self, positions: Positions) -> None:
-        """Keep what was written after the last save of the meta file: read it, and write on in a new file."""
+        """Add records that were written after the last save of the meta file, and continue writing in a new file."""
         position, last = positions.write_position, positions.write_file
         for number in self._numbers:
             if number < positions.write_file:

@@ -1,7 +1,7 @@
-"""Reads records out of a data file, as far as they are what was written.
+"""Reads records from a data file and verifies their checksums.
 
-Owns the file that is read: where in it, what was read ahead, and what its checksums say. What to do about a record that
-cannot be read, and which file comes next, is for the queue to decide.
+It owns the open file, the position in it, the data read ahead and the sidecar. The queue decides what to do about a
+record that cannot be read, and which file comes next.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from nsqx.queues.positions import QueueLog
 
 READ_SIZE: Final = 64 * 1024
-# What ``next_size`` reports where there is no record: for now, or in this file, or none that is whole. Of what is
-# damaged the next record may be known; of what is unreadable nothing is.
+# The results of ``next_size`` without a record: none can be read now, the end of the file, a damaged record, or
+# unreadable bytes. After a damaged record the position of the next one may be known, after unreadable bytes it is not.
 NOT_NOW: Final = 0
 AT_END: Final = -1
 DAMAGED: Final = -2
 UNREADABLE: Final = -3
 
-# Conditions of the moment, not of the file: the read is tried again later.
+# Temporary errors that are not caused by the file; the read is retried later.
 _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
 
 # Typed in the .pxd for ``next_size``.
@@ -42,7 +42,7 @@ _HEADER_LENGTH = HEADER_LENGTH
 
 
 class RecordReader:
-    """Stands at a position of a data file, which is opened when the first record is asked for."""
+    """A position in a data file. The file is opened when the first record is requested."""
 
     __slots__ = (
         "_buffer",
@@ -69,21 +69,21 @@ class RecordReader:
         self._sidecar: Sidecar | None = None
         self._buffer: bytes | bytearray = b""
         self._offset = 0
-        self._limit = 0  # how much of the buffer may be used
+        self._limit = 0  # the end of the verified part of the buffer
 
     def go_to(self, path: str, position: int) -> None:
-        """Read on there."""
+        """Continue at ``position`` of the file ``path``."""
         self.close()
         self._path = path
         self.position = position
 
     def skip_to(self, position: int) -> None:
-        """Read on at another position of the file."""
+        """Continue at another position of the file."""
         self._forget()
         self.position = position
 
     def close(self) -> None:
-        """Let go of the file, which is opened again when needed."""
+        """Close the file; it is opened again when needed."""
         self._forget()
         self._sidecar = None
         if self._descriptor >= 0:
@@ -95,20 +95,20 @@ class RecordReader:
         self._offset = self._limit = 0
 
     def give(self, records: bytearray) -> None:
-        """These were just written at the position: whoever reads waits for them, and need not ask the file."""
+        """Take records that were just written at the current position, so that they need not be read from the file."""
         self._buffer, self._offset, self._limit = records, 0, len(records)
 
     def note_growth(self) -> None:
-        """There are more checksums than before."""
+        """Note that checksums were added to the sidecar."""
         if self._sidecar is not None:
             self._sidecar.note_growth()
 
     # Records
 
     def next_size(self, written: int) -> int:
-        """The size of the next message, which then is in the buffer as a whole, or why there is none.
+        """Return the size of the next message, which is then completely in the buffer, or why there is none.
 
-        ``written`` is how far the file goes, or -1 if it is complete.
+        ``written`` is the end of the written part of the file, or -1 if the file is complete.
         """
         while True:
             available = self._limit - self._offset
@@ -126,7 +126,7 @@ class RecordReader:
                 return found
 
     def _check_unusual_size(self, size: int, written: int) -> int:
-        """Return _FILLED if the next record is larger than the limit but valid, else what ``next_size`` reports."""
+        """Return _FILLED if the next record exceeds the limit but is valid, else the result for ``next_size``."""
         try:
             if size > self._max_record_size:
                 self._open()
@@ -139,7 +139,7 @@ class RecordReader:
         return _DAMAGED
 
     def take(self, size: int) -> QueuedMessage:
-        """The message that ``next_size`` has found."""
+        """Remove and return the message that ``next_size`` has found."""
         start = self._offset + 4
         message = message_at(self._buffer, start, start + size)
         self._offset = start + size
@@ -147,11 +147,11 @@ class RecordReader:
         return message
 
     def timestamp(self) -> int:
-        """When the message that ``next_size`` has found was published."""
+        """Return the timestamp of the message that ``next_size`` has found."""
         return byteops.int64_at(self._buffer, self._offset + 4)
 
     def _fill(self, needed: int, written: int) -> int:
-        """Bring at least ``needed`` usable bytes into the buffer, or say why not."""
+        """Read at least ``needed`` verified bytes into the buffer; returns _FILLED, or the result for ``next_size``."""
         try:
             data = self._read_ahead(needed, written)
             usable = self._count_usable(data)
@@ -192,7 +192,7 @@ class RecordReader:
     # Checksums
 
     def _count_usable(self, data: bytes) -> int:
-        """How many bytes from the position on are whole records as their checksums say, or not known to be bad."""
+        """Return how many bytes of ``data`` are records that match their checksums or have none."""
         sidecar = self._sidecar
         assert sidecar is not None
         usable = 0
@@ -214,7 +214,7 @@ class RecordReader:
         return usable
 
     def _seek_sidecar(self, position: int) -> bool:
-        """Find what is known from ``position`` on; a sidecar that cannot be read knows nothing."""
+        """Find the checksums from ``position`` on; False if there are none or they cannot be read."""
         assert self._sidecar is not None
         try:
             return self._sidecar.seek(position)
@@ -226,7 +226,7 @@ class RecordReader:
             return False
 
     def next_known(self) -> int:
-        """Where the next record that is known begins, behind the one at the position; -1 if none is known."""
+        """Return the position of the next record with a checksum, after the current one; -1 if there is none."""
         if self._sidecar is None or not self._seek_sidecar(self.position):
             return -1
         return self._sidecar.next_after(self.position)

@@ -1,4 +1,4 @@
-"""Finding out what data files hold, when the meta file does not say or cannot be right."""
+"""Scans data files for records, for when the meta file is missing or wrong."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from nsqx.queues.sidecar import Sidecar
 from nsqx.wire import byteops
 from nsqx.wire.message import HEADER_LENGTH
 
-# What ``files.write_temporary`` names its files.
+# The names of the files that ``files.write_temporary`` creates.
 _TEMPORARY = re.compile(r".+\.(?:dat|crc)\.\d+\.tmp")
 _DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
 _SIDECAR = re.compile(r"(.+\.diskqueue\.\d{6,})\.crc")
 _MESSAGE_ID = re.compile(rb"[0-9a-f]{16}")
-_MESSAGE_ID_OFFSET = 14  # in a record: behind its length, the timestamp and the attempts
+_MESSAGE_ID_OFFSET = 14  # in a record: after its length, timestamp and attempts
 _CHUNK_SIZE = 4 * 1024 * 1024
 
-# What a stretch of a data file is: records that are as their checksums say; records of which nothing is known but that
-# they follow each other; records that are not as their checksums say; bytes in which no record can be made out.
+# Kinds of stretches of a data file: records that match their checksums; records without checksums whose lengths are
+# plausible; records that do not match their checksums; bytes in which no record can be recognised.
 GOOD, UNCHECKED, DAMAGED, UNREADABLE = "good", "unchecked", "damaged", "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a data file; ``count`` is that of its records, 0 if unreadable."""
+    """A part of a data file; ``count`` is the number of its records, 0 if unreadable."""
 
     kind: str
     start: int
@@ -37,7 +37,7 @@ class Stretch:
 
 
 def data_file_numbers(directory: str) -> dict[str, list[int]]:
-    """The numbers of the data files in a directory, ascending, by the name of their queue."""
+    """Return the numbers of the data files in a directory, ascending, by queue name."""
     numbers: dict[str, list[int]] = {}
     for entry in os.listdir(directory):
         match = _DATA_FILE.fullmatch(entry)
@@ -49,9 +49,9 @@ def data_file_numbers(directory: str) -> dict[str, list[int]]:
 
 
 def remove_leftovers(directory: str) -> None:
-    """Remove what a crash kept from being renamed, and checksums of data files that Go nsqd has removed.
+    """Remove temporary files that a crash left, and checksums of data files that Go nsqd has removed.
 
-    Nobody else may use the directory meanwhile.
+    The caller must be the only user of the directory.
     """
     entries = set(os.listdir(directory))
     for entry in entries:
@@ -63,12 +63,12 @@ def remove_leftovers(directory: str) -> None:
 
 
 def count_records(path: str, position: int, max_record_size: int) -> int:
-    """How many records that can be delivered follow ``position``."""
+    """Return the number of deliverable records after ``position``."""
     return sum(stretch.count for stretch in scan(path, position, max_record_size) if stretch.kind in (GOOD, UNCHECKED))
 
 
 def scan(path: str, position: int, max_record_size: int) -> Iterator[Stretch]:
-    """What follows ``position``, which must be where a record begins, in stretches as long as possible."""
+    """Yield the stretches after ``position``, which must be the start of a record; each is as long as possible."""
     last: Stretch | None = None
     for stretch in _scan(path, position, max_record_size):
         if last is not None and last.kind == stretch.kind:
@@ -102,7 +102,7 @@ def _scan(path: str, position: int, max_record_size: int) -> Iterator[Stretch]:
 
 
 def _scan_block(descriptor: int, sidecar: Sidecar, position: int, size: int) -> Iterator[Stretch]:
-    """The records of the sidecar's current block from ``position`` on."""
+    """Yield the stretches of the sidecar's current block from ``position`` on."""
     index = sidecar.entry_at(position)
     while index < sidecar.count:
         data = read_at(DATA, descriptor, _CHUNK_SIZE, position)
@@ -123,7 +123,7 @@ def _scan_block(descriptor: int, sidecar: Sidecar, position: int, size: int) -> 
 
 
 def _scan_unchecked(descriptor: int, position: int, limit: int, max_record_size: int) -> Iterator[Stretch]:
-    """Records by nothing but their own lengths."""
+    """Yield the stretches of records without checksums, by their lengths only."""
     while position < limit:
         data = read_at(DATA, descriptor, min(limit - position, max(_CHUNK_SIZE, 4 + max_record_size)), position)
         offset = count = 0
@@ -143,10 +143,10 @@ def _scan_unchecked(descriptor: int, position: int, limit: int, max_record_size:
 
 
 def is_large_record(descriptor: int, position: int, end: int) -> bool:
-    """Return True if the bytes at ``position`` are a record, whatever its size.
+    """True if the bytes at ``position`` are a record, even if it exceeds the size limit.
 
-    A record above the size limit was valid if nsqd ran with a larger --max-msg-size when it was written. To tell it
-    from a damaged length, it must lie before ``end``, have a message id, and be followed by ``end`` or another record.
+    Such a record is valid if nsqd ran with a larger --max-msg-size when it was written. To distinguish it from a
+    damaged length, it must end before ``end``, have a message id, and be followed by ``end`` or another record.
     """
     size = _size_by_head(descriptor, position, end)
     if size == 0:
@@ -156,7 +156,7 @@ def is_large_record(descriptor: int, position: int, end: int) -> bool:
 
 
 def _size_by_head(descriptor: int, position: int, end: int) -> int:
-    """Return the size that the record at ``position`` states, or 0 if its head is not that of a record."""
+    """Return the size in the header of the record at ``position``, or 0 if it is not the header of a record."""
     head = read_at(DATA, descriptor, 4 + HEADER_LENGTH, position)
     if len(head) < 4 + HEADER_LENGTH or not _MESSAGE_ID.match(head, _MESSAGE_ID_OFFSET):
         return 0

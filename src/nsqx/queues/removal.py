@@ -1,11 +1,11 @@
-"""Removing data files in a thread: a large file, or very many small ones, take seconds.
+"""Removes data files in a thread, because a large file or very many small ones take seconds.
 
-A queue gives its files up in two steps. First its meta file says that they hold nothing that is needed; then they are
-removed here, later. If the process ends in between, the next start finds files below the read position of a meta file
-and removes them. The meta file of a deleted queue goes last, for the same reason.
+A queue releases its files in two steps. First it saves a meta file that does not need them any more. Then they are
+removed here, later. If the process ends in between, the next start finds files before the read position of a meta file
+and removes them. For the same reason the meta file of a deleted queue is removed last.
 
-A queue that is created again under the name of a deleted one finds that meta file, so it goes on with higher file
-numbers: none of its files is ever one that waits here to be removed.
+A queue that is created again under the name of a deleted one finds that meta file, so it continues with higher file
+numbers. None of its files is ever one that waits here for removal.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from nsqx.queues.sidecar import remove_data_file
 
 
 class RemoveFiles(Protocol):
-    """Removes the data files of a queue, some of which may be gone already, now or later."""
+    """Removes data files of a queue, now or later. Some of them may not exist any more."""
 
     def __call__(
         self, directory: str, name: str, paths: Iterable[str], *, is_deleted: bool, is_durable: bool
     ) -> object:
-        """``is_deleted``: the queue has ended, and its meta file goes after the data files.
+        """Remove ``paths``. ``is_deleted``: remove the meta file after them, because the queue is deleted.
 
-        ``is_durable``: the meta file that says that they are not needed has been synced.
+        ``is_durable``: the meta file that does not need the data files has been synced.
         """
 
 
@@ -44,14 +44,14 @@ def remove_now(directory: str, name: str, paths: Iterable[str], *, is_deleted: b
 
 
 class FileRemover:
-    """Removes files in a thread of its own, in the order in which they were given up."""
+    """Removes files in its own thread, in the order of the calls."""
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="remover")
         self._newest: Future[None] | None = None
         self._is_closing = False
-        # The meta files that are to go, with the number of the deletion that they belong to.
+        # The meta files of deleted queues that are still to be removed, with the number of the deletion.
         self._lock = threading.Lock()
         self._deleted: dict[str, int] = {}
         self._deletion = 0
@@ -59,7 +59,7 @@ class FileRemover:
     def remove(
         self, directory: str, name: str, paths: Iterable[str], *, is_deleted: bool, is_durable: bool = False
     ) -> None:
-        """Remove files soon. What cannot be removed is logged and left to the next start, as all is after ``close``."""
+        """Remove files soon; no-op after ``close``. Errors are logged; the next start removes the remaining files."""
         if self._is_closing:
             return
         meta, deletion = meta_path(directory, name), 0
@@ -70,12 +70,12 @@ class FileRemover:
         self._newest = self._thread.submit(self._remove, meta, paths, deletion, is_durable)
 
     def reopen(self, directory: str, name: str) -> None:
-        """Keep the meta file of a deleted queue, if it still exists: a queue of that name is about to be opened."""
+        """Keep the meta file of a deleted queue if it still exists, because a queue of that name is about to open."""
         with self._lock:
             self._deleted.pop(meta_path(directory, name), None)
 
     def close(self, timeout_s: float) -> None:
-        """Wait for the files to be removed, but not for ever; what is left goes at the next start."""
+        """Wait for the removals, at most ``timeout_s``; the next start removes the remaining files."""
         if self._newest is not None:
             wait([self._newest], timeout_s)
         self._is_closing = True
@@ -98,7 +98,7 @@ class FileRemover:
 
 
 def _sync_meta(path: str) -> None:
-    """Make it durable that the files are not needed, before the first of them is gone."""
+    """Make the meta file durable before the first file is removed."""
     try:
         descriptor = open_file(META, path, os.O_RDONLY)
     except FileNotFoundError:

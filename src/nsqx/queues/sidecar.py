@@ -1,4 +1,4 @@
-"""A sidecar: the checksums of one data file's records, in a file beside it that Go nsqd does not look at.
+"""A sidecar: the checksums of the records of one data file, in a file beside it that Go nsqd ignores.
 
       <name>.diskqueue.000000.crc
 
@@ -6,12 +6,12 @@
       block   "SUMS", int64 start, int64 end, int32 count, CRC-32 of these numbers and the entries, entries
               (see ``checksums``) of the ``count`` records from ``start`` to ``end`` of the data file
 
-A block is written when its records are durable, so that what a sidecar describes cannot be taken away by a power cut
-and then be written differently. The sidecar itself is never synced: each block vouches for itself, and what no block
-describes, because the process was killed or Go nsqd wrote it, is not known to be good or bad.
+A block is written when its records are durable. So records that a sidecar describes cannot be lost in a power cut and
+then be written differently. The sidecar itself is never synced, because each block has its own checksum. Records that
+no block describes (the process was killed, or Go nsqd wrote them) are neither known to be good nor to be bad.
 
-Go nsqd may also have made a new data file of the same number, to which an old sidecar has nothing to say. So a sidecar
-counts only if the data file begins with the record it began with, or else if some record is as it says.
+Go nsqd may have created a new data file of the same number, to which an old sidecar does not belong. So a sidecar is
+used only if the data file starts with the same record as in the head, or else if some record matches its checksum.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from nsqx.queues.files import (
 )
 
 _HEAD_MAGIC = b"NSQXSUMS"
-_FIRST_SIZE = 30  # length, timestamp, attempts and id of a record
+_FIRST_SIZE = 30  # length, timestamp, attempts and id of the first record
 _HEAD = Struct(f">8s{_FIRST_SIZE}sI")
 _BLOCK_MAGIC = b"SUMS"
 _BLOCK = Struct(">4sqqiI")
-_NUMBERS = slice(4, 24)  # of a block's head
-MAX_COUNT = 1024 * 1024  # of the records of a block; more would be too much to hold
+_NUMBERS = slice(4, 24)  # start, end and count in the header of a block
+MAX_COUNT = 1024 * 1024  # records in a block, which limits the memory it takes
 _CHUNK_SIZE = 256 * 1024
-# How many records are looked at to see whether a sidecar whose head does not fit is of this file.
+# How many records are compared to decide whether a sidecar with a wrong head belongs to a data file.
 _MAX_TRIES = 1000
 
 
 def sidecar_path(data_path: str) -> str:
-    """Where the checksums of a data file are."""
+    """Return the path of the sidecar of a data file."""
     return data_path.removesuffix(".dat") + ".crc"
 
 
 def remove_data_file(path: str) -> None:
-    """Remove a data file and its sidecar; either may be gone already."""
+    """Remove a data file and its sidecar; either may be missing."""
     remove_if_there(DATA, path)
     remove_if_there(SUMS, sidecar_path(path))
 
 
 def set_data_file_aside(path: str) -> None:
-    """Rename a data file and its sidecar so that nobody reads them; either may be gone already."""
+    """Rename a data file and its sidecar to .bad, so that they are not read; either may be missing."""
     for kind, name in ((DATA, path), (SUMS, sidecar_path(path))):
         try:
             rename(kind, name, name + ".bad")
@@ -65,7 +65,7 @@ def set_data_file_aside(path: str) -> None:
 
 
 def add_sums(data_path: str, start: int, end: int, sums: bytes) -> None:
-    """Append the entries of at most MAX_COUNT records, durable by now, from ``start`` to ``end`` of the data file."""
+    """Append the entries of at most MAX_COUNT durable records, from ``start`` to ``end`` of the data file."""
     descriptor = open_file(SUMS, sidecar_path(data_path), os.O_WRONLY | os.O_CREAT)
     try:
         size = os.fstat(descriptor).st_size
@@ -76,7 +76,7 @@ def add_sums(data_path: str, start: int, end: int, sums: bytes) -> None:
 
 
 def prepare_sidecar(data_path: str, position: int) -> None:
-    """See to it that a sidecar says nothing of what will be written from ``position`` on."""
+    """Remove the checksums of everything from ``position`` on, which will be overwritten."""
     path = sidecar_path(data_path)
     if position == 0:
         remove_if_there(SUMS, path)
@@ -96,7 +96,7 @@ def prepare_sidecar(data_path: str, position: int) -> None:
 
 
 def check_sidecar(data_path: str) -> str:
-    """What is wrong with the sidecar of a data file, in words; nothing if there is none. Raises OSError."""
+    """Return a text that says what is wrong with the sidecar of a data file, or "". Raises OSError."""
     try:
         size = os.stat(sidecar_path(data_path)).st_size
     except FileNotFoundError:
@@ -106,11 +106,11 @@ def check_sidecar(data_path: str) -> str:
     while sidecar.next_block():
         described += _BLOCK.size + len(sidecar.sums)
     if not sidecar.is_known:
-        return "they are damaged as a whole, or of another file"
+        return "the sidecar is completely damaged, or belongs to another file"
     if described != size:
         return f"{abs(size - described)} of {size} bytes are damaged"
     if sidecar.end > os.stat(data_path).st_size:
-        return "they describe more than there is"
+        return "the sidecar describes more records than the file has"
     return ""
 
 
@@ -136,9 +136,9 @@ def _read(kind: str, path: str, size: int, position: int) -> bytes:
 
 
 class Sidecar:
-    """Reads the sidecar of one data file from front to back; there need not be one.
+    """Reads the sidecar of one data file from start to end; the sidecar may be missing.
 
-    The block it stands at describes the records from ``start`` to ``end`` by ``sums``; none yet if both are 0.
+    The current block describes the records from ``start`` to ``end`` by ``sums``; both are 0 before the first block.
     Methods raise OSError if the file cannot be read.
     """
 
@@ -164,45 +164,45 @@ class Sidecar:
         self._path = sidecar_path(data_path)
         self._entry = 0
         self._entry_start = 0
-        self._buffer = b""  # what follows the current block, as far as it is read
+        self._buffer = b""  # the bytes after the current block that have been read
         self._position = 0  # of the buffer in the file
         self._is_at_end = False
-        self._is_known = False  # to be this file's
+        self._is_known = False  # whether the sidecar belongs to the data file
 
     @property
     def is_known(self) -> bool:
-        """True once the file has turned out to be of this data file."""
+        """True after the sidecar was found to belong to the data file."""
         return self._is_known
 
     def note_growth(self) -> None:
-        """Blocks were added to the file."""
+        """Note that blocks were added to the file."""
         self._is_at_end = False
 
     def give_up(self) -> None:
-        """Look for no more blocks, at least until some are added."""
+        """Search for no more blocks, at least until some are added."""
         self._is_at_end = True
 
     def seek(self, position: int) -> bool:
-        """Stand at the first block that ends after ``position``, which must never decrease; False if there is none."""
+        """Go to the first block that ends after ``position``, which must not decrease; False if there is none."""
         while self.end <= position:
             if not self.next_block():
                 return False
         return True
 
     def entry_at(self, position: int) -> int:
-        """Which record of the current block begins at ``position``, which must not decrease; -1 if none does."""
+        """Return the index of the record that starts at ``position``, which must not decrease; -1 if there is none."""
         while self._entry_start < position and self._entry < self.count:
             self._entry_start += span(self.sums, self._entry, self._entry + 1)
             self._entry += 1
         return self._entry if self._entry_start == position and self._entry < self.count else -1
 
     def pass_over(self, count: int, position: int) -> None:
-        """The next ``count`` records of the current block end at ``position``: the reading has got that far."""
+        """Skip ``count`` records of the current block, which end at ``position``."""
         self._entry += count
         self._entry_start = position
 
     def next_after(self, position: int) -> int:
-        """Where the next record that is known begins, or the last one known ends, after ``position``; -1 if unknown."""
+        """Return where the next described record after ``position`` starts, or the last one ends; -1 if unknown."""
         if not self.seek(position):
             return -1
         if self.start > position:
@@ -211,13 +211,13 @@ class Sidecar:
         return self._entry_start if index < 0 else position + span(self.sums, index, index + 1)
 
     def next_block(self) -> bool:
-        """Go on to the next block; False if there is none, or none yet."""
+        """Go to the next block; False if there is none yet."""
         if not self._is_known and not self._find_out():
             return False
         return self._advance()
 
     def _find_out(self) -> bool:
-        """Whether the file is of this data file at all. Until it is there, it may come."""
+        """Decide whether the sidecar belongs to the data file; a missing sidecar may be created later."""
         if self._is_at_end:
             return False
         try:
@@ -231,7 +231,7 @@ class Sidecar:
         return self._is_known
 
     def _has_intact_record(self) -> bool:
-        """True if a record is as described; the reading then starts over."""
+        """True if one of the first records matches its checksum. Goes back to the start of the sidecar."""
         tries = 0
         is_found = False
         while tries < _MAX_TRIES and not is_found and self._advance():
@@ -250,9 +250,9 @@ class Sidecar:
         return is_found
 
     def _advance(self) -> bool:
-        """Find the next block that is whole and not behind the current one, passing over what is none."""
+        """Go to the next valid block that does not overlap the current one; other bytes are skipped."""
         at = 0
-        unfinished = -1  # where a block may begin of which the rest is not there
+        unfinished = -1  # where a block may start whose end is not in the buffer
         while True:
             at = self._buffer.find(_BLOCK_MAGIC, at)
             if at < 0 or len(self._buffer) < at + _BLOCK.size:
@@ -283,7 +283,7 @@ class Sidecar:
         self._position += size
 
     def _read_more(self, size: int) -> bool:
-        """Forget the first ``size`` bytes of the buffer and read on behind it; False at the end of the file."""
+        """Drop the first ``size`` bytes of the buffer and read more; False at the end of the file."""
         self._drop(size)
         if self._is_at_end:
             return False
@@ -294,7 +294,7 @@ class Sidecar:
 
 
 def _fits(head: bytes, first: bytes) -> bool:
-    """True if a head is whole and was made for a file that began like this; damage may have changed some of it."""
+    """True if a head is valid and was made for a file that starts with ``first``, parts of which may be damaged."""
     if len(head) < _HEAD.size:
         return False
     magic, kept, expected = _HEAD.unpack(head)

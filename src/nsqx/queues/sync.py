@@ -1,4 +1,4 @@
-"""Making a disk queue durable, apart from the queue so that a thread can do it while the queue goes on."""
+"""The sync of a disk queue, as a job that a thread can run while the queue is in use."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from nsqx.queues.diskqueue import DiskQueue
 
 
-# The number of a data file, from where to where in it records lie, and their checksums.
+# The number of a data file, the start and end of the records in it, and their checksums.
 Sums = tuple[int, int, int, bytes]
 
 
 class SyncJob:
-    """One sync: data files first, then the meta file that points into them. What it no longer points to may go then.
+    """One sync: the data files first, then the meta file that points into them. Then unneeded files can be removed.
 
-    ``queue`` is whose job it is. Once it has run, ``error`` is None or why it failed. ``sums`` are the checksums of
-    what it makes durable, for the queue to save when it has. ``left_paths`` are data files to be synced besides those
-    that the queue has open.
+    ``queue`` is the owner. After the run, ``error`` is None or the error. ``sums`` are the checksums of the records
+    that the job makes durable; the queue saves them afterwards. ``left_paths`` are data files to sync in addition to
+    those that the queue has open.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class SyncJob:
         finished_paths: list[str],
         bad_paths: set[str],
     ) -> None:
-        """``bad_paths`` are those data files that are to be set aside, not removed, when they are finished."""
+        """``bad_paths`` are the data files that are set aside, not removed, when they are finished."""
         self.queue = queue
         self.bad_paths = bad_paths
         self.sums: list[Sums] = []
@@ -66,7 +66,7 @@ class SyncJob:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Do it, in whatever thread; never raises, see ``error``."""
+        """Run in any thread; never raises, sets ``error``."""
         try:
             self._sync_data()
             temporary = write_temporary(self._meta_path, self._meta_text, META)
@@ -75,7 +75,7 @@ class SyncJob:
                     remove_if_there(META, temporary)
                 else:
                     self._replace_meta(temporary)
-            # After ``abandon`` too: the records are found by the names of their files, whatever the meta file says.
+            # Also after ``abandon``: records are found by the names of their files, even without the meta file.
             sync_directory(os.path.dirname(self._meta_path))
         except OSError as error:
             self.error = error
@@ -83,7 +83,7 @@ class SyncJob:
             self.has_run = True
 
     def _replace_meta(self, temporary: str) -> None:
-        """Point to what is needed, and put away what is not; bad files first, as those may not be found again."""
+        """Set finished bad files aside, then replace the meta file. After it, the bad files could not be found."""
         try:
             for path in self.finished_paths:
                 if path in self.bad_paths:
@@ -110,22 +110,22 @@ class SyncJob:
 
     @property
     def removable_paths(self) -> list[str]:
-        """The finished data files that are not set aside; they may go when the job has succeeded."""
+        """The finished data files that are not set aside; they can be removed after the job succeeded."""
         return [path for path in self.finished_paths if path not in self.bad_paths]
 
     @property
     def is_abandoned(self) -> bool:
-        """True if it leaves the meta file alone."""
+        """True if the job does not write the meta file."""
         return self._abandoned
 
     def abandon(self) -> None:
-        """Leave the meta file alone from now on: whoever calls this writes or removes it."""
+        """Do not write the meta file any more: the caller writes or removes it."""
         with self._lock:
             self._abandoned = True
 
 
 def _sync_path(path: str) -> None:
-    """Sync a data file that may be gone."""
+    """Sync a data file if it exists."""
     try:
         descriptor = open_file(DATA, path, os.O_RDONLY)
     except FileNotFoundError:
