@@ -1,6 +1,6 @@
-"""A data directory as a whole: nsqd.dat, the queues it names and those it does not, and what lies around.
+"""Examines and repairs a data directory: nsqd.dat, the queues it names, other queues, and stray files.
 
-Nobody else may use the directory meanwhile: whoever calls this holds its lock.
+The caller must hold the lock of the directory, because nothing else may use it meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REPAIR = "run nsqx doctor --repair"
 
 @dataclass(slots=True)
 class Examination:
-    """What was found, with what a repair needs to know."""
+    """The results of an examination, and the data that a repair needs."""
 
     report: DoctorReport
     topics: list[SavedTopic] = field(default_factory=list)
@@ -44,12 +44,12 @@ class Examination:
     strays: list[str] = field(default_factory=list)
 
     def add(self, code: str, name: str, what: str, advice: str = _REPAIR, *, is_repairable: bool = True) -> None:
-        """Note a finding."""
+        """Add a finding."""
         self.report.findings.append(Finding(code, name, what, advice, is_repairable))
 
 
 def examine(data_path: str, max_msg_size: int) -> Examination:
-    """Look at everything; raises OSError if the directory cannot be read at all."""
+    """Examine everything; raises OSError if the directory cannot be read."""
     found = Examination(DoctorReport(data_path))
     entries = {entry.name for entry in os.scandir(data_path) if entry.is_file()}
     numbers = data_file_numbers(data_path)
@@ -73,8 +73,8 @@ def _examine_metadata(found: Examination, is_there: bool, *, has_queues: bool) -
             found.add(
                 "nsqd-missing",
                 FILE_NAME,
-                "it is missing, so nsqd would start without topics and not look at the messages here",
-                f"restore it from a backup, or {_REPAIR} to make one from the names of the queues; none is paused then",
+                "it is missing, so nsqd would start without topics and would not deliver the messages here",
+                f"restore it from a backup, or {_REPAIR} to create one from the names of the queues, with none paused",
             )
         return
     try:
@@ -84,15 +84,15 @@ def _examine_metadata(found: Examination, is_there: bool, *, has_queues: bool) -
         found.add(
             "nsqd-damaged",
             FILE_NAME,
-            "it cannot be understood, and nsqd does not start with it",
-            f"restore it from a backup, or {_REPAIR} to make one from the names of the queues; none is paused then",
+            "it is damaged, and nsqd does not start with it",
+            f"restore it from a backup, or {_REPAIR} to create one from the names of the queues, with none paused",
         )
         return
     wrong = [name for topic in found.topics for name in (topic.name, *(c for c, _ in topic.channels))]
     wrong = [name for name in wrong if not is_valid_name(name)]
     if wrong:
         found.is_metadata_good = False
-        found.add("nsqd-names", FILE_NAME, f"{wrong[0]!r} is not a name for a topic or a channel: nsqd passes it over")
+        found.add("nsqd-names", FILE_NAME, f"{wrong[0]!r} is not a valid name of a topic or channel: nsqd skips it")
 
 
 def _examine_queues(found: Examination, names: list[str], numbers: dict[str, list[int]], max_msg_size: int) -> None:
@@ -106,7 +106,7 @@ def _examine_queues(found: Examination, names: list[str], numbers: dict[str, lis
                 "unreadable",
                 os.path.basename(error.filename or name),
                 f"it cannot be read: {error.strerror or error}",
-                "see to it that this user may read the file, and that the disk can",
+                "make sure that this user has permission to read the file, and that the disk works",
                 is_repairable=False,
             )
             continue
@@ -121,19 +121,17 @@ def _describe_orphan(found: Examination, queue: Queue) -> None:
     topic, _, channel = queue.name.partition(":")
     what = f"the channel {channel!r} of the topic {topic!r}" if channel else f"the topic {topic!r}"
     if not _has_valid_name(queue.name):
-        found.add(
-            "orphan", queue.name, "its files do not bear the name of a topic or a channel: nsqd never looks at them"
-        )
+        found.add("orphan", queue.name, "the name of its files is not that of a topic or channel: nsqd ignores them")
     elif queue.message_count:
         found.add(
             "orphan",
             queue.name,
-            f"{FILE_NAME} does not name {what}, of which {queue.message_count} messages are here: "
-            "nsqd does not deliver them before somebody creates it again",
-            f"{_REPAIR} to have it named again",
+            f"{FILE_NAME} does not name {what}, which has {queue.message_count} messages here: "
+            "nsqd does not deliver them until it is created again",
+            f"{_REPAIR} to add it to {FILE_NAME}",
         )
     else:
-        found.add("orphan", queue.name, f"{FILE_NAME} does not name {what}, of which files without messages are here")
+        found.add("orphan", queue.name, f"{FILE_NAME} does not name {what}, which has files without messages here")
 
 
 def _examine_strays(found: Examination, entries: list[str]) -> None:
@@ -141,11 +139,11 @@ def _examine_strays(found: Examination, entries: list[str]) -> None:
     for name in entries:
         sidecar = _SIDECAR.fullmatch(name)
         if _TEMPORARY.fullmatch(name):
-            what = "a file that was being written when nsqd was killed; what it was to replace is still there"
+            what = "a temporary file that was being written when nsqd was killed; the file it was to replace exists"
             found.add("temporary", name, what, "nothing: nsqx removes it at its next start, Go nsqd never does")
         elif _BAD.fullmatch(name):
-            what = "nsqd has set it aside because not all of it could be read; what could was delivered"
-            found.add("set-aside", name, what, "look into it, or keep it elsewhere: nobody reads it any more")
+            what = "nsqd has set it aside because parts of it could not be read; the other messages were delivered"
+            found.add("set-aside", name, what, "inspect it, or move it away: nsqd does not read it any more")
         elif sidecar and f"{sidecar[1]}.dat" not in present:
             found.add("checksums-stray", name, "checksums of a data file that is gone", "nothing: nsqx removes it")
         else:
@@ -154,7 +152,7 @@ def _examine_strays(found: Examination, entries: list[str]) -> None:
 
 
 def repair(found: Examination, quarantine: Quarantine) -> list[str]:
-    """Put right what can be; what was done. Raises OSError if something cannot be written."""
+    """Repair what can be repaired; return a list of the actions. Raises OSError if something cannot be written."""
     done: list[str] = []
     for name in found.strays:
         quarantine.put(name)
@@ -184,7 +182,7 @@ def _set_queue_aside(queue: Queue, quarantine: Quarantine) -> list[str]:
 
 
 def _write_metadata(found: Examination, quarantine: Quarantine) -> str:
-    """nsqd.dat with what it named and what else is here."""
+    """Write nsqd.dat with the topics it named and those found by their files."""
     topics: dict[str, SavedTopic] = {topic.name: topic for topic in found.topics if is_valid_name(topic.name)}
     for queue in found.queues:
         name, _, channel = queue.name.partition(":")

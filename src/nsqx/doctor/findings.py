@@ -1,4 +1,4 @@
-"""What an examination says: findings in plain words, and what can be done about each."""
+"""The result of an examination: findings with a description and advice."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. ``code`` is for programs, ``what`` and ``advice`` are for people."""
+    """One problem. ``code`` is for programs, ``what`` and ``advice`` are for people."""
 
     code: str
     name: str
-    """The file it is about."""
+    """The file that it is about."""
     what: str
     advice: str
     is_repairable: bool = True
@@ -19,7 +19,7 @@ class Finding:
 
 @dataclass(slots=True)
 class DoctorReport:
-    """An examination of a data directory; ``repairs`` says what was done, if anything was."""
+    """The examination of a data directory; ``repairs`` lists the actions of a repair."""
 
     data_path: str
     topic_count: int = 0
@@ -31,5 +31,5 @@ class DoctorReport:
 
     @property
     def is_sound(self) -> bool:
-        """True if there is nothing to say."""
+        """True if there are no findings."""
         return not self.findings

@@ -1,4 +1,4 @@
-"""Where files go that are set aside: a dated folder in the data directory, made when the first one comes."""
+"""The quarantine of a repair: a dated folder in the data directory for files that are set aside."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from nsqx.queues.sidecar import sidecar_path
 
 
 class Quarantine:
-    """Takes files of a directory; nothing is ever removed."""
+    """Takes files of a directory; never deletes one. The folder is created for the first file."""
 
     def __init__(self, directory: str, stamp: str) -> None:
-        """``stamp`` is the date in the folder's name."""
+        """Use ``stamp``, a date, in the name of the folder."""
         self._directory = directory
         self._stamp = stamp
         self.path = ""
 
     def put(self, name: str) -> None:
-        """Move a file here; raises OSError."""
+        """Move a file into the quarantine; raises OSError."""
         os.rename(os.path.join(self._directory, name), self._place_for(name))
 
     def put_if_there(self, name: str) -> None:
-        """Move a file here if there is one."""
+        """Move a file into the quarantine if it exists."""
         if os.path.exists(os.path.join(self._directory, name)):
             self.put(name)
 
     def put_data_file(self, path: str) -> None:
-        """Move a data file and its checksums here, as far as they are there."""
+        """Move a data file and its sidecar into the quarantine if they exist."""
         self.put_if_there(os.path.basename(path))
         self.put_if_there(os.path.basename(sidecar_path(path)))
 
     def copy_if_there(self, name: str) -> None:
-        """Keep a file here as it is, without taking it from its place."""
+        """Copy a file into the quarantine if it exists."""
         source = os.path.join(self._directory, name)
         if os.path.exists(source):
             shutil.copy2(source, self._place_for(name))

@@ -1,6 +1,6 @@
-"""The files of one disk queue: what they hold, what is wrong with them, and how to put them right.
+"""Examines and repairs the files of one disk queue.
 
-Putting right never changes a file that holds records: a new one takes its place, and the old one is set aside.
+A repair never changes a file that has records: it writes a new file in its place and sets the old one aside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REPAIR = "nsqx doctor --repair"
 
 @dataclass(slots=True)
 class DataFile:
-    """One data file from where it is unread."""
+    """The unread part of one data file."""
 
     number: int
     path: str
@@ -38,12 +38,12 @@ class DataFile:
 
     @property
     def count(self) -> int:
-        """How many messages can be delivered."""
+        """The number of deliverable messages."""
         return sum(piece.count for piece in self.pieces if piece.is_readable)
 
     @property
     def is_whole(self) -> bool:
-        """True if all of it can be delivered."""
+        """True if everything in it can be delivered."""
         return all(piece.is_readable for piece in self.pieces)
 
 
@@ -62,27 +62,27 @@ class Queue:
 
     @property
     def message_count(self) -> int:
-        """How many messages wait and can be delivered."""
+        """The number of waiting messages that can be delivered."""
         return sum(file.count for file in self.files)
 
     @property
     def meta_path(self) -> str:
-        """Where the positions are."""
+        """The path of the meta file."""
         return meta_path(self.directory, self.name)
 
     def data_path(self, number: int) -> str:
-        """Where a data file is."""
+        """Return the path of a data file."""
         return data_path(self.directory, self.name, number)
 
     def add(
         self, code: str, path: str, what: str, advice: str = f"run {_REPAIR}", *, is_repairable: bool = True
     ) -> None:
-        """Note a finding."""
+        """Add a finding."""
         self.findings.append(Finding(code, os.path.basename(path), what, advice, is_repairable))
 
 
 def examine_queue(directory: str, name: str, numbers: list[int], max_msg_size: int) -> Queue:
-    """Look at every file of a queue; raises OSError if one cannot be read."""
+    """Examine every file of a queue; raises OSError if one cannot be read."""
     queue = Queue(name, directory, last_number=max(numbers, default=-1))
     positions = _examine_meta(queue, numbers)
     first = positions.read_file if positions is not None else 0
@@ -92,7 +92,7 @@ def examine_queue(directory: str, name: str, numbers: list[int], max_msg_size: i
             queue.add(
                 "data-finished",
                 queue.data_path(number),
-                "all its messages were delivered and finished; a crash kept it from being removed",
+                "all its messages were delivered and finished; nsqd stopped before it removed the file",
                 "nothing: nsqx removes it at its next start, Go nsqd never does",
             )
         else:
@@ -120,9 +120,9 @@ def _examine_meta(queue: Queue, numbers: list[int]) -> Positions | None:
         queue.add(
             f"meta-{state}",
             queue.meta_path,
-            f"the positions of the queue are {state}: which of its messages were delivered is not known",
-            f"run {_REPAIR}: everything in the data files counts as undelivered, so some may come again "
-            "(nsqx does the same at its start; Go nsqd would lose them all)",
+            f"the positions of the queue are {state}: it is unknown which of its messages were delivered",
+            f"run {_REPAIR}: everything in the data files counts as undelivered, so some messages may be delivered "
+            "again (nsqx does the same at its start; Go nsqd would lose them all)",
         )
     return positions
 
@@ -135,7 +135,7 @@ def _examine_data_file(queue: Queue, number: int, positions: Positions | None, m
         queue.add(
             "position-beyond-end",
             path,
-            f"it is {size} bytes long, but was read up to byte {start}: its end, or the truth about it, is lost",
+            f"it has {size} bytes, but was read up to byte {start}: its end is lost, or the position is wrong",
             f"run {_REPAIR}: all of the file counts as undelivered",
         )
         start = 0
@@ -149,8 +149,8 @@ def _examine_data_file(queue: Queue, number: int, positions: Positions | None, m
         queue.add(
             "message-too-large",
             path,
-            f"it holds a message of {largest} bytes; Go nsqd with --max-msg-size={max_msg_size} would not read it, nor "
-            "what follows it in the file",
+            f"it has a message of {largest} bytes; Go nsqd with --max-msg-size={max_msg_size} would not read it and "
+            "the messages after it in the file",
             f"nothing: nsqx delivers it. Start Go nsqd with --max-msg-size={largest} or more until the queue is empty",
             is_repairable=False,
         )
@@ -159,19 +159,19 @@ def _examine_data_file(queue: Queue, number: int, positions: Positions | None, m
 def _describe_damage(queue: Queue, file: DataFile, piece: Piece) -> None:
     length = piece.end - piece.start
     if piece.count:
-        what = f"{piece.count} message(s) from byte {piece.start} on are not what was written: their checksums differ"
+        what = f"{piece.count} message(s) from byte {piece.start} on are damaged: their checksums differ"
         code = "data-damaged"
     elif piece.end == file.size:
-        what = f"the last {length} bytes are no whole message: a write was cut short, or the end of the file is damaged"
+        what = f"the last {length} bytes are not a complete message: a write was interrupted, or the end is damaged"
         code = "data-torn"
     else:
-        what = f"{length} bytes from byte {piece.start} on cannot be read as messages; what follows can"
+        what = f"{length} bytes from byte {piece.start} on cannot be read as messages; the bytes after them can"
         code = "data-unreadable"
-    queue.add(code, file.path, what, f"run {_REPAIR}: the rest is kept, the file as it is now is set aside")
+    queue.add(code, file.path, what, f"run {_REPAIR}: the other messages are kept, and the current file is set aside")
 
 
 def _compare(queue: Queue, numbers: list[int], positions: Positions) -> None:
-    """What the positions say with what is there."""
+    """Compare the positions in the meta file with the data files."""
     present = set(numbers)
     expected_last = positions.write_file if positions.write_position else positions.write_file - 1
     missing = [number for number in range(positions.read_file, expected_last + 1) if number not in present]
@@ -179,24 +179,24 @@ def _compare(queue: Queue, numbers: list[int], positions: Positions) -> None:
         queue.add(
             "data-missing",
             queue.data_path(number),
-            "the file is gone, with the messages in it",
-            f"restore it from a backup, or run {_REPAIR} to go on without it",
+            "the file and its messages are missing",
+            f"restore it from a backup, or run {_REPAIR} to continue without it",
         )
     if len(missing) > 5:
-        queue.add("data-missing", queue.meta_path, f"{len(missing) - 5} more data files are gone", f"run {_REPAIR}")
+        queue.add("data-missing", queue.meta_path, f"{len(missing) - 5} more data files are missing", f"run {_REPAIR}")
     sizes = {file.number: file.size for file in queue.files}
     size = sizes.get(positions.write_file, 0)
     if positions.write_file in present and size < positions.write_position:
         queue.add(
             "data-short",
             queue.data_path(positions.write_file),
-            f"it is {size} bytes long, but was written up to byte {positions.write_position}: its end is lost",
+            f"it has {size} bytes, but was written up to byte {positions.write_position}: its end is lost",
         )
     elif size > positions.write_position or max(numbers, default=0) > positions.write_file:
         queue.add(
             "meta-behind",
             queue.meta_path,
-            "messages were written after the positions were last saved: nsqd was killed, or the machine went down",
+            "messages were written after the positions were last saved: nsqd was killed, or the machine crashed",
             "nothing: nsqx finds them at its start. Go nsqd finds them too, but shows a wrong depth",
         )
     elif positions.depth != queue.message_count and not missing and all(file.is_whole for file in queue.files):
@@ -204,7 +204,7 @@ def _compare(queue: Queue, numbers: list[int], positions: Positions) -> None:
             "depth-wrong",
             queue.meta_path,
             f"it counts {positions.depth} messages, but there are {queue.message_count}",
-            f"run {_REPAIR}, or leave it: the messages are delivered all the same",
+            f"run {_REPAIR}, or ignore it: the messages are delivered in any case",
         )
 
 
@@ -216,8 +216,8 @@ def _examine_sidecar(queue: Queue, number: int) -> None:
         queue.add(
             "checksums-damaged",
             sidecar_path(path),
-            f"the checksums of a data file are of no use: {trouble}",
-            f"run {_REPAIR} to make them anew; without them damage to the data file goes unnoticed, nothing else",
+            f"the checksums of a data file cannot be used: {trouble}",
+            f"run {_REPAIR} to create new ones; without them, damage to the data file may not be detected",
         )
 
 
@@ -230,13 +230,13 @@ def _examine_due_times(queue: Queue) -> None:
         queue.add(
             "due-times-damaged",
             path,
-            "when deferred messages are due cannot be read",
-            f"run {_REPAIR}: they are delivered at once",
+            "the due times of deferred messages cannot be read",
+            f"run {_REPAIR}: the messages are delivered at once",
         )
 
 
 def repair_queue(queue: Queue, quarantine: Quarantine) -> list[str]:
-    """Put right what can be; what was done. The positions are saved last, so that a second try finds as much."""
+    """Repair a queue; return a list of the actions. The positions are saved last, so a failed repair can be rerun."""
     done: list[str] = []
     if queue.has_bad_due_times:
         quarantine.put(f"{queue.name}.deferred.dat")
@@ -276,7 +276,7 @@ def _rebuild(queue: Queue, quarantine: Quarantine) -> list[str]:
 
 
 def _close_gaps(queue: Queue, kept: list[DataFile]) -> None:
-    """Have the files follow each other, each moving up to the one after it: whoever meets a gap takes it for a loss."""
+    """Rename files so that their numbers have no gap: nsqd treats a gap as a loss."""
     for file, follower in reversed(list(pairwise(kept))):
         path = queue.data_path(follower.number - 1)
         if file.path != path:
@@ -287,7 +287,7 @@ def _close_gaps(queue: Queue, kept: list[DataFile]) -> None:
 
 
 def _rewrite(file: DataFile, quarantine: Quarantine) -> None:
-    """Put a file of the readable records in the place of a data file, which is set aside."""
+    """Replace a data file by one with its readable records, and set the old one aside."""
     with open(file.path, "rb") as old:
         data = old.read()
     content = b"".join(data[piece.start : piece.end] for piece in file.pieces if piece.is_readable)
@@ -302,7 +302,7 @@ def _rewrite(file: DataFile, quarantine: Quarantine) -> None:
 
 
 def _make_sidecar(path: str) -> None:
-    """Checksums of what is readable in a data file."""
+    """Write the checksums of the readable records of a data file."""
     with open(path, "rb") as file:
         data = file.read()
     for piece in pieces_of(path, 0):

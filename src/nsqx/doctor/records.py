@@ -1,8 +1,8 @@
-"""Telling records from rubble in a data file, with checksums where there are some, and by their looks elsewhere.
+"""Finds valid records in a damaged data file: by checksums if there are any, else by their form.
 
-A record looks like one if its length fits into the file and its message id is one: 16 hexadecimal digits. Where that
-ends, the next place is looked for from which records follow each other again. nsqd does not go that far: it believes a
-length, and gives the rest of a file up when one makes no sense.
+Bytes have the form of a record if the length fits into the file and the message id is 16 hexadecimal digits. After
+unreadable bytes, the search continues at the next position from which records follow each other. nsqd does less: it
+trusts a length, and gives up the rest of a file if the length is invalid.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _ID_ANYWHERE = re.compile(rb"(?=[0-9a-f]{16})")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a data file: ``count`` records that can be delivered, or what cannot."""
+    """A part of a data file: ``count`` deliverable records, or unreadable bytes."""
 
     is_readable: bool
     start: int
     end: int
     count: int
-    largest: int = 0  # message, in bytes
+    largest: int = 0  # size of the largest message, in bytes
 
 
 def pieces_of(path: str, start: int) -> list[Piece]:
-    """What follows ``start`` in a data file; raises OSError."""
+    """Return the parts of a data file after ``start``; raises OSError."""
     with open(path, "rb") as file:
         data = file.read()
     pieces: list[Piece] = []
@@ -58,7 +58,7 @@ def pieces_of(path: str, start: int) -> list[Piece]:
 
 
 def record_sizes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Position and size of each of the records that follow each other from ``start`` to ``end``."""
+    """Yield position and size of each of the consecutive records from ``start`` to ``end``."""
     while start < end:
         size = 4 + byteops.int32_at(data, start)
         yield start, size
@@ -80,7 +80,7 @@ def _by_looks(data: bytes, start: int, end: int) -> Iterator[Piece]:
 
 
 def _run(data: bytes, position: int, end: int) -> list[int]:
-    """The sizes of the records that follow each other from ``position`` on."""
+    """Return the sizes of the consecutive records from ``position`` on."""
     sizes: list[int] = []
     while position < end:
         size = _record_size(data, position, end)
@@ -92,10 +92,10 @@ def _run(data: bytes, position: int, end: int) -> list[int]:
 
 
 def _is_length_right(data: bytes, position: int, size: int, end: int) -> bool:
-    """False if what follows a record tells that its length is wrong.
+    """False if the bytes after a record show that its length is wrong.
 
-    If what follows is neither a record nor what damage leaves of one, the length ended the record too soon; if a
-    record begins before its end, too late.
+    The length is too small if it is followed by neither a record nor the remains of a damaged record. It is too large
+    if another record starts before its end.
     """
     follower = position + size
     if follower == end or _record_size(data, follower, end):
@@ -107,7 +107,7 @@ def _is_length_right(data: bytes, position: int, size: int, end: int) -> bool:
 
 
 def _is_left_of_a_record(data: bytes, start: int, end: int) -> bool:
-    """True if a damaged record, or a hole, rather than the rest of a body lies there."""
+    """True if the bytes are a damaged record or a hole, and not the rest of a body."""
     if _ID.match(data, start + _ID_OFFSET):
         return True
     length = byteops.int32_at(data, start)
@@ -115,7 +115,7 @@ def _is_left_of_a_record(data: bytes, start: int, end: int) -> bool:
 
 
 def _record_size(data: bytes, position: int, end: int) -> int:
-    """The size of what looks like a record; 0 if it does not."""
+    """Return the size of the record at ``position``, or 0 if the bytes do not have the form of a record."""
     if position + _HEAD_SIZE > end:
         return 0
     size = 4 + byteops.int32_at(data, position)
@@ -125,7 +125,7 @@ def _record_size(data: bytes, position: int, end: int) -> int:
 
 
 def _find_record(data: bytes, position: int, end: int) -> int:
-    """Where the next record begins that reaches the end, or another record; ``end`` if there is none."""
+    """Return the start of the next record that is followed by ``end`` or another record; ``end`` if none is found."""
     for match in _ID_ANYWHERE.finditer(data, position + _ID_OFFSET, end):
         start = match.start() - _ID_OFFSET
         size = _record_size(data, start, end)
@@ -135,5 +135,5 @@ def _find_record(data: bytes, position: int, end: int) -> int:
 
 
 def file_size(path: str) -> int:
-    """In bytes."""
+    """Return the size of a file in bytes."""
     return os.stat(path).st_size
