@@ -180,7 +180,7 @@ def test_what_is_not_installed_is_told_in_a_line(
         check=False,
     )
     assert done.returncode == 1
-    assert re.fullmatch(r"nsqx[^\n]*: pyspark is missing: install with pip install 'nsqx\[spark\]'\n", done.stderr)
+    assert re.fullmatch(r"nsqx[^\n]*: pyspark is not installed: pip install 'nsqx\[spark\]'\n", done.stderr)
 
 
 def test_every_command_starts(environment: tuple[str, BareEnvironment], tmp_path: Path) -> None:

@@ -85,5 +85,5 @@ def test_the_rows_of_a_named_read_do_not_outlive_their_time(our_nsqd, topic, tmp
     BatchReader(read_source_options(options)).partitions()
     publish(our_nsqd, topic, bodies(10, 20))
     BatchReader(read_source_options({**options, "readId": "new"})).partitions()
-    with pytest.raises(NSQError, match="old are gone: they are kept for readTTL"):
+    with pytest.raises(NSQError, match="the rows of readId old were removed after readTTL"):
         BatchReader(read_source_options(options)).partitions()

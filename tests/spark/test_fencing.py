@@ -203,7 +203,7 @@ def test_a_query_on_s3(spark, our_nsqd, topic, s3_directory, tmp_path):
 
 def test_storage_that_cannot_create_once_is_refused(s3_directory, monkeypatch):
     monkeypatch.setattr(exclusive_create, "_creation_of", lambda *_: lambda *_: True)
-    with pytest.raises(ConfigError, match=r"cannot keep two queries apart \(it overwrites files"):
+    with pytest.raises(ConfigError, match=r"cannot be locked against other queries \(it overwrites existing files"):
         open_directory(s3_directory)
 
 

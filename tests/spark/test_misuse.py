@@ -26,7 +26,7 @@ def reader(options):
 
 def test_wrong_options_are_told_when_the_frame_is_made(spark, topic):
     stream = spark.readStream.format("nsq").option("nsq.nsqd", "127.0.0.1:4150").option("subscribe", topic)
-    with pytest.raises(Exception, match="option channel is missing: name the channel to consume"):
+    with pytest.raises(Exception, match="option channel is required: set it to the channel to consume"):
         stream.load()
     with pytest.raises(Exception, match=r"unknown option maxrowspertriger: did you mean maxRowsPerTrigger\?"):
         stream.option("channel", "c").option("maxRowsPerTriger", "5").load()
@@ -40,7 +40,7 @@ def test_two_queries_on_one_directory(spark, our_nsqd, topic, tmp_path, monkeypa
     try:
         until(lambda: len(query.rows) == 10, running)
         monkeypatch.setattr(source, "LOCK_WAIT_S", 0.0)
-        with pytest.raises(ConfigError, match=r"is in use by process \d+ on .*: stop that query, or give this one"):
+        with pytest.raises(ConfigError, match=r"is in use by process \d+ on .*: stop that query, or give this query"):
             reader(options).initialOffset()
     finally:
         running.stop()
@@ -64,7 +64,7 @@ def test_an_executor_that_does_not_see_the_directory(our_nsqd, topic, tmp_path):
     (partition,) = first.partitions(start, end)
     first.stop()
     os.rename(tmp_path / "segments", tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="this executor does not see segmentDir"):
+    with pytest.raises(ConfigError, match="this executor cannot read segmentDir"):
         list(first.read(partition))
 
 
@@ -72,8 +72,8 @@ def test_nobody_answers(topic, tmp_path):
     address = f"127.0.0.1:{free_port()}"
     common = {"subscribe": topic, "channel": "c", "segmentDir": str(tmp_path / "segments")}
     for options, expected in [
-        ({"nsq.lookupd": address}, "no nsqlookupd answers .*: check nsq.lookupd, which takes HTTP addresses"),
-        ({"nsq.nsqd": address}, "no nsqd can be reached for topic .*: check nsq.nsqd, which takes TCP addresses"),
+        ({"nsq.lookupd": address}, "no nsqlookupd answers .*: check nsq.lookupd, it takes HTTP addresses"),
+        ({"nsq.nsqd": address}, "no nsqd can be reached for topic .*: check nsq.nsqd, it takes TCP addresses"),
     ]:
         stream = reader({**common, **options})
         start = stream.initialOffset()
@@ -85,7 +85,7 @@ def test_nobody_answers(topic, tmp_path):
 def test_a_query_that_finds_nobody_ends_with_that_message(spark, topic, tmp_path):
     options = {"nsq.lookupd": f"127.0.0.1:{free_port()}", "subscribe": topic, "channel": "c"}
     query = Query(spark, {**options, "segmentDir": str(tmp_path / "segments")}, tmp_path).start()
-    with pytest.raises(Exception, match=r"no nsqlookupd answers .*: check nsq.lookupd, which takes HTTP addresses"):
+    with pytest.raises(Exception, match=r"no nsqlookupd answers .*: check nsq.lookupd, it takes HTTP addresses"):
         query.awaitTermination(150)
 
 
@@ -132,7 +132,7 @@ def test_rows_that_are_gone(our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path)
     stream = reader(options)
     start = {**stream.initialOffset(), "rows": 50}
-    with pytest.raises(DataLost, match="asks for rows from 50, but .* has 0 to 0"):
+    with pytest.raises(DataLost, match="continues at row 50, but .* has rows 0 to 0"):
         stream.latestOffset(start, stream.getDefaultReadLimit())
     stream.stop()
 
@@ -148,13 +148,13 @@ def test_missing_java_and_missing_spark(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match=r'is openjdk version "11.0.2" 2019. Spark needs Java 17'):
         session.check_spark()
     monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
-    with pytest.raises(NSQError, match=r"pyspark is missing: install with pip install 'nsqx\[spark\]'"):
+    with pytest.raises(NSQError, match=r"pyspark is not installed: pip install 'nsqx\[spark\]'"):
         session.check_spark()
 
 
 def test_an_old_spark_is_refused_and_not_installed(monkeypatch):
     monkeypatch.setattr(pyspark, "__version__", "4.1.4")
-    with pytest.raises(ConfigError, match=r"pyspark 4\.1\.4 is too old: nsqx needs 4\.2 or newer, install it with pip"):
+    with pytest.raises(ConfigError, match=r"pyspark 4\.1\.4 is too old, nsqx needs 4\.2 or newer: pip install"):
         session.check_spark()
     monkeypatch.setattr(pyspark, "__version__", "4.2.0.dev1")
     session.check_spark()

@@ -274,7 +274,7 @@ def test_a_disk_that_stays_full_ends_the_query_and_loses_nothing(our_nsqd, topic
         patch.setattr(LocalStorage, "write", failing_write)
         with (
             Running(hurried_options(our_nsqd, topic, tmp_path)) as running,
-            pytest.raises(ConfigError, match="cannot be written: .*No space left.* Nothing is lost"),
+            pytest.raises(ConfigError, match="cannot write to segmentDir .*No space left.* No message is lost"),
         ):
             running.receiver.wait_for_rows(0, LONG_S)
     with Running(hurried_options(our_nsqd, topic, tmp_path)) as running:

@@ -185,7 +185,7 @@ def test_state_on_s3_without_hadoops_file_system(spark, our_nsqd, topic, tmp_pat
     file.write(file_text(topic, "s3://bucket/out", 'state = "s3://bucket/state"'))
     assert file.call("check") == 1
     needed = f"add the package org.apache.hadoop:hadoop-aws:{hadoop_version()}"
-    assert f"s3://bucket/state: Spark itself cannot reach this location: {needed}" in file.err
+    assert f"Spark has no file system for s3://bucket/state: {needed}" in file.err
 
 
 def hadoop_version():

@@ -176,7 +176,7 @@ def test_segments_without_their_state_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"has segments but no state.json"):
         open_directory(tmp_path)
     (tmp_path / "state.json").write_text("{}")
-    with pytest.raises(ConfigError, match="is of version unknown"):
+    with pytest.raises(ConfigError, match="has version unknown, expected 2"):
         open_directory(tmp_path)
 
 
@@ -204,7 +204,7 @@ class TestDataLoss:
     def test_a_removed_segment_is_an_error_before_planning(self, tmp_path, place, missing):
         (tmp_path / self.filled(tmp_path)[place]).unlink()
         directory = open_directory(tmp_path)
-        expected = f"rows {missing} are missing|has 10 to 50: it was emptied"
+        expected = f"rows {missing} are missing|has rows 10 to 50: it was emptied"
         with pytest.raises(DataLost, match=expected):
             directory.check_start(5, fail_on_data_loss=True)
         name = r"segment-0{18}\d\d-" if place else "the first segment was removed"
@@ -264,7 +264,7 @@ class TestDataLoss:
         names = self.filled(tmp_path)
         directory = open_directory(tmp_path)
         (tmp_path / names[1]).unlink()
-        with pytest.raises(DataLost, match=f"{names[1]} is gone from segmentDir"):
+        with pytest.raises(DataLost, match=f"{names[1]} is missing in segmentDir"):
             values(directory, 5, 50)
         assert directory.end_within(5, 50, 0, 5) > 5
         directory.commit(50)

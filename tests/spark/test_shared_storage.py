@@ -31,7 +31,7 @@ spark.driver.extraJavaOptions   -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 UNSEEN = "/proc/self/cwd/segments"
-REFUSED = "is a directory of this machine, but Spark runs tasks on others: use storage that all machines see"
+REFUSED = "is a directory of this machine, but Spark runs tasks on other machines: use storage that all of them"
 
 
 def run_on_cluster(reads, directory):
@@ -67,7 +67,7 @@ def test_no_message_is_received_before_executors_can_read_the_directory(our_nsqd
     refused, refused_batch, misled, served = run_on_cluster(reads, tmp_path)
     assert REFUSED in refused["error"]
     assert REFUSED in refused_batch["error"]
-    assert f"this executor does not see segmentDir {UNSEEN}" in misled["error"]
+    assert f"this executor cannot read segmentDir {UNSEEN}" in misled["error"]
     untouched = our_nsqd.channel_stats(topic, "spark")
     assert (untouched["depth"], untouched["in_flight_count"], untouched["requeue_count"]) == (500, 0, 0)
 
@@ -112,7 +112,7 @@ def test_a_probe_that_failed_is_run_again_by_the_next_run(our_nsqd, topic, tmp_p
     tasks = first.partitions(start, probe)
     first.stop()
     os.rename(tmp_path / "segments", tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="this executor does not see segmentDir .*: on more than one machine"):
+    with pytest.raises(ConfigError, match="this executor cannot read segmentDir .*: use storage that all machines"):
         list(first.read(tasks[0]))
     os.rename(tmp_path / "elsewhere", tmp_path / "segments")
     # Spark repeats the batch it had planned; the new run then asks for a proof of its own.
@@ -124,7 +124,7 @@ def test_a_probe_that_failed_is_run_again_by_the_next_run(our_nsqd, topic, tmp_p
     second.stop()
 
 
-@pytest.mark.parametrize(("runs_here", "words"), [(False, "runs tasks on others"), (None, "may run tasks on others")])
+@pytest.mark.parametrize(("runs_here", "words"), [(False, "runs tasks on other"), (None, "may run tasks on other")])
 def test_what_cannot_be_probed_is_refused(our_nsqd, topic, tmp_path, monkeypatch, runs_here, words):
     """A batch read and the trigger once have one batch only."""
     options = source_options(our_nsqd, topic, tmp_path)

@@ -99,7 +99,7 @@ def test_an_executor_keeps_its_connections(our_nsqd, topic):
         ({"value": [b""]}, "a value is null or empty"),
         ({"value": [None]}, "a value is null or empty"),
         ({"value": [b"x"], "topic": [None]}, "a row has no topic"),
-        ({"value": [b"x"], "topic": ["t"], "defer_ms": [-5]}, "cannot be published in the past"),
+        ({"value": [b"x"], "topic": ["t"], "defer_ms": [-5]}, "defer_ms is -5: use 0 or more"),
     ],
 )
 def test_rows_that_cannot_be_published_are_refused(our_nsqd, columns, expected):
@@ -123,9 +123,9 @@ def test_frames_that_cannot_be_published_are_refused(spark):
         with pytest.raises(ConfigError, match=match):
             columns_of(spark.sql(sql).schema, overwrite)
 
-    refused("SELECT 1 AS n", "a column value")
-    refused("SELECT 1 AS value", "column value is int, binary or string expected")
-    refused("SELECT 'x' AS value, 1 AS price", "what should become of column price")
+    refused("SELECT 1 AS n", r"column value \(BINARY or STRING\) is required, the DataFrame has n")
+    refused("SELECT 1 AS value", "column value is int, it must be binary or string")
+    refused("SELECT 'x' AS value, 1 AS price", "column price cannot be published")
     refused("SELECT 'x' AS value, 'soon' AS defer_ms", "column defer_ms is string")
     refused("SELECT 'x' AS value", "cannot be overwritten", overwrite=True)
 
@@ -133,7 +133,7 @@ def test_frames_that_cannot_be_published_are_refused(spark):
 def test_nowhere_to_publish_is_told(spark, topic):
     frame = spark.sql("SELECT 'x' AS value")
     writer = frame.write.format("nsq").mode("append")
-    with pytest.raises(Exception, match="Set the option topic, or give the DataFrame a column topic"):
+    with pytest.raises(Exception, match="set the option topic, or add a column topic"):
         writer.option("nsq.nsqd", "127.0.0.1:1").save()
     with pytest.raises(Exception, match=r"cannot publish: .*Check nsq.nsqd"):
         writer.option("nsq.nsqd", "127.0.0.1:1").option("topic", topic).save()

@@ -71,29 +71,29 @@ def test_the_window_is_far_longer_than_what_is_in_flight():
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"nsq.nsqd": ""}, "where is NSQ"),
-        ({"subscribe": ""}, "which topics.*one of them"),
-        ({"subscribePattern": ".*"}, "which topics.*not both"),
-        ({"subscribe": "", "subscribePattern": ".*"}, "subscribePattern needs nsq.lookupd"),
-        ({"subscribe": "", "subscribePattern": "(", "nsq.lookupd": "a:1"}, "no regular expression"),
-        ({"subscribe": "a b"}, "topic 'a b' is no name"),
-        ({"channel": ""}, "option channel is missing"),
-        ({"channel": "a/b"}, "channel 'a/b' is no name"),
-        ({"segmentDir": ""}, "option segmentDir is missing"),
-        ({"maxRowsPerTrigger": "many"}, "maxRowsPerTrigger: 'many' is no integer"),
-        ({"maxRowsPerTrigger": "0"}, "at least 1 expected"),
-        ({"maxRowsPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "mean the same"),
-        ({"maxBytesPerTrigger": "64x"}, "no size such as"),
-        ({"maxTriggerDelay": "soon"}, "no duration such as"),
+        ({"nsq.nsqd": ""}, "option nsq.lookupd or nsq.nsqd is required"),
+        ({"subscribe": ""}, "neither of subscribe and subscribePattern given"),
+        ({"subscribePattern": ".*"}, "both of subscribe and subscribePattern given"),
+        ({"subscribe": "", "subscribePattern": ".*"}, "subscribePattern requires nsq.lookupd"),
+        ({"subscribe": "", "subscribePattern": "(", "nsq.lookupd": "a:1"}, "not a regular expression"),
+        ({"subscribe": "a b"}, "invalid topic name 'a b'"),
+        ({"channel": ""}, "option channel is required"),
+        ({"channel": "a/b"}, "invalid channel name 'a/b'"),
+        ({"segmentDir": ""}, "option segmentDir is required"),
+        ({"maxRowsPerTrigger": "many"}, "maxRowsPerTrigger: 'many' is not an integer"),
+        ({"maxRowsPerTrigger": "0"}, "0 is too small, use at least 1"),
+        ({"maxRowsPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "have the same meaning: set only one"),
+        ({"maxBytesPerTrigger": "64x"}, "not a size such as"),
+        ({"maxTriggerDelay": "soon"}, "not a duration such as"),
         ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
         ({"startingOffsets": "{}"}, "earliest .* or latest"),
-        ({"readId": "a b"}, "letters, digits"),
+        ({"readId": "a b"}, "invalid readId 'a b'"),
         ({"nsq.max_in_flight": "5"}, "set maxInFlight instead"),
-        ({"nsq.max_attempts": "5"}, "no message is given up here"),
+        ({"nsq.max_attempts": "5"}, "the source drops no message"),
         ({"nsq.snapy": "true"}, "did you mean snappy"),
         ({"nsq.snappy": "true", "nsq.deflate": "true"}, "only one compression"),
         ({"chanel": "x"}, r"unknown option chanel: did you mean channel\?"),
-        ({"colour": "red"}, "unknown option colour, known are"),
+        ({"colour": "red"}, "unknown option colour: use one of nsq.lookupd, "),
     ],
 )
 def test_wrong_options_are_refused(changes, expected):
@@ -105,7 +105,7 @@ def test_the_sink_needs_a_topic_from_somewhere():
     given = {"nsq.nsqd": "127.0.0.1:4150"}
     assert read_sink_options(given, has_topic_column=True).topic == ""
     assert read_sink_options({**given, "topic": "t"}, has_topic_column=False).topic == "t"
-    with pytest.raises(ConfigError, match="where to publish"):
+    with pytest.raises(ConfigError, match="no topic to publish to"):
         read_sink_options(given, has_topic_column=False)
-    with pytest.raises(ConfigError, match="topic 'a b' is no name"):
+    with pytest.raises(ConfigError, match="invalid topic name 'a b'"):
         read_sink_options({**given, "topic": "a b"}, has_topic_column=False)

@@ -40,7 +40,7 @@ def test_a_view_of_a_topic(spark, our_nsqd, topic, tmp_path):
 
 def test_a_secret_does_not_go_into_a_table(spark, our_nsqd, topic, table, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path, **{"nsq.auth_secret": "hidden"})
-    with pytest.raises(Exception, match="does not belong into a table"):
+    with pytest.raises(Exception, match="must not be stored in a table"):
         spark.sql(f"CREATE TABLE {table} USING nsq OPTIONS ({clause(options)})")
 
 

@@ -272,5 +272,5 @@ def test_a_disk_that_is_full_at_a_commit_does_not_end_the_query(our_nsqd, topic,
 def test_a_stream_cannot_begin_at_latest(spark, topic, tmp_path):
     options = {"nsq.nsqd": "127.0.0.1:4150", "subscribe": topic, "channel": "c", "segmentDir": str(tmp_path / "s")}
     query = Query(spark, {**options, "startingOffsets": "latest"}, tmp_path)
-    with pytest.raises(Exception, match="startingOffsets latest is for batch reads.* give it a new channel"):
+    with pytest.raises(Exception, match="startingOffsets latest is only for batch reads.* use a new channel"):
         query.start().awaitTermination(60)

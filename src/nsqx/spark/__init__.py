@@ -1,5 +1,5 @@
 """The Spark data source ``nsq``: NSQ topics as streaming and batch DataFrames, and DataFrames published to NSQ.
 
-Needs the extra ``nsqx[spark]`` and Java 17. Nothing is imported here, so that the options and the segment files can be
+Needs the extra ``nsqx[spark]`` and Java 17. This module imports nothing, so the options and the segment files can be
 used and tested without Spark.
 """

@@ -1,12 +1,12 @@
-"""The batch read: what is in the channel now, as a DataFrame.
+"""The batch read: the messages that are in the channel now, as a DataFrame.
 
-Spark never tells a reader whether a batch job has succeeded. So a read lets go of nothing by itself: its rows are on
-disk, finished at nsqd, and the next read gives them again, with what has come since. They go when somebody says so:
+Spark does not report to a reader whether its batch job has succeeded. A read therefore removes no rows: they are on
+disk and finished at nsqd, and the next read returns them again, together with newer rows. Three things change that:
 
-    startingOffsets latest     this read begins after the one before, whose job has succeeded
-    confirm_reads(...)         the same, said without reading
-    readId                     a read with a name has its own rows: the same whenever that name is used, until
-                               readTTL is over, and no read with another name or without one has them
+    startingOffsets latest     confirms the read before: its rows are removed, and this read starts after them
+    confirm_reads(...)         confirms the read before without reading
+    readId                     a named read has rows of its own: it returns the same rows each time the name is used,
+                               until readTTL has passed, and no other read returns them
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 _READS_NAME = "reads.json"
 _MAX_READS = 1000
-# What became of a read without a name; no readId can be like this.
+# The name of an unnamed read once it is confirmed. A readId cannot contain parentheses.
 _CONFIRMED = "(confirmed)"
 _PAUSE_S = 1.0
 
 
 def confirm_reads(segment_dir: str, channel: str) -> None:
-    """The jobs on what was read from this directory without a name have succeeded: let go of those rows."""
+    """Confirm that the jobs of the unnamed reads of this directory have succeeded, and remove their rows."""
     directory = SegmentDirectory.open(
         segment_dir, channel=channel, max_in_flight=0, window_rows=2**62, lock_wait_s=LOCK_WAIT_S
     )
@@ -52,13 +52,13 @@ def confirm_reads(segment_dir: str, channel: str) -> None:
 
 
 class BatchReader(DataSourceReader):
-    """Drains the channel when the job is planned."""
+    """Receives the channel's messages when Spark plans the job."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Receive, and say what to read."""
+        """Receive messages and return the tasks that read them; a known readId receives nothing."""
         options = self._options
         check_place(options, tasks_run_here(), can_probe=False)
         directory = open_directory(options)
@@ -78,7 +78,7 @@ class BatchReader(DataSourceReader):
             directory.close(is_clean=is_clean)
 
     def _receive(self, directory: SegmentDirectory, start: int) -> tuple[int, bool]:
-        """The end of the read, and whether nsqd has heard of everything."""
+        """Return the end of the read, and whether nsqd confirmed that it read every FIN."""
         options = self._options
         receiver = Receiver(options, directory)
         try:
@@ -95,8 +95,8 @@ class BatchReader(DataSourceReader):
         return plan_partitions(directory, self._options, read.start, read.end) if read.end > read.start else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition."""
-        # Without rows Spark makes a partition of its own.
+        """Return the rows of one partition."""
+        # Spark passes a partition of its own if there are no rows.
         if isinstance(partition, SlicePartition):
             spare_collections()
             yield from read_partition(partition)
@@ -104,7 +104,7 @@ class BatchReader(DataSourceReader):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Rows that were given to a job; the name may be empty."""
+    """The range of rows that a job got; ``name`` is its readId, or empty."""
 
     name: str
     start: int
@@ -113,44 +113,46 @@ class Read:
 
 
 class Reads:
-    """The reads of a segment directory that may be asked for again: those with names, and the last without."""
+    """The reads of a segment directory that can be repeated: all named ones, and the last unnamed one."""
 
     def __init__(self, directory: SegmentDirectory) -> None:
         self._directory = directory
         self._reads = [Read(**each) for each in directory.read_note(_READS_NAME) or []]
 
     def named(self, name: str) -> Read | None:
-        """The read of this name, if it was made before."""
+        """Return the earlier read of this name, or None; raises DataLost if its rows are gone."""
         for read in self._reads:
             if name and read.name == name:
                 if read.start < self._directory.first_row:
-                    raise DataLost(f"nsq: the rows of readId {name} are gone: they are kept for readTTL")
+                    raise DataLost(
+                        f"nsq: the rows of readId {name} were removed after readTTL: read them under a new readId"
+                    )
                 return read
         return None
 
     def next_start(self) -> int:
-        """The first row that no read has to itself."""
+        """Return the first row that belongs to no named read."""
         return max([self._directory.state.committed, *(read.end for read in self._reads if read.name)])
 
     def confirm(self) -> None:
-        """The read without a name is done with: nobody gets its rows again."""
+        """Mark the unnamed read as confirmed: no later read returns its rows."""
         self._reads = [read if read.name else replace(read, name=_CONFIRMED, made_s=0.0) for read in self._reads]
 
     def release(self, start: int, *, ttl_s: float) -> None:
-        """Let go of rows before ``start`` that belong to no named read whose time is not over."""
+        """Remove rows before ``start``, except those of named reads younger than ``ttl_s``."""
         oldest_s = time.time() - ttl_s
         kept = [read for read in self._reads if read.name and read.made_s >= max(oldest_s, 1.0)]
         self._save()
         self._directory.commit(min([start, *(read.start for read in kept)]))
 
     def add(self, name: str, start: int, end: int) -> Read:
-        """Note a read, durably."""
+        """Record a read durably."""
         read = Read(name, start, end, time.time())
         self._reads = [*(each for each in self._reads if each.name), read]
         self._save()
         return read
 
     def _save(self) -> None:
-        # Names outlive their rows, so that using one again too late is told.
+        # Names are kept after their rows are removed: a readId that is used too late is an error, not an empty read.
         self._reads = self._reads[-_MAX_READS:]
         self._directory.write_note(_READS_NAME, [asdict(read) for read in self._reads])

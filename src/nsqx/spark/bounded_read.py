@@ -1,13 +1,14 @@
-"""When a bounded read has all that it is going to get.
+"""The end of a bounded read.
 
-It is to have what was in the channel when it began, and to end although messages keep coming. If the nsqds told how
-much there was, that many are enough. Otherwise it ends when nothing but new messages came for a while.
+A bounded read must return everything that was in the channel when it started, and must end although new messages keep
+arriving. If the nsqds reported the channel's depth, the read ends after that many messages. Otherwise it ends when only
+new messages have arrived for a while.
 
-A message tells when it was published by the clock of its nsqd, which may differ from the clock here. So the age of a
-message (arrival here minus publishing there) is compared with the least age that came from the same nsqd: ages that
-keep falling, or are above the least, are those of a backlog; ages that stay at the least are those of messages that
-come as they are published. Only of a backlog that grows, because publishers outrun the read, this cannot tell which of
-it was there at the beginning; then the two clocks decide.
+The time of publishing is taken from the clock of the nsqd, which may differ from the local clock. The age of a message
+(local arrival time minus time of publishing) is therefore compared with the lowest age seen from the same nsqd. Ages
+that fall, or that are above the lowest, belong to a backlog. Ages that stay at the lowest belong to messages that
+arrive as they are published. If the backlog grows because publishers are faster than the read, ages cannot show which
+messages were there at the start; then the two clocks are compared directly.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ _LONGEST_TICK_S = 0.05
 
 
 class BoundedRead:
-    """Watches a read that is to end."""
+    """Decides when a bounded read is complete."""
 
     def __init__(self, bound_ns: int, idle_s: float, clock_ns: Callable[[], int] = time.time_ns) -> None:
-        """It ends when nothing from before ``bound_ns`` came for ``idle_s``."""
+        """End when no message published before ``bound_ns`` has arrived for ``idle_s``."""
         self._bound_ns = bound_ns
         self._idle_s = idle_s
         self._clock_ns = clock_ns
-        # Ages differ by this much because of the way a message takes.
+        # Ages may differ by this much because of transmission delays.
         self._slack_ns = int(idle_s / 2 * NS_PER_S)
-        # The least age that came from each nsqd: the latest, and that which the end last came nearer with.
+        # The lowest age seen from each nsqd: the current one, and the one at the last progress of the backlog.
         self._least_ns: dict[str, int] = {}
         self._noted_ns: dict[str, int] = {}
-        # How many messages there were at the beginning, if that is known.
+        # How many messages were in the channel at the start, or None if unknown.
         self.expected: int | None = None
         self._received = 0
         self._received_old = 0
         self._take_count = 0
-        # How often the end came nearer, and whether what was taken last brings it nearer once it is stored.
+        # How often messages of the backlog were stored, and whether the messages taken last include some.
         self._step_count = 0
         self._is_stepping = False
 
     def took(self, columns: Columns) -> None:
-        """These are about to be stored."""
+        """Count messages that are about to be stored."""
         self._received += columns.count
         self._received_old += columns.count_until(self._bound_ns)
         self._take_count += 1
@@ -57,7 +58,7 @@ class BoundedRead:
             self._is_stepping = True
 
     def _is_backlog(self, columns: Columns) -> bool:
-        """Whether some of these may have been in the channel at the beginning."""
+        """Return True if some of these may have been in the channel at the start."""
         now_ns, node = self._clock_ns(), columns.node
         oldest_ns, least_ns = columns.oldest_ns(), now_ns - columns.newest_ns()
         if node in self._least_ns:
@@ -68,7 +69,7 @@ class BoundedRead:
             return True
         if now_ns - oldest_ns <= least_ns + self._slack_ns:
             return False
-        # A message from the future proves that the clocks differ.
+        # A negative age proves that the clocks differ.
         return oldest_ns <= self._bound_ns or least_ns < 0
 
     @property
@@ -79,13 +80,13 @@ class BoundedRead:
         return (self._received if are_clocks_apart else self._received_old) >= self.expected
 
     def stored(self) -> None:
-        """What was taken is durable."""
+        """Record that the messages taken last are durable."""
         if self._is_stepping:
             self._is_stepping = False
             self._step_count += 1
 
     async def watch(self, has_pending: Callable[[], bool], is_paused: Callable[[], bool]) -> None:
-        """Return when all is there that was counted, or nothing older came for a while."""
+        """Return when all expected messages are there, or no message of the backlog has arrived for ``idle_s``."""
         tick_s = min(_LONGEST_TICK_S, self._idle_s / 4)
         idle_s = 0.0
         while idle_s < self._idle_s:
@@ -96,5 +97,5 @@ class BoundedRead:
             if self._step_count != steps or self._is_stepping or is_paused():
                 idle_s = 0.0
             elif self._take_count != takes or not has_pending():
-                # Otherwise a slow disk keeps messages waiting, and who knows what they are.
+                # Time does not count while unexamined messages wait for a slow disk: they may belong to the backlog.
                 idle_s += tick_s

@@ -1,4 +1,4 @@
-"""What nsqlookupd and nsqd tell over HTTP: which topics there are, and how much waits in a channel."""
+"""HTTP queries to nsqlookupd and nsqd: the list of topics, and the depth of a channel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_S = 5.0
 
 
 async def find_topics(lookupds: Iterable[str], credentials: Credentials) -> list[str]:
-    """Every topic that some nsqlookupd knows; raises LookupFailed if none of them answers."""
+    """Return the topics of all nsqlookupds, sorted; raises LookupFailed if none of them answers."""
     topics: set[str] = set()
     for answer in await _ask_all(lookupds, credentials, "/topics"):
         topics.update(answer.get("topics") or [])
@@ -28,7 +28,7 @@ async def find_topics(lookupds: Iterable[str], credentials: Credentials) -> list
 async def channel_depth(
     lookupds: Iterable[str], topics: Iterable[str], channel: str, credentials: Credentials
 ) -> int | None:
-    """How many messages wait in a channel over all nsqds of these topics; None if one of them does not tell."""
+    """Return the depth of a channel over all nsqds of these topics; None if one of them does not answer."""
     depth = 0
     for topic in topics:
         try:
@@ -58,7 +58,7 @@ async def _depth_on(node: str, topic: str, channel: str, credentials: Credential
     for each in answer.get("topics") or []:
         if each.get("topic_name") == topic:
             found = [entry for entry in each.get("channels") or [] if entry.get("channel_name") == channel]
-            # What waits in the topic is on its way into the channel, or will be once that is there.
+            # Messages that wait in the topic go to the channel, also if it does not exist yet.
             depth += sum(int(entry.get("depth", 0)) for entry in found) + int(each.get("depth", 0))
     return depth
 
@@ -87,7 +87,7 @@ async def _ask(kind: str, url: str, credentials: Credentials) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         raise LookupFailed("the answer is not JSON") from None
     if not isinstance(found, dict):
-        raise LookupFailed("the answer is not that of an nsqlookupd")
-    # Before NSQ 1.0 the answer was wrapped.
+        raise LookupFailed("the answer is not a JSON object")
+    # Before NSQ 1.0 the answer was wrapped in "data".
     inner = found.get("data", found)
     return inner if isinstance(inner, dict) else {}

@@ -1,8 +1,8 @@
-"""The messages of one connection, taken apart into columns as they come, and their FINs, joined into one write.
+"""Column buffers for the messages of one connection, and one write for all of their FINs.
 
-This is where every message passes, so nothing is made for a message: ids and bodies lie one behind the other in two
-buffers, numbers in others, all of which Arrow takes as they are. Knows frames and the connection; what becomes of the
-rows is decided by whoever takes them.
+Every received message passes through here, so no Python object is created per message. Ids and bodies are appended to
+two buffers and numbers to others, in the layout of Arrow arrays. Knows frames and the connection; ``recorder`` decides
+what happens to the rows.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 _ID_BYTES = 16
 _FIRST_CAPACITY = 1024
 _FIRST_ROOM = 64 * 1024
-# Arrow counts the bytes of a column in 31 bits; long before that the columns are enough for a segment.
+# Columns of this size are closed. Arrow's offsets have 31 bits; a segment needs far less.
 _FULL_BYTES = 64 * 1024 * 1024
-# Columns are used again, for memory that was never touched is slow; but not if they have grown out of the ordinary.
+# Columns are reused, because the first write to fresh memory is slow. Unusually large ones are not kept.
 _SPARE_COUNT = 2
 _SPARE_BYTES = 8 * 1024 * 1024
 
 
 class Columns:
-    """Messages of one topic from one nsqd, in the order in which they came.
+    """Messages of one topic from one nsqd, in order of arrival.
 
-    ``id_values`` and ``values`` hold ids and bodies; ``ends`` 0 and then where each body ends, int32; ``times`` when
-    each was published, int64 nanoseconds; ``attempts`` int32. Of all of them only what ``count`` messages need means
-    something.
+    The buffers are larger than needed; only the part for ``count`` messages is valid:
+
+        id_values    ids of 16 bytes
+        values       bodies
+        ends         int32: 0, then the end of each body in ``values``
+        times        int64: time of publishing in nanoseconds
+        attempts     int32
     """
 
     __slots__ = (
@@ -56,9 +60,9 @@ class Columns:
         self.topic = topic
         self.node = node
         self.count = 0
-        # Bytes of all bodies.
+        # Total bytes of the bodies.
         self.size = 0
-        # Some of these may have come before, even if they say that they were never delivered.
+        # Some messages may be duplicates although their attempt count is 1.
         self.is_suspect = False
         self.id_values = bytearray()
         self.values = bytearray(_FIRST_ROOM)
@@ -89,7 +93,7 @@ class Columns:
         self.count = count
 
     def _grow(self) -> None:
-        # Whoever holds a view of a bytearray keeps it from growing, so they are replaced.
+        # A bytearray with an exported view cannot be resized, so larger ones replace them.
         capacity = self._capacity * 2 or _FIRST_CAPACITY
         self.id_values = _enlarged(self.id_values, _ID_BYTES * capacity)
         self.ends = _enlarged(self.ends, 4 * (capacity + 1))
@@ -101,25 +105,25 @@ class Columns:
         self._capacity = capacity
 
     def clear(self) -> None:
-        """Forget the messages and keep the room."""
+        """Remove all messages and keep the buffers."""
         self.count = 0
         self.size = 0
         self.is_suspect = False
 
     def message_id(self, place: int) -> bytes:
-        """The id of the message at this place."""
+        """Return the id of the message at this index."""
         return byteops.cut(self.id_values, _ID_BYTES * place, _ID_BYTES * (place + 1))
 
     def time_ns(self, place: int) -> int:
-        """When the message at this place was published."""
+        """Return the time of publishing of the message at this index."""
         return self._times[place]
 
     def attempt(self, place: int) -> int:
-        """How often the message at this place had been handed out."""
+        """Return how often nsqd had delivered the message at this index, this delivery included."""
         return self._attempts[place]
 
     def oldest_ns(self) -> int:
-        """When the first of them was published; there must be one."""
+        """Return the earliest time of publishing; there must be at least one message."""
         oldest = self._times[0]
         for place in range(1, self.count):
             if self._times[place] < oldest:
@@ -127,7 +131,7 @@ class Columns:
         return oldest
 
     def newest_ns(self) -> int:
-        """When the last of them was published; there must be one."""
+        """Return the latest time of publishing; there must be at least one message."""
         newest = self._times[0]
         for place in range(1, self.count):
             if self._times[place] > newest:
@@ -135,7 +139,7 @@ class Columns:
         return newest
 
     def count_until(self, time_ns: int) -> int:
-        """How many were published not later than that."""
+        """Return how many messages were published at or before ``time_ns``."""
         found = 0
         for place in range(self.count):
             if self._times[place] <= time_ns:
@@ -143,7 +147,7 @@ class Columns:
         return found
 
     def greatest_if_new(self, boundary: bytes) -> bytes:
-        """The greatest id, if every message is handed out for the first time and beyond ``boundary``; otherwise b""."""
+        """Return the greatest id if every message is a first attempt with an id above ``boundary``, otherwise b""."""
         greatest = 0
         for place in range(self.count):
             if self._attempts[place] != 1 or not byteops.is_greater_id(self.id_values, _ID_BYTES * place, boundary, 0):
@@ -160,7 +164,7 @@ def _enlarged(old: bytearray, size: int) -> bytearray:
 
 
 class ColumnReceiver(FrameReceiver):
-    """Stands between a connection and its subscription: messages become columns, all else goes through."""
+    """Sits between a connection and its subscription: appends messages to columns and passes on all other frames."""
 
     __slots__ = (
         "_arrived",
@@ -179,7 +183,7 @@ class ColumnReceiver(FrameReceiver):
     def __init__(
         self, topic: str, subscription: Subscription, arrived: Callable[[], None], clock: Callable[[], float]
     ) -> None:
-        """``arrived`` is called when messages have come, once for all that came together."""
+        """``arrived`` is called once for all messages of one socket read."""
         self.topic = topic
         self.node = subscription.connection.address
         self.subscription = subscription
@@ -192,10 +196,10 @@ class ColumnReceiver(FrameReceiver):
         self._has_new = False
         self._is_held = False
 
-    # From the connection
+    # Called by the connection
 
     def message(self, reader: FrameReader) -> None:
-        """A message came."""
+        """Append the message to the columns."""
         columns = self._columns
         columns.add(reader)
         self.pending_count += 1
@@ -206,42 +210,42 @@ class ColumnReceiver(FrameReceiver):
             self._set_aside()
 
     def drained(self) -> None:
-        """All that came is in the columns."""
+        """Report new messages after all frames of one socket read."""
         if self._has_new:
             self._has_new = False
             self.subscription.last_message_s = self._clock()
             self._arrived()
 
     def response(self, data: bytes) -> None:
-        """Another answer came."""
+        """Pass a response on."""
         self.subscription.response(data)
 
     def refusal(self, text: str) -> None:
-        """An error came."""
+        """Pass an error on."""
         self.subscription.refusal(text)
 
     def writable(self) -> None:
-        """The socket takes more again."""
+        """Pass on that the socket accepts more data again."""
         self.subscription.writable()
 
     def lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """Pass on that the connection is closed."""
         self.subscription.lost(error)
 
-    # For whoever makes rows of the messages
+    # Called by the recorder
 
     @property
     def is_lost(self) -> bool:
-        """True if no answer can reach nsqd, which will hand out again whatever was not finished."""
+        """True if the connection is closed: nsqd will deliver again every message that was not finished."""
         return self.subscription.connection.is_closed
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the bodies that have come and were not taken."""
+        """Bytes of the bodies that were received and not taken yet."""
         return self._columns.size + sum([columns.size for columns in self._full])
 
     def hold(self, is_held: bool) -> None:
-        """Read no more from the socket, so that nsqd cannot send more, or go on."""
+        """Stop reading from the socket, which stops nsqd, or resume reading."""
         transport = self.subscription.connection.transport
         if is_held == self._is_held or transport.is_closing():
             return
@@ -252,14 +256,17 @@ class ColumnReceiver(FrameReceiver):
             transport.resume_reading()
 
     def suspect(self) -> None:
-        """What has come and was not taken yet may come over another connection too, and look as new there."""
+        """Mark the messages that were not taken yet as possible duplicates.
+
+        Another connection to the same nsqd may deliver them with an attempt count of 1.
+        """
         if self._columns.count:
             self._set_aside()
         for columns in self._full:
             columns.is_suspect = True
 
     def take(self) -> Columns:
-        """What has come, the oldest first; more may be left if it is much. To be given back to ``finish``."""
+        """Return the oldest received messages; the caller must pass them to ``finish``. More may be left."""
         if not self._full:
             self._set_aside()
         columns = self._full.pop(0)
@@ -271,7 +278,7 @@ class ColumnReceiver(FrameReceiver):
         self._columns = self._spares.pop() if self._spares else Columns(self.topic, self.node)
 
     def finish(self, columns: Columns) -> None:
-        """Send a FIN for each, unless the connection is gone; the columns are used again."""
+        """Send a FIN for each message and reuse the columns; no FIN is sent on a closed connection."""
         count = columns.count
         subscription = self.subscription
         subscription.in_flight_count -= count
@@ -288,7 +295,7 @@ class ColumnReceiver(FrameReceiver):
             connection.close()
 
     def touch_all(self, taken: list[Columns]) -> None:
-        """Ask for more time for what was taken, and for what is still to be."""
+        """Send TOUCH for the messages in ``taken`` and for those that were not taken yet."""
         connection = self.subscription.connection
         if connection.is_closed:
             return

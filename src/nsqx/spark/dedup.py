@@ -1,15 +1,15 @@
-"""Which messages were received before: NSQ delivers at least once, a source must deliver exactly once.
+"""Recognition of duplicates: NSQ delivers at least once, and the source must return each message exactly once.
 
-A message is identified by topic, broker, id and time of publishing. Ids alone are not enough: every topic of every nsqd
-counts its own, and two nsqds on one machine count alike. Our nsqd says which broker it is. Of Go's only the address is
-known, and it may come back under another one. So a broker also knows what came from brokers it may have been before:
-those that are not connected now, and that were never seen to be another one. Two brokers are seen to be different when
-both are connected at once, or when their rows of former runs are mixed. In doubt a message is new: a double can be
-found, a message that was dropped cannot.
+A message is identified by topic, broker, id and time of publishing. Ids alone are not enough: each topic of each nsqd
+counts its own ids, and two nsqds on one machine produce the same ids. nsqx's nsqd reports a broker id. Of Go's nsqd
+only the address is known, and it may return under another address. A message from a broker is therefore also compared
+with the messages of brokers that may have been the same nsqd: those that are not connected now and are not known to be
+different. Two brokers are known to be different if both were connected at once, or if their rows of earlier runs
+overlap. In doubt a message is new: duplicates can be removed later, a dropped message is lost.
 
-Two memories. The window holds the latest rows. Pins hold for good those that nsqd may still hand out, because
-nobody knows whether it got their FIN: a requeued message goes to the end of its channel, and may come again after any
-number of others.
+Messages are remembered in two places. The window holds the latest rows. Pins are permanent and hold the messages that
+nsqd may deliver again because their FIN may not have arrived: a requeued message goes to the end of its channel, and
+any number of other messages may come first.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _LEAST_ID = bytes(16)
 
 
 class Generation:
-    """Messages remembered in runs, by id when they were published; put together only if somebody asks."""
+    """Half of the window: times of publishing by id. The index is built on the first lookup, from raw columns."""
 
     __slots__ = ("_index", "_runs")
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
-        # Ids one behind the other, and times as int64.
+        # Concatenated ids, and times as int64.
         self._runs: list[tuple[bytes, bytes]] = []
 
     def add_all(self, columns: Columns) -> None:
-        """Remember every message of these."""
+        """Remember all messages of ``columns``."""
         count = columns.count
         self._runs.append((bytes(columns.id_values[: 16 * count]), bytes(columns.times[: 8 * count])))
 
@@ -46,7 +46,7 @@ class Generation:
         self.times()[message_id] = time_ns
 
     def times(self) -> dict[bytes, int]:
-        """All of them, in the order in which they came."""
+        """Return the times of publishing by id, in order of arrival."""
         if self._runs:
             for ids, times in self._runs:
                 each_id = [ids[place : place + 16] for place in range(0, len(ids), 16)]
@@ -56,12 +56,12 @@ class Generation:
 
 
 class Memory:
-    """What is known of one topic of one broker.
+    """The remembered messages of one topic of one broker.
 
-    An nsqd counts how often it handed a message out, and forgets that only if it crashes, which ends its connections.
-    So a message that is handed out for the first time is new if its id is beyond all that were known when the latest
-    connection was made: nearly every message, and none of those needs looking up. The window is two generations: when
-    the young one is enough it becomes the old one, which is forgotten.
+    nsqd counts the attempts of each message and loses the counts only in a crash, which closes its connections. A
+    message with an attempt count of 1 is therefore new if its id is above all ids that were known when the latest
+    connection was made. That holds for nearly all messages, and they need no lookup. The window consists of two
+    generations: when the young one is full it replaces the old one, whose messages are forgotten.
     """
 
     __slots__ = ("_boundary", "_greatest", "_old", "_pinned", "_predecessors", "_young")
@@ -75,9 +75,9 @@ class Memory:
         self._predecessors: list[Memory] = []
 
     def connected(self, predecessors: list[Memory]) -> None:
-        """There is a new connection: it may bring again whatever came before, as if for the first time.
+        """Note a new connection, which may deliver known messages again with an attempt count of 1.
 
-        ``predecessors`` are the memories of brokers that this one may have been before.
+        ``predecessors`` are the memories of brokers that may be the same nsqd under another address.
         """
         self._predecessors = predecessors
         self._boundary = self._greatest
@@ -86,11 +86,11 @@ class Memory:
                 self._boundary = each._greatest
 
     def part_from(self, other: Memory) -> None:
-        """This broker is not that one."""
+        """Note that the other memory belongs to a different nsqd."""
         self._predecessors = [each for each in self._predecessors if each is not other]
 
     def admit(self, columns: Columns) -> list[int]:
-        """Remember messages; the places of those that are known, or that may be known elsewhere."""
+        """Remember new messages; return the indices of those that may be duplicates."""
         if not columns.is_suspect:
             greatest = columns.greatest_if_new(self._boundary)
             if greatest:
@@ -115,7 +115,7 @@ class Memory:
             self._greatest = message_id
 
     def knows(self, message_id: bytes, time_ns: int) -> bool:
-        """True if the message was received from this broker, or from one that it may have been."""
+        """Return True if the message was received from this broker or from one of its predecessors."""
         if self._has(message_id, time_ns):
             return True
         for each in self._predecessors:  # noqa: SIM110 - Cython has no closures in cpdef methods
@@ -131,50 +131,50 @@ class Memory:
         )
 
     def remember(self, part: Identities) -> None:
-        """Remember messages of a former run."""
+        """Remember messages of an earlier run."""
         for message_id, time_ns in zip(part.ids, part.timestamps_ns, strict=True):
             self.add(message_id, time_ns)
 
     def pin(self, part: Identities) -> int:
-        """Remember messages for good; how many were not pinned before."""
+        """Remember messages permanently; return how many were not pinned before."""
         before = len(self._pinned)
         self._pinned.update(zip(part.ids, part.timestamps_ns, strict=True))
         self._greatest = max(self._greatest, max(part.ids, default=_LEAST_ID))
         return len(self._pinned) - before
 
     def is_pinned(self, message_id: bytes, time_ns: int) -> bool:
-        """True if the message is remembered for good."""
+        """Return True if the message is remembered permanently."""
         return self._pinned.get(message_id) == time_ns
 
     def latest(self) -> Iterator[tuple[bytes, int]]:
-        """What is in the window, the latest first."""
+        """Return the messages of the window, the latest first."""
         return itertools.chain(reversed(self._young.times().items()), reversed(self._old.times().items()))
 
     def time_of(self, message_id: bytes) -> int | None:
-        """When the message in the window was published."""
+        """Return the time of publishing of a message in the window, or None."""
         time_ns = self._young.times().get(message_id)
         return self._old.times().get(message_id) if time_ns is None else time_ns
 
     def turn(self) -> None:
-        """Make room in the window."""
+        """Start a new generation and forget the oldest."""
         self._old = self._young
         self._young = Generation()
 
 
 class SeenMessages:
-    """What was received, as far back as it matters."""
+    """The messages that were received from all brokers: a window of the latest rows, and pins."""
 
     def __init__(self, window_rows: int) -> None:
         self._generation_rows = max(1, window_rows // 2)
         self._young_rows = 0
-        # By topic, by broker.
+        # By topic, then by broker.
         self._memories: dict[str, dict[str, Memory]] = {}
-        # Brokers that are known not to be the same.
+        # Pairs of brokers that are known to be different nsqds.
         self._apart: set[frozenset[str]] = set()
         self.pin_count = 0
 
     def admit(self, columns: Columns, broker: str) -> list[int]:
-        """Remember messages that came from a broker; the places of those that were known before."""
+        """Remember messages of a broker; return the indices of the duplicates."""
         memory = self._memory(columns.topic, broker)
         known: list[int] = []
         for place in memory.admit(columns):
@@ -188,7 +188,7 @@ class SeenMessages:
         return known
 
     def connected(self, topic: str, broker: str, live: Collection[str]) -> None:
-        """There is a new connection to that broker, while there are connections to those in ``live``."""
+        """Note a new connection to ``broker``; ``live`` are the brokers that are connected at this moment."""
         for other in live:
             if other != broker:
                 self._part(broker, other)
@@ -221,7 +221,7 @@ class SeenMessages:
         return self._memories.setdefault(topic, {}).setdefault(broker, Memory())
 
     def remember(self, parts: Iterable[Identities]) -> None:
-        """Take up rows that were received before this process began, the oldest first."""
+        """Add rows that earlier processes received, the oldest first."""
         spans: dict[str, tuple[int, int]] = {}
         for part in parts:
             self._memory(part.topic, part.broker).remember(part)
@@ -234,18 +234,21 @@ class SeenMessages:
                 self._part(one, other)
 
     def remember_pinned(self, parts: Iterable[Identities]) -> None:
-        """Take up pins, or add to them."""
+        """Add pins."""
         for part in parts:
             self.pin_count += self._memory(part.topic, part.broker).pin(part)
 
     def latest(self, topic: str, broker: str, count: int) -> Identities:
-        """The latest rows from one broker that are not pinned yet: those whose FIN may have been lost with it."""
+        """Return those of the latest ``count`` messages of a broker that are not pinned yet.
+
+        Their FINs may be lost if the connection breaks.
+        """
         memory = self._memory(topic, broker)
         found = [each for each in itertools.islice(memory.latest(), count) if not memory.is_pinned(*each)][::-1]
         return Identities(topic, broker, [each[0] for each in found], [each[1] for each in found])
 
     def one(self, topic: str, broker: str, message_id: bytes) -> list[Identities]:
-        """The identity of one message, unless it is pinned or forgotten."""
+        """Return the identity of one message; nothing if it is pinned or forgotten."""
         memory = self._memory(topic, broker)
         time_ns = memory.time_of(message_id)
         if time_ns is None or memory.is_pinned(message_id, time_ns):
@@ -253,12 +256,12 @@ class SeenMessages:
         return [Identities(topic, broker, [message_id], [time_ns])]
 
     def every_latest(self, count: int) -> list[Identities]:
-        """The same as ``latest`` for every broker of every topic."""
+        """Return ``latest`` for every broker of every topic."""
         pairs = sorted((topic, broker) for topic, broker, _ in self._each())
         return [self.latest(topic, broker, count) for topic, broker in pairs]
 
     def unpinned(self, columns: Columns, places: Sequence[int], broker: str) -> list[Identities]:
-        """Of the messages at these places those that are not pinned."""
+        """Return the identities of the messages at these indices that are not pinned."""
         memory = self._memory(columns.topic, broker)
         found = [(columns.message_id(place), columns.time_ns(place)) for place in places]
         found = [each for each in found if not memory.is_pinned(*each)]

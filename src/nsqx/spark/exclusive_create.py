@@ -1,4 +1,4 @@
-"""Creating a file on remote storage unless it exists: what a lease rests on, and what file systems offer it for.
+"""Exclusive creation of a file on remote storage: it fails if the file exists. Leases depend on it.
 
 pyarrow has no such call, so each kind of storage has its own:
 
@@ -6,7 +6,7 @@ pyarrow has no such call, so each kind of storage has its own:
     HDFS             a rename, which fails if the target exists
     all others       fsspec's pipe_file with mode "create"
 
-Stores that accept such a request and overwrite the file nevertheless are found out by trying.
+Some stores accept such a request and overwrite the file nevertheless. A trial with a temporary file detects them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import pyarrow.fs as pafs
 from nsqx.errors import ConfigError
 
 CreateOnce = Callable[[str, bytes], bool]
-"""Creates the file at a path with this content; False if there is one."""
+"""Creates a file at a path with this content; returns False if the file exists."""
 
 _S3_ATTEMPTS = 6
 
 
 def exclusive_creation(uri: str, filesystem: pafs.FileSystem, folder: str) -> CreateOnce:
-    """How to create files once in ``folder``; raises ConfigError if the storage cannot do it."""
+    """Return the function that creates files exclusively; raises ConfigError if a trial in ``folder`` fails."""
     create_once = _creation_of(uri, filesystem)
     path = f"{folder}/once-{uuid.uuid4().hex}"
     try:
@@ -40,7 +40,7 @@ def exclusive_creation(uri: str, filesystem: pafs.FileSystem, folder: str) -> Cr
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_file(path)
     if not is_exclusive:
-        raise _refused(uri, "it overwrites files that are to be created once")
+        raise _refused(uri, "it overwrites existing files instead of refusing to")
     return create_once
 
 
@@ -54,8 +54,8 @@ def _creation_of(uri: str, filesystem: pafs.FileSystem) -> CreateOnce:
 
 def _refused(uri: str, reason: str) -> ConfigError:
     return ConfigError(
-        f"nsq: segmentDir {uri} cannot keep two queries apart ({reason}): use storage with conditional writes, such as"
-        " s3:// or hdfs://, or a mounted directory with segmentDirIsShared"
+        f"nsq: segmentDir {uri} cannot be locked against other queries ({reason}): use storage with conditional writes,"
+        " such as s3:// or hdfs://, or a mounted directory with segmentDirIsShared"
     )
 
 
@@ -78,7 +78,7 @@ def _s3_creation(uri: str) -> CreateOnce:
                 status = error.response["ResponseMetadata"]["HTTPStatusCode"]
                 if status == 412:
                     return False
-                # 409 means that S3 could not decide, because another request for the same key was under way.
+                # 409: another request for the same key was in progress, and S3 decided nothing.
                 if status != 409 or attempt == _S3_ATTEMPTS:
                     raise OSError(f"{path}: {error}") from error
                 time.sleep(0.05 * attempt)
@@ -90,7 +90,7 @@ def _s3_creation(uri: str) -> CreateOnce:
 
 
 def _s3_client(uri: str) -> Any:
-    """A client for the store that pyarrow uses for the same URI."""
+    """Return a client for the store that pyarrow uses for the same URI."""
     import botocore.session
     from botocore.config import Config
 
@@ -105,7 +105,7 @@ def _s3_client(uri: str) -> Any:
         given["aws_secret_access_key"] = unquote(parts.password)
     settings: dict[str, Any] = {"retries": {"mode": "standard", "total_max_attempts": _S3_ATTEMPTS}}
     if endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
-        # Stores other than Amazon's seldom have a host name for each bucket.
+        # Few stores other than Amazon's have a host name for each bucket.
         settings["s3"] = {"addressing_style": "path"}
     session = botocore.session.get_session()
     if given["region_name"] is None and session.get_config_variable("region") is None:
@@ -140,7 +140,7 @@ def _fsspec_creation(uri: str, filesystem: pafs.FileSystem) -> CreateOnce:
 
             target = fsspec.filesystem(uri.partition("://")[0])
         except (ImportError, ValueError, OSError) as error:
-            raise _refused(uri, f"pyarrow has no conditional writes, and fsspec: {error}") from None
+            raise _refused(uri, f"pyarrow has no conditional writes, and fsspec failed: {error}") from None
 
     def create_once(path: str, content: bytes) -> bool:
         try:

@@ -1,13 +1,13 @@
-"""What tells messages apart, kept when their rows are gone.
+"""The identities of messages whose rows were removed from a segment directory.
 
 Owns two kinds of files of a segment directory:
 
-    ids-FIRST-END.arrow     the identities of rows that were trimmed, as far back as the window goes
-    pins-NUMBER.arrow       the identities of rows that nsqd may hand out again at any time; the name ends with the
-                            owner's epoch where the lock is a lease
+    ids-FIRST-END.arrow     the identities of removed rows that are still in the window
+    pins-NUMBER.arrow       the identities of rows that nsqd may deliver again at any time; if the lock is a lease, the
+                            name ends with the owner's epoch
 
-Files that replace others are written first, then ``verify`` says that this process still owns the directory, then the
-others are deleted: so a later owner never misses what an earlier one deletes. Knows neither connections nor Spark.
+A file that replaces others is written first. Then ``verify`` checks that this process still owns the directory, and
+only then the others are deleted. A later owner therefore never misses an identity. Knows neither connections nor Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nsqx.spark.rows import FILE_SCHEMA, NAME_TYPE, read_table, write_batches
 if TYPE_CHECKING:
     from nsqx.spark.storage import Storage
 
-# In files of identities the column "node" has the broker.
+# In these files the column "node" contains the broker.
 IDENTITY_COLUMNS = ("topic", "id", "timestamp_ns", "node")
 _SCHEMA = pa.schema([FILE_SCHEMA.field(name) for name in IDENTITY_COLUMNS])
 _PLAIN_SCHEMA = pa.schema([(field.name, pa.utf8() if field.type == NAME_TYPE else field.type) for field in _SCHEMA])
@@ -39,9 +39,9 @@ _MAX_PINS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """What tells messages of one topic and broker from each other, in the order in which they were received.
+    """Identities of messages of one topic and broker, in the order in which they were received.
 
-    ``span`` is the first row and the one after the last, if it is known.
+    ``span`` is the first row and the row after the last one, or (0, 0) if unknown.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class Identities:
 
 
 def to_identity_batch(parts: Iterable[Identities]) -> pa.RecordBatch:
-    """The content of a file of pins."""
+    """Return the content of a file of pins."""
     listed = list(parts)
     columns = [
         pa.array([part.topic for part in listed for _ in part.ids], pa.utf8()).dictionary_encode(),
@@ -64,7 +64,7 @@ def to_identity_batch(parts: Iterable[Identities]) -> pa.RecordBatch:
 
 
 def join_identities(tables: Sequence[pa.Table]) -> pa.RecordBatch:
-    """The identities of several files in one batch; row by row nothing is done here."""
+    """Return the identities of several files in one batch, without a Python loop over rows."""
     joined = pa.concat_tables([table.cast(_PLAIN_SCHEMA) for table in tables]).combine_chunks()
     columns = []
     for name in IDENTITY_COLUMNS:
@@ -74,7 +74,7 @@ def join_identities(tables: Sequence[pa.Table]) -> pa.RecordBatch:
 
 
 def read_identities(stream: Any) -> pa.Table:
-    """The identities in a segment; versions that did not know brokers had the address alone."""
+    """Return the identities in a segment; segments of old versions have the node address instead of a broker."""
     names = pa.ipc.open_file(stream).schema.names
     wanted = [*IDENTITY_COLUMNS[:-1], "broker" if "broker" in names else "node"]
     options = pa.ipc.IpcReadOptions(included_fields=sorted(map(names.index, wanted)))
@@ -83,7 +83,7 @@ def read_identities(stream: Any) -> pa.Table:
 
 
 def identities_of(table: pa.Table, first: int = 0) -> Iterator[Identities]:
-    """What tells the rows of a file apart, by topic and broker; ``first`` is the number of the first row."""
+    """Yield the identities in a file by topic and broker; ``first`` is the number of the first row."""
     columns = [table.column(name).to_pylist() for name in ("topic", "node", "id", "timestamp_ns")]
     found: dict[tuple[str, str], tuple[int, list[bytes], list[int]]] = {}
     ends: dict[tuple[str, str], int] = {}
@@ -99,34 +99,34 @@ def identities_of(table: pa.Table, first: int = 0) -> Iterator[Identities]:
 
 
 class IdentityFiles:
-    """The identities in a segment directory whose rows are gone, and those that are pinned."""
+    """The files of a segment directory with identities of removed rows and with pins."""
 
     def __init__(self, storage: Storage, epoch: int, verify: Callable[[], None]) -> None:
         self._storage = storage
         self._epoch = epoch
         self._verify = verify
-        # The first row of each file and the one after its last, in order.
+        # The first row of each file and the row after its last one, in order.
         self._ids: list[tuple[int, int]] = []
         # The number and the epoch of each file, in order.
         self._pins: list[tuple[int, int]] = []
 
     def load(self, names: Iterable[str]) -> None:
-        """Take up the files that are there."""
+        """Find the existing files among ``names``."""
         listed = list(names)
         ids = sorted((int(match[1]), int(match[2])) for match in map(_IDS.fullmatch, listed) if match)
-        # One within another was replaced by it, and is about to be deleted.
+        # A file whose rows another file covers was replaced by it and not deleted yet.
         self._ids = [each for each in ids if not any(_covers(other, each) for other in ids)]
         self._pins = sorted((int(match[1]), int(match[2] or 0)) for match in map(_PINS.fullmatch, listed) if match)
 
     @property
     def end(self) -> int:
-        """The row after the last one whose identity is here, or 0."""
+        """The row after the last removed row whose identity is stored, or 0."""
         return self._ids[-1][1] if self._ids else 0
 
-    # Of rows that were trimmed
+    # Identities of removed rows
 
     def keep(self, tables: list[pa.Table], first: int, end: int, *, oldest: int) -> None:
-        """Add the identities of the rows from ``first`` to ``end``, and let go of those before ``oldest``."""
+        """Add the identities of the rows from ``first`` to ``end``, and remove those of rows before ``oldest``."""
         superseded = [each for each in self._ids if each[1] <= oldest]
         if tables:
             last = self._ids[-1] if self._ids else None
@@ -144,22 +144,22 @@ class IdentityFiles:
                 self._storage.delete(_ids_name(each))
 
     def kept(self, oldest: int) -> Iterator[Identities]:
-        """Of the rows from ``oldest`` on, the oldest first."""
+        """Yield the identities of removed rows from ``oldest`` on, the oldest first."""
         for each in self._ids:
             if each[1] > oldest:
                 yield from identities_of(self._read(_ids_name(each)), each[0])
 
-    # Of rows that may come again
+    # Pins
 
     def pinned(self) -> Iterator[Identities]:
-        """Of the rows that were pinned, the oldest first."""
+        """Yield the pinned identities, the oldest first."""
         for each in self._pins:
-            # An owner that lost its lease may delete files that it has merged; the merged file is here too.
+            # An owner that lost its lease may delete files that it has merged; the merged file is listed as well.
             with contextlib.suppress(FileNotFoundError):
                 yield from identities_of(self._read(_pins_name(each)))
 
     def pin(self, parts: Iterable[Identities]) -> None:
-        """Remember identities for good, durably."""
+        """Store pins durably."""
         listed = [part for part in parts if part.ids]
         if not listed:
             return

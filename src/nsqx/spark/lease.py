@@ -1,13 +1,14 @@
-"""The lease on remote storage: one process owns a directory, and one that lost it can no longer write its record.
+"""The lease on remote storage: one process owns a directory, and a process that lost it cannot change its record.
 
 Owns the folder ``owner`` of a directory. Each file there is a version of one record, numbered without gaps:
 
     owner/000000000041.json    {"epoch": 3, "owner": "process 12 on host", "token": "...", "is_released": false,
                                 "record": {...}}
 
-The file with the highest number is the record. A version is made by creating the next number, which fails if that
-number exists, so every version follows the one that its writer knew. Each owner has an epoch, one higher than the owner
-before it. docs/decisions/0010-fencing-segments-on-remote-storage.md has the argument. Knows nothing of segments.
+The file with the highest number is the record. A process writes a version by creating the file with the next number.
+That fails if the file exists, so every version follows the one that its writer has read. Each owner has an epoch, one
+higher than that of the owner before it. docs/decisions/0010-fencing-segments-on-remote-storage.md explains why this is
+safe. Knows nothing of segments.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _log = logging.getLogger("nsqx.spark")
 
 _FOLDER = "owner"
 _VERSION_NAME = re.compile(r"(\d{12})\.json")
-# An owner that made no version for so long is taken for dead; it makes one at least so often.
+# An owner writes a version at least every RENEW_S. After LEASE_S without one it is considered dead.
 LEASE_S = 40.0
 RENEW_S = 10.0
 _POLL_S = 1.0
-# So many old versions are left before they are deleted.
+# Old versions are deleted when there are more than this.
 _KEPT_VERSIONS = 32
 
 
@@ -44,26 +45,26 @@ class LeaseLost(NSQError):
 
 
 class VersionStore(Protocol):
-    """What a lease needs of the storage. Every call sees what calls that returned before it have done."""
+    """The storage operations of a lease. Every call must see the effects of all calls that returned before it."""
 
     location: str
 
     def names(self, folder: str = "") -> list[str]:
-        """Every file of a folder."""
+        """Return the names of all files in a folder."""
 
     def read(self, name: str) -> bytes:
-        """The content of a file; raises FileNotFoundError."""
+        """Return the content of a file; raises FileNotFoundError."""
 
     def create_once(self, name: str, content: bytes) -> bool:
-        """Create a file; False if one of that name exists."""
+        """Create a file; return False if it exists."""
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file; no-op if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of the record, with the owner that made it."""
+    """One version of the record, and the owner that wrote it."""
 
     epoch: int
     owner: str
@@ -73,15 +74,15 @@ class Version:
 
 
 def owner_text() -> str:
-    """Name this process in the errors of others."""
+    """Return a description of this process for the error messages of other processes."""
     return f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
 
 
 def in_use(location: str, holder: str) -> ConfigError:
-    """Make the error of a directory that another process holds."""
+    """Return the error for a directory that another process holds."""
     return ConfigError(
-        f"nsq: segmentDir {location} is in use by {holder or 'another process'}: stop that query, or give this one a"
-        " segmentDir and a channel of its own"
+        f"nsq: segmentDir {location} is in use by {holder or 'another process'}: stop that query, or give this query"
+        " its own segmentDir and channel"
     )
 
 
@@ -92,10 +93,10 @@ def take_lease(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
-    """Own the directory; waits for an owner that does not renew until its lease has run out.
+    """Take the lease of a directory; if its owner does not renew, wait until the owner's lease has expired.
 
-    Raises ConfigError if the owner renews and does not let go within ``wait_s``. Only this process's clock is used: the
-    lease has run out when this process saw no new version for LEASE_S.
+    Raises ConfigError if the owner renews its lease and does not release it within ``wait_s``. Only the clock of this
+    process is used: a lease has expired when this process has seen no new version for LEASE_S.
     """
     began_s = seen_s = clock()
     first_number = last_number = -1
@@ -111,7 +112,7 @@ def take_lease(
             last_number, seen_s = number, clock()
             if number == first_number:
                 _log.info(
-                    "segmentDir %s is held by %s: waiting until it lets go, or for %.0f s without a sign of life",
+                    "segmentDir %s is held by %s: waiting until it is released, or not renewed for %.0f s",
                     store.location,
                     version.owner,
                     LEASE_S,
@@ -128,7 +129,7 @@ def take_lease(
 
 
 def _claim(store: VersionStore, number: int, former: Version | None, clock: Callable[[], float]) -> Lease | None:
-    """Make the version after ``number`` with a new epoch; None if another process made it first."""
+    """Write the version after ``number`` with a new epoch; return None if another process wrote it first."""
     epoch = former.epoch + 1 if former else 1
     version = Version(epoch, owner_text(), uuid.uuid4().hex, False, former.record if former else {})
     lease = Lease(store, number, version, clock)
@@ -140,12 +141,12 @@ def _claim(store: VersionStore, number: int, former: Version | None, clock: Call
 
 
 def _newest(store: VersionStore) -> tuple[int, Version | None]:
-    """The number and the content of the record; 0 and None if there is none."""
+    """Return the number and the content of the record; 0 and None if there is none."""
     while True:
         number = max(_numbers(store), default=0)
         if not number:
             return 0, None
-        # Old versions are deleted: this one may have become old since.
+        # The owner may have written a newer version and deleted this one in the meantime.
         with contextlib.suppress(FileNotFoundError):
             return number, _parse(store, number)
 
@@ -160,7 +161,7 @@ def _parse(store: VersionStore, number: int) -> Version:
         return Version(**json.loads(store.read(name)))
     except (ValueError, TypeError):
         raise ConfigError(
-            f"nsq: {name} in segmentDir {store.location} cannot be read: it is damaged, or of a newer nsqx"
+            f"nsq: {name} in segmentDir {store.location} cannot be read: it is damaged or was written by a newer nsqx"
         ) from None
 
 
@@ -169,7 +170,7 @@ def _name(number: int) -> str:
 
 
 class Lease:
-    """The ownership of a directory, and its record. May be used from several threads."""
+    """The ownership of a directory, and its record. Thread-safe."""
 
     def __init__(self, store: VersionStore, number: int, version: Version, clock: Callable[[], float]) -> None:
         self._store = store
@@ -184,15 +185,15 @@ class Lease:
 
     @property
     def epoch(self) -> int:
-        """Which owner this is; later owners have higher epochs."""
+        """The number of this owner; later owners have higher epochs."""
         return self._version.epoch
 
     def load(self) -> dict[str, Any]:
-        """The record as it was last saved; empty in a new directory."""
+        """Return the record as it was last saved; empty in a new directory."""
         return self._version.record
 
     def save(self, record: dict[str, Any]) -> None:
-        """Replace the record; raises LeaseLost, without a change, if another process has taken over."""
+        """Replace the record; raises LeaseLost and changes nothing if another process has taken over."""
         with self._guard:
             self._save(replace(self._version, record=record))
 
@@ -207,7 +208,7 @@ class Lease:
                 raise self._lost()
             self._number += 1
         self._number += 1
-        # A number below the newest is free again once old versions were deleted: creating it proves nothing.
+        # Deleting old versions frees their numbers, so a successful creation does not prove that this is the newest.
         listed = self._check()
         self._version, self._saved_s = version, self._clock()
         if len(listed) > _KEPT_VERSIONS:
@@ -216,7 +217,7 @@ class Lease:
                     self._store.delete(_name(old))
 
     def _is_mine(self, number: int) -> bool:
-        """True if this owner made that version by a request whose answer was lost."""
+        """Return True if this owner wrote that version with a request whose response was lost."""
         try:
             return _parse(self._store, number).token == self._version.token
         except FileNotFoundError:
@@ -238,8 +239,8 @@ class Lease:
     def _lost(self) -> LeaseLost:
         self.is_lost = True
         return LeaseLost(
-            f"nsq: another process has taken over segmentDir {self._store.location}, because this one gave no sign of"
-            f" life for {LEASE_S:.0f} s. Nothing is lost: it goes on where this one stopped"
+            f"nsq: another process has taken over segmentDir {self._store.location}, because this one did not renew its"
+            f" lease for {LEASE_S:.0f} s. No data is lost: the other process continues where this one stopped"
         )
 
     # Renewing
@@ -260,13 +261,13 @@ class Lease:
                 _log.warning("cannot renew the lease on segmentDir %s: %s", self._store.location, error)
 
     def renew(self) -> None:
-        """Give a sign of life unless there was one lately; raises LeaseLost."""
+        """Write a new version if the last one is older than RENEW_S; raises LeaseLost."""
         with self._guard:
             if self._clock() - self._saved_s >= RENEW_S:
                 self._save(self._version)
 
     def release(self) -> None:
-        """Let others in at once; no-op if the lease is lost."""
+        """Give up the lease, so another process can take it at once; no-op if the lease is lost."""
         if self._ending.is_set():
             return
         self._ending.set()

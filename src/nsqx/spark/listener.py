@@ -4,8 +4,8 @@
 
     spark.streams.addListener(ProgressListener())
 
-Runs in the driver. All it knows it reads from Spark's progress reports; the source puts into its latest offset what
-only it can know.
+Runs in the driver and reads only Spark's progress reports. The source adds its own figures to its latest offset, which
+is part of those reports.
 """
 
 from __future__ import annotations
@@ -30,52 +30,53 @@ _log = logging.getLogger("nsqx.spark")
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """What one source of a query has done in a batch."""
+    """The figures of one source of a query for one batch."""
 
     query: str
     batch: int
     rows: int
     rows_per_s: float
-    # Received and not yet processed; and what waits in the channel, if somebody could tell.
+    # Rows received and not yet processed.
     lag_rows: int
+    # Messages waiting in the channel, or None if unknown.
     depth: int | None
     duration_s: float
 
 
 class ProgressListener(StreamingQueryListener):
-    """Tells the progress of every query that reads from NSQ."""
+    """Logs the progress of every query that reads from NSQ, and sets Prometheus gauges."""
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
-        """``registry`` gets the gauges; None for none. One listener to a registry."""
+        """Register the gauges in ``registry``, or none if it is None. A registry takes only one listener."""
         self._metrics = _Metrics(registry) if registry is not None else None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing to tell yet."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done."""
+        """Report a completed batch."""
         for progress in read_progress(json.loads(event.progress.json)):
             self.report(progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing came: the last figures stand."""
+        """Do nothing: the figures of the last batch stay."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The query has ended."""
+        """Log the error if the query has failed."""
         if event.exception:
-            _log.error("query %s ended: %s", event.id, event.exception)
+            _log.error("query %s failed: %s", event.id, event.exception)
 
     def report(self, progress: BatchProgress) -> None:
-        """Log a line, and set the gauges."""
+        """Log one line and set the gauges."""
         _log.info(
-            "query %s batch %d: %d rows in %.3f s (%.0f rows/s), %d rows behind, %s in the channel",
+            "query %s batch %d: %d rows in %.3f s (%.0f rows/s), lag %d rows, channel depth %s",
             progress.query,
             progress.batch,
             progress.rows,
             progress.duration_s,
             progress.rows_per_s,
             progress.lag_rows,
-            "an unknown number" if progress.depth is None else progress.depth,
+            "unknown" if progress.depth is None else progress.depth,
         )
         if self._metrics is not None:
             self._metrics.set(progress)
@@ -87,13 +88,13 @@ class _Metrics:
             return Gauge(f"nsqx_spark_{name}", text, ["query"], registry=registry)
 
         self._rows = Counter("nsqx_spark_rows", "Rows processed", ["query"], registry=registry)
-        self._rate = gauge("rows_per_second", "Rows processed a second, last batch")
+        self._rate = gauge("rows_per_second", "Rows processed per second in the last batch")
         self._lag = gauge("lag_rows", "Rows received and not yet processed")
         self._depth = gauge("channel_depth", "Messages waiting in the channel")
         self._duration = gauge("batch_seconds", "Duration of the last batch")
 
     def set(self, progress: BatchProgress) -> None:
-        """Show a batch."""
+        """Set the gauges to the figures of a batch."""
         self._rows.labels(progress.query).inc(progress.rows)
         self._rate.labels(progress.query).set(progress.rows_per_s)
         self._lag.labels(progress.query).set(progress.lag_rows)
@@ -103,7 +104,7 @@ class _Metrics:
 
 
 def read_progress(report: Mapping[str, Any]) -> Iterator[BatchProgress]:
-    """The sources in a progress report of Spark that are ours."""
+    """Yield the figures of the NSQ sources in a progress report of Spark."""
     for source in report.get("sources") or []:
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
         if "segments" not in end:
@@ -120,7 +121,7 @@ def read_progress(report: Mapping[str, Any]) -> Iterator[BatchProgress]:
 
 
 def _offset(value: Any) -> dict[str, Any]:
-    """An offset, which Spark gives as JSON or as what that stands for."""
+    """Return an offset as a dict; Spark passes it as JSON text or already decoded."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -1,7 +1,7 @@
-"""The options of the data source: their names, defaults and ranges, and what is said when one is wrong.
+"""The options of the data source: their names, defaults and ranges, and the errors for wrong values.
 
-Names follow Spark's Kafka source where it has the option. Spark hands options over as text under lower-case names.
-Knows nothing of Spark, sockets or files.
+The names are those of Spark's Kafka source where it has the same option. Spark passes all values as text and all names
+in lower case. Knows nothing of Spark, sockets or files.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _SOURCE_NAMES = (
 )
 _SINK_NAMES = ("topic", "publishAttempts")
 _NAMES = {name.lower(): name for name in (*_SOURCE_NAMES, *_SINK_NAMES)}
-# What Spark adds by itself: for tables, paths and checkpoints.
+# Options that Spark adds for tables, paths and checkpoints.
 _SPARK_NAMES = frozenset(
     {"path", "checkpointlocation", "provider", "owner", "location", "external", "is_managed_location", "queryname"}
     | {"serialization.format", "comment", "header", "outputmode"}
 )
-# Of a table Spark repeats every option under this prefix.
+# Spark repeats every option of a table with this prefix.
 _TABLE_PREFIX = "option."
 
 MAX_IN_FLIGHT = 10_000
-# The receiver uses about three times as much memory: buffers that grow are copied.
+# The receiver uses about three times as much memory, because growing buffers are copied.
 MAX_IN_FLIGHT_BYTES = 128 * 1024**2
 DEDUP_WINDOW = 500_000
 DRAIN_IDLE_S = 2.0
@@ -65,13 +65,13 @@ MAX_BUFFERED_ROWS = 5_000_000
 MAX_BUFFERED_BYTES = 2 * 1024**3
 READ_TTL_S = 7 * 86400.0
 MAX_TRIGGER_DELAY_S = 15 * 60.0
-# Asked of nsqd, so that it is known when a message must be touched.
+# The receiver requests this message timeout from nsqd, so it knows when to touch a message.
 MSG_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddresses:
-    """Where the nsqds are, and how to speak to them."""
+    """The addresses of the cluster, and the client's options for connecting to it."""
 
     nsqd_tcp_addresses: tuple[str, ...]
     lookupd_http_addresses: tuple[str, ...]
@@ -80,7 +80,7 @@ class ClusterAddresses:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader was asked for."""
+    """The checked options of a reader."""
 
     cluster: ClusterAddresses
     topics: tuple[str, ...]
@@ -107,7 +107,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writer was asked for."""
+    """The checked options of a writer."""
 
     cluster: ClusterAddresses
     topic: str
@@ -115,27 +115,27 @@ class SinkOptions:
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """Raise ConfigError if there is an option that nobody knows."""
+    """Raise ConfigError if an option is unknown."""
     for name in options:
         lowered = name.lower().removeprefix(_TABLE_PREFIX)
         if lowered in _NAMES or lowered in _SPARK_NAMES or lowered.startswith(_CLIENT_PREFIX):
             continue
         close = difflib.get_close_matches(lowered, [*_NAMES, "nsq.lookupd", "nsq.nsqd"], 1)
-        hint = f": did you mean {_NAMES.get(close[0], close[0])}?" if close else f", known are {', '.join(_known())}"
-        raise ConfigError(f"nsq: unknown option {name}{hint}")
+        hint = f"did you mean {_NAMES.get(close[0], close[0])}?" if close else f"use one of {', '.join(_known())}"
+        raise ConfigError(f"nsq: unknown option {name}: {hint}")
 
 
 def _known() -> Iterable[str]:
-    return ("nsq.lookupd", "nsq.nsqd", *_SOURCE_NAMES, *_SINK_NAMES, "and nsq.* for the client")
+    return ("nsq.lookupd", "nsq.nsqd", *_SOURCE_NAMES, *_SINK_NAMES, "or nsq.NAME for an option of the client")
 
 
 def read_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of a reader; raises ConfigError with a line that says what to do."""
+    """Return the checked options of a reader; raises ConfigError."""
     given = _given(options)
     topics, pattern = _topics(given)
     cluster = _cluster(given)
     if pattern and not cluster.lookupd_http_addresses:
-        raise ConfigError("nsq: subscribePattern needs nsq.lookupd: the topics are looked up there")
+        raise ConfigError("nsq: subscribePattern requires nsq.lookupd, which lists the topics")
     max_in_flight = _integer(given, "maxInFlight", MAX_IN_FLIGHT, 1)
     return SourceOptions(
         cluster=cluster,
@@ -153,7 +153,7 @@ def read_source_options(options: Mapping[str, str]) -> SourceOptions:
         max_in_flight_bytes=_size(given, "maxInFlightBytes", MAX_IN_FLIGHT_BYTES),
         max_buffered_rows=_integer(given, "maxBufferedRows", MAX_BUFFERED_ROWS, 1),
         max_buffered_bytes=_size(given, "maxBufferedBytes", MAX_BUFFERED_BYTES),
-        # A message may come again as long as it can be in flight: the window must be far longer than that.
+        # Any message in flight may be delivered again, so the window must be much larger than maxInFlight.
         dedup_window=max(_integer(given, "dedupWindow", DEDUP_WINDOW, 1), 10 * max_in_flight),
         drain_idle_s=_duration_s(given, "drainIdle", DRAIN_IDLE_S),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
@@ -164,13 +164,13 @@ def read_source_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def read_sink_options(options: Mapping[str, str], *, has_topic_column: bool) -> SinkOptions:
-    """The options of a writer; raises ConfigError with a line that says what to do."""
+    """Return the checked options of a writer; raises ConfigError."""
     given = _given(options)
     topic = given.get("topic", "")
     if topic:
         _check_name("topic", topic)
     elif not has_topic_column:
-        raise ConfigError("nsq: where to publish? Set the option topic, or give the DataFrame a column topic")
+        raise ConfigError("nsq: no topic to publish to: set the option topic, or add a column topic to the DataFrame")
     cluster = _cluster(given)
     return SinkOptions(cluster, topic, _integer(given, "publishAttempts", 10, 1))
 
@@ -185,8 +185,8 @@ def _cluster(given: Mapping[str, str]) -> ClusterAddresses:
     lookupds = _listed(given.get("nsq.lookupd", ""))
     if not nsqds and not lookupds:
         raise ConfigError(
-            "nsq: where is NSQ? Set nsq.lookupd to nsqlookupd HTTP addresses (127.0.0.1:4161)"
-            " or nsq.nsqd to nsqd TCP addresses (127.0.0.1:4150)"
+            "nsq: option nsq.lookupd or nsq.nsqd is required: set nsq.lookupd to HTTP addresses of nsqlookupd"
+            " (127.0.0.1:4161), or nsq.nsqd to TCP addresses of nsqd (127.0.0.1:4150)"
         )
     flags = [
         f"{name.removeprefix(_CLIENT_PREFIX)},{value}"
@@ -198,10 +198,10 @@ def _cluster(given: Mapping[str, str]) -> ClusterAddresses:
         if "max_in_flight" in client_options:
             raise ConfigError("invalid option max_in_flight: set maxInFlight instead")
         if "max_attempts" in client_options:
-            raise ConfigError("invalid option max_attempts: no message is given up here, filter by the column attempts")
+            raise ConfigError("invalid option max_attempts: the source drops no message, filter by the column attempts")
         Options.of(client_options)
     except ConfigError as error:
-        raise ConfigError(f"nsq: in the options nsq.*: {error}") from None
+        raise ConfigError(f"nsq: client options nsq.*: {error}") from None
     return ClusterAddresses(nsqds, lookupds, tuple(sorted(client_options.items())))
 
 
@@ -210,15 +210,15 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     pattern = given.get("subscribepattern", "")
     if bool(topics) == bool(pattern):
         raise ConfigError(
-            "nsq: which topics? Set subscribe to a list of topics, or subscribePattern to a regular expression,"
-            f" {'not both' if topics else 'one of them'}"
+            f"nsq: {'both of' if topics else 'neither of'} subscribe and subscribePattern given: set either subscribe"
+            " to a list of topics, or subscribePattern to a regular expression"
         )
     for topic in topics:
         _check_name("topic", topic)
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"nsq: subscribePattern {pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"nsq: subscribePattern {pattern!r} is not a regular expression: {error}") from None
     return topics, pattern
 
 
@@ -226,8 +226,8 @@ def _channel(given: Mapping[str, str]) -> str:
     channel = given.get("channel", "")
     if not channel:
         raise ConfigError(
-            "nsq: option channel is missing: name the channel to consume, one for each query,"
-            " for example .option('channel', 'spark')"
+            "nsq: option channel is required: set it to the channel to consume, for example"
+            " .option('channel', 'spark'), with a different one for each query"
         )
     _check_name("channel", channel)
     return channel
@@ -237,8 +237,8 @@ def _segment_dir(given: Mapping[str, str]) -> str:
     directory = given.get("segmentdir", "")
     if not directory:
         raise ConfigError(
-            "nsq: option segmentDir is missing: name a directory for this query alone, where messages are kept until"
-            " Spark has processed them; beside the checkpoint is a good place"
+            "nsq: option segmentDir is required: set it to a directory that only this query uses. Messages are stored"
+            " there until Spark has processed them; choose a directory beside the checkpoint"
         )
     return directory
 
@@ -247,8 +247,8 @@ def _starts_at_latest(given: Mapping[str, str]) -> bool:
     text = given.get("startingoffsets", "earliest")
     if text not in ("earliest", "latest"):
         raise ConfigError(
-            f"nsq: startingOffsets {text!r}: earliest (whatever no job is known to be done with) or latest (only what"
-            " the batch read before did not have) expected; a channel has no other offsets"
+            f"nsq: invalid startingOffsets {text!r}: use earliest (all rows that are not confirmed) or latest (confirm"
+            " the batch read before and start after it)"
         )
     return text == "latest"
 
@@ -256,13 +256,13 @@ def _starts_at_latest(given: Mapping[str, str]) -> bool:
 def _read_id(given: Mapping[str, str]) -> str:
     read_id = given.get("readid", "")
     if read_id and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", read_id):
-        raise ConfigError(f"nsq: readId {read_id!r}: letters, digits and _ . - expected, at most 100")
+        raise ConfigError(f"nsq: invalid readId {read_id!r}: use 1-100 of a-z A-Z 0-9 _ . -")
     return read_id
 
 
 def _check_name(kind: str, name: str) -> None:
     if not is_valid_name(name):
-        raise ConfigError(f"nsq: {kind} {name!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+        raise ConfigError(f"nsq: invalid {kind} name {name!r}: use 1-64 of a-z A-Z 0-9 . _ -")
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -270,9 +270,9 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _either(given: Mapping[str, str], name: str, alias: str) -> str:
-    """The one of two names that was used."""
+    """Return the one of two names that was given."""
     if name.lower() in given and alias.lower() in given:
-        raise ConfigError(f"nsq: options {name} and {alias} mean the same: set one of them")
+        raise ConfigError(f"nsq: options {name} and {alias} have the same meaning: set only one of them")
     return alias if alias.lower() in given else name
 
 
@@ -283,9 +283,9 @@ def _integer(given: Mapping[str, str], name: str, default: int, least: int) -> i
     try:
         value = int(text)
     except ValueError:
-        raise ConfigError(f"nsq: option {name}: {text!r} is no integer") from None
+        raise ConfigError(f"nsq: option {name}: {text!r} is not an integer") from None
     if value < least:
-        raise ConfigError(f"nsq: option {name}: {value} is too small, at least {least} expected")
+        raise ConfigError(f"nsq: option {name}: {value} is too small, use at least {least}")
     return value
 
 
@@ -295,7 +295,7 @@ def _size(given: Mapping[str, str], name: str, default: int) -> int:
         return default
     match = _SIZE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise ConfigError(f"nsq: option {name}: {text!r} is no size such as 500000, 64m or 1g")
+        raise ConfigError(f"nsq: option {name}: {text!r} is not a size such as 500000, 64m or 1g")
     return int(match[1]) * _SIZE_UNITS[match[2].lower()]
 
 
@@ -308,7 +308,7 @@ def _duration_s(given: Mapping[str, str], name: str, default_s: float) -> float:
     except ValueError:
         seconds = -1.0
     if seconds <= 0:
-        raise ConfigError(f"nsq: option {name}: {text!r} is no duration such as 500ms, 30s or 1h")
+        raise ConfigError(f"nsq: option {name}: {text!r} is not a duration such as 500ms, 30s or 1h")
     return seconds
 
 

@@ -1,8 +1,8 @@
-"""Receives a channel into the segment directory, in a thread with an event loop of its own.
+"""The receiver: consumes a channel into the segment directory, in a thread with its own event loop.
 
-Connects the parts: ``topics`` consumes, ``recorder`` stores, ``bounded_read`` finds the end of a bounded read. Keeps
-the messages that nsqd may send again, holds the buffer within its limits, and reports how many rows there are. Knows
-nothing of Spark.
+Connects the parts: ``topics`` consumes, ``recorder`` stores, ``bounded_read`` detects the end of a bounded read. Pins
+the messages that nsqd may deliver again, pauses consuming when the buffer is full, and reports the number of rows.
+Knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("nsqx.spark")
 
 _START_TIMEOUT_S = 60.0
-# Consuming goes on when so much of the buffer's limit is left.
+# After a pause, consuming resumes when the buffer is filled less than this.
 _RESUME_SHARE = 0.8
 _LEASE_TICK_S = 1.0
 
 
 class Receiver:
-    """Fills a segment directory, which must be open, from ``start`` to ``stop``."""
+    """Receives into an open segment directory between ``start`` and ``stop``."""
 
     def __init__(self, options: SourceOptions, directory: SegmentDirectory) -> None:
         self.options = options
@@ -51,17 +51,17 @@ class Receiver:
         self._has_ended = False
         self._is_clean = False
         self._is_paused = False
-        # Made on the loop.
+        # Created on the event loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._recorder: Recorder
         self._ending: asyncio.Event
 
-    # From Spark's side
+    # Called by the readers
 
     def start(self, *, bound_ns: int = 0) -> None:
-        """Begin to receive; raises ConfigError or ClientError if that is impossible.
+        """Start receiving; raises ConfigError or ClientError on failure.
 
-        With ``bound_ns`` only until what was published before then is there.
+        With ``bound_ns``, receiving ends when every message published before that time has arrived.
         """
         if bound_ns:
             self._drain = BoundedRead(bound_ns, self.options.drain_idle_s)
@@ -73,7 +73,7 @@ class Receiver:
         self.check()
 
     def _recall(self) -> None:
-        """Take up what former runs received; what was last in flight may come again at any time."""
+        """Load the identities of earlier runs; after an unclean end, pin those that may have been in flight."""
         self._seen.remember(self.directory.known_identities())
         self._seen.remember_pinned(self.directory.identities.pinned())
         state = self.directory.state
@@ -83,7 +83,7 @@ class Receiver:
             self._seen.remember_pinned(suspects)
 
     def wait_for_rows(self, beyond: int, timeout_s: float) -> int:
-        """How many rows there are, as soon as they are more than ``beyond``, or after ``timeout_s``, or at the end."""
+        """Wait until there are more than ``beyond`` rows, receiving ends, or the timeout; return the number of rows."""
         with self._changed:
             if self.rows <= beyond and not self._has_ended:
                 self._recorder.is_awaited = True
@@ -94,36 +94,36 @@ class Receiver:
         return self.rows
 
     def check(self) -> None:
-        """Raise what made receiving impossible."""
+        """Raise the error that ended receiving, if any."""
         if self._failure is not None:
             raise self._failure
 
     @property
     def depth(self) -> int | None:
-        """How many messages wait in the channel, if somebody told."""
+        """The number of messages that wait in the channel, or None if unknown."""
         return self._topics.depth
 
     @property
     def known_count(self) -> int:
-        """How many messages came that had come before."""
+        """The number of duplicates received."""
         return self._recorder.known_count
 
     @property
     def is_paused(self) -> bool:
-        """True while there are more rows than may be kept."""
+        """True while consuming is paused because the buffer is full."""
         return self._is_paused
 
     @property
     def is_drained(self) -> bool:
-        """True once a bounded read has all it is going to get."""
+        """True once receiving has ended, for example because a bounded read is complete."""
         return self._has_ended
 
     def committed(self) -> None:
-        """Room was made in the directory."""
+        """Check the buffer limits again after rows were removed from the directory."""
         self._call(self._regulate)
 
     def stop(self) -> bool:
-        """Give back what is not durable and end; True if nsqd has heard of everything that is."""
+        """Store and finish what was received, then end; return True if nsqd confirmed every FIN."""
         if self._thread.is_alive():
             self._call(self._begin_stop)
             self._thread.join(2 * STOP_TIMEOUT_S)
@@ -209,26 +209,26 @@ class Receiver:
         self._recorder.hurry()
         self._ending.set()
 
-    # From the connections
+    # Called by the connections
 
     def connected(self, source: ColumnReceiver, broker: str) -> None:
-        """Messages will come from there."""
+        """Record messages of a new connection."""
         self._recorder.attach(source, broker)
 
     def arrived(self) -> None:
-        """Messages have come."""
+        """Wake the recorder."""
         self._recorder.arrived()
 
     def connection_lost(self, topic: str, node: str) -> None:
-        """Whatever was in flight there may come again after any number of others."""
+        """Pin the messages that may have been in flight: nsqd may deliver them again at any time."""
         broker = self._recorder.broker_at(node)
         self._recorder.pin([self._seen.latest(topic, broker, 2 * self.options.max_in_flight)])
 
     def finish_failed(self, topic: str, node: str, message_id: bytes) -> None:
-        """That message will come again."""
+        """Pin a message whose FIN failed: nsqd will deliver it again."""
         self._recorder.pin(self._seen.one(topic, self._recorder.broker_at(node), message_id))
 
-    # From the recorder
+    # Called by the recorder
 
     def _stored(self, rows: int) -> None:
         if rows > self.rows:
@@ -238,11 +238,11 @@ class Receiver:
         self._regulate()
 
     def _regulate(self) -> None:
-        """Consume no more than the buffer may hold."""
+        """Pause consuming when the buffer is full, and resume when there is room again."""
         rows, size = self.directory.buffered()
         fill = max(rows / self.options.max_buffered_rows, size / self.options.max_buffered_bytes)
         is_paused = fill >= (_RESUME_SHARE if self._is_paused else 1.0)
         if is_paused != self._is_paused:
             self._is_paused = is_paused
-            _log.info("%s: %d rows wait for Spark", "pausing" if is_paused else "going on", rows)
+            _log.info("%s: %d rows wait for Spark", "pausing" if is_paused else "resuming", rows)
             self._topics.pause(is_paused)

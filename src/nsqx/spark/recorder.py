@@ -1,8 +1,8 @@
-"""What has come is made durable, and only then finished.
+"""The recorder: makes received messages durable, and only then finishes them.
 
-Order is everything here: messages are told known or new, their rows are on disk, then FIN is sent. Whatever fails in
-between, nsqd hands the messages out again, and they are known or new once more. Runs on an event loop; writing is done
-in a thread, while the next messages come. Knows neither topics nor Spark.
+The order matters: duplicates are removed, the rows are synced to disk, then FIN is sent. If a step fails, nsqd delivers
+the messages again, and all steps are repeated. Runs on an event loop. Files are written in a thread while the next
+messages arrive. Knows neither topics nor Spark.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nsqx.spark")
 
-# How long rows are gathered for a segment: shortly if somebody waits for them, and not at all if there are enough.
+# How long rows are collected for a segment; shorter if a reader waits, and not at all once there are enough messages.
 _LINGER_S = 0.05
 _HURRIED_LINGER_S = 0.003
 _ENOUGH_MESSAGES = 2000
-# As far as Arrow's columns of values are long before they are too long.
+# The largest segment, far below the 2 GiB limit of an Arrow column.
 _SEGMENT_BYTES = 256 * 1024 * 1024
 _WRITE_ATTEMPTS = 6
 _WRITE_RETRY_S = 0.5
 
 
 class Recorder:
-    """Writes what the connections bring into a segment directory."""
+    """Writes the messages of all connections to a segment directory."""
 
     def __init__(
         self,
@@ -49,10 +49,11 @@ class Recorder:
     ) -> None:
         """Hold at most about ``max_bytes`` of bodies in memory.
 
-        ``is_starved``: nothing more will come before something is finished. ``stored`` gets the count of rows.
+        ``is_starved`` returns True if nsqd sends nothing more until messages are finished. ``stored`` is called with
+        the number of rows after each write.
         """
         self.known_count = 0
-        # Somebody waits for rows: gather no longer than need be.
+        # A reader waits for rows: write them soon.
         self.is_awaited = False
         self._directory = directory
         self._seen = seen
@@ -71,10 +72,10 @@ class Recorder:
         self._enough = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    # What comes
+    # Incoming messages
 
     def attach(self, source: ColumnReceiver, broker: str) -> None:
-        """Take messages from there too; ``broker`` says which nsqd it is."""
+        """Record messages from this connection too; ``broker`` identifies its nsqd."""
         self._sources = [each for each in self._sources if not each.is_lost]
         live = {self.broker_at(each.node) for each in self._sources}
         self._brokers[source.node] = broker
@@ -85,22 +86,22 @@ class Recorder:
         self._sources.append(source)
 
     def broker_at(self, node: str) -> str:
-        """Which nsqd is, or was last, at an address."""
+        """Return the broker that is, or was last, at an address."""
         return self._brokers.get(node, node)
 
     @property
     def pending_count(self) -> int:
-        """How many messages have come that are not being written yet."""
+        """The number of received messages whose write has not started."""
         return sum(source.pending_count for source in self._sources if not source.is_lost)
 
     def arrived(self) -> None:
-        """There are new messages."""
+        """Start recording new messages."""
         self._wake.set()
         if self._hold_back() or self.pending_count >= _ENOUGH_MESSAGES or self._is_starved():
             self._enough.set()
 
     def _hold_back(self) -> bool:
-        """Stop reading from nsqd while as many bytes as allowed are not stored yet, and go on afterwards."""
+        """Stop reading from nsqd while ``max_bytes`` or more are not stored yet; return True if so."""
         size = sum(columns.size for _, columns in self._taken)
         size += sum(source.pending_bytes for source in self._sources if not source.is_lost)
         is_full = size >= self._max_bytes
@@ -109,16 +110,16 @@ class Recorder:
         return is_full
 
     def hurry(self) -> None:
-        """Gather no longer."""
+        """Write what has been collected without waiting for more."""
         self._enough.set()
 
     def pin(self, identities: Iterable[Identities]) -> None:
-        """These may come again at any time: remember them for good."""
+        """Pin messages that nsqd may deliver again at any time."""
         self._pins_due.extend(identities)
         self._wake.set()
 
     def stop(self) -> None:
-        """End when everything that has come is stored."""
+        """End after all received messages are stored."""
         self._is_stopping = True
         self._enough.set()
         self._wake.set()
@@ -126,7 +127,7 @@ class Recorder:
     # Storing
 
     async def run(self) -> None:
-        """Store what comes until told to stop; raises ConfigError if the storage fails for good."""
+        """Store messages until ``stop`` is called; raises ConfigError if writing fails repeatedly."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -141,7 +142,7 @@ class Recorder:
                 self._wake.set()
 
     async def _linger(self) -> None:
-        """Gather a little: many small files are slow for everybody."""
+        """Collect messages for a short time, because many small segments are slow to write and to read."""
         if self._is_stopping or self.pending_count >= _ENOUGH_MESSAGES or self._is_starved():
             return
         self._enough.clear()
@@ -152,7 +153,7 @@ class Recorder:
             pass
 
     async def _store(self) -> None:
-        """Make what has come durable, then finish it."""
+        """Make received messages durable, then finish them."""
         parts, pins = self._take()
         self._write_began_s = self._loop.time()
         rows = await self._persist(parts, pins)
@@ -170,7 +171,7 @@ class Recorder:
         parts: list[Rows] = []
         size = 0
         for source in self._sources:
-            # Of a connection that is lost nothing can be finished: it all comes again.
+            # Messages of a lost connection cannot be finished; nsqd delivers them again.
             while source.pending_count and not source.is_lost and size < _SEGMENT_BYTES:
                 columns = source.take()
                 size += columns.size
@@ -186,22 +187,22 @@ class Recorder:
         return parts, pins
 
     async def _persist(self, parts: list[Rows], pins: list[Identities]) -> int:
-        """Write pins and rows; tries again for a while if the storage fails. How many rows there are then."""
+        """Write pins and rows, with retries, and return the number of rows; raises ConfigError in the end."""
         for attempt in range(1, _WRITE_ATTEMPTS + 1):
             try:
                 return await self._loop.run_in_executor(None, self._write, parts, pins)
             except OSError as error:
                 if attempt == _WRITE_ATTEMPTS:
                     raise ConfigError(
-                        f"nsq: segmentDir {self._directory.storage.location} cannot be written: {error}. Nothing is"
-                        " lost: the messages are still in their channel"
+                        f"nsq: cannot write to segmentDir {self._directory.storage.location}: {error}. No message is"
+                        " lost: unwritten messages stay in their channel"
                     ) from error
                 _log.warning("cannot write a segment, trying again: %s", error)
                 await asyncio.sleep(_WRITE_RETRY_S * 2 ** (attempt - 1))
         raise AssertionError("unreachable")
 
     def _write(self, parts: list[Rows], pins: list[Identities]) -> int:
-        """Make everything durable; raises LeaseLost, so that nothing is finished, if another process has taken over."""
+        """Make everything durable; raises LeaseLost if another process has taken over, so no FIN is sent."""
         self._directory.identities.pin(pins)
         if any(map(len, parts)):
             return self._directory.append(parts)
@@ -209,7 +210,7 @@ class Recorder:
         return self._directory.next_row
 
     async def keep_touching(self, msg_timeout_s: float) -> None:
-        """A write that takes long must not make nsqd think that nobody cares."""
+        """Touch messages during a long write, before their message timeout expires."""
         interval_s = max(0.1, msg_timeout_s / 4)
         while True:
             await asyncio.sleep(interval_s)

@@ -1,10 +1,10 @@
-"""Messages as Arrow: how they lie in a segment file, and how Spark gets them.
+"""Messages as Arrow data: the schema of segment files and the schema of Spark's rows.
 
     file:   value binary | topic dict | id utf8 | timestamp_ns int64       | attempts int32 | node dict | broker dict
     Spark:  value binary | topic utf8 | id utf8 | timestamp us, UTC        | attempts int32 | node utf8
 
-Nanoseconds are kept because a message that comes again is told by its id and its exact time of publishing. Nothing here
-looks at single rows: columns become Arrow's arrays as they are.
+Files keep nanoseconds, because duplicates are recognised by their id and exact time of publishing. Column buffers
+become Arrow arrays without a loop over rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE_SCHEMA = pa.schema(
         ("timestamp_ns", pa.int64()),
         ("attempts", pa.int32()),
         ("node", NAME_TYPE),
-        # What the nsqd is called whatever its address; older files do not have it.
+        # The broker id, or the address if the nsqd has none. Files of old versions lack this column.
         ("broker", NAME_TYPE),
     ]
 )
@@ -50,7 +50,7 @@ _ID_ENDS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages of one broker to be kept: all of some columns but those at the places in ``known``."""
+    """Messages of one broker to be stored: all of ``columns`` except the indices in ``known``."""
 
     columns: Columns
     known: Sequence[int] = ()
@@ -61,7 +61,7 @@ class Rows:
 
 
 def to_file_batches(parts: Iterable[Rows]) -> list[pa.RecordBatch]:
-    """The content of a segment file: a batch for each part that has rows."""
+    """Return the content of a segment file: one batch for each part that has rows."""
     filled = [part for part in parts if len(part)]
     # Batches of one file must share their dictionaries.
     topics = list(dict.fromkeys(part.columns.topic for part in filled))
@@ -79,7 +79,7 @@ def to_file_batches(parts: Iterable[Rows]) -> list[pa.RecordBatch]:
 
 
 def _plain_arrays(part: Rows) -> list[pa.Array]:
-    """Values, ids, times and attempts of the rows."""
+    """Return values, ids, times and attempts of the rows."""
     columns = part.columns
     count = columns.count
     arrays = [
@@ -101,7 +101,7 @@ def _longest_id_ends(count: int) -> pa.Buffer:
 
 
 def _id_ends(count: int) -> pa.Buffer:
-    """Where each of so many ids ends: always the same, so kept in steps."""
+    """Return Arrow's offsets for at least ``count`` ids; cached for powers of two."""
     return _longest_id_ends(max(1 << count.bit_length(), _ID_ENDS))
 
 
@@ -111,7 +111,7 @@ def _repeated(names: list[str], name: str, count: int) -> pa.DictionaryArray:
 
 
 def to_spark_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a segment file as Spark wants them."""
+    """Convert rows of a segment file to Spark's schema."""
     columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
     microseconds = pc.divide(columns["timestamp_ns"], 1000)
     return pa.RecordBatch.from_arrays(
@@ -135,7 +135,7 @@ def write_batches(batches: Sequence[pa.RecordBatch], stream: Any) -> None:
 
 
 def read_table(stream: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """What is in an Arrow file, or some of the columns of a segment; of a file mapped into memory nothing is copied."""
+    """Return the content of an Arrow file, or some columns of a segment; a memory-mapped file is not copied."""
     if columns is None:
         return pa.ipc.open_file(stream).read_all()
     options = pa.ipc.IpcReadOptions(included_fields=sorted(FILE_SCHEMA.names.index(name) for name in columns))

@@ -1,7 +1,7 @@
-"""Places on S3 have two names: pyarrow and botocore know ``s3://``, the file systems of Spark's JVM ``s3a://``.
+"""Conversion of S3 URLs: pyarrow and botocore use ``s3://``, the file systems of Spark's JVM use ``s3a://``.
 
-Either may be given. What Python reads and writes (segments, state, files of sinks) and what the JVM does (checkpoints,
-tables) can then lie side by side.
+Users may give either. Files written by Python (segments, state, files of sinks) and files written by the JVM
+(checkpoints, tables) can then share a location.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _ANY_NAME = re.compile(r"s3[an]?://", re.IGNORECASE)
 
 
 def for_python(location: str) -> str:
-    """The location as pyarrow names it."""
+    """Return the location with the scheme that pyarrow uses."""
     return _JVM_NAME.sub("s3://", location, count=1) if _JVM_NAME.match(location) else location
 
 
 def for_spark(location: str) -> str:
-    """The location as Spark's JVM names it."""
+    """Return the location with the scheme that Spark's JVM uses."""
     return _ANY_NAME.sub("s3a://", location, count=1) if _ANY_NAME.match(location) else location
 
 
@@ -33,12 +33,12 @@ def check_spark_reaches(spark: Any, location: str) -> None:
     hadoop = spark._jvm.org.apache.hadoop
     try:
         hadoop.fs.FileSystem.getFileSystemClass(scheme, spark._jsc.hadoopConfiguration())
-    except Exception:  # of Java, wrapped in one of py4j or pyspark
+    except Exception:  # a Java exception, wrapped by py4j or pyspark
         version = hadoop.util.VersionInfo.getVersion()
         remedy = (
-            f"add the package org.apache.hadoop:hadoop-aws:{version} (in a pipeline: [spark] packages; else the setting"
-            " spark.jars.packages)"
+            f"add the package org.apache.hadoop:hadoop-aws:{version} to [spark] packages of the pipeline, or to Spark's"
+            " setting spark.jars.packages"
             if scheme == "s3a"
             else f"add the jar with Hadoop's file system for {scheme}:// to its classpath"
         )
-        raise ConfigError(f"{location}: Spark itself cannot reach this location: {remedy}") from None
+        raise ConfigError(f"Spark has no file system for {location}: {remedy}") from None

@@ -1,18 +1,19 @@
-"""The segment directory: what was received, on disk, until Spark has committed it.
+"""The segment directory: stores received messages on disk until Spark has committed them.
 
 Owns these files:
 
-    lock, owner/                      held by the process that receives
-    state.json, state.latest          whose directory it is, how far Spark has committed, and the newest segment; on
-                                      remote storage this is kept with the lease, and state.json says only whose it is
+    lock, owner/                      the lock, held by the receiving process
+    state.json, state.latest          the directory's identity and channel, the committed offset and the newest segment;
+                                      on remote storage the state is part of the lease, and state.json contains only
+                                      identity and channel
     segment-FIRST-ROWS-BYTES-EPOCH-CHECKSUM.arrow
-                                      messages; FIRST counts the rows ever received before it
+                                      messages; FIRST is the number of rows received before this segment
 
-and lets ``identities`` keep what must be known of rows that were removed. An offset is a count of rows. The names of
-the segments are the manifest: each begins where the one before it ends, and the state names the newest, so a missing
-one is noticed. Where the lock is a lease, a segment counts only if the state has named it as the newest, and so only if
-its writer owned the directory then; ``spans`` tells the epoch in which each row was received. Knows nothing of NSQ's
-connections nor of Spark's interfaces.
+``identities`` keeps the identities of removed rows. An offset is a number of rows. The names of the segments are the
+manifest: each segment starts where the one before it ends, and the state names the newest, so a missing segment is
+detected. If the lock is a lease, a segment is valid only if the state has named it as the newest, which proves that its
+writer owned the directory; ``spans`` records in which epoch each row was received. Knows nothing of NSQ's connections
+nor of Spark's interfaces.
 """
 
 from __future__ import annotations
@@ -40,27 +41,28 @@ from nsqx.spark.storage import STATE_NAME, Lock, Storage, open_storage
 
 _log = logging.getLogger("nsqx.spark")
 
-# 1 had no checksums and no epochs; its directories are taken over.
+# Version 1 had no checksums and no epochs; its directories are upgraded.
 _VERSION = 2
-# Segments up to this size are made in memory that is used again, for memory that was never touched is slow.
+# Segments up to this size are encoded in a reused buffer, because the first write to fresh memory is slow.
 _KEPT_ROOM_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """What must outlive the process."""
+    """The durable state of a segment directory."""
 
     identity: str
     channel: str
     committed: int = 0
-    # How many messages may have been in flight when the directory was last used, and whether all were accounted for.
+    # The limit of messages in flight when the directory was last used.
     max_in_flight: int = 0
+    # True if the last run ended with every FIN confirmed.
     is_clean: bool = True
     # The name of the newest segment.
     newest: str = ""
-    # Epochs and the first row that was received in each, in order.
+    # Pairs of an epoch and the first row received in it, in order.
     spans: tuple[tuple[int, int], ...] = ((0, 0),)
-    # The files in which the latest notes are, by the name of the note.
+    # The file of each note, by the note's name.
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -70,7 +72,7 @@ class DirectoryState:
         return newest.end if newest is not None else 0
 
     def counts(self, segment: Segment) -> bool:
-        """True if the segment was written by the owner of its time."""
+        """Return True if the process that wrote the segment owned the directory when it did."""
         start, end = -1, -1
         for epoch, first in self.spans:
             if start >= 0:
@@ -81,7 +83,7 @@ class DirectoryState:
         return 0 <= start <= segment.first and (end < 0 or segment.first < end)
 
     def spans_with(self, epoch: int, row: int, oldest: int) -> tuple[tuple[int, int], ...]:
-        """The spans once rows from ``row`` on are received in ``epoch``, without those of rows before ``oldest``."""
+        """Return the spans with ``epoch`` starting at ``row``, without spans that end before ``oldest``."""
         spans = [*(span for span in self.spans if span[0] != epoch), (epoch, row)] if epoch else list(self.spans)
         while len(spans) > 1 and spans[1][1] <= oldest:
             spans.pop(0)
@@ -89,7 +91,7 @@ class DirectoryState:
 
 
 class SegmentDirectory:
-    """The segments of one query. ``append`` and the rest may be called from different threads."""
+    """The segments of one query. One thread may call ``append`` while another calls the other methods."""
 
     def __init__(self, storage: Storage, window_rows: int, lock: Lock) -> None:
         self.storage = storage
@@ -100,28 +102,32 @@ class SegmentDirectory:
         self._state_guard = threading.Lock()
         # In order.
         self._segments: list[Segment] = []
-        # Rows that are neither committed nor in a segment, from and to, and whether they were warned of.
+        # Ranges of rows that are neither committed nor in a segment.
         self._gaps: list[tuple[int, int]] = []
+        # True once the gaps were logged.
         self._has_warned = False
         self._kept_bytes = 0
         self._room = bytearray()
         self.identities = IdentityFiles(storage, lock.epoch, lock.verify)
         self.state = DirectoryState("", "")
 
-    # Life
+    # Opening and closing
 
     @classmethod
     def open(
         cls, location: str, *, channel: str, max_in_flight: int, window_rows: int, lock_wait_s: float
     ) -> SegmentDirectory:
-        """The directory, made if need be and locked; raises ConfigError if it is another's."""
+        """Create the directory if it is missing, lock it and load it.
+
+        Raises ConfigError if another process holds it or it belongs to another channel.
+        """
         storage = open_storage(location)
         storage.create()
         return cls.load(storage, storage.lock(lock_wait_s), channel, max_in_flight, window_rows)
 
     @classmethod
     def load(cls, storage: Storage, lock: Lock, channel: str, max_in_flight: int, window_rows: int) -> SegmentDirectory:
-        """The directory that the lock holds; lets go of it and raises ConfigError if it is another's."""
+        """Load a locked directory; releases the lock and raises ConfigError if it belongs to another channel."""
         directory = cls(storage, window_rows, lock)
         try:
             directory._load(channel, max_in_flight)
@@ -131,7 +137,7 @@ class SegmentDirectory:
         return directory
 
     def close(self, *, is_clean: bool) -> None:
-        """Let go of the directory; ``is_clean`` if nsqd has heard of every message that is in it."""
+        """Release the directory; ``is_clean`` is True if nsqd confirmed the FIN of every stored message."""
         if not self._is_open:
             return
         self._is_open = False
@@ -141,7 +147,7 @@ class SegmentDirectory:
         self._lock.release()
 
     def begin(self, max_in_flight: int) -> None:
-        """Messages are about to come."""
+        """Mark the directory as unclean before the first message is received."""
         self._change(max_in_flight=max_in_flight, is_clean=False)
 
     @property
@@ -162,13 +168,13 @@ class SegmentDirectory:
             if found:
                 raise ConfigError(
                     f"nsq: segmentDir {self.storage.location} has segments but no {STATE_NAME}: restore that file, or"
-                    " name an empty directory"
+                    " set segmentDir to an empty directory"
                 )
             state = DirectoryState(uuid.uuid4().hex[:12], channel, max_in_flight=max_in_flight)
         if state.channel != channel:
             raise ConfigError(
                 f"nsq: segmentDir {self.storage.location} belongs to channel {state.channel}, not {channel}:"
-                " give this query a segmentDir of its own"
+                " give this query its own segmentDir"
             )
         counted = [segment for segment in found if state.counts(segment)]
         if self._lock.epoch and state.newest:
@@ -185,7 +191,7 @@ class SegmentDirectory:
         self._segments = [segment for segment in counted if segment.end > trimmed]
         self._kept_bytes = sum(segment.value_bytes for segment in self._segments)
         self._gaps = self._find_gaps(state.committed, state.received)
-        # Left by an owner that was about to delete them, or by one that wrote them when it had lost its lease.
+        # Leftovers: segments that an owner was about to delete, or wrote after it had lost its lease.
         for segment in found:
             if segment.end <= trimmed or (segment.epoch and segment not in counted):
                 self.storage.delete(segment.name)
@@ -193,7 +199,7 @@ class SegmentDirectory:
     def _read_state(self, names: list[str]) -> DirectoryState | None:
         record = dict(self._lock.load())
         if not record and STATE_NAME in names:
-            # Remote storage of version 1.
+            # Version 1 kept the whole state in this file, on remote storage too.
             with contextlib.suppress(ValueError):
                 record = dict(json.loads(self.storage.read(STATE_NAME)))
         if not record and STATE_NAME not in names:
@@ -207,11 +213,15 @@ class SegmentDirectory:
         except (TypeError, ValueError):
             version = "unknown"
         raise ConfigError(
-            f"nsq: {STATE_NAME} in segmentDir {self.storage.location} is of version {version}, not {_VERSION}"
+            f"nsq: {STATE_NAME} in segmentDir {self.storage.location} has version {version}, expected {_VERSION}: use"
+            " the nsqx that wrote it, or set segmentDir to an empty directory"
         )
 
     def _write_card(self) -> None:
-        """Say on remote storage whose directory this is: executors look there, and older versions refuse it."""
+        """Write identity and channel to state.json on remote storage.
+
+        Executors compare the identity, and older versions of nsqx reject the file.
+        """
         if self._lock.epoch:
             card = {"version": _VERSION, "identity": self.state.identity, "channel": self.state.channel}
             content = json.dumps(card).encode()
@@ -225,11 +235,11 @@ class SegmentDirectory:
             (self._lock.advance if is_lazy else self._lock.save)({"version": _VERSION, **record})
             self.state = state
 
-    # What is there
+    # Content
 
     @property
     def next_row(self) -> int:
-        """How many rows were received, ever."""
+        """The number of rows received since the directory was created."""
         return max(self.state.received, self.state.committed, self.identities.end)
 
     @property
@@ -239,11 +249,11 @@ class SegmentDirectory:
             return self._segments[0].first if self._segments else self.state.committed
 
     def buffered(self) -> tuple[int, int]:
-        """Rows that Spark has not committed, and bytes in segments that are kept."""
+        """Return the number of rows that Spark has not committed, and the bytes in all segments."""
         return self.next_row - self.state.committed, self._kept_bytes
 
     def append(self, parts: Iterable[Rows]) -> int:
-        """Make rows durable; the offset after them. Raises LeaseLost if they do not count."""
+        """Make rows durable and return the offset after them; raises LeaseLost if another process has taken over."""
         batches = to_file_batches(parts)
         content = self._encode(batches)
         segment = Segment(
@@ -261,7 +271,7 @@ class SegmentDirectory:
         return segment.end
 
     def _encode(self, batches: list[pa.RecordBatch]) -> pa.Buffer:
-        """The content of a segment file, which is valid until the next call."""
+        """Return the content of a segment file; the buffer is valid until the next call."""
         measure = pa.MockOutputStream()
         write_batches(batches, measure)
         size = measure.size()
@@ -276,15 +286,15 @@ class SegmentDirectory:
     # Reading
 
     def check_start(self, start: int, *, fail_on_data_loss: bool) -> int:
-        """The offset to read from; raises DataLost if rows after ``start`` are gone."""
+        """Return the offset to read from; raises DataLost if rows after ``start`` are missing."""
         first, end = self.first_row, self.next_row
         if first <= start <= end:
             self._check_gaps(start, end, fail_on_data_loss=fail_on_data_loss)
             return start
         text = (
-            f"nsq: the checkpoint asks for rows from {start}, but segmentDir {self.storage.location} has {first} to"
+            f"nsq: the checkpoint continues at row {start}, but segmentDir {self.storage.location} has rows {first} to"
             f" {end}: it was emptied or replaced. Restore it, start with a new checkpoint, or set failOnDataLoss to"
-            " false to go on with what is there"
+            " false to continue with the rows that exist"
         )
         if fail_on_data_loss:
             raise DataLost(text)
@@ -292,7 +302,7 @@ class SegmentDirectory:
         return min(max(start, first), end)
 
     def _find_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The rows from ``start`` to ``end`` that are in no segment."""
+        """Return the ranges of rows from ``start`` to ``end`` that are in no segment."""
         gaps = []
         for segment in self._segments:
             if segment.first > start:
@@ -308,7 +318,7 @@ class SegmentDirectory:
         text = (
             f"nsq: rows {', '.join(f'{first} to {last}' for first, last in missing)} are missing in segmentDir"
             f" {self.storage.location}: {', '.join(names)} was removed. Restore it, start with a new checkpoint and"
-            " segmentDir, or set failOnDataLoss to false to go on without these rows"
+            " segmentDir, or set failOnDataLoss to false to continue without these rows"
         )
         if fail_on_data_loss:
             raise DataLost(text)
@@ -316,13 +326,13 @@ class SegmentDirectory:
         _log.warning("%s", text)
 
     def _missing_name(self, first: int, last: int) -> str:
-        """What is known of the names of segments that had these rows."""
+        """Return the name of the missing segment, as far as it is known."""
         if last == self.state.received:
             return self.state.newest
         return "the first segment" if first == self.state.committed else f"segment-{first:020d}-*"
 
     def end_within(self, start: int, available: int, max_rows: int, max_bytes: int) -> int:
-        """How far a batch from ``start`` goes: not beyond ``available`` and the limits, of which 0 means none."""
+        """Return the end of a batch from ``start``, at most ``available`` and within the limits; 0 means no limit."""
         end = min(available, start + max_rows) if max_rows else available
         if not max_bytes:
             return end
@@ -335,7 +345,7 @@ class SegmentDirectory:
             fitting, used = self._rows_within(segment, first, last, room)
             room -= used
             if first + fitting < last:
-                # One row at least, or a message bigger than the limit would stop the query.
+                # At least one row, so that a message larger than the limit does not stop the query.
                 return max(first + fitting, start + 1)
         return end
 
@@ -343,7 +353,7 @@ class SegmentDirectory:
         try:
             table = read_segment(self.storage, segment.name, ["value"])
         except (FileNotFoundError, DataLost):
-            # The task that reads it says so.
+            # The task that reads the segment reports the error.
             return last - first, 0
         values = table.column(0).slice(first - segment.first, last - first)
         ends = pc.cumulative_sum(pc.binary_length(values).cast(pa.int64())).to_pylist()
@@ -353,7 +363,7 @@ class SegmentDirectory:
     def slices(
         self, start: int, end: int, partition_count: int, *, fail_on_data_loss: bool = True
     ) -> list[list[Slice]]:
-        """The rows from ``start`` to ``end`` in about equal parts; raises DataLost if some are missing."""
+        """Divide the rows from ``start`` to ``end`` into about equal parts; raises DataLost if some are missing."""
         self._check_gaps(start, end, fail_on_data_loss=fail_on_data_loss)
         return cut_slices(self._covering(start, end), start, end, partition_count)
 
@@ -366,14 +376,14 @@ class SegmentDirectory:
     # Trimming
 
     def commit(self, offset: int) -> None:
-        """Rows before ``offset`` are never asked for again: remember their identities, and remove them."""
+        """Record that Spark has processed all rows before ``offset``, and remove them; their identities are kept."""
         if offset <= self.state.committed:
             return
         self._change(committed=offset)
         self.trim(offset)
 
     def trim(self, offset: int) -> None:
-        """Remove segments that lie before ``offset`` altogether."""
+        """Remove segments that end at or before ``offset``."""
         with self._guard:
             count = bisect.bisect_right(self._segments, offset, key=lambda segment: segment.end)
             done = self._segments[:count]
@@ -393,7 +403,7 @@ class SegmentDirectory:
         self.identities.keep(tables, trimmed[0].first, trimmed[-1].end, oldest=oldest)
 
     def _read_identities(self, segment: Segment) -> list[pa.Table]:
-        """The identities of a segment; nothing if it is missing or damaged, which the task that reads it reports."""
+        """Return the identities of a segment; nothing if it is missing or damaged."""
         try:
             with self.storage.open(segment.name) as stream:
                 return [read_identities(stream)]
@@ -402,7 +412,7 @@ class SegmentDirectory:
             return []
 
     def known_identities(self) -> Iterator[Identities]:
-        """Of the rows in the window, the oldest first."""
+        """Yield the identities of the rows in the window, the oldest first."""
         oldest = self.next_row - self._window_rows
         yield from self.identities.kept(oldest)
         with self._guard:
@@ -411,17 +421,17 @@ class SegmentDirectory:
             for table in self._read_identities(segment):
                 yield from identities_of(table, segment.first)
 
-    # Small files of others
+    # Notes: small JSON files of other modules
 
     def read_note(self, name: str) -> Any:
-        """What ``write_note`` wrote, or None."""
+        """Return the content of a note, or None if it does not exist."""
         try:
             return json.loads(self.storage.read(self.state.notes.get(name, name)))
         except FileNotFoundError:
             return None
 
     def write_note(self, name: str, content: Any) -> None:
-        """Keep something small, durably; raises LeaseLost."""
+        """Replace the content of a note durably; raises LeaseLost."""
         text = json.dumps(content).encode()
         former = self.state.notes.get(name, name)
         file_name = f"{uuid.uuid4().hex[:12]}-{name}"

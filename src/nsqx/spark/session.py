@@ -1,4 +1,4 @@
-"""A Spark session with the settings that this package wants, and clear words where Spark has none."""
+"""Creation of Spark sessions with nsqx's settings, with clear errors if Java or pyspark is missing or too old."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 from nsqx.errors import ConfigError
 
 LEAST_JAVA = 17
-# The first with limits and availableNow for sources in Python.
+# The first version with read limits and availableNow for Python data sources.
 LEAST_PYSPARK = (4, 2)
 _MISSING_JAVA = (
     f"Spark needs Java {LEAST_JAVA} or newer: install it (on Debian: apt install openjdk-17-jre-headless)"
     " or set JAVA_HOME"
 )
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-# Spark's names of the threads, as far as Linux keeps them: 15 characters.
+# The first 15 characters of Spark's thread names; Linux keeps no more.
 _EXECUTOR_THREAD = "executor-heartb"
 _SCHEDULER_THREAD = "driver-revive-t"
 
@@ -35,38 +35,38 @@ def check_pyspark() -> None:
     if found is not None and (int(found[1]), int(found[2])) < LEAST_PYSPARK:
         least = ".".join(map(str, LEAST_PYSPARK))
         raise ConfigError(
-            f"pyspark {pyspark.__version__} is too old: nsqx needs {least} or newer, install it with pip install"
-            f" 'pyspark>={least}'"
+            f"pyspark {pyspark.__version__} is too old, nsqx needs {least} or newer: pip install 'pyspark>={least}'"
         )
 
 
 def check_spark() -> None:
-    """Raise ConfigError unless pyspark and Java are here."""
+    """Raise ConfigError unless suitable versions of pyspark and Java are installed."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"{error.name} is missing: install with pip install 'nsqx[spark]'") from None
+        raise ConfigError(f"{error.name} is not installed: pip install 'nsqx[spark]'") from None
     check_pyspark()
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
         raise ConfigError(f"no Java found{f' in JAVA_HOME={home}' if home else ''}. {_MISSING_JAVA}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    match = _JAVA_VERSION.search(told)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = _JAVA_VERSION.search(output)
     if match is None or int(match[1]) < LEAST_JAVA:
-        raise ConfigError(f"{java} is {told.splitlines()[0] if told else 'of no known version'}. {_MISSING_JAVA}")
+        raise ConfigError(f"{java} is {output.splitlines()[0] if output else 'of unknown version'}. {_MISSING_JAVA}")
 
 
 def build_session(app_name: str = "nsqx", master: str | None = None, settings: Mapping[str, str] | None = None) -> Any:
-    """A SparkSession; raises ConfigError if something that Spark needs is missing.
+    """Return a SparkSession; raises ConfigError if Java or pyspark is missing or too old.
 
-    Without ``master`` that of spark-submit, or else all cores of this machine. ``settings`` go over the defaults.
+    The default ``master`` is that of spark-submit, or else all cores of this machine. ``settings`` override the
+    defaults.
     """
     check_spark()
     from pyspark.sql import SparkSession
 
-    # Workers must be this Python, with this package.
+    # Workers must use this Python, which has nsqx installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if master is not None or "spark.master" not in _submitted():
@@ -78,7 +78,7 @@ def build_session(app_name: str = "nsqx", master: str | None = None, settings: M
 
 
 def _submitted() -> Mapping[str, str]:
-    """Settings that came from spark-submit."""
+    """Return the settings given by spark-submit."""
     from pyspark import SparkConf
 
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -87,10 +87,10 @@ def _submitted() -> Mapping[str, str]:
 
 
 def tasks_run_here() -> bool | None:
-    """Whether Spark runs its tasks on this machine (master local): True, False on a cluster, None if unknown.
+    """Return True if Spark runs its tasks on this machine (master local), False on a cluster, None if unknown.
 
-    The master itself is known to the driver's JVM alone: it may come from a command line, a file or a program. But the
-    threads of that JVM show whether it has an executor or a scheduler of executors. Only Linux shows their names.
+    Only the driver's JVM knows the master, which may come from a command line, a file or a program. The threads of that
+    JVM show whether it contains an executor or schedules remote ones. Only Linux exposes their names.
     """
     for process in _ancestors():
         threads = list(_thread_names(process))
@@ -102,13 +102,13 @@ def tasks_run_here() -> bool | None:
 
 
 def _ancestors() -> Iterator[int]:
-    """The parent of this process, its parent, and so on: with a daemon in between the JVM is not the first."""
+    """Yield the parent of this process, its parent, and so on; a daemon may stand between this process and the JVM."""
     process = os.getppid()
     while process > 1:
         yield process
         try:
             with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as stream:
-                # The name in parentheses may contain anything.
+                # The process name in parentheses may contain any character.
                 process = int(stream.read().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return
@@ -116,6 +116,6 @@ def _ancestors() -> Iterator[int]:
 
 def _thread_names(process: int) -> Iterator[str]:
     for path in glob.iglob(f"/proc/{process}/task/*/comm"):
-        # A thread may have ended.
+        # The thread may have ended in the meantime.
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
             yield stream.read()

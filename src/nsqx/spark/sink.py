@@ -1,9 +1,9 @@
 # ruff: noqa: N803  (the names are Spark's)
 
-"""Writing a DataFrame to NSQ: MPUB from the executors, over connections that outlive the task.
+"""The sink: publishes the rows of a DataFrame with MPUB from the executors, over connections that outlive a task.
 
-At least once: a task that fails after some of its rows were published is run again by Spark, and so are they. Consumers
-that mind must tell messages by something in the body.
+Rows are published at least once: if a task fails after publishing some rows, Spark runs it again and the rows are
+published again. Consumers that must not process duplicates need an identifier in the body.
 """
 
 from __future__ import annotations
@@ -35,47 +35,47 @@ _COLUMN_TYPES = {
     "topic": (StringType,),
     "defer_ms": (ByteType, ShortType, IntegerType, LongType),
 }
-# What the source gives besides: it may stay in a DataFrame on its way from NSQ to NSQ.
+# The other columns of the source. They are ignored, so a DataFrame read from NSQ can be written to NSQ unchanged.
 _IGNORED_COLUMNS = frozenset({"id", "timestamp", "attempts", "node"})
-# So many messages go into one MPUB, so that several nsqds get their share.
+# Messages in one MPUB. Smaller commands distribute the messages over several nsqds.
 _MESSAGES_PER_COMMAND = 2000
 _BATCHES_UNDER_WAY = 2
-# Large batches fill the socket buffers, and their answers take longer on a slow link than that of one message.
+# Longer than the client's default: the answer to a large batch takes longer on a slow link.
 _PUBLISH_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Which columns a DataFrame has."""
+    """The optional columns that a DataFrame has."""
 
     has_topic: bool
     has_defer: bool
 
 
 def columns_of(schema: StructType, overwrite: bool) -> SinkColumns:
-    """The columns to write; raises ConfigError if they cannot be."""
+    """Return the optional columns of a schema; raises ConfigError if the schema cannot be published."""
     if overwrite:
         raise ConfigError("nsq: a topic cannot be overwritten: use mode('append')")
     names = [field.name for field in schema.fields]
     if "value" not in names:
-        raise ConfigError(f"nsq: a column value (BINARY or STRING) is needed to publish, there are {', '.join(names)}")
+        raise ConfigError(f"nsq: column value (BINARY or STRING) is required, the DataFrame has {', '.join(names)}")
     for field in schema.fields:
         if field.name in _IGNORED_COLUMNS:
             continue
         if field.name not in _COLUMN_TYPES:
             raise ConfigError(
-                f"nsq: what should become of column {field.name}? Published are value, topic and defer_ms: put all"
-                " else into value, for example with to_json(struct(*))"
+                f"nsq: column {field.name} cannot be published: only value, topic and defer_ms are used, put other data"
+                " into value, for example with to_json(struct(*))"
             )
         if not isinstance(field.dataType, _COLUMN_TYPES[field.name]):
             wanted = " or ".join(each().simpleString() for each in _COLUMN_TYPES[field.name])
-            raise ConfigError(f"nsq: column {field.name} is {field.dataType.simpleString()}, {wanted} expected")
+            raise ConfigError(f"nsq: column {field.name} is {field.dataType.simpleString()}, it must be {wanted}")
     return SinkColumns("topic" in names, "defer_ms" in names)
 
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What one task has done."""
+    """The number of rows that one task published."""
 
     count: int
 
@@ -93,10 +93,10 @@ class NSQBatchWriter(DataSourceArrowWriter):
         return Published(publish_batches(self._options, self._columns, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: what was published is published."""
+        """No-op: all rows are already published."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing can be taken back."""
+        """No-op: published messages cannot be withdrawn."""
 
 
 class NSQStreamWriter(DataSourceStreamArrowWriter):
@@ -112,14 +112,14 @@ class NSQStreamWriter(DataSourceStreamArrowWriter):
         return Published(publish_batches(self._options, self._columns, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: what was published is published."""
+        """No-op: all rows are already published."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing can be taken back."""
+        """No-op: published messages cannot be withdrawn."""
 
 
 def publish_batches(options: SinkOptions, columns: SinkColumns, batches: Iterable[pa.RecordBatch]) -> int:
-    """Publish every row; how many. Raises ClientError if one was not acknowledged."""
+    """Publish every row and return how many; raises ClientError if one was not acknowledged."""
     publisher = publisher_of(options.cluster, options.publish_attempts)
     under_way: deque[Future[None]] = deque()
     count = 0
@@ -134,14 +134,14 @@ def publish_batches(options: SinkOptions, columns: SinkColumns, batches: Iterabl
 
 
 Command = tuple[str, list[bytes], int]
-"""A topic, the bodies, and by how many milliseconds they are deferred."""
+"""A topic, message bodies, and a delay in milliseconds."""
 
 
 def _commands(topic: str, columns: SinkColumns, batch: pa.RecordBatch) -> Iterator[Command]:
     values: list[Any] = batch.column("value").to_pylist()
     bodies = [value.encode() if isinstance(value, str) else value for value in values]
     if not all(bodies):
-        raise InvalidMessage("nsq: a value is null or empty, which nsqd refuses: filter such rows out")
+        raise InvalidMessage("nsq: a value is null or empty, which nsqd rejects: filter such rows out")
     topics = batch.column("topic").to_pylist() if columns.has_topic and not topic else None
     delays = batch.column("defer_ms").to_pylist() if columns.has_defer else None
     if topics is None and (delays is None or not any(delays)):
@@ -151,9 +151,9 @@ def _commands(topic: str, columns: SinkColumns, batch: pa.RecordBatch) -> Iterat
         for place, body in enumerate(bodies):
             key = (topics[place] if topics else topic, (delays[place] if delays else 0) or 0)
             if not key[0]:
-                raise ConfigError("nsq: a row has no topic: fill the column, or set the option topic")
+                raise ConfigError("nsq: a row has no topic: fill the column topic, or set the option topic")
             if key[1] < 0:
-                raise ConfigError(f"nsq: defer_ms is {key[1]}: a message cannot be published in the past")
+                raise ConfigError(f"nsq: defer_ms is {key[1]}: use 0 or more milliseconds")
             grouped.setdefault(key, []).append(body)
     for (to_topic, delay_ms), group in grouped.items():
         for start in range(0, len(group), _MESSAGES_PER_COMMAND):
@@ -161,10 +161,10 @@ def _commands(topic: str, columns: SinkColumns, batch: pa.RecordBatch) -> Iterat
 
 
 class SharedPublisher:
-    """A producer on an event loop of its own, for all tasks of this process."""
+    """A producer on its own event loop, shared by all tasks of this process."""
 
     def __init__(self, cluster: ClusterAddresses, attempts: int) -> None:
-        """Connect; raises ConnectFailed if no nsqd can be reached."""
+        """Connect; raises ConfigError if no nsqd can be reached."""
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nsq publisher", daemon=True)
         self._thread.start()
@@ -184,7 +184,7 @@ class SharedPublisher:
             raise ConfigError(f"nsq: cannot publish: {error}. Check nsq.nsqd and nsq.lookupd") from None
 
     def publish(self, commands: list[Command]) -> Future[None]:
-        """Publish; the future knows when all is acknowledged."""
+        """Publish; the returned future is done when all messages are acknowledged."""
         return asyncio.run_coroutine_threadsafe(self._publish(commands), self._loop)
 
     async def _publish(self, commands: list[Command]) -> None:
@@ -213,8 +213,8 @@ _publishers_guard = threading.Lock()
 
 
 def publisher_of(cluster: ClusterAddresses, attempts: int) -> SharedPublisher:
-    """The publisher of this process for a cluster; Spark's workers are used again, and so are its connections."""
-    # A forked worker has its parent's objects, but not its threads.
+    """Return this process's publisher for a cluster. Spark reuses its workers, so connections are reused too."""
+    # A forked worker has the parent's objects but not its threads, so the process id is part of the key.
     key = (os.getpid(), cluster, attempts)
     with _publishers_guard:
         publisher = _publishers.get(key)

@@ -1,6 +1,6 @@
-"""Slices of segments: how a batch is parted into tasks, and how an executor reads its part.
+"""Slices of segments: how a batch is divided into tasks, and how an executor reads its part.
 
-An executor has nothing but the location and the slices; everything it needs is in them.
+An executor gets only the location and the slices; they contain everything it needs.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from nsqx.spark.storage import STATE_NAME, Storage, open_storage
 
 _log = logging.getLogger("nsqx.spark")
 
-# The last two parts are missing in the names of older versions.
+# Names of older versions lack the last two parts.
 _SEGMENT = re.compile(r"segment-(\d{20})-(\d+)-(\d+)(?:-(\d+)-([0-9a-f]{8}))?\.arrow")
-# Small segments are joined to batches of about this many rows on their way to Spark.
+# Small segments are merged into batches of about this many rows for Spark.
 _BATCH_ROWS = 10_000
 
 
 class DataLost(NSQError):
-    """Rows that a query asks for are no longer in the segment directory."""
+    """Rows that a query needs are missing or damaged in the segment directory."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """One file of messages; ``first`` counts the rows ever received before it.
+    """One file of messages; ``first`` is the number of rows received before it.
 
-    ``epoch`` is that of the owner who wrote it, and ``checksum`` the CRC-32 of the file, -1 if it is not known.
+    ``epoch`` is that of the owner that wrote the file. ``checksum`` is the CRC-32 of the file, or -1 if unknown.
     """
 
     first: int
@@ -45,7 +45,7 @@ class Segment:
 
     @classmethod
     def of(cls, name: str) -> Segment | None:
-        """The segment that a file name stands for, or None."""
+        """Return the segment with this file name, or None if it is not the name of a segment."""
         match = _SEGMENT.fullmatch(name)
         if match is None:
             return None
@@ -74,7 +74,7 @@ class Slice:
 
 
 def cut_slices(segments: Iterable[Segment], start: int, end: int, partition_count: int) -> list[list[Slice]]:
-    """The rows from ``start`` to ``end``, which the segments cover, in about equal parts."""
+    """Divide the rows from ``start`` to ``end`` of the segments into about equal parts."""
     share = max(1, -(-(end - start) // partition_count))
     parts: list[list[Slice]] = []
     for segment in segments:
@@ -97,9 +97,9 @@ def read_slices(
     *,
     fail_on_data_loss: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of slices as Spark wants them, small segments joined.
+    """Yield the rows of slices in Spark's schema, with small segments merged.
 
-    Raises DataLost if a segment is missing or damaged, or leaves its rows out without ``fail_on_data_loss``.
+    If a segment is missing or damaged, raises DataLost, or skips its rows if ``fail_on_data_loss`` is False.
     """
     storage = opened(location)
     joined: list[pa.RecordBatch] = []
@@ -125,23 +125,23 @@ def _read_slice(storage: Storage, identity: str, part: Slice, fail_on_data_loss:
         error = damage
     if fail_on_data_loss or not isinstance(error, DataLost):
         raise error
-    _log.warning("%s; its rows are left out", error)
+    _log.warning("%s; its rows are skipped", error)
     return []
 
 
 def read_segment(storage: Storage, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a segment, or some of its columns; raises FileNotFoundError, or DataLost if it is damaged."""
+    """Return the rows of a segment, or some columns; raises FileNotFoundError, or DataLost if it is damaged."""
     segment = Segment.of(name)
     try:
         with storage.open(name) as stream:
             content = stream.read_buffer()
             if segment is not None and segment.checksum >= 0 and zlib.crc32(content) != segment.checksum:
-                raise pa.ArrowInvalid("its checksum is wrong")
+                raise pa.ArrowInvalid("wrong checksum")
             return read_table(pa.BufferReader(content), columns)
     except pa.ArrowInvalid as error:
         raise DataLost(
             f"nsq: {name} in segmentDir {storage.location} is damaged ({error}). Restore it, or set failOnDataLoss to"
-            " false to go on without its rows"
+            " false to continue without its rows"
         ) from None
 
 
@@ -156,10 +156,10 @@ def _unseen(storage: Storage, missing: Slice, identity: str) -> NSQError:
         is_same = False
     if is_same:
         return DataLost(
-            f"nsq: {missing.name} is gone from segmentDir {storage.location}: it was removed by hand. Restore it, or"
-            " set failOnDataLoss to false to go on without its rows"
+            f"nsq: {missing.name} is missing in segmentDir {storage.location}: it was removed by hand. Restore it, or"
+            " set failOnDataLoss to false to continue without its rows"
         )
     return ConfigError(
-        f"nsq: this executor does not see segmentDir {storage.location}: on more than one machine it must be on storage"
-        " that all of them see, such as hdfs://, s3:// or a directory mounted everywhere"
+        f"nsq: this executor cannot read segmentDir {storage.location}: use storage that all machines can read, such as"
+        " hdfs://, s3:// or a directory mounted on every machine"
     )

@@ -1,10 +1,10 @@
 # ruff: noqa: N802  (the names are Spark's)
 
-"""The data source ``nsq`` as Spark sees it, and its streaming reader.
+"""The data source ``nsq`` with Spark's interface, and its streaming reader.
 
-Where things run: the data source is made in short-lived planner processes; the streaming reader lives in one process
-beside the driver for the whole query, which receives and knows the offsets; ``read`` runs in executors, on a copy, and
-has nothing but its partition. So nothing is opened before Spark asks for the first offset.
+Spark creates the data source in short-lived planner processes. The streaming reader lives in one process beside the
+driver for the whole query; it receives messages and keeps the offsets. ``read`` runs in executors on a copy of the
+reader and uses only its partition. The reader therefore opens nothing before Spark requests the first offset.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nsqx.spark")
 
-# How long latestOffset waits for something new before it says that there is nothing.
+# How long latestOffset waits for new rows before it returns the old offset.
 LONG_POLL_S = 1.0
-# A bounded query is in no hurry: a batch has so many rows, if they come within that time.
+# A bounded query collects this many rows for a batch, or those that arrive within this time.
 _GATHERED_ROWS = 200_000
 _GATHER_S = 0.3
-# A process that was told to end needs a moment to give its messages back.
+# A process that received SIGTERM needs this long to finish its messages and release the directory.
 LOCK_WAIT_S = 15.0
 ROWS_PER_PARTITION = 50_000
 _NO_LIMIT = 2**62
-# Spark gives a table's options to nobody but the one who makes its schema, so that is where they are kept.
+# Spark passes a table's options only to ``schema``, so they are stored in the metadata of the schema.
 _METADATA_KEY = "nsq.options"
 _SECRET_OPTIONS = ("nsq.auth_secret",)
 
 
 class NSQDataSource(DataSource):
-    """``spark.readStream.format("nsq")`` and its kin."""
+    """The format ``nsq`` for batch and streaming reads and writes."""
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "nsq"
 
     def schema(self) -> StructType:
-        """The columns; also the first place where wrong options are told."""
+        """Return the columns; raises ConfigError if an option is wrong."""
         options = dict(self.options)
         schema = _schema()
         if "provider" not in options:
@@ -73,8 +73,8 @@ class NSQDataSource(DataSource):
         for name in _SECRET_OPTIONS:
             if name in options:
                 raise ConfigError(
-                    f"nsq: {name} does not belong into a table, where everybody can read it: give it when the table is"
-                    f" used, spark.read.option('{name}', ...).table(...)"
+                    f"nsq: {name} must not be stored in a table, where other users can read it: set it when the table"
+                    f" is used, spark.read.option('{name}', ...).table(...)"
                 )
         if "subscribe" in options or "subscribepattern" in options or "topic" not in options:
             read_source_options(options)
@@ -84,23 +84,23 @@ class NSQDataSource(DataSource):
         return schema
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """A streaming read; raises ConfigError if it cannot begin where it is asked to."""
+        """Return a streaming reader; raises ConfigError if startingOffsets is latest."""
         options = read_source_options(self._options_with(schema))
         if options.starts_at_latest:
             raise ConfigError(
-                "nsq: startingOffsets latest is for batch reads: a stream takes everything that waits in its channel."
-                " To begin with what is published from now on, give it a new channel, or empty the channel first"
+                "nsq: startingOffsets latest is only for batch reads: a stream reads everything that waits in its"
+                " channel. To skip older messages, use a new channel, or empty the channel first"
             )
         return StreamReader(options)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """A batch read."""
+        """Return a batch reader."""
         from nsqx.spark.batch import BatchReader
 
         return BatchReader(read_source_options(self._options_with(schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> NSQBatchWriter:
-        """A batch write."""
+        """Return a batch writer."""
         from nsqx.spark.sink import NSQBatchWriter, columns_of
 
         columns = columns_of(schema, overwrite)
@@ -109,7 +109,7 @@ class NSQDataSource(DataSource):
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NSQStreamWriter:
-        """A streaming write."""
+        """Return a streaming writer."""
         from nsqx.spark.sink import NSQStreamWriter, columns_of
 
         columns = columns_of(schema, overwrite)
@@ -118,7 +118,7 @@ class NSQDataSource(DataSource):
         )
 
     def _options_with(self, schema: StructType) -> Mapping[str, str]:
-        """The options given here, over those of the table if it is one."""
+        """Return the given options, added to those of the table if there is one."""
         given = dict(self.options)
         if "nsq.lookupd" in given or "nsq.nsqd" in given:
             return given
@@ -130,7 +130,7 @@ class NSQDataSource(DataSource):
 
 
 def _schema() -> StructType:
-    """What ``rows.SPARK_SCHEMA`` is to Arrow."""
+    """Return Spark's form of ``rows.SPARK_SCHEMA``."""
     columns = {
         "value": BinaryType(),
         "topic": StringType(),
@@ -144,7 +144,7 @@ def _schema() -> StructType:
 
 @dataclass
 class SlicePartition(InputPartition):
-    """Rows for one task: everything that an executor needs to find them."""
+    """The rows of one task, with everything that an executor needs to find them."""
 
     location: str
     identity: str
@@ -153,12 +153,12 @@ class SlicePartition(InputPartition):
 
 
 def partition_count(options: SourceOptions, rows: int) -> int:
-    """Into how many tasks to part a batch."""
+    """Return the number of tasks for a batch."""
     return max(options.min_partitions, -(-rows // ROWS_PER_PARTITION))
 
 
 def plan_partitions(directory: SegmentDirectory, options: SourceOptions, start: int, end: int) -> list[InputPartition]:
-    """The tasks that read the rows between two offsets; raises DataLost if some are missing."""
+    """Return the tasks that read the rows between two offsets; raises DataLost if some are missing."""
     is_strict = options.fail_on_data_loss
     count = partition_count(options, end - start)
     parts = directory.slices(start, end, count, fail_on_data_loss=is_strict)
@@ -166,14 +166,14 @@ def plan_partitions(directory: SegmentDirectory, options: SourceOptions, start: 
 
 
 def read_partition(partition: SlicePartition) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, in an executor; raises DataLost if some are missing or damaged."""
+    """Return the rows of one partition, in an executor; raises DataLost if some are missing or damaged."""
     return read_slices(
         partition.location, partition.identity, partition.slices, fail_on_data_loss=partition.fail_on_data_loss
     )
 
 
 def open_directory(options: SourceOptions) -> SegmentDirectory:
-    """The segment directory of a query, locked; raises ConfigError if it cannot serve."""
+    """Open and lock the segment directory of a query; raises ConfigError on failure."""
     return SegmentDirectory.open(
         options.segment_dir,
         channel=options.channel,
@@ -184,7 +184,7 @@ def open_directory(options: SourceOptions) -> SegmentDirectory:
 
 
 class _Terminated(SystemExit):
-    """SIGTERM came."""
+    """Raised by the handler of SIGTERM."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -199,30 +199,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_proven = False
         self._probe_token = ""
         self._runs_here: bool | None = None
-        # Set while segments that Spark has processed could not be removed.
+        # True while segments that Spark has processed could not be removed.
         self._has_unreleased = False
         self._last_batch_s = time.monotonic()
         self._is_terminated = False
 
-    # Spark's calls, in the process beside the driver
+    # Called by Spark, in the process beside the driver
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins: after what was ever committed here, and that is on disk.
+        """Return the offset at which a new query starts: the committed offset of the directory.
 
-        Asked again, perhaps by another process, while batch 0 is not committed, it answers the same.
+        It is on disk, so the answer stays the same until batch 0 is committed, in another process too.
         """
         return self._offset(self._opened().state.committed)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Only what is in the channel now."""
+        """Make the read bounded: it returns only the messages that are in the channel now."""
         self._bound_ns = time.time_ns()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Never "all available", which is how Spark says that there will be one batch only."""
+        """Return a limit on rows, never ReadAllAvailable: Spark uses that for queries with a single batch."""
         return ReadMaxRows(self._options.max_rows or _NO_LIMIT)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch; ``start`` if there is nothing new."""
+        """Return the end of the next batch; ``start`` if there are no new rows."""
         directory = self._opened()
         first = self._row_of(start)
         if isinstance(limit, ReadAllAvailable) and not self._bound_ns:
@@ -244,13 +244,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(directory.end_within(first, available, max_rows, self._options.max_bytes))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What has come so far, and how much nsqd still has; for a listener to tell the lag."""
+        """Return the rows received so far and the channel's depth, from which listeners compute the lag."""
         if self._receiver is None:
             return None
         return {**self._offset(self._receiver.rows), "depth": self._receiver.depth}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The rows between two offsets, in slices."""
+        """Return the tasks that read the rows between two offsets."""
         directory = self._opened()
         first, last = self._row_of(start), end["rows"]
         if last <= first:
@@ -259,32 +259,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_partitions(directory, self._options, first, last)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has done with everything before ``end``."""
+        """Remove the rows before ``end``, which Spark has processed."""
         if self._directory is not None and end.get("segments") == self._directory.state.identity:
             self._release(self._directory, end["rows"])
 
     def stop(self) -> None:
-        """Give back what is not durable, and let go of the directory."""
+        """Stop receiving and release the directory."""
         receiver, self._receiver = self._receiver, None
         directory, self._directory = self._directory, None
         is_clean = receiver.stop() if receiver is not None else False
         if directory is not None:
             directory.close(is_clean=is_clean)
         if self._is_terminated:
-            # Nobody is left to hear what Spark's loop would say about this end.
+            # Skip the traceback of Spark's loop: the driver no longer reads it.
             os._exit(0)
 
     # In executors
 
     def read(self, partition: SlicePartition | ProbePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The rows of one partition."""
+        """Return the rows of one partition."""
         if isinstance(partition, ProbePartition):
             read_probe(partition)
             return iter(())
         spare_collections()
         return read_partition(partition)
 
-    # Here
+    # Internal
 
     def _opened(self) -> SegmentDirectory:
         if self._directory is None:
@@ -292,14 +292,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_place(self._options, self._runs_here, can_probe=True)
             self._directory = open_directory(self._options)
             if threading.current_thread() is threading.main_thread():
-                # Spark ends this process by SIGTERM and does not call stop.
+                # Spark ends this process with SIGTERM and does not call stop.
                 signal.signal(signal.SIGTERM, self._on_terminate)
         return self._directory
 
     def _prove(self, directory: SegmentDirectory, start: dict[str, Any], limit: ReadLimit) -> bool:
-        """True if executors can read the directory; if False, the next batch must find out."""
+        """Return True if executors can read the directory; if False, the next batch must be a probe."""
         if isinstance(limit, ReadAllAvailable):
-            # There will be one batch only, and it has rows.
+            # The query has a single batch, which cannot be an empty probe.
             check_place(self._options, self._runs_here, can_probe=False)
             self._is_proven = True
         elif self._runs_here or (self._probe_token and start.get("probe") == self._probe_token):
@@ -323,9 +323,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._receiver
 
     def _release(self, directory: SegmentDirectory, rows: int) -> None:
-        """Remove what Spark has processed; if the storage fails, the next call tries again.
+        """Remove the rows that Spark has processed; if the storage fails, the next call tries again.
 
-        Nothing depends on the removal but room: without it the source takes no more at its limit.
+        A failure costs only space: the receiver pauses when the buffer reaches its limit.
         """
         try:
             directory.commit(rows)
@@ -334,11 +334,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._has_unreleased = False
         except OSError as error:
             if not self._has_unreleased:
-                _log.warning("cannot free segments in %s, trying again: %s", directory.storage.location, error)
+                _log.warning("cannot remove segments in %s, will try again: %s", directory.storage.location, error)
             self._has_unreleased = True
 
     def _wait_for_rows(self, receiver: Receiver, first: int) -> int:
-        """How many rows there are, waiting for more than ``first``; ``first`` if it is too early for a batch."""
+        """Wait for a batch of rows after ``first`` and return the number of rows; ``first`` if there are too few."""
         if self._bound_ns:
             return self._wait_for_bounded_rows(receiver, first)
         until_s = time.monotonic() + LONG_POLL_S
@@ -352,7 +352,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return first
 
     def _wait_for_bounded_rows(self, receiver: Receiver, first: int) -> int:
-        """The same of a bounded query, which ends as soon as it is told that there is nothing new."""
+        """Wait like ``_wait_for_rows`` for a bounded query, which ends at the first answer without new rows."""
         gathered = min(self._options.max_rows or _GATHERED_ROWS, _GATHERED_ROWS)
         while True:
             available = receiver.wait_for_rows(first + gathered - 1, _GATHER_S)
@@ -369,14 +369,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": rows, "segments": self._opened().state.identity}
 
     def _row_of(self, offset: dict[str, Any]) -> int:
-        """The row that an offset of the checkpoint stands for; raises DataLost if it is not here any more."""
+        """Return the row of an offset of the checkpoint; raises DataLost if rows after it are missing."""
         directory = self._opened()
         if offset.get("segments") == directory.state.identity:
             return directory.check_start(offset["rows"], fail_on_data_loss=self._options.fail_on_data_loss)
         text = (
             f"nsq: the checkpoint belongs to another segment directory than {directory.storage.location}: use the"
-            " directory it was made with, start with a new checkpoint, or set failOnDataLoss to false to go on with"
-            " what is here"
+            " directory with which it was created, start with a new checkpoint, or set failOnDataLoss to false to"
+            " continue with the rows that exist"
         )
         if self._options.fail_on_data_loss:
             raise DataLost(text)

@@ -1,7 +1,7 @@
-"""Where the files of a segment directory lie: a directory of this machine, or storage that a whole cluster sees.
+"""The storage of a segment directory: a local directory, or remote storage that all machines of a cluster can read.
 
-Promises the one thing the source rests on: when ``write`` returns, the file is complete under its name and survives a
-crash; before that nobody sees it. Knows nothing of what is in the files.
+The source depends on one guarantee: when ``write`` returns, the file is complete and survives a crash, and before that
+no reader sees it. Knows nothing of the content of the files.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ _TEMPORARY_SUFFIX = ".tmp"
 _URI = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 
 Fill = Callable[[Any], None]
-"""Writes the content of a file to the stream it is given."""
+"""Writes the content of a file to a stream."""
 
 
 class Lock(Protocol):
-    """A directory held against others, and its record, which only the holder can replace."""
+    """The lock of a directory, and a record that only the holder of the lock can replace."""
 
-    # True once another process has taken over, which can happen on remote storage only.
+    # True once another process has taken over, which is possible only on remote storage.
     is_lost: bool
 
     @property
     def epoch(self) -> int:
-        """Which holder this is, where the lock can be lost: later holders have higher epochs. 0 elsewhere."""
+        """The number of this holder, if the lock can be lost: later holders have higher epochs. Otherwise 0."""
 
     def load(self) -> dict[str, Any]:
-        """The record; empty if there is none."""
+        """Return the record; empty if there is none."""
 
     def save(self, record: dict[str, Any]) -> None:
-        """Replace the record, durably; raises LeaseLost if another process has taken over."""
+        """Replace the record durably; raises LeaseLost if another process has taken over."""
 
     def advance(self, record: dict[str, Any]) -> None:
-        """Replace the record; a power cut may undo that where the lock cannot be lost. Raises LeaseLost."""
+        """Replace the record, on local storage without a sync; raises LeaseLost if another process has taken over."""
 
     def verify(self) -> None:
         """Raise LeaseLost if another process has taken over."""
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
 
 
 class Storage(Protocol):
@@ -66,32 +66,32 @@ class Storage(Protocol):
     is_local: bool
 
     def create(self) -> None:
-        """Make the directory, if it is not there."""
+        """Create the directory if it does not exist."""
 
     def names(self, folder: str = "") -> list[str]:
-        """Every complete file of the directory, or of a folder in it; nothing if that does not exist."""
+        """Return the names of all complete files of the directory or of a folder in it; nothing if it is missing."""
 
     def write(self, name: str, fill: Fill) -> None:
-        """Make a file, durably and at once; one of that name is replaced."""
+        """Create or replace a file durably and atomically."""
 
     def open(self, name: str) -> Any:
-        """A file to read, as pyarrow wants it; raises FileNotFoundError."""
+        """Open a file for reading with pyarrow; raises FileNotFoundError."""
 
     def read(self, name: str) -> bytes:
-        """The content of a small file; raises FileNotFoundError."""
+        """Return the content of a small file; raises FileNotFoundError."""
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file; no-op if it does not exist."""
 
     def lock(self, wait_s: float) -> Lock:
-        """Hold the directory against every other process; raises ConfigError if another holds it.
+        """Lock the directory against all other processes; raises ConfigError if another one holds it.
 
-        Where the lock is a lease, this waits longer than ``wait_s`` if the holder shows no sign of life.
+        If the lock is a lease whose holder does not renew it, this waits longer than ``wait_s``.
         """
 
 
 def open_storage(location: str) -> Storage:
-    """The storage that a path or URI names; raises ConfigError."""
+    """Return the storage for a path or URI; raises ConfigError."""
     location = for_python(location)
     match = _URI.match(location)
     if match is None:
@@ -102,7 +102,7 @@ def open_storage(location: str) -> Storage:
 
 
 def remote_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system that a URI names, and the path in it; raises ConfigError."""
+    """Return the file system for a URI, and the path in it; raises ConfigError."""
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
@@ -119,7 +119,7 @@ def remote_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 class LocalStorage:
-    """A directory of this machine's file system."""
+    """A directory in the local file system."""
 
     is_local = True
 
@@ -127,7 +127,7 @@ class LocalStorage:
         self.location = path
 
     def create(self) -> None:
-        """Make the directory; its entry in the parent is durable too."""
+        """Create the directory, and sync its entry in the parent directory."""
         try:
             os.makedirs(self.location, exist_ok=True)
             _sync(os.path.dirname(self.location))
@@ -135,7 +135,7 @@ class LocalStorage:
             raise ConfigError(f"nsq: segmentDir {self.location} cannot be used: {error.strerror}") from None
 
     def names(self, folder: str = "") -> list[str]:
-        """Every complete file."""
+        """Return the names of all complete files."""
         try:
             listed = os.listdir(os.path.join(self.location, folder))
             return [name for name in listed if not name.endswith(_TEMPORARY_SUFFIX)]
@@ -143,7 +143,7 @@ class LocalStorage:
             return []
 
     def write(self, name: str, fill: Fill) -> None:
-        """Write beside, fsync, rename, fsync the directory."""
+        """Write a temporary file, fsync it, rename it, fsync the directory."""
         path = os.path.join(self.location, name)
         temporary = path + _TEMPORARY_SUFFIX
         try:
@@ -158,11 +158,11 @@ class LocalStorage:
         _sync(self.location)
 
     def open(self, name: str) -> Any:
-        """The file, mapped into memory."""
+        """Open the file as a memory map."""
         return pa.memory_map(os.path.join(self.location, name))
 
     def read(self, name: str) -> bytes:
-        """The content of a small file; raises FileNotFoundError."""
+        """Return the content of a small file; raises FileNotFoundError."""
         with open(os.path.join(self.location, name), "rb") as stream:
             return stream.read()
 
@@ -172,7 +172,7 @@ class LocalStorage:
             os.unlink(os.path.join(self.location, name))
 
     def lock(self, wait_s: float) -> Lock:
-        """An flock: the system lets go of it when the process ends, however it ends."""
+        """Lock the directory with flock, which the operating system releases when the process ends or crashes."""
         path = os.path.join(self.location, LOCK_NAME)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         until_s = time.monotonic() + wait_s
@@ -196,7 +196,7 @@ class LocalStorage:
 
 
 class _FileLock:
-    """An flock, and the record in two files: one that is durable, and a later one that may not be."""
+    """An flock, and the record in two files: a durable one, and a newer one that is not synced."""
 
     is_lost = False
     epoch = 0
@@ -208,10 +208,13 @@ class _FileLock:
         self._serial = 0
 
     def load(self) -> dict[str, Any]:
-        """The later of the two records."""
+        """Return the newer of the two records."""
         record = self._read(STATE_NAME)
         if record is None:
-            raise ConfigError(f"nsq: {STATE_NAME} in segmentDir {self._storage.location} is of version unknown")
+            raise ConfigError(
+                f"nsq: {STATE_NAME} in segmentDir {self._storage.location} is not a JSON object: restore that file, or"
+                " set segmentDir to an empty directory"
+            )
         latest = self._read(_LATEST_STATE_NAME) or {}
         if latest.get("identity") == record.get("identity") and latest.get("serial", 0) > record.get("serial", 0):
             record = latest
@@ -233,7 +236,7 @@ class _FileLock:
         self._storage.write(STATE_NAME, lambda stream: stream.write(content))
 
     def advance(self, record: dict[str, Any]) -> None:
-        """Replace the later record in place, without waiting for the disk."""
+        """Replace the newer record in place, without a sync."""
         if self._latest < 0:
             path = os.path.join(self._storage.location, _LATEST_STATE_NAME)
             self._latest = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -245,10 +248,10 @@ class _FileLock:
         return json.dumps({**record, "serial": self._serial}).encode()
 
     def verify(self) -> None:
-        """No-op: the system keeps the lock as long as the process lives."""
+        """No-op: the operating system keeps the lock as long as the process lives."""
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         for descriptor in (self._latest, self._descriptor):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -256,9 +259,10 @@ class _FileLock:
 
 
 class RemoteStorage:
-    """A directory behind one of pyarrow's file systems: HDFS, S3 and their kin.
+    """A directory in one of pyarrow's file systems, such as HDFS or S3.
 
-    Object stores show a file when it is complete; elsewhere it is written beside and moved. The lock is a lease.
+    Object stores show a file only when it is complete. On other storage, a temporary file is written and renamed. The
+    lock is a lease.
     """
 
     is_local = False
@@ -272,20 +276,20 @@ class RemoteStorage:
         self._create_once: CreateOnce | None = None
 
     def create(self) -> None:
-        """Make the directory."""
+        """Create the directory."""
         try:
             self._filesystem.create_dir(self._path, recursive=True)
         except OSError as error:
             raise ConfigError(f"nsq: segmentDir {self.location} cannot be used: {error}") from None
 
     def names(self, folder: str = "") -> list[str]:
-        """Every complete file."""
+        """Return the names of all complete files."""
         path = f"{self._path}/{folder}" if folder else self._path
         listed = self._filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         return [each.base_name for each in listed if each.is_file and not each.base_name.endswith(_TEMPORARY_SUFFIX)]
 
     def write(self, name: str, fill: Fill) -> None:
-        """Write the file; it appears as a whole."""
+        """Create or replace the file atomically."""
         path = f"{self._path}/{name}"
         target = path if self._is_atomic else path + _TEMPORARY_SUFFIX
         with self._filesystem.open_output_stream(target) as stream:
@@ -294,11 +298,11 @@ class RemoteStorage:
             self._filesystem.move(target, path)
 
     def open(self, name: str) -> Any:
-        """The file."""
+        """Open the file for reading."""
         return self._filesystem.open_input_file(f"{self._path}/{name}")
 
     def read(self, name: str) -> bytes:
-        """The content of a small file; raises FileNotFoundError."""
+        """Return the content of a small file; raises FileNotFoundError."""
         with self.open(name) as stream:
             return bytes(stream.read())
 
@@ -308,20 +312,20 @@ class RemoteStorage:
             self._filesystem.delete_file(f"{self._path}/{name}")
 
     def create_once(self, name: str, content: bytes) -> bool:
-        """Create a file; False if one of that name exists."""
+        """Create a file; return False if it exists."""
         if self._create_once is None:
             self._create_once = exclusive_creation(self.location, self._filesystem, self._path)
         return self._create_once(f"{self._path}/{name}", content)
 
     def lock(self, wait_s: float) -> Lock:
-        """A lease, renewed until it is released."""
+        """Take the lease of the directory, which a thread renews until it is released."""
         lease = take_lease(self, wait_s)
         lease.keep_renewing()
         return lease
 
 
 def _sync(path: str) -> None:
-    """Wait until a file, or the entries of a directory, are on disk."""
+    """Fsync a file or a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,8 @@
-"""Consuming the topics of a query: which there are, how many messages each may have in flight, and their end.
+"""The consumers of a query: which topics they consume, how many messages may be in flight, and how they stop.
 
-nsqd limits what one connection may have in flight, by default to 2500, so a topic may be consumed over several, here
-called lanes. Messages go into columns, not to handlers. Knows nothing of segments nor of Spark.
+nsqd limits the messages in flight on one connection, by default to 2500. A topic may therefore have several consumers,
+here called lanes, with one connection each to an nsqd. Messages go into columns instead of handlers. Knows nothing of
+segments nor of Spark.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ _log = logging.getLogger("nsqx.spark")
 
 STOP_TIMEOUT_S = 5.0
 _DEPTH_INTERVAL_S = 5.0
-# More connections to an nsqd make up for slow storage, but cost the nsqd.
+# Slow storage needs more messages in flight, so more connections; each one costs nsqd memory and time.
 MAX_LANES = 4
 MAX_LANES_TO_REMOTE = 8
 _FAILED_FIN = re.compile(r"E_FIN_FAILED FIN (\w{16}) ")
 
 
 class Listener(Protocol):
-    """Who is told of connections."""
+    """Receives the events of the connections."""
 
     def connected(self, source: ColumnReceiver, broker: str) -> None:
-        """Messages will come from there; ``broker`` says which nsqd it is, by its address if it does not tell."""
+        """Handle a new connection; ``broker`` is the broker id of the nsqd, or its address if it has none."""
 
     def arrived(self) -> None:
-        """Messages have come."""
+        """Handle new messages."""
 
     def connection_lost(self, topic: str, node: str) -> None:
-        """The latest FINs may not have arrived."""
+        """Handle a lost connection, whose latest FINs may not have reached nsqd."""
 
     def finish_failed(self, topic: str, node: str, message_id: bytes) -> None:
-        """A FIN came too late: that message will come again."""
+        """Handle a FIN that nsqd rejected as too late; nsqd will deliver the message again."""
 
 
 class TopicConsumer(Consumer):
-    """Takes the messages of one topic into columns, over one connection to each nsqd."""
+    """Receives the messages of one topic into columns, over one connection to each nsqd."""
 
     def __init__(
         self,
@@ -68,34 +69,34 @@ class TopicConsumer(Consumer):
             options.channel,
             nsqd_tcp_addresses=options.cluster.nsqd_tcp_addresses,
             lookupd_http_addresses=options.cluster.lookupd_http_addresses,
-            # A message is never given up here: what to do with it is for the query to say.
+            # No message is given up here, however many attempts it has: the query decides.
             **{**client_options, "max_in_flight": max_in_flight, "max_attempts": 0},
         )
         self._listener = listener
         self.close_wait_count = 0
-        # How many nsqd allows on one connection, the least of them.
+        # The lowest limit of messages in flight on a connection among all nsqds.
         self.max_ready_count = 0
 
     def receiver_of(self, subscription: Subscription) -> ColumnReceiver:
-        """Columns instead of messages for handlers."""
+        """Return the receiver of a connection, which fills columns instead of calling handlers."""
         source = ColumnReceiver(self.topic, subscription, self._listener.arrived, asyncio.get_running_loop().time)
         self.max_ready_count = min(self.max_ready_count or 2**62, subscription.max_ready_count)
         self._listener.connected(source, self.broker_ids.get(source.node) or source.node)
         return source
 
     def on_close_wait(self, subscription: Subscription) -> None:
-        """nsqd has read everything that was sent before."""
+        """Count the CLOSE_WAIT answers: each proves that nsqd has read everything sent before."""
         self.close_wait_count += 1
         super().on_close_wait(subscription)
 
     def on_lost(self, subscription: Subscription, error: Exception | None) -> None:
-        """The latest FINs may not have arrived."""
+        """Report a connection that was lost unexpectedly: its latest FINs may not have reached nsqd."""
         if not subscription.is_closing:
             self._listener.connection_lost(self.topic, subscription.connection.address)
         super().on_lost(subscription, error)
 
     def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
-        """A FIN came too late: the message waits in its channel again."""
+        """Report a FIN that came too late: the message waits in its channel again."""
         match = _FAILED_FIN.match(text)
         if match is not None:
             self._listener.finish_failed(self.topic, subscription.connection.address, match[1].encode())
@@ -119,21 +120,21 @@ class Topics:
 
     @property
     def msg_timeout_s(self) -> float:
-        """How long nsqd waits for an answer."""
+        """The message timeout requested from nsqd."""
         return self._checked.msg_timeout
 
     @property
     def is_starved(self) -> bool:
-        """True if some nsqd waits for answers before it sends more."""
+        """True if some nsqd sends nothing more until messages are finished."""
         return any(consumer.is_starved for consumer in self._all())
 
     def _all(self) -> list[TopicConsumer]:
         return [consumer for lanes in self._consumers.values() for consumer in lanes]
 
-    # Which topics
+    # Finding topics
 
     async def find(self) -> list[str]:
-        """The topics to consume; raises ConfigError if nobody can tell."""
+        """Return the topics to consume; raises ConfigError if no nsqlookupd answers and they are unknown."""
         options = self._options
         addresses = options.cluster.lookupd_http_addresses
         if not addresses:
@@ -144,8 +145,7 @@ class Topics:
             if options.cluster.nsqd_tcp_addresses and not options.topic_pattern:
                 return list(options.topics)
             raise ConfigError(
-                f"nsq: no nsqlookupd answers ({error}): check nsq.lookupd, which takes HTTP addresses, usually port"
-                " 4161"
+                f"nsq: no nsqlookupd answers ({error}): check nsq.lookupd, it takes HTTP addresses, usually port 4161"
             ) from None
         if not options.topic_pattern:
             return list(options.topics)
@@ -153,7 +153,7 @@ class Topics:
         return [topic for topic in found if pattern.fullmatch(topic)]
 
     async def keep_finding(self) -> None:
-        """Take up topics that appear later."""
+        """Subscribe to matching topics that are created later."""
         while True:
             await asyncio.sleep(self._checked.lookupd_poll_interval)
             try:
@@ -168,14 +168,14 @@ class Topics:
                         await self.subscribe(topic)
 
     async def ask_depth(self, topics: list[str]) -> int | None:
-        """How many messages wait in the channel, if somebody can tell."""
+        """Return the number of messages that wait in the channel, or None if unknown."""
         addresses = self._options.cluster.lookupd_http_addresses
         if not addresses:
             return None
         return await channel_depth(addresses, topics, self._options.channel, self._credentials)
 
     async def keep_asking_depth(self) -> None:
-        """Know about how many messages wait."""
+        """Update ``depth`` periodically."""
         while True:
             self.depth = await self.ask_depth(list(self._consumers))
             await asyncio.sleep(_DEPTH_INTERVAL_S)
@@ -194,7 +194,7 @@ class Topics:
                 await self._add_lane(topic, lanes)
         except ConnectFailed as error:
             raise ConfigError(
-                f"nsq: no nsqd can be reached for topic {topic} ({error}): check nsq.nsqd, which takes TCP addresses,"
+                f"nsq: no nsqd can be reached for topic {topic} ({error}): check nsq.nsqd, it takes TCP addresses,"
                 " usually port 4150"
             ) from None
         self._share_out()
@@ -208,7 +208,7 @@ class Topics:
         await consumer.start()
 
     def _share(self) -> int:
-        """How many messages of each topic may be in flight."""
+        """Return how many messages of each topic may be in flight."""
         return 0 if self._is_paused else max(1, self._options.max_in_flight // max(1, len(self._consumers)))
 
     def _share_out(self) -> None:
@@ -217,20 +217,20 @@ class Topics:
             for number, consumer in enumerate(lanes):
                 count = (share + len(lanes) - 1 - number) // len(lanes)
                 if consumer.max_in_flight != count:
-                    with contextlib.suppress(ConfigError):  # one that has not started yet
+                    with contextlib.suppress(ConfigError):  # the consumer has not started yet
                         consumer.max_in_flight = count
 
     def pause(self, is_paused: bool) -> None:
-        """Ask for no more, or go on."""
+        """Pause or resume consuming."""
         self._is_paused = is_paused
         self._share_out()
 
-    # The end
+    # Stopping
 
     async def end(self, hurry: Callable[[], None]) -> bool:
-        """Stop the flow, wait until what has come is finished, and have nsqd confirm that it read the FINs.
+        """Stop consuming, wait until all received messages are finished, and wait for nsqd's CLOSE_WAIT.
 
-        ``hurry`` is called while that is not so. True if nsqd has heard of everything.
+        ``hurry`` is called repeatedly while messages are in flight. Returns True if nsqd confirmed every FIN.
         """
         consumers = self._all()
         for consumer in consumers:
@@ -251,6 +251,6 @@ class Topics:
         return consumer.close_wait_count == connections and consumer.stats.received == received
 
     async def abandon(self) -> None:
-        """Close what is still open."""
+        """Close all connections at once."""
         for consumer in self._all():
             await consumer.stop(0)

@@ -1,4 +1,4 @@
-"""What is done once in each of Spark's Python workers."""
+"""Garbage collection in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import gc
 
 @functools.cache
 def spare_collections() -> None:
-    """Make the full garbage collection cheap that Spark's worker does after every task.
+    """Exclude all existing objects from garbage collection, once per process.
 
-    It looks at every object there is, mostly what was imported, and can take longer than a small task. What is there
-    now lives as long as the worker, so it need not be looked at again.
+    Spark's worker runs a full collection after every task. It visits every object, mostly those of imported modules,
+    and can take longer than a small task. These objects live as long as the worker, so visiting them is useless.
     """
     gc.freeze()
