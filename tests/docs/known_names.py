@@ -198,7 +198,7 @@ class KnownNames:
     @cached_property
     def _written(self) -> set[str]:
         paths = [path for pattern in _WRITTEN for path in self.root.glob(pattern) if path.is_file()]
-        texts = [path.read_text(encoding="utf-8") for path in paths if path.suffix not in (".pyc", ".png")]
+        texts = [_words_of_file(path) for path in paths if path.suffix not in (".pyc", ".png")]
         return {word for text in texts for word in _WORD.findall(text)}
 
     def _is_pattern(self, text: str) -> bool:
@@ -356,6 +356,18 @@ def fits(call: ast.Call, signature: Signature) -> bool:
     return passes_values or (
         set(signature.required) <= set(names) and all(defaults.get(name) == value for name, value in shown.items())
     )
+
+
+def _words_of_file(path: Path) -> str:
+    """The text of a file; of a Python file only its code, without comments and docstrings."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return text
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = None
+    return ast.unparse(tree)
 
 
 def _words(command: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A small cluster in which everything that can be measured is, and the names of the metrics it shows."""
+"""A small cluster that shows every metric, and a reader of metric names."""
 
 import re
 from collections.abc import Iterator
@@ -13,20 +13,20 @@ _SAMPLE = re.compile(r"^([a-z_:][a-z0-9_:]*)[ {]", re.MULTILINE | re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Measured:
-    """The daemons, with a consumer connected that has finished a message."""
+    """The daemons. A consumer is connected and has finished a message."""
 
     nsqd: Daemon
     nsqlookupd: Daemon
 
 
 def metric_names(daemon: Daemon) -> set[str]:
-    """Every metric on a daemon's page."""
+    """Return the name of every metric on the /metrics page of a daemon."""
     return set(_SAMPLE.findall(daemon.request("GET", "/metrics").body.decode()))
 
 
 @contextmanager
 def measured_cluster() -> Iterator[Measured]:
-    """Start it; end it."""
+    """Run the cluster for the duration of the ``with`` block."""
     fleet = Fleet()
     try:
         lookupd = fleet.nsqlookupd("nsqx")

@@ -1,18 +1,18 @@
-"""What a Markdown page holds that a test can check: fenced blocks with their marks, headings' anchors, links.
+"""Parts of a Markdown page that a test can check: fenced blocks with their marks, anchors of headings, links, code.
 
-Reads pages; runs nothing. Commands are run one block after the other, Python blocks as scripts, and a block that only
-starts daemons in terminals of their own. What else there is to know says a mark, an HTML comment right before a block:
+Reads pages; runs nothing. Shell blocks run one after the other, Python blocks run as scripts, and a block that only
+starts daemons runs in the background. A mark, which is an HTML comment right before a block, changes this:
 
-    run: background             each command in a terminal of its own, until the page ends
-    run: background until "X"   the same; the page goes on when X is in its output
-    run: stop                   Ctrl-C in every such terminal; stands alone, before no block
-    run: fails                  the command must end with a code that is not 0
-    run: together               the page's blocks with this mark are one script, run where the last one stands
-    run: needs NAME             left out on a machine without the program or module NAME, a clone without the file NAME
-    run: skip, because REASON   not run; its syntax is checked all the same
-    output                      a text block: what the block before it printed, "…" for anything
+    run: background             run each command in the background until the page ends
+    run: background until "X"   the same; continue when X is in the output
+    run: stop                   press Ctrl-C in every background command; stands alone
+    run: fails                  the exit code of the command must not be 0
+    run: together               run the blocks with this mark as one script, at the place of the last one
+    run: needs NAME             skip the block if the program, module or file NAME is missing
+    run: skip, because REASON   do not run the block; check its syntax
+    output                      the text block is the output of the block before; "…" stands for anything
 
-Several are parted by commas. ``title="NAME"`` after the language saves the block as that file for later commands.
+Commas separate several marks. ``title="NAME"`` after the language saves the block as a file for later commands.
 """
 
 import re
@@ -34,12 +34,12 @@ _UNTIL = re.compile(r'background until "(.+)"')
 
 
 class BadMark(ValueError):
-    """A mark that means nothing."""
+    """An unknown or misplaced mark."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How a block is to be run."""
+    """How a block is run."""
 
     background: bool = False
     until: str = ""
@@ -53,7 +53,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, or a mark that stands alone (then the language is empty and the text too)."""
+    """A fenced block; or a mark without a block, with an empty language and text."""
 
     language: str
     text: str
@@ -61,12 +61,12 @@ class Block:
     mark: Mark = Mark()
     title: str = ""
     example: str = ""
-    """The file of examples/ that the page says this is."""
+    """The file of examples/ that the block must be equal to, or empty."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Where a link or an image points to."""
+    """The target of a link or an image."""
 
     target: str
     line: int
@@ -83,17 +83,17 @@ class Page:
 
     @property
     def name(self) -> str:
-        """Its path in the repository."""
+        """The path in the repository."""
         return str(self.path.relative_to(ROOT)) if self.path.is_relative_to(ROOT) else str(self.path)
 
 
 def pages_with_snippets() -> list[Path]:
-    """README and everything under docs/."""
+    """Return README.md and every page below docs/."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def read_page(path: Path) -> Page:
-    """Parse a page; BadMark if a comment begins like a mark and is none."""
+    """Parse a page; raise BadMark for an unknown or misplaced mark."""
     page = Page(path)
     mark, paragraph = Mark(), ""
     headings: dict[str, int] = {}
@@ -115,12 +115,12 @@ def read_page(path: Path) -> Page:
             if tokens[index - 1].type == "heading_open":
                 page.anchors.add(_anchor(_plain_text(token), headings))
             if mark != Mark():
-                raise BadMark(f"{page.name}:{line}: a mark before it that belongs to no block")
+                raise BadMark(f"{page.name}:{line}: the mark before this line does not precede a block")
     return page
 
 
 def code_spans(path: Path) -> list[tuple[int, str]]:
-    """The inline code of a page, each with the line where its paragraph begins."""
+    """Return the inline code of a page, each with the line where its paragraph begins."""
     spans = []
     for token in _parser().parse(path.read_text(encoding="utf-8")):
         for child in token.children or ():
@@ -131,7 +131,7 @@ def code_spans(path: Path) -> list[tuple[int, str]]:
 
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable("table")
-    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # a bad link is for the test to find
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # the test finds bad links
     return parser
 
 
@@ -158,7 +158,7 @@ def _mark_of(html: str, where: str) -> Mark:
 
 
 def parse_mark(text: str) -> Mark:
-    """The words after ``run:``."""
+    """Parse the words after ``run:``; raise BadMark."""
     given: dict[str, object] = {}
     needs: list[str] = []
     skipped = _SKIP.fullmatch(text)
@@ -173,7 +173,7 @@ def parse_mark(text: str) -> Mark:
         elif word.startswith("needs "):
             needs.append(word.removeprefix("needs ").strip())
         else:
-            raise BadMark(f"{word!r} is no mark (a skip needs its reason: `skip, because ...`)")
+            raise BadMark(f"{word!r} is not a mark (a skip needs a reason: `skip, because ...`)")
     return Mark(**given, needs=tuple(needs))  # type: ignore[arg-type]
 
 
@@ -191,7 +191,7 @@ def _plain_text(token: Token) -> str:
 
 
 def _anchor(heading: str, seen: dict[str, int]) -> str:
-    """The id that GitHub and the built site give a heading."""
+    """Return the id that GitHub and the built site give to a heading."""
     slug = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
     seen[slug] = seen.get(slug, -1) + 1
     return f"{slug}-{seen[slug]}" if seen[slug] else slug

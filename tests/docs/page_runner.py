@@ -1,6 +1,7 @@
-"""Runs a page as its reader would: commands in one directory, daemons in other terminals, scripts saved and started.
+"""Runs the blocks of a page: commands in one directory, daemons in the background, scripts from files.
 
-Owns the page's directory and processes. Wants the standard ports free: run_page.py runs it in a network of its own.
+Owns the directory and the processes of the page. The standard ports must be free, so run_page.py runs the page in a
+network namespace.
 """
 
 import ast
@@ -21,12 +22,12 @@ from pathlib import Path
 from markdown_pages import ROOT, Block, Mark, Page
 
 COMMAND_TIMEOUT_S = 120.0
-# A script that starts Spark, on a busy machine.
+# For a script that starts Spark on a busy machine.
 SLOW_TIMEOUT_S = 400.0
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
-# What a daemon says when it has started, and `nsqx up` when all have.
+# The output of a daemon that has started, and of `nsqx up` when all daemons have.
 _READY = (
     r"(?s)\[(?:nsqadmin|auth-server)\].*HTTP: listening on|TCP: listening on.*HTTP: listening on"
     r"|HTTP: listening on.*TCP: listening on|Ctrl-C stops everything"
@@ -36,21 +37,21 @@ _SERVES = re.compile(
 )
 _SHELL = ("sh", "bash")
 _NOT_RUN = ("", "text")
-# A clone has these; commands of a page may name them.
+# Folders of the repository that commands of a page may name.
 _OF_THE_CLONE = ("deploy", "docs", "examples", "interop", "tests")
 _SKIPPED_IN_SQL = re.compile(r"--[^\n]*")
 
 
 class Failed(Exception):
-    """A block did not do what the page says."""
+    """A block did not behave as the page says."""
 
 
 class Missing(Exception):
-    """The machine lacks what a block needs."""
+    """A program, module or file that a block needs is missing."""
 
 
 class Terminal:
-    """A command that runs beside the page's others, and what it has printed."""
+    """A command in the background, and its output."""
 
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str], log: Path) -> None:
         self._log = log
@@ -70,7 +71,7 @@ class Terminal:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def wait_for(self, seen: Callable[[str], bool], what: str) -> None:
-        """Return when ``seen`` holds for the output; Failed if it never does or the command ends before."""
+        """Return when ``seen`` is true for the output; raise Failed after a timeout or if the command ends first."""
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while not seen(self.output):
             ended = self.process.poll() is not None
@@ -82,7 +83,7 @@ class Terminal:
             time.sleep(0.02)
 
     def interrupt(self) -> None:
-        """Ctrl-C; Failed if that does not end it well."""
+        """Send Ctrl-C; raise Failed if the command does not end, or ends with an error."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
         try:
@@ -96,7 +97,7 @@ class Terminal:
 
 
 class PageRunner:
-    """Runs the blocks of one page, in order, in ``directory``."""
+    """Runs the blocks of one page in order, in ``directory``."""
 
     def __init__(self, page: Page, directory: Path) -> None:
         self._page = page
@@ -115,16 +116,16 @@ class PageRunner:
         self._terminals: list[Terminal] = []
         self._together: list[str] = []
         self._last_together = max((block.line for block in page.blocks if block.mark.together), default=0)
-        # By the last block; None if it was not run.
+        # The output of the last block; None if the block was not run.
         self._printed: str | Terminal | None = None
         self.skipped: list[str] = []
-        """What the machine could not run, and why."""
+        """The blocks that could not run on this machine, each with the reason."""
         for name in _OF_THE_CLONE:
             (directory / name).symlink_to(ROOT / name)
         (directory / ".venv").symlink_to(sys.prefix)
 
     def run(self) -> Iterator[str]:
-        """Run everything; yields what is wrong, a text for each block."""
+        """Run every block; yield a text for each block that fails."""
         for block in self._page.blocks:
             where = f"{self._page.name}:{block.line}"
             try:
@@ -136,7 +137,7 @@ class PageRunner:
         yield from self._stop_all("at the end of the page")
 
     def close(self) -> None:
-        """End what still runs."""
+        """Kill the commands that still run."""
         for terminal in self._terminals:
             if terminal.process.poll() is None:
                 os.killpg(terminal.process.pid, signal.SIGKILL)
@@ -183,14 +184,14 @@ class PageRunner:
         self._printed = self._finish(["bash", "-c", script], mark)
 
     def _with_state(self, commands: str) -> str:
-        """The commands after what earlier blocks have exported and where they have gone."""
+        """Prefix the commands with the variables and the directory that earlier blocks have set."""
         return f"set -eo pipefail\nif [ -f '{self._state}' ]; then . '{self._state}'; fi\n{commands}"
 
     def _run_python(self, block: Block) -> None:
         text = block.text
         if block.language == "sql":
             if not block.mark.together:
-                raise Failed("an sql block is run `together` with Python blocks that make `spark`, or skipped")
+                raise Failed("an sql block must be marked `together` with Python blocks that define `spark`, or `skip`")
             text = _sql_as_python(text)
         if block.mark.together:
             self._together.append(text)
@@ -214,7 +215,7 @@ class PageRunner:
         terminal.wait_for(lambda output: re.search(wanted, output) is not None, repr(mark.until or "its ports"))
 
     def _finish(self, command: list[str], mark: Mark) -> str:
-        """What the command printed; Failed if its exit code is not what the page says."""
+        """Return the output of the command; raise Failed if its exit code is not as the page says."""
         limit_s = SLOW_TIMEOUT_S if mark.together or "java" in mark.needs else COMMAND_TIMEOUT_S
         try:
             done = subprocess.run(
@@ -238,7 +239,7 @@ class PageRunner:
         if isinstance(self._printed, Terminal):
             self._printed.wait_for(lambda output: matches(expected, output), f"this output:\n{expected}")
         elif self._printed is not None and not matches(expected, self._printed):
-            raise Failed(f"printed something else:\n{self._printed}")
+            raise Failed(f"the output is different:\n{self._printed}")
 
     def _stop_all(self, when: str) -> Iterator[str]:
         while self._terminals:
@@ -249,7 +250,7 @@ class PageRunner:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """True if the text is what was printed; ``…`` stands for anything in a line, alone on a line for any lines."""
+    """Compare output with a pattern: ``…`` stands for anything within a line, or for any lines if alone on a line."""
     parts = []
     for line in expected.strip("\n").split("\n"):
         if line.strip() == "…":
@@ -260,12 +261,12 @@ def matches(expected: str, printed: str) -> bool:
 
 
 def _absolute(paths: str) -> str:
-    """A search path that means the same in another directory."""
+    """Make the entries of a search path absolute."""
     return os.pathsep.join(os.path.abspath(each) for each in paths.split(os.pathsep) if each)
 
 
 def _check_syntax(block: Block) -> None:
-    """Failed if the block is not what its language says."""
+    """Raise Failed if the text of the block is not valid in its language."""
     try:
         if block.language in _SHELL or block.language == "console":
             text = _console(block.text)[0] if block.language == "console" else block.text
@@ -285,14 +286,14 @@ def _check_syntax(block: Block) -> None:
         elif block.language == "go":
             _check_go(block.text)
         elif block.language not in (*_NOT_RUN, "sql"):
-            raise Failed(f"nobody knows how to check {block.language!r}; call it text")
+            raise Failed(f"the language {block.language!r} cannot be checked: use text")
     except (SyntaxError, ValueError, configparser.Error) as error:
         raise Failed(f"not {block.language}: {error}") from None
 
 
 def _check_yaml(text: str) -> None:
     if importlib.util.find_spec("yaml") is None:
-        raise Missing("yaml is checked with PyYAML, which is not installed")
+        raise Missing("PyYAML, which checks yaml, is not installed")
     import yaml
 
     try:
@@ -303,10 +304,10 @@ def _check_yaml(text: str) -> None:
 
 def _check_go(text: str) -> None:
     if shutil.which("gofmt") is None:
-        raise Missing("Go code is checked with gofmt, which is not installed")
+        raise Missing("gofmt, which checks Go code, is not installed")
     done = subprocess.run(["gofmt", "-d"], input=text, capture_output=True, text=True, check=False)
     if done.returncode or done.stdout:
-        raise Failed(f"not what gofmt writes: {done.stderr}{done.stdout}")
+        raise Failed(f"not formatted by gofmt: {done.stderr}{done.stdout}")
 
 
 def _require(mark: Mark) -> None:
@@ -318,11 +319,11 @@ def _require(mark: Mark) -> None:
 
 def _compare_example(block: Block) -> None:
     if (ROOT / block.example).read_text(encoding="utf-8") != block.text:
-        raise Failed(f"is not what {block.example} is")
+        raise Failed(f"differs from {block.example}")
 
 
 def _console(text: str) -> tuple[str, str]:
-    """The commands, after their ``$``, and what they print."""
+    """Split a console block into its commands, without ``$``, and their output."""
     lines = text.splitlines()
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     printed = [line for line in lines if not line.startswith("$ ")]
@@ -330,13 +331,13 @@ def _console(text: str) -> tuple[str, str]:
 
 
 def _joined_lines(text: str) -> list[str]:
-    """Commands, one a line, those continued by a backslash whole."""
+    """Return the commands of a script; lines that end with a backslash are joined with the next."""
     lines = text.replace("\\\n", " ").splitlines()
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def _starts_daemons(text: str) -> bool:
-    """True if every command is one that serves until it is stopped."""
+    """Return True if every command starts a daemon."""
     commands = _joined_lines(text)
     return bool(commands) and all(_SERVES.match(command) for command in commands)
 

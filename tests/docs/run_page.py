@@ -1,7 +1,7 @@
 """Runs the snippets of a page: ``python tests/docs/run_page.py docs/getting-started.md``.
 
-The page gets a network, a process table and a host name of its own, so that every standard port is free, whatever else
-runs on the machine, and nothing is left behind. Exit code 1 and a text for each block that is not true, 0 otherwise.
+The page runs in its own namespaces for network, processes and host name. All standard ports are free there, and no
+process is left behind. Prints a text for each block that fails; the exit code is then 1, otherwise 0.
 """
 
 import fcntl
@@ -22,8 +22,8 @@ SKIPPED = "skipped "
 _INSIDE = "--inside"
 
 
-def why_not_apart() -> str:
-    """Why this machine gives no network of one's own; empty if it does."""
+def why_no_namespace() -> str:
+    """Return why this machine cannot make a network namespace, or an empty text if it can."""
     if shutil.which("unshare") is None:
         return "unshare (util-linux) is not installed"
     done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
@@ -31,18 +31,18 @@ def why_not_apart() -> str:
 
 
 def command(page: Path) -> list[str]:
-    """What runs a page apart from the rest of the machine."""
+    """Return the command that runs a page in its own namespaces."""
     return [*UNSHARE, sys.executable, str(Path(__file__).resolve()), _INSIDE, str(page)]
 
 
 def main(words: list[str]) -> int:
-    """Run a page; the exit code."""
+    """Run a page and return the exit code."""
     if len(words) == 2 and words[0] == _INSIDE:
         return _run(Path(words[1]))
     if len(words) != 1 or not Path(words[0]).is_file():
         print("usage: run_page.py PAGE.md", file=sys.stderr)
         return 2
-    reason = why_not_apart()
+    reason = why_no_namespace()
     if reason:
         print(reason, file=sys.stderr)
         return 2
@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
 
 
 def _run(path: Path) -> int:
-    # Ctrl-C must reach what a page starts, also where this program was started in the background.
+    # The commands of a page must receive Ctrl-C even if this program was started in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     socket.sethostname("localhost")
     _bring_loopback_up()

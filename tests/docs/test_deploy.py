@@ -1,4 +1,4 @@
-"""What deploy/ has for systemd and /etc works: systemd reads the units, the daemons start with the configurations."""
+"""The files of deploy/ work: systemd accepts the units, and the daemons start with the configurations."""
 
 import configparser
 import re
@@ -33,7 +33,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed (Debian: systemd)")
     for path in UNITS:
-        # A program that exists, since systemd looks.
+        # systemd checks that the program exists.
         text = re.sub(r"/opt/nsqx/bin/\w+", sys.executable, path.read_text(encoding="utf-8"))
         (tmp_path / path.name).write_text(text, encoding="utf-8")
     done = subprocess.run(
@@ -46,7 +46,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-def test_the_unit_names_what_there_is(name: str) -> None:
+def test_the_unit_names_existing_files_and_users(name: str) -> None:
     service = unit(name)["Service"]
     assert service["ExecStart"] == f"/opt/nsqx/bin/{name} --config=/etc/nsqx/{name}.toml"
     assert (DEPLOY / "etc" / f"{name}.toml").is_file()
@@ -72,7 +72,7 @@ def test_the_daemon_starts_with_its_configuration(fleet: Fleet, tmp_path: Path, 
 
 
 def _start(fleet: Fleet, name: str, flag: str) -> Daemon:
-    """Ports and the data directory are flags, which go before the file; the rest is the file's."""
+    """Start a daemon. The fleet sets ports and data directory by flags, which take precedence over the file."""
     start = {"nsqd": fleet.nsqd, "nsqlookupd": fleet.nsqlookupd, "nsqadmin": fleet.nsqadmin}[name]
     return start("nsqx", flag)
 

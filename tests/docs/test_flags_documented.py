@@ -1,4 +1,4 @@
-"""The tables of docs/operations.md have every flag of every daemon, with its default, and no other."""
+"""The tables of docs/operations.md list exactly the flags of the daemons, with their defaults."""
 
 import importlib
 import re
@@ -16,13 +16,13 @@ TABLES = {
     "nsqadmin's flags": "nsqx.nsqadmin.options",
     "nsqx up's flags": "nsqx.cli.up",
 }
-# What depends on the machine, and what reads better in words than as the usage text has it.
+# Defaults that depend on the machine, and defaults that the tables write differently from the usage text.
 IN_WORDS = {"node-id": "a hash of this host's name", "broadcast-address": "this host's name"}
 SPELLED = {"INFO": "info", "WARNING": "warn"}
 
 
 def default_text(flag: Flag) -> str:
-    """A default as the tables show it."""
+    """Return a default as the tables show it."""
     if flag.name in IN_WORDS:
         return IN_WORDS[flag.name]
     text = flag.kind.show(flag.default).strip('"').strip()
@@ -33,11 +33,11 @@ def default_text(flag: Flag) -> str:
 
 
 def documented(heading: str) -> dict[str, str]:
-    """The rows under a heading of the second level: flag and default."""
+    """Return the rows below a second-level heading: flag and default."""
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert section, f"docs/operations.md has no heading {heading!r}"
     rows = ROW.findall(section.group(1))
-    assert len(rows) == len(dict(rows)), "a flag stands twice"
+    assert len(rows) == len(dict(rows)), "a flag is listed twice"
     return {name: default.strip() for name, default in rows}
 
 
@@ -51,12 +51,12 @@ def test_flags(heading: str) -> None:
     assert rows == {name: default_text(flags[name]) for name in rows}
 
 
-def test_keys_that_are_not_called_as_their_flags() -> None:
-    told = dict(re.findall(r"^\| `([a-z0-9-]+)` \| `([a-z0-9_]+)` \|$", PAGE, re.MULTILINE))
+def test_keys_whose_names_differ_from_their_flags() -> None:
+    documented_keys = dict(re.findall(r"^\| `([a-z0-9-]+)` \| `([a-z0-9_]+)` \|$", PAGE, re.MULTILINE))
     real = {
         flag.name: flag.config_key
         for module in TABLES.values()
         for flag in importlib.import_module(module).FLAGS
         if flag.config_key
     }
-    assert told == real
+    assert documented_keys == real

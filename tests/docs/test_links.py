@@ -1,4 +1,4 @@
-"""Every link within the repository's pages leads somewhere."""
+"""Every link between pages of the repository leads to an existing file and heading."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from markdown_pages import ROOT, Page, pages_with_snippets, read_page
 
-READ_BY_PEOPLE = [
+LINKED_PAGES = [
     *pages_with_snippets(),
     *(ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
@@ -14,7 +14,7 @@ READ_BY_PEOPLE = [
 
 
 def complaints(page: Page) -> list[str]:
-    """What is wrong with the links of a page."""
+    """Return a line for each broken link of a page."""
     return [
         f"{page.name}:{link.line}: {link.target}: {why}" for link in page.links if (why := _wrong(page, link.target))
     ]
@@ -23,12 +23,12 @@ def complaints(page: Page) -> list[str]:
 def _wrong(page: Page, target: str) -> str:
     parts = urlsplit(target)
     if parts.scheme or parts.netloc:
-        return "" if parts.scheme in ("http", "https", "mailto") else "a scheme that readers cannot follow"
+        return "" if parts.scheme in ("http", "https", "mailto") else "the scheme is not http, https or mailto"
     if parts.path.startswith("/"):
         return "an absolute path"
     path = (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path
     if not path.exists():
-        return "nothing there"
+        return "no such file"
     if path.is_relative_to(ROOT) and any(part in ("build", "node_modules", ".venv") for part in path.parts):
         return "not in the repository"
     if parts.fragment and path.suffix == ".md" and parts.fragment not in read_page(path).anchors:
@@ -36,7 +36,7 @@ def _wrong(page: Page, target: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", READ_BY_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", LINKED_PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links(path: Path) -> None:
     assert complaints(read_page(path)) == []
 

@@ -1,4 +1,4 @@
-"""docs/monitoring.md names every metric there is; the dashboard and the alerts use no other and can be read."""
+"""docs/monitoring.md lists exactly the existing metrics; the dashboard and the alerts are valid and use only those."""
 
 import json
 import re
@@ -23,11 +23,11 @@ DASHBOARD = json.loads((DEPLOY / "grafana" / "nsq.json").read_text(encoding="utf
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 
 _VARIABLES = {"$__rate_interval": "20s", "$instance": ".*", "$topic": ".*", "$channel": ".*"}
-# What is no metric in an expression: strings, matchers, ranges, lists of labels.
+# The parts of an expression that contain no metric: strings, matchers, ranges, lists of labels.
 _NO_METRICS = re.compile(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring)\s*\([^)]*\)')
 _IDENTIFIER = re.compile(r"\b[a-z_:][a-z0-9_:]*\b(?!\s*\()", re.IGNORECASE)
 _OPERATORS = {"and", "or", "unless"}
-# Prometheus makes this one itself.
+# Prometheus adds this metric itself.
 _OF_PROMETHEUS = {"up"}
 
 
@@ -43,7 +43,7 @@ def existing(cluster: Measured) -> set[str]:
 
 
 def metrics_of(expression: str) -> set[str]:
-    """The metrics that a PromQL expression asks for."""
+    """Return the metrics that a PromQL expression uses."""
     return set(_IDENTIFIER.findall(_NO_METRICS.sub(" ", expression))) - _OPERATORS - _OF_PROMETHEUS
 
 
@@ -63,12 +63,12 @@ def alert_rules() -> list[dict[str, Any]]:
     return rules
 
 
-def test_the_page_has_every_metric_and_no_other(existing: set[str]) -> None:
-    told = set(re.findall(r"^\| `(nsq\w+)` \|", PAGE, re.MULTILINE))
-    assert told == {name for name in existing if name.startswith("nsq")}
+def test_the_page_lists_exactly_the_existing_metrics(existing: set[str]) -> None:
+    listed = set(re.findall(r"^\| `(nsq\w+)` \|", PAGE, re.MULTILINE))
+    assert listed == {name for name in existing if name.startswith("nsq")}
 
 
-def test_the_process_metrics_that_are_named(existing: set[str]) -> None:
+def test_the_process_metrics_on_the_page_exist(existing: set[str]) -> None:
     assert set(re.findall(r"`(process_\w+)`", PAGE)) <= existing
 
 
@@ -77,14 +77,14 @@ def test_metrics_of_an_expression() -> None:
     assert metrics_of(text) == {"nsq_a_total", "nsq_b"}
 
 
-def test_dashboard_uses_what_exists(existing: set[str]) -> None:
+def test_the_dashboard_uses_only_existing_metrics(existing: set[str]) -> None:
     variables = [each["definition"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
     variable_metrics = {re.sub(r"label_values\(([a-z_]+).*", r"\1", text) for text in variables}
     used = set().union(*map(metrics_of, dashboard_expressions())) | variable_metrics
     assert used - existing == set()
 
 
-def test_dashboard_is_laid_out() -> None:
+def test_no_panel_of_the_dashboard_overlaps_another() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids))
     taken: set[tuple[int, int]] = set()
@@ -92,22 +92,22 @@ def test_dashboard_is_laid_out() -> None:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
-        assert not cells & taken, f"{panel['title']} lies over another panel"
+        assert not cells & taken, f"{panel['title']} overlaps another panel"
         taken |= cells
 
 
-def test_alerts_use_what_exists(existing: set[str]) -> None:
+def test_the_alerts_use_only_existing_metrics(existing: set[str]) -> None:
     rules = alert_rules()
     assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) - existing == set()
     assert all(rule["annotations"]["summary"] and rule["labels"]["severity"] for rule in rules)
 
 
-def test_the_page_has_every_alert_and_no_other() -> None:
-    told = re.findall(r"^\| `(Nsq\w+)` \|", PAGE, re.MULTILINE)
-    assert sorted(told) == sorted(rule["alert"] for rule in alert_rules())
+def test_the_page_lists_exactly_the_existing_alerts() -> None:
+    listed = re.findall(r"^\| `(Nsq\w+)` \|", PAGE, re.MULTILINE)
+    assert sorted(listed) == sorted(rule["alert"] for rule in alert_rules())
 
 
-def test_alerts_fire_when_they_should() -> None:
+def test_promtool_accepts_the_alerts_and_their_tests_pass() -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
     for arguments in (["check", "config", "prometheus.yml"], ["test", "rules", "alerts_test.yml"]):
@@ -124,7 +124,7 @@ def test_the_scrape_configuration_is_the_one_on_the_page() -> None:
     assert file.partition("\n")[2] == on_page.group(1)
 
 
-def test_prometheus_answers_every_panel(cluster: Measured, tmp_path: Path) -> None:
+def test_prometheus_has_data_for_every_panel(cluster: Measured, tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed (Debian: prometheus)")
     jobs = {"nsqd": cluster.nsqd.http_address, "nsqlookupd": cluster.nsqlookupd.http_address}
@@ -150,7 +150,7 @@ def test_prometheus_answers_every_panel(cluster: Measured, tmp_path: Path) -> No
 
 
 def ask(port: int, expression: str) -> list[Any]:
-    """What Prometheus has for an expression, once it serves; an error in the expression is an HTTP error."""
+    """Return the result of an expression, empty while Prometheus starts; raise HTTPError if it is invalid."""
     query = urllib.parse.urlencode({"query": expression})
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=10) as answer:

@@ -1,4 +1,4 @@
-"""The manual builds as a site: every page is in its navigation, every link good, nothing loaded from elsewhere."""
+"""The manual builds as a site: every page is in the navigation, every link works, no other host is used."""
 
 import importlib.util
 import os
@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_every_page_is_there(site: Path) -> None:
+def test_the_site_has_every_page(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file(), page
     assert (site / "architecture.html").is_file()
@@ -45,7 +45,7 @@ def test_the_client_api_page_covers_every_public_name(site: Path) -> None:
     assert set(re.findall(r"<code>(?:<span[^>]*>)?(\w+)", page)) >= set(OptionKeywords.__annotations__)
 
 
-def test_nothing_comes_from_elsewhere(site: Path) -> None:
+def test_no_page_loads_from_another_host(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert pages
     assert [str(page) for page in pages if _LOADED.search(page.read_text(encoding="utf-8"))] == []

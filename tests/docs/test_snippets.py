@@ -1,4 +1,4 @@
-"""Every command and snippet of README and docs/ does what the page says; how, markdown_pages.py tells."""
+"""Every command and snippet of README and docs/ runs as its page says. markdown_pages.py explains the marks."""
 
 import shutil
 import subprocess
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from markdown_pages import ROOT, BadMark, Mark, pages_with_snippets, parse_mark, read_page
 from page_runner import matches
-from run_page import SKIPPED, command, why_not_apart
+from run_page import SKIPPED, command, why_no_namespace
 
 PAGES = {str(path.relative_to(ROOT)): path for path in pages_with_snippets()}
 
 
 @pytest.fixture(scope="module")
-def apart() -> None:
-    reason = why_not_apart()
+def namespace() -> None:
+    reason = why_no_namespace()
     if reason:
         pytest.skip(reason)
 
@@ -26,8 +26,8 @@ def run(page: Path) -> tuple[int, str]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.usefixtures("apart")
-def test_a_page(name: str) -> None:
+@pytest.mark.usefixtures("namespace")
+def test_the_snippets_of_a_page_run(name: str) -> None:
     if not read_page(PAGES[name]).blocks:
         return
     code, printed = run(PAGES[name])
@@ -37,12 +37,12 @@ def test_a_page(name: str) -> None:
         pytest.skip(f"everything else ran; {'; '.join(left_out)}")
 
 
-@pytest.mark.usefixtures("apart")
+@pytest.mark.usefixtures("namespace")
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("```sh\nfalse\n```\n", "exit code 1"),
-        ("```sh\necho one\n```\n<!-- output -->\n```text\ntwo\n```\n", "printed something else"),
+        ("```sh\necho one\n```\n<!-- output -->\n```text\ntwo\n```\n", "the output is different"),
         ("<!-- run: fails -->\n```sh\ntrue\n```\n", "exit code 0"),
         ("<!-- run: skip, because it is slow -->\n```sh\nif\n```\n", "syntax error"),
         ("```python\nraise SystemExit(3)\n```\n", "exit code 3"),
@@ -50,11 +50,11 @@ def test_a_page(name: str) -> None:
         ("```toml\na = \n```\n", "not toml"),
         pytest.param(
             "```go\nfunc (\n```\n",
-            "not what gofmt writes",
+            "not formatted by gofmt",
             marks=pytest.mark.skipif(shutil.which("gofmt") is None, reason="gofmt is not installed: install Go"),
         ),
-        ("```rust\n```\n", "nobody knows"),
-        ("`examples/publish.py`:\n\n```python\nprint()\n```\n", "is not what"),
+        ("```rust\n```\n", "cannot be checked"),
+        ("`examples/publish.py`:\n\n```python\nprint()\n```\n", "differs from"),
         ('<!-- run: background until "never" -->\n```sh\necho ended\n```\n', "ended with 0"),
         (
             "```sh\nexport WORD=here\nmkdir d\ncd d\n```\n```sh\ntest $WORD/$(basename $PWD) = here/e\n```\n",
@@ -62,15 +62,15 @@ def test_a_page(name: str) -> None:
         ),
     ],
 )
-def test_what_is_not_true_is_told(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_wrong_snippet_is_reported(tmp_path: Path, text: str, complaint: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
     code, printed = run(page)
     assert (code, complaint in printed) == (1, True), printed
 
 
-@pytest.mark.usefixtures("apart")
-def test_a_page_that_is_true(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("namespace")
+def test_a_correct_page_passes(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         '```toml title="nsqd.toml"\nlog_level = "info"\ndata_path = "here"\n```\n\n'
@@ -94,7 +94,7 @@ def test_a_page_that_is_true(tmp_path: Path) -> None:
     assert printed.count("\n") == 1
 
 
-def test_marks() -> None:
+def test_marks_are_parsed_and_invalid_ones_rejected() -> None:
     assert parse_mark('background until "a, b"') == Mark(background=True, until="a, b")
     assert parse_mark("together, needs java, needs pyspark") == Mark(together=True, needs=("java", "pyspark"))
     assert parse_mark("skip, because it installs things, slowly").skip_reason == "it installs things, slowly"
@@ -103,14 +103,14 @@ def test_marks() -> None:
             parse_mark(wrong)
 
 
-def test_a_mark_stands_right_before_its_block(tmp_path: Path) -> None:
+def test_a_mark_that_does_not_precede_a_block_is_rejected(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- run: fails -->\n\nSome text.\n\n```sh\nfalse\n```\n")
     with pytest.raises(BadMark):
         read_page(page)
 
 
-def test_output() -> None:
+def test_an_ellipsis_matches_any_output() -> None:
     assert matches("a\n…\nd", "a\nb\nc\nd\n")
     assert matches("a\n…\nd", "a\nd\n")
     assert matches("nsqd …:4150 ok", "nsqd 127.0.0.1:4150 ok\n")

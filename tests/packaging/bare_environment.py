@@ -1,7 +1,7 @@
-"""A virtual environment that has a wheel, the packages it declares, and nothing else: what an installation gives.
+"""A virtual environment with one wheel and the packages that it declares, as an installation creates it.
 
-The declared packages are copied from the environment that runs the tests, so no network is needed, and one that is
-used but not declared is missed here as it would be there.
+The declared packages are copied from the environment that runs the tests, so no network is needed. A package that is
+used but not declared is missing.
 """
 
 import os
@@ -31,18 +31,18 @@ class BareEnvironment:
             self._copy(needed)
 
     def program(self, name: str) -> str:
-        """The path of a command that the wheel brought."""
+        """Return the path of a command that the wheel installed."""
         return str(self._directory / "bin" / name)
 
     @property
     def programs(self) -> list[str]:
-        """Every command that the wheel brought."""
+        """The names of all commands that the wheel installed."""
         (installed,) = self.site_packages.glob("nsqx-*.dist-info")
         return [point.name for point in Distribution.at(installed).entry_points.select(group="console_scripts")]
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a process in it sees: nothing of the sources and of the environment that runs the tests."""
+        """The environment variables, without those that lead to the sources or to the environment of the tests."""
         return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def _copy(self, package: Distribution) -> None:
@@ -54,7 +54,7 @@ class BareEnvironment:
 
 
 def _needed_by(package: Distribution) -> dict[str, Distribution]:
-    """What a package requires, and what that requires; optional extras are not."""
+    """Return the packages that a package requires, directly or not, without optional extras."""
     found: dict[str, Distribution] = {}
     wanted = _requirements(package, set())
     while wanted:

@@ -1,4 +1,4 @@
-"""Wheels and the source package, built from a copy of the tree as `make wheel` builds them."""
+"""Builds wheels and the source package from a copy of the tree, as `make wheel` does."""
 
 import ast
 import os
@@ -12,7 +12,7 @@ NEEDED_TO_BUILD = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFE
 
 
 def hot_modules() -> list[str]:
-    """The modules that setup.py compiles."""
+    """Return the modules that setup.py compiles."""
     for statement in ast.parse((ROOT / "setup.py").read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "HOT_MODULES":
             modules: list[str] = ast.literal_eval(statement.value)
@@ -21,7 +21,7 @@ def hot_modules() -> list[str]:
 
 
 def copy_tree(target: Path) -> Path:
-    """What is needed to build, and what an earlier build has compiled, so that nothing is compiled twice."""
+    """Copy the files needed to build, and the results of an earlier build, so that nothing is compiled twice."""
     target.mkdir()
     for name in NEEDED_TO_BUILD:
         if (ROOT / name).exists():
@@ -46,7 +46,7 @@ def _copy_compiled(source: Path, target: Path) -> None:
 
 
 def build_wheel(tree: Path, target: Path, *, pure: bool) -> Path:
-    """A wheel of the tree, in ``target``."""
+    """Build a wheel of the tree in ``target`` and return its path."""
     environment = {**os.environ, "NSQX_PURE": "1" if pure else "0"}
     command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "--quiet"]
     done = subprocess.run(
@@ -62,7 +62,7 @@ def build_wheel(tree: Path, target: Path, *, pure: bool) -> Path:
 
 
 def build_sdist(tree: Path, target: Path) -> Path:
-    """The source package of the tree, in ``target``."""
+    """Build the source package of the tree in ``target`` and return its path."""
     script = f"from setuptools import build_meta; build_meta.build_sdist({str(target)!r})"
     environment = {**os.environ, "NSQX_PURE": "1"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The wheels hold what they should and nothing else, and run a cluster in an environment that has nothing else."""
+"""The wheels contain exactly the right files, and run a cluster in an environment with only their dependencies."""
 
 import importlib.util
 import itertools
@@ -21,7 +21,7 @@ from built_packages import ROOT, build_sdist, build_wheel, copy_tree, hot_module
 pytestmark = pytest.mark.timeout(900)
 
 KINDS = ("compiled", "pure")
-# Loopback addresses of their own, on which the standard ports are free.
+# Loopback addresses that no other test uses, so that the standard ports are free.
 _hosts = (f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250 + 1}.{number}" for number in itertools.count(10))
 
 
@@ -41,19 +41,19 @@ def wheels(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 
 
 def names_in(wheel: Path) -> set[str]:
-    """The files of a wheel, without its own description."""
+    """Return the files of a wheel, without its metadata."""
     with zipfile.ZipFile(wheel) as archive:
         return {name for name in archive.namelist() if ".dist-info/" not in name}
 
 
 def sources() -> set[str]:
-    """What of src/ belongs into every wheel: all that is not made by building or running."""
+    """Return the files of src/ that every wheel must contain: all except those made by building or running."""
     made = ("__pycache__", ".egg-info/", ".so", ".c")
     names = (path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*") if path.is_file())
     return {name for name in names if not name.endswith(made) and not any(each in name for each in made[:2])}
 
 
-def test_tags(wheels: dict[str, Path]) -> None:
+def test_the_tags_of_the_wheels_name_their_kind(wheels: dict[str, Path]) -> None:
     assert wheels["pure"].name.endswith("-py3-none-any.whl")
     this_python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert f"-{this_python}-{this_python}-" in wheels["compiled"].name
@@ -64,11 +64,11 @@ def test_tags(wheels: dict[str, Path]) -> None:
         assert is_pure == (kind == "pure")
 
 
-def test_the_pure_wheel_holds_the_sources(wheels: dict[str, Path]) -> None:
+def test_the_pure_wheel_contains_the_sources(wheels: dict[str, Path]) -> None:
     assert names_in(wheels["pure"]) == sources()
 
 
-def test_the_compiled_wheel_holds_the_hot_modules_too(wheels: dict[str, Path]) -> None:
+def test_the_compiled_wheel_also_contains_the_hot_modules(wheels: dict[str, Path]) -> None:
     extra = names_in(wheels["compiled"]) - sources()
     assert sources() <= names_in(wheels["compiled"])
     assert sorted(name.partition(".")[0] for name in extra) == sorted(each.replace(".", "/") for each in hot_modules())
@@ -76,7 +76,7 @@ def test_the_compiled_wheel_holds_the_hot_modules_too(wheels: dict[str, Path]) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_tells_where_it_was_built(wheels: dict[str, Path], tree: Path, kind: str) -> None:
+def test_no_file_contains_the_path_of_the_build(wheels: dict[str, Path], tree: Path, kind: str) -> None:
     with zipfile.ZipFile(wheels[kind]) as archive:
         for name in archive.namelist():
             content = archive.read(name)
@@ -84,7 +84,7 @@ def test_nothing_tells_where_it_was_built(wheels: dict[str, Path], tree: Path, k
             assert str(ROOT).encode() not in content, name
 
 
-def test_the_source_package_makes_the_same_wheel(tree: Path, wheels: dict[str, Path], tmp_path: Path) -> None:
+def test_the_source_package_builds_the_same_wheel(tree: Path, wheels: dict[str, Path], tmp_path: Path) -> None:
     with tarfile.open(build_sdist(tree, tmp_path)) as archive:
         members = archive.getnames()
         archive.extractall(tmp_path, filter="data")
@@ -106,7 +106,7 @@ def environment(
 
 @pytest.fixture
 def cluster(environment: tuple[str, BareEnvironment], tmp_path: Path) -> Iterator[str]:
-    """The address of an `nsqx up` that has started; it must end well."""
+    """The address of a running `nsqx up`, which must end with exit code 0."""
     bare = environment[1]
     host = next(_hosts)
     with subprocess.Popen(
@@ -140,7 +140,9 @@ def run(bare: BareEnvironment, directory: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_an_installed_wheel(environment: tuple[str, BareEnvironment], cluster: str, tmp_path: Path) -> None:
+def test_an_installed_wheel_publishes_and_consumes(
+    environment: tuple[str, BareEnvironment], cluster: str, tmp_path: Path
+) -> None:
     kind, bare = environment
     nsqd = f"--nsqd-tcp-address={cluster}:4150"
     run(bare, tmp_path, bare.program("nsqx"), "pub", nsqd, "greetings", "hello", "world")
@@ -155,7 +157,7 @@ def test_an_installed_wheel(environment: tuple[str, BareEnvironment], cluster: s
         assert b"<script" in page
 
 
-ON_SPARK = (
+SPARK_COMMANDS = (
     "pipeline run clicks.toml",
     "pipeline check clicks.toml",
     "pipeline explain clicks.toml",
@@ -165,8 +167,8 @@ ON_SPARK = (
 )
 
 
-@pytest.mark.parametrize("words", ON_SPARK)
-def test_what_is_not_installed_is_told_in_a_line(
+@pytest.mark.parametrize("words", SPARK_COMMANDS)
+def test_a_command_that_needs_spark_names_the_missing_package(
     environment: tuple[str, BareEnvironment], tmp_path: Path, words: str
 ) -> None:
     _, bare = environment
