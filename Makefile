@@ -16,7 +16,7 @@ STALE  := find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/nu
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # A file of tests stays on one core, so that its session or daemon is started once.
-PARALLEL := --numprocesses=auto --dist=loadfile
+PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 # Spark needs Java 17 or newer; without it everything else works.
 JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")

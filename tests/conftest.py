@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -12,7 +13,17 @@ from daemons import Fleet
 settings.register_profile("nsqx", deadline=None)
 settings.load_profile("nsqx")
 
+# Files with few long tests run first. Run last, one of them would occupy one core while the others are idle.
+_LONG_FIRST = ("spark", "docs", "packaging", "soak", "faults", "fuzz", "browser", "bench", "interop", "integration")
+
 _topic_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests by the duration of their files, longest first."""
+    ranks = {folder: rank for rank, folder in enumerate(_LONG_FIRST)}
+    root = Path(__file__).parent
+    items.sort(key=lambda item: ranks.get(item.path.relative_to(root).parts[0], len(ranks)))
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ def test_the_level_can_be_changed_while_nsqd_runs(fleet: Fleet, topic: str) -> N
         assert producer.pub(topic, b"1") == OK
         assert daemon.request("PUT", "/config/log_level", b"debug").status == 200
         assert producer.pub(topic, b"2") == OK
+        daemon.wait_for_log(rf"\[PUB {topic}\]")
         assert commands(daemon.log, producer.local_address) == [f"PUB {topic}"]
 
 
