@@ -373,7 +373,9 @@ class TestInventory:
     def test_without_a_place_to_write(self, cluster: Cluster, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")
         admin = cluster.admin(f"--state-file={tmp_path}/file/nodes.json")
-        admin.wait_for_log(r"WARNING: cannot write --state-file .*: Not a directory; nodes are remembered in memory")
+        admin.wait_for_log(
+            r"WARNING: cannot write --state-file .*: Not a directory; the list of nodes is kept in memory"
+        )
         wait_until(lambda: health_of(admin)["nodes"] == 2, "it works all the same")
         cluster.nsqds[1].kill()
         wait_until(lambda: health_of(admin)["missing"], "one is missed")
@@ -772,7 +774,7 @@ class TestSafety:
         forged = {"X-Forwarded-User": "root"}
         admin = cluster.admin("--admin-user=root", "--trusted-proxy=10.0.0.0/8")
         assert admin.request("POST", "/api/topics", b'{"topic":"t"}', forged).status == 403
-        admin.wait_for_log(r"WARNING: X-Forwarded-User from 127\.0\.0\.1 is not believed")
+        admin.wait_for_log(r"WARNING: ignoring X-Forwarded-User from 127\.0\.0\.1")
         admin = cluster.admin("--admin-user=root", "--trusted-proxy=10.0.0.0/8", "--trusted-proxy=127.0.0.1")
         assert admin.request("POST", "/api/topics", b'{"topic":"t"}', forged).status == 200
         assert admin.request("GET", "/api/settings", None, forged).json()["user"] == "root"

@@ -1,8 +1,8 @@
-"""Who is asking, and whether they may.
+"""Access rules: the origin of a request, the role of its token, and whether its user is an administrator.
 
-Three questions, each with its own rule: does the request come from our own page or from no page at all (origin), which
-role does its token give (view or operate), and is its user an administrator (the header of a proxy that is trusted).
-Knows headers and addresses, not what is being asked for.
+The origin check rejects requests that a page of another site makes a browser send. A token gives the role ``VIEW`` or
+``OPERATE``. The user's name comes from a header that a trusted proxy sets. This module reads headers and addresses; it
+does not know the routes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ COOKIE = "nsqadmin_session"
 SESSION_S = 12 * 3600.0
 _MAX_SESSIONS = 1000
 _MAX_WARNED = 100
-# What Go leaves as it is in the path of a URL that it writes.
+# Characters that Go leaves unescaped in the path of a URL.
 _UNESCAPED = "/$&+,:;=@"
 
 
 class Role(IntEnum):
-    """What a caller may do; each role includes those before it."""
+    """What a caller may do; each role includes the roles before it."""
 
     NOBODY = 0
     VIEW = 1
@@ -48,14 +48,14 @@ class Role(IntEnum):
 
 
 class Caller(NamedTuple):
-    """Who made a request."""
+    """The author of a request."""
 
     remote: str
     """``host:port`` of the connection, as Go writes it."""
     user: str
-    """From the proxy's header if that is trusted, else empty."""
+    """The user from the proxy's header; empty if the proxy is not trusted."""
     basic_user: str
-    """From basic authentication, which a proxy has checked or nobody has."""
+    """The user from basic authentication. nsqadmin does not check the password."""
     role: Role
     user_agent: str
     url: str
@@ -66,7 +66,7 @@ class Caller(NamedTuple):
 
 
 class Access:
-    """The rules that the options set."""
+    """The access rules of one nsqadmin."""
 
     def __init__(self, options: NsqadminOptions, log: Log) -> None:
         """Raises ConfigError."""
@@ -85,7 +85,7 @@ class Access:
             )
             if token
         ]
-        # Anybody may look if the only token is one for changing things.
+        # With only an operate token, viewing needs no token.
         must_log_in = bool(options.auth_token or options.view_token)
         self._role_without_token = Role.NOBODY if must_log_in else Role.VIEW if self._tokens else Role.OPERATE
         self._sessions: OrderedDict[str, tuple[float, Role]] = OrderedDict()
@@ -97,7 +97,7 @@ class Access:
         return bool(self._tokens)
 
     def caller(self, request: Request, now_s: float) -> Caller:
-        """Who made a request; ``now_s`` is of a clock that only goes forward."""
+        """Identify the author of a request; ``now_s`` is monotonic time."""
         host, port = request.client or ("", 0)
         headers = request.headers
         is_https = self._is_https(request, host)
@@ -118,19 +118,19 @@ class Access:
     # Host and origin
 
     def serve_on(self, listening: Listening) -> None:
-        """Note where requests come in: a listener on loopback serves only names that are its own."""
+        """Set the listener; a listener on loopback accepts only its own names in the Host header."""
         proxied = [host for _, host, _ in self._origins]
         self._host_rule = HostRule(listening, proxied, self._options.allowed_hosts)
 
     def check_host(self, request: Request) -> None:
-        """Refuse a Host that is not ours, to which a page of another site may have rebound its name."""
+        """Raise HTTPError if the Host is not allowed (protects against DNS rebinding)."""
         if self._host_rule is not None and not self._host_rule.allows(request.headers.get("host", "")):
             raise HTTPError(403, HOST_NOT_ALLOWED)
 
     def check_origin(self, request: Request) -> None:
-        """Refuse what a page of another site makes a browser send; raises HTTPError.
+        """Raise HTTPError for a request that a page of another site made a browser send.
 
-        Programs that are no browsers send neither header and pass.
+        Clients that are not browsers send neither header and pass.
         """
         site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
@@ -142,19 +142,19 @@ class Access:
     # Roles
 
     def require(self, caller: Caller, role: Role) -> None:
-        """Raise HTTPError unless the caller has the role, and for changes is an administrator too."""
+        """Raise HTTPError unless the caller has the role, and for changes is also an administrator."""
         if caller.role < role:
             raise HTTPError(401, "UNAUTHORIZED") if caller.role == Role.NOBODY else HTTPError(403, "FORBIDDEN")
         if role == Role.OPERATE and not self.is_admin(caller):
             raise HTTPError(403, "FORBIDDEN")
 
     def is_admin(self, caller: Caller) -> bool:
-        """True if the caller may change things, as far as users are concerned."""
+        """True if ``--admin-user`` allows this caller to make changes."""
         users = self._options.admin_users
         return not users or caller.user in users
 
     def check_config(self, request: Request) -> None:
-        """Raise HTTPError unless the options may be seen and changed from where the request comes."""
+        """Raise HTTPError unless the client's address may use /config."""
         if self._config_network is None:
             return
         address = _address(request.client.host if request.client else "")
@@ -164,7 +164,7 @@ class Access:
             raise HTTPError(403, "FORBIDDEN")
 
     def role_of_token(self, request: Request, token: str, now_s: float) -> Role:
-        """What a token allows; raises HTTPError if too many wrong ones came from the same address."""
+        """Return the role of a token; raise HTTPError 429 after too many wrong tokens from the same address."""
         given, address = token.encode("utf-8", "replace"), self._address_of(request)
         if not self._limit.allows(address, given, now_s):
             raise HTTPError(429, "TOO_MANY_WRONG_TOKENS")
@@ -193,7 +193,7 @@ class Access:
     # Sessions
 
     def open_session(self, role: Role, now_s: float) -> str:
-        """Remember a role for a browser; the secret that it shows from now on."""
+        """Store a role for a browser and return the secret of the session."""
         for key in [key for key, (until_s, _) in self._sessions.items() if until_s <= now_s]:
             del self._sessions[key]
         while len(self._sessions) >= _MAX_SESSIONS:
@@ -206,7 +206,7 @@ class Access:
         self._sessions.pop(request.cookies.get(COOKIE, ""), None)
 
     def cookie(self, request: Request, key: str) -> str:
-        """The Set-Cookie that gives a browser its secret; an empty one takes it away."""
+        """Return the Set-Cookie header for a session; an empty ``key`` deletes the cookie."""
         host = request.client.host if request.client else ""
         age_s = int(SESSION_S) if key else 0
         parts = [
@@ -223,14 +223,14 @@ class Access:
     # Proxies
 
     def _is_https(self, request: Request, host: str) -> bool:
-        """True if the browser speaks TLS, to us or to a proxy."""
+        """True if the browser uses TLS, to nsqadmin or to a proxy."""
         headers = request.headers
         if request.scope["scheme"] == "https" or headers.get("x-scheme") == "https":
             return True
         return headers.get("x-forwarded-proto") == "https" and self._is_trusted(host)
 
     def _address_of(self, request: Request) -> str:
-        """Whose logins are counted together: the client that a trusted proxy names, else the peer."""
+        """Return the address for the login limit: the client named by a trusted proxy, else the peer."""
         host = request.client.host if request.client else ""
         forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
         return forwarded if forwarded and self._is_trusted(host) else host
@@ -246,7 +246,7 @@ class Access:
             return user
         if self._options.admin_users and host not in self._warned and len(self._warned) < _MAX_WARNED:
             self._warned.add(host)
-            self._log.warn("%s from %s is not believed: it is no --trusted-proxy", name, host)
+            self._log.warn("ignoring %s from %s: the address is not a --trusted-proxy", name, host)
         return ""
 
 

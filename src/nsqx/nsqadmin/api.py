@@ -1,8 +1,8 @@
-"""The JSON API of NSQ's nsqadmin: topics, channels, nodes, the counter, and what can be done with them.
+"""The JSON API of NSQ's nsqadmin: topics, channels, nodes, the counter, and the actions on them.
 
-Answers are as fresh as Go's: the cluster is asked when a request comes. Equal requests that are under way at the same
-time share one round of questions; after a change nobody joins a round that was begun before it. Handlers read the
-request, ask the cluster, and choose the words; a refusal is an HTTPError.
+Every request queries the cluster, as in Go, so that answers are current. Equal requests that run at the same time share
+one round of queries. A request that arrives after a change never joins a round that started before it. A rejected
+request raises HTTPError.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _ACTIONS = ("pause", "unpause", "empty")
 
 
 def warning(problems: Sequence[str]) -> str:
-    """The ``message`` of an answer: empty, or what could not be asked."""
+    """Return the ``message`` of an answer: the failed queries, or an empty string."""
     return "WARNING: " + "; ".join(problems) if problems else ""
 
 
 class PartialAnswer:
-    """One answer under construction: what could not be asked is collected step by step, as NSQ words it."""
+    """One answer under construction; collects the failures of its steps in NSQ's wording."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._messages: list[str] = []
 
     async def step(self, what: str, ask: Callable[[list[str]], Awaitable[Any]]) -> Any:
-        """What ``ask`` finds; HTTPError 502 if nobody answers."""
+        """Return the result of ``ask``; raise HTTPError 502 if no daemon answers."""
         problems: list[str] = []
         try:
             found = await ask(problems)
@@ -62,7 +62,7 @@ class PartialAnswer:
 
 
 class ClusterQueryAPI:
-    """What can be asked."""
+    """The routes that read."""
 
     def __init__(self, cluster: ClusterClient, single_flight: SingleFlight, log: Log) -> None:
         self._cluster = cluster
@@ -103,7 +103,7 @@ class ClusterQueryAPI:
         return json_bytes_response(body)
 
     async def written(self, ask: Callable[[PartialAnswer], Awaitable[dict[str, Any]]]) -> bytes:
-        """The answer as JSON, its message last."""
+        """Return the answer as JSON, with ``message`` as its last field."""
         report = PartialAnswer(self._log)
         document = await ask(report)
         return orjson.dumps({**document, "message": report.message})
@@ -116,7 +116,7 @@ class ClusterQueryAPI:
         return {"topics": {name: channels or None for name, channels in found.items()}}
 
     async def topic_document(self, report: PartialAnswer, name: str) -> dict[str, Any]:
-        """A topic summed over nodes."""
+        """Return a topic summed over its nodes."""
         cluster = self._cluster
         nodes = await report.step("get topic producers", lambda problems: cluster.topic_nodes(name, problems))
         stats = await report.step(
@@ -129,7 +129,7 @@ class ClusterQueryAPI:
         return total.document()
 
     async def channel_document(self, report: PartialAnswer, topic: str, channel: str) -> dict[str, Any]:
-        """A channel summed over nodes, with its clients; empty if no node has it."""
+        """Return a channel summed over its nodes, with its clients; empty if no node has it."""
         cluster = self._cluster
         nodes = await report.step("get topic producers", lambda problems: cluster.topic_nodes(topic, problems))
         stats = await report.step(
@@ -166,7 +166,7 @@ class ClusterQueryAPI:
 
 
 class ActionAPI:
-    """What can be done. Everything done is recorded, and told to the notification endpoint."""
+    """The routes that change the cluster. Every action is recorded and sent to the notification endpoint."""
 
     def __init__(self, cluster: ClusterClient, single_flight: SingleFlight, records: Audit, log: Log) -> None:
         self._cluster = cluster
@@ -224,7 +224,7 @@ class ActionAPI:
         )
 
     async def tombstone(self, context: RequestContext) -> Response:
-        """Take a topic away from one node."""
+        """Remove a topic from one node."""
         node = context.params["node"]
         try:
             topic = (await context.fields({"topic": str})).get("topic", "")
@@ -248,7 +248,7 @@ class ActionAPI:
         *,
         notify_failure: bool = False,
     ) -> Response:
-        """Do it, write down what became of it, and answer. NSQ notifies of some actions even if they fail."""
+        """Run an action, record its outcome, and answer. NSQ sends some notifications even if the action fails."""
         report = PartialAnswer(self._log)
         outcome, detail = audit.DONE, ""
         try:

@@ -1,6 +1,6 @@
-"""Who did what: a log line and a JSON line for every administrative action, and the notification of NSQ.
+"""The audit trail: a log line and a JSON line for every administrative action, and NSQ's notification.
 
-Owns the form of those records. Whether an action is allowed and whether it succeeds is decided elsewhere.
+Owns the form of those records. Does not decide whether an action is allowed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STOP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What somebody asks for."""
+    """An administrative action and its target."""
 
     name: str
     topic: str
@@ -54,13 +54,13 @@ class Audit:
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_WAITING)
         self._task: asyncio.Task[None] | None = None
         self.recent: deque[dict[str, str]] = deque(maxlen=_MAX_RECENT)
-        """The last records, the oldest first, in the form of the audit log."""
+        """The latest records, oldest first, in the form of the audit log."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._send_notifications())
 
     async def stop(self) -> None:
-        """Send what is waiting, for up to a second."""
+        """Send the queued notifications, for up to a second."""
         if self._task is None:
             return
         try:
@@ -72,7 +72,7 @@ class Audit:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def record(self, action: Action, caller: Caller, outcome: str, detail: str = "") -> None:
-        """Write down what somebody asked for and what became of it."""
+        """Record an action and its outcome."""
         self._log.info(
             "AUDIT: %s topic(%s) channel(%s) node(%s) user(%s) from %s - %s%s",
             *map(_on_one_line, (action.name, action.topic, action.channel, action.node, caller.shown_user)),
@@ -88,7 +88,7 @@ class Audit:
     def _append(self, line: dict[str, str]) -> None:
         path = self._options.audit_log
         try:
-            # Opened anew each time, so that it may be moved away at any time.
+            # Open the file for every record: log rotation may move it at any time.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 os.write(descriptor, orjson.dumps(line) + b"\n")
@@ -98,7 +98,7 @@ class Audit:
             self._log.error("failed to write --audit-log %s - %s", path, error.strerror)
 
     def notify(self, action: Action, caller: Caller) -> None:
-        """Tell the notification endpoint, if there is one; this never waits."""
+        """Queue a notification for the endpoint, if one is set; never blocks."""
         if not self._options.notification_http_endpoint:
             return
         notification: dict[str, Any] = {"action": action.name, "topic": action.topic}
@@ -116,7 +116,7 @@ class Audit:
         try:
             self._waiting.put_nowait(notification)
         except asyncio.QueueFull:
-            self._log.error("failed to POST notification - %d are waiting already", _MAX_WAITING)
+            self._log.error("failed to POST notification - the queue is full (%d)", _MAX_WAITING)
 
     async def _send_notifications(self) -> None:
         while True:

@@ -1,7 +1,7 @@
-"""The cluster behind nsqadmin: which nsqlookupd and nsqd to ask for what, and what to do on which of them.
+"""The cluster behind nsqadmin: which nsqlookupd and nsqd to query, and which of them carry out an action.
 
-Every question goes to all who may know and their answers are joined. If some fail the rest is still an answer, and the
-failures are told beside it; only if all fail is that an error. Knows nothing of nsqadmin's own clients.
+A query goes to every daemon that could answer, and the answers are merged. If some daemons fail, the answer holds the
+rest and lists the failures; if all fail, an error is raised. Does not know nsqadmin's own clients.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ _T = TypeVar("_T")
 
 
 class Stats(NamedTuple):
-    """What several nsqds say of topics: an entry for each node, and the channels summed over nodes."""
+    """The topics of several nsqds: an entry for each node, and the channels summed over nodes."""
 
     topics: list[TopicReport]
     channels: dict[str, ChannelReport]
 
 
 class ClusterClient:
-    """Asks and tells the cluster that the options name. ``problems`` of every method collects partial failures.
+    """Queries and changes the cluster that the options name.
 
-    What every daemon refuses to do is an UpstreamFailed, with the reason of each of them.
+    Every method appends partial failures to ``problems``. If all daemons fail, it raises UpstreamFailed with the reason
+    of each.
     """
 
     def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log) -> None:
@@ -46,17 +47,17 @@ class ClusterClient:
 
     @property
     def lookupds(self) -> list[str]:
-        """Where every nsqlookupd is; empty if the nsqds are asked directly."""
+        """The addresses of all nsqlookupds; empty if nsqadmin queries the nsqds directly."""
         return self._options.nsqlookupd_http_addresses
 
     @property
     def _nsqds(self) -> list[str]:
         return self._options.nsqd_http_addresses
 
-    # Questions
+    # Queries
 
     async def topics(self, problems: list[str]) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         if self.lookupds:
             found = await self._ask_lookupds("topics", problems, lambda document: strings(document, "topics"))
         else:
@@ -64,24 +65,24 @@ class ClusterClient:
         return sorted({name for _, names in found for name in names})
 
     async def topic_channels(self, topic: str, problems: list[str]) -> list[str]:
-        """The names of a topic's channels that nsqlookupd knows, sorted."""
+        """Return the names of a topic's channels according to nsqlookupd, sorted."""
         path = f"channels?topic={quote_plus(topic)}"
         found = await self._ask_lookupds(path, problems, lambda document: strings(document, "channels"))
         return sorted({name for _, names in found for name in names})
 
     async def nodes(self, problems: list[str]) -> list[Node]:
-        """Every nsqd."""
+        """Return every nsqd."""
         if self.lookupds:
             return merge(await self._ask_lookupds("nodes", problems, _producers))
         return await self.nodes_at(self._nsqds, problems)
 
     async def nodes_at(self, addresses: Sequence[str], problems: list[str]) -> list[Node]:
-        """The nsqds at these addresses."""
+        """Return the nsqds at these addresses."""
         found = await self._gather("nsqd", addresses, self._describe, problems)
         return [node for _, node in found]
 
     async def topic_nodes(self, topic: str, problems: list[str]) -> list[Node]:
-        """The nsqds that have a topic."""
+        """Return the nsqds that have a topic."""
         if not self.lookupds:
             described = await self._gather(
                 "nsqd", self._nsqds, lambda address: self._describe_if_it_has(address, topic), problems
@@ -90,7 +91,7 @@ class ClusterClient:
         return await self.topic_nodes_by_lookup(topic, problems)
 
     async def topic_nodes_by_lookup(self, topic: str, problems: list[str]) -> list[Node]:
-        """The nsqds that have a topic, according to nsqlookupd."""
+        """Return the nsqds that have a topic, according to nsqlookupd."""
         found = await self._ask_lookupds(f"lookup?topic={quote_plus(topic)}", problems, _producers)
         by_address: dict[str, Node] = {}
         for _, nodes in found:
@@ -99,12 +100,15 @@ class ClusterClient:
         return list(by_address.values())
 
     async def topic_state(self, address: str, topic: str) -> TopicState | None:
-        """A topic on one nsqd now, None if it does not have it; raises UpstreamFailed. Not logged: tails ask often."""
+        """Return the state of a topic on one nsqd, None without the topic; raise UpstreamFailed.
+
+        Not logged, because tails call it every two seconds.
+        """
         url = f"http://{address}/{_stats_path(topic, '', False)}"
         return TopicState.decode(await self._upstream.get(NSQD, url), topic)
 
     async def inactive_topics(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Those that no nsqd has, each with its channels; whom nobody can tell about counts as one."""
+        """Return the topics that no nsqd has, each with its channels; a topic whose lookup fails counts as inactive."""
         if not self.lookupds:
             return {}
         inactive = await asyncio.gather(*map(self._channels_if_inactive, names))
@@ -130,7 +134,7 @@ class ClusterClient:
         channel: str = "",
         include_clients: bool,
     ) -> Stats:
-        """What ``nodes`` say of one topic, of one channel, or of everything."""
+        """Return the statistics of ``nodes`` for one topic, one channel, or everything."""
         places = {node.http_address: node.place for node in nodes}
         path = _stats_path(topic, channel, include_clients)
 
@@ -152,7 +156,7 @@ class ClusterClient:
         return Stats(sorted(entries, key=lambda entry: entry.hostname), channels)
 
     async def counters(self, nodes: Sequence[Node], problems: list[str]) -> dict[str, dict[str, Any]]:
-        """How many messages each channel got on each node."""
+        """Return the message count of each channel on each node."""
         counters: dict[str, dict[str, Any]] = {}
 
         async def ask(address: str) -> None:
@@ -174,7 +178,7 @@ class ClusterClient:
     # Actions
 
     async def create_topic(self, topic: str, channel: str, problems: list[str]) -> None:
-        """Make a topic known to nsqlookupd, and with a channel also that, on the nsqds that have the topic too."""
+        """Create a topic on nsqlookupd; with ``channel``, also create the channel there and on the topic's nsqds."""
         query = f"topic={quote_plus(topic)}"
         broadcast = _Broadcast(self, problems)
         await broadcast.post(NSQLOOKUPD, self.lookupds, f"topic/create?{query}")
@@ -195,7 +199,7 @@ class ClusterClient:
         await self._delete(topic, path, problems)
 
     async def _delete(self, topic: str, path: str, problems: list[str]) -> None:
-        # Once nsqlookupd has forgotten the topic it cannot say who has it.
+        # Find the nodes first: afterwards nsqlookupd no longer knows them.
         nodes = await self.topic_nodes(topic, problems)
         broadcast = _Broadcast(self, problems)
         await broadcast.post(NSQLOOKUPD, self.lookupds, path)
@@ -203,7 +207,7 @@ class ClusterClient:
         broadcast.check()
 
     async def act(self, action: str, topic: str, channel: str, problems: list[str]) -> None:
-        """``pause``, ``unpause`` or ``empty`` a topic, or with a name a channel, wherever it is."""
+        """``pause``, ``unpause`` or ``empty`` a topic, or the channel if one is named, on every nsqd that has it."""
         path = f"topic/{action}?topic={quote_plus(topic)}"
         if channel:
             path = f"channel/{action}?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
@@ -212,7 +216,7 @@ class ClusterClient:
         broadcast.check()
 
     async def tombstone(self, topic: str, node_address: str, problems: list[str]) -> None:
-        """Keep consumers away from one nsqd's topic, then delete it there."""
+        """Hide one nsqd's topic from consumers, then delete the topic there."""
         query = f"topic={quote_plus(topic)}"
         path = f"topic/tombstone?{query}&node={quote_plus(node_address)}"
         broadcast = _Broadcast(self, problems)
@@ -228,12 +232,12 @@ class ClusterClient:
         await self._upstream.post(NSQD, f"http://{node.http_address}/{path}", body)
 
     async def post(self, kind: str, address: str, path: str) -> None:
-        """Ask one daemon to do something; raises UpstreamFailed."""
+        """Send a POST to one daemon; raise UpstreamFailed."""
         url = f"http://{address}/{path}"
         self._log.info("CI: querying %s %s", kind, url)
         await self._upstream.post(kind, url)
 
-    # How
+    # Requests
 
     async def _get(self, kind: str, address: str, path: str) -> Any:
         url = f"http://{address}/{path}"
@@ -255,7 +259,7 @@ class ClusterClient:
     async def _gather(
         self, kind: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[_T]], problems: list[str]
     ) -> list[tuple[str, _T]]:
-        """Every answer after its address; raises UpstreamFailed if there is none at all."""
+        """Return pairs of address and answer; raise UpstreamFailed if no daemon answers."""
         outcomes = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
         found: list[tuple[str, _T]] = []
         failures: list[str] = []
@@ -290,7 +294,7 @@ class ClusterClient:
 
 
 class _Broadcast:
-    """One action on several daemons: what was done, and who refused it why."""
+    """One action on several daemons; collects successes and failures."""
 
     def __init__(self, cluster: ClusterClient, problems: list[str]) -> None:
         self._cluster = cluster
@@ -314,7 +318,7 @@ class _Broadcast:
                 self._is_done_somewhere = True
 
     def check(self) -> None:
-        """Raise UpstreamFailed if it was refused everywhere."""
+        """Raise UpstreamFailed if every daemon failed."""
         if self._refusals and not self._is_done_somewhere:
             raise UpstreamFailed("; ".join(self._refusals))
 

@@ -1,8 +1,8 @@
-"""What the cluster's topics and channels are doing: the last poll's sums over all nsqds, rates, and their history.
+"""Statistics of the cluster's topics and channels: sums over all nsqds at the last poll, rates, and their history.
 
-A poll is opened, fed with each nsqd's /stats, and closed; what readers see changes only when it is closed. Rates come
-from each node's own counters, so a node that leaves, comes or restarts makes no false peak. What is on nsqds that are
-missing is not in the sums: it is counted beside them as stranded. Pure: no I/O, and the time is an argument.
+A poll is opened, fed with each nsqd's /stats, and closed. Readers see the new values when the poll is closed. Rates are
+computed from each node's own counters, so that a node that joins, leaves or restarts causes no false peak. Messages on
+missing nsqds are not part of the sums; they are counted separately as stranded. No I/O; the time is an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nsqx.nsqadmin.history import Track, WallClock, condense
 from nsqx.nsqadmin.inventory import Holding, Holdings
 from nsqx.nsqadmin.trouble import TroubleList
 
-# The series of a topic's and of a channel's history, in the order in which they are kept.
+# The series in the history of a topic and of a channel, in storage order.
 CHANNEL_SERIES = ("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients", "missing_nodes")
 TOPIC_SERIES = (*CHANNEL_SERIES, "channels_depth")
 
@@ -29,7 +29,7 @@ _NEVER = -1_000_000_000
 
 
 class Subject:
-    """A topic or a channel: this poll's sums while it is open, the last poll's row, and the history."""
+    """A topic or a channel: the sums of the open poll, the row of the last poll, and the history."""
 
     __slots__ = (
         "backend_depth",
@@ -70,7 +70,7 @@ class Subject:
         self.begin(-1)
 
     def begin(self, poll: int) -> None:
-        """Sum from 0 again."""
+        """Reset the sums for a new poll."""
         self.poll = poll
         self.nodes = self.missing_nodes = self.stranded = 0
         self.depth = self.backend_depth = self.message_count = 0
@@ -80,7 +80,7 @@ class Subject:
 
 
 class NodeCounters:
-    """One nsqd's counters at the last poll, in the order of its /stats: three for each topic and channel."""
+    """The counters of one nsqd at the last poll, in the order of its /stats: three for each topic and channel."""
 
     __slots__ = ("_places", "counts", "per_s", "subjects", "time_s", "unfinished")
 
@@ -90,11 +90,11 @@ class NodeCounters:
         self.subjects: list[Subject] = []
         self.counts = array("q")
         self.unfinished = array("q")
-        """How many messages each of the subjects had: waiting, in flight or deferred."""
+        """The number of messages of each subject: waiting, in flight or deferred."""
         self._places: dict[int, int] | None = None
 
     def place_of(self, subject: Subject, expected: int) -> int:
-        """Where a subject's counters begin, -1 if it has none; mostly where they were last time."""
+        """Return the index of a subject's counters, -1 without counters; checks the index of the last poll first."""
         if expected < len(self.subjects) and self.subjects[expected] is subject:
             return expected * _COUNTERS
         if self._places is None:
@@ -103,15 +103,15 @@ class NodeCounters:
 
 
 class ClusterStats:
-    """All topics, by name."""
+    """The statistics of all topics, by name."""
 
     def __init__(self, capacity: int, trouble_polls: int = 12) -> None:
-        """``trouble_polls`` is how many polls back one looks to find trouble."""
+        """``trouble_polls`` is the number of recent polls that the trouble rules examine."""
         self.clock = WallClock(capacity)
         self._trouble_polls = max(2, min(trouble_polls, capacity - 1))
         self.topics: dict[str, Subject] = {}
         self.removed: list[str] = []
-        """Topics that the last poll did not find any more."""
+        """Topics that disappeared with the last poll."""
         self.totals: dict[str, Any] = {}
         self.trouble: dict[str, Any] = TroubleList().document()
         self.subject_count = 0
@@ -125,12 +125,12 @@ class ClusterStats:
         self._poll = self.clock.number + 1
 
     def skip(self, time_s: float) -> None:
-        """A poll that found out nothing leaves a gap in the history; what was known stays."""
+        """Record a failed poll: a gap in the history; the last values stay."""
         self.clock.tick(time_s)
         self.removed = []
 
     def add_node(self, address: str, document: Any, time_s: float) -> None:
-        """Count in one nsqd's /stats; ValueError if that is not what it is."""
+        """Add the /stats of one nsqd; raise ValueError if the document is not nsqd's /stats."""
         before = self._nodes.get(address)
         now = NodeCounters(time_s, before)
         try:
@@ -166,7 +166,7 @@ class ClusterStats:
             each.timed_out += per_s * timeouts
 
     def _add_absent(self, holdings: Holdings) -> None:
-        """Count in what a missing nsqd had."""
+        """Add the messages that a missing nsqd had."""
         for name, holding in holdings.items():
             topic = self._subject(self.topics, name, len(TOPIC_SERIES))
             if topic is None:
@@ -193,10 +193,10 @@ class ClusterStats:
     def close(
         self, addresses: set[str], time_s: float, absent: Iterable[Holdings] = (), registered: Iterable[str] = ()
     ) -> None:
-        """End the poll: what it found is what is known now.
+        """End the poll and publish its values.
 
-        ``addresses`` are all nsqds that were asked, those that failed too; ``absent`` is what each missing nsqd had;
-        ``registered`` are the topics that nsqlookupd knows, which are there even if no nsqd has them.
+        ``addresses`` are all nsqds queried, including those that failed. ``absent`` holds the messages of each missing
+        nsqd. ``registered`` are the topics that nsqlookupd knows; they are listed even if no nsqd has them.
         """
         for address in self._nodes.keys() - addresses:
             del self._nodes[address]
@@ -250,7 +250,7 @@ class ClusterStats:
         _close(topic, poll, extra, (channels_depth,))
 
     def _troubles(self, channel: Subject, poll: int) -> list[str]:
-        """The kinds of trouble that a channel is in."""
+        """Return the kinds of trouble of a channel."""
         kinds = []
         if not channel.clients and (channel.depth or channel.deferred or channel.in_flight):
             kinds.append(trouble.NO_CONSUMER)
@@ -263,7 +263,7 @@ class ClusterStats:
         return kinds
 
     def _forget_old(self, topic: Subject) -> None:
-        """Drop what was there at no poll that is remembered."""
+        """Drop subjects that no remembered poll contains."""
         poll = self.clock.number
         oldest = poll - self.clock.capacity
         for channel in [each for each in topic.channels.values() if each.track.last <= oldest and each.poll != poll]:
@@ -295,7 +295,10 @@ class ClusterStats:
     # Reading
 
     def holdings(self, address: str) -> Holdings:
-        """What one nsqd had when it last answered; nothing if it never did. What is ephemeral ends with its nsqd."""
+        """Return the messages of one nsqd at its last answer; empty if it never answered.
+
+        Ephemeral topics and channels are left out, because they end with their nsqd.
+        """
         counters = self._nodes.get(address)
         held: Holdings = {}
         if counters is None:
@@ -311,21 +314,21 @@ class ClusterStats:
         return held
 
     def present_topics(self) -> Iterator[Subject]:
-        """The topics that the last poll found."""
+        """Yield the topics of the last poll."""
         return (topic for topic in self.topics.values() if topic.row)
 
     def channel_rows(self, topic: Subject) -> list[dict[str, Any]]:
-        """The rows of a topic's channels that the last poll found, by name."""
+        """Return the rows of a topic's channels at the last poll, sorted by name."""
         return [topic.channels[name].row for name in sorted(topic.channels) if topic.channels[name].row]
 
     def sparkline(self, topic: Subject) -> list[float | None]:
-        """A topic's rate of late, in a few points."""
+        """Return a topic's recent rate in a few points."""
         recent = self.clock.range()[-SPARKLINE_POINTS * 2 :]
         return condense(topic.track.series(0, recent), SPARKLINE_POINTS)
 
     @property
     def size_bytes(self) -> int:
-        """What the rings take."""
+        """The memory used by the rings."""
         return sum(
             topic.track.size_bytes + sum(channel.track.size_bytes for channel in topic.channels.values())
             for topic in self.topics.values()
@@ -344,7 +347,7 @@ def _add(subject: Subject, stats: dict[str, Any]) -> None:
 def _advance(
     subject: Subject, counters: tuple[int, int, int], before: NodeCounters | None, now: NodeCounters
 ) -> tuple[int, int, int]:
-    """Note one node's counters; by how much they have grown since the last poll."""
+    """Store one node's counters; return their growth since the last poll."""
     expected = len(now.subjects)
     now.subjects.append(subject)
     now.counts.extend(counters)
@@ -358,7 +361,7 @@ def _advance(
     messages -= counts[place]
     requeues -= counts[place + 1]
     timeouts -= counts[place + 2]
-    if messages < 0 or requeues < 0 or timeouts < 0:  # it started again from 0
+    if messages < 0 or requeues < 0 or timeouts < 0:  # the node restarted and counts from 0
         return counters
     return messages, requeues, timeouts
 
@@ -390,7 +393,7 @@ def _close(subject: Subject, poll: int, extra: dict[str, Any], more_values: tupl
         subject.row = row
         subject.changed = poll
     if not subject.nodes:
-        # Nothing was measured: a gap, not a zero.
+        # No node was measured: record a gap, not a zero.
         return
     values = (
         rate,

@@ -1,4 +1,4 @@
-"""``/config``, ``/ping``, and what the page must know before it can show anything: its settings and the login."""
+"""``/config``, ``/ping``, the settings that the page loads first, and the login."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ConfigAPI:
         return plain_response("OK")
 
     async def get_option(self, context: RequestContext) -> Response:
-        """A string as it is, anything else as JSON."""
+        """Return a string as it is, any other type as JSON."""
         self._access.check_config(context.request)
         return self._option(context.params["option"])
 
     async def set_option(self, context: RequestContext) -> Response:
-        """The nsqlookupds to ask, or the log level; answers with the new value."""
+        """Set the nsqlookupds or the log level; answers with the new value."""
         self._access.check_config(context.request)
         if context.caller.role < Role.OPERATE:
             raise HTTPError(403, "FORBIDDEN")
@@ -95,7 +95,7 @@ class ConfigAPI:
     # The page
 
     async def settings(self, context: RequestContext) -> Response:
-        """What the page needs to know first; open to everybody, so nothing here is secret."""
+        """The settings that the page loads first. They need no login, so none is secret."""
         options = self._options
         role = context.caller.role
         may_operate = role == Role.OPERATE and self._access.is_admin(context.caller)
@@ -127,11 +127,11 @@ class ConfigAPI:
         return json_response(document)
 
     async def activity(self, _context: RequestContext) -> Response:
-        """The last records of the audit, the newest first."""
+        """The latest audit records, newest first."""
         return json_response({"activity": list(reversed(self._audit.recent)), "message": ""})
 
     async def login(self, context: RequestContext) -> Response:
-        """A token for a cookie, so that event streams and links work too."""
+        """Exchange a token for a cookie, which event streams and links can use too."""
         token = (await context.fields({"token": str})).get("token", "")
         action = Action("login", "")
         try:

@@ -1,4 +1,4 @@
-"""nsqadmin as a process: puts the parts together, serves, and shuts down."""
+"""The nsqadmin process: builds its parts, serves, and shuts down."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.nsqadmin.options import NsqadminOptions
 
-# How many questions are under way at once: those that somebody waits for, and those of the poller.
+# Limits of concurrent upstream requests: for API requests, and for the poller.
 _ASKING = 64
 _POLLING = 8
 _MAX_VIEWERS = 500
@@ -44,7 +44,7 @@ class NsqadminDaemon:
     """One nsqadmin. ``start`` it in a running event loop, ``stop`` it once."""
 
     def __init__(self, options: NsqadminOptions, log: Log) -> None:
-        """Raises ConfigError if it cannot run as asked."""
+        """Raises ConfigError if the options are invalid."""
         validate(options)
         self._options = options
         self._log = log
@@ -76,11 +76,11 @@ class NsqadminDaemon:
 
     @property
     def http_port(self) -> int:
-        """The port listened on, once started."""
+        """The port of the listener; valid once started."""
         return self._server.port
 
     async def start(self) -> None:
-        """Be ready for browsers; raises ConfigError, after undoing what was done, if something cannot be had."""
+        """Start serving; on an unusable host or address, close everything opened so far and raise ConfigError."""
         options = self._options
         await self._resolve("lookupd-http-address", options.nsqlookupd_http_addresses)
         await self._resolve("nsqd-http-address", options.nsqd_http_addresses)
@@ -100,10 +100,10 @@ class NsqadminDaemon:
             raise
         if options.admin_users:
             networks = ", ".join(options.trusted_proxies) or "loopback"
-            self._log.info("%s is believed from %s (--trusted-proxy)", options.acl_http_header, networks)
+            self._log.info("%s is accepted from %s (--trusted-proxy)", options.acl_http_header, networks)
 
     async def stop(self) -> None:
-        """Stop serving; streams end, answers and notifications under way are sent."""
+        """Stop serving: end the streams, and finish pending answers and notifications."""
         self._viewers.close()
         self._tails.close()
         if self.poller is not None:
@@ -112,7 +112,7 @@ class NsqadminDaemon:
         await self._audit.stop()
 
     async def _resolve(self, flag: str, addresses: list[str]) -> None:
-        """Raise ConfigError unless every host is one."""
+        """Raise ConfigError unless every host name resolves."""
         loop = asyncio.get_running_loop()
         for text in addresses:
             address = parse_address(text)

@@ -1,4 +1,4 @@
-"""Graphite: the rate of a metric, and graphs fetched on behalf of the page."""
+"""Graphite: the rate of a metric, and a proxy for the graphs of the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.options import NsqadminOptions
     from nsqx.nsqadmin.upstream import Upstream
 
-# Those that are about one connection, or that the client and the server set themselves.
+# Headers of one connection, and headers that the HTTP client or server sets.
 _NOT_FORWARDED = frozenset(
     (
         "connection",
@@ -32,7 +32,7 @@ _NOT_FORWARDED = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
-        # They are meant for nsqadmin.
+        # Credentials for nsqadmin.
         "authorization",
         "cookie",
     )
@@ -48,7 +48,7 @@ class GraphiteAPI:
         self._log = log
 
     async def rate(self, context: RequestContext) -> Response:
-        """Messages a second, as Graphite counted them in the interval before the last."""
+        """Return messages per second, from the count of the interval before the last one."""
         if context.query.get("metric") != "rate":
             raise HTTPError(400, "INVALID_ARG_METRIC")
         target = context.query.get("target")
@@ -68,7 +68,7 @@ class GraphiteAPI:
         return json_response({"rate": rate})
 
     async def render(self, context: RequestContext) -> Response:
-        """Whatever Graphite answers to the same path and query."""
+        """Forward the request to Graphite with the same path and query."""
         base = urlsplit(self._options.graphite_url)
         target = context.head.target.decode("latin-1")
         url = f"{base.scheme}://{base.netloc.rpartition('@')[2]}{target}"
@@ -88,7 +88,7 @@ class GraphiteAPI:
 
 
 def _credentials(url: str) -> dict[str, str]:
-    """The name and password that stand in an address."""
+    """Return the basic authentication header for the user and password of a URL."""
     parts: Any = urlsplit(url)
     if parts.username is None:
         return {}

@@ -1,8 +1,8 @@
-"""Series of measurements over the last hour or so, in rings of a fixed size.
+"""Time series of about the last hour, in rings of a fixed size.
 
-All series share one clock: poll number ``n`` is at place ``n % capacity`` of every ring. A ring is made when the first
-value other than 0 comes, so what is idle costs next to nothing. Numbers are single floats (4 bytes), which is finer
-than a graph shows. Knows nothing of where numbers come from, and takes the time as an argument.
+All series share one clock: poll number ``n`` is at index ``n % capacity`` of every ring. A ring is allocated with its
+first value other than 0, so that idle series use almost no memory. Values are single-precision floats (4 bytes), more
+precise than a graph. The time is an argument.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOTHING_YET = -1
 
 
 class WallClock:
-    """When each poll was, for as many polls as the rings hold."""
+    """The times of the polls that the rings hold."""
 
     __slots__ = ("_times_s", "capacity", "number")
 
@@ -25,25 +25,25 @@ class WallClock:
         self._times_s = array("d", bytes(8 * capacity))
 
     def tick(self, time_s: float) -> int:
-        """A new poll, at this time since 1970; its number."""
+        """Start a poll at this Unix time; return its number."""
         self.number += 1
         self._times_s[self.number % self.capacity] = time_s
         return self.number
 
     def range(self, since_s: float = -math.inf) -> range:
-        """The numbers of the polls that are remembered and later than ``since_s``, the oldest first."""
+        """Return the numbers of the remembered polls later than ``since_s``, oldest first."""
         first = max(0, self.number - self.capacity + 1)
         while first <= self.number and self._times_s[first % self.capacity] <= since_s:
             first += 1
         return range(first, self.number + 1)
 
     def time_s(self, number: int) -> float:
-        """When a poll that is remembered was."""
+        """Return the Unix time of a remembered poll."""
         return self._times_s[number % self.capacity]
 
 
 class Track:
-    """Several series about one thing."""
+    """Several series of one topic or channel."""
 
     __slots__ = ("_clock", "_first", "_gaps", "_rings", "last")
 
@@ -51,12 +51,12 @@ class Track:
         self._clock = clock
         self._rings: list[array[float] | None] = [None] * width
         self._first = _NOTHING_YET
-        # Polls from which to which it was not there.
+        # The first and last poll of each gap.
         self._gaps: list[tuple[int, int]] = []
         self.last = _NOTHING_YET
 
     def put(self, number: int, values: Sequence[float]) -> None:
-        """The values at poll ``number``, one for each series."""
+        """Store the values of poll ``number``, one for each series."""
         if self._first == _NOTHING_YET:
             self._first = number
         elif number - self.last > 1:
@@ -75,13 +75,13 @@ class Track:
                 ring[place] = value
 
     def value(self, index: int, number: int) -> float | None:
-        """The value of one series at one poll; None if there is none, or if it is not remembered any more."""
+        """Return the value of one series at one poll; None in a gap, or if the poll is no longer remembered."""
         if number <= self._clock.number - self._clock.capacity or number < 0:
             return None
         return self.series(index, range(number, number + 1))[0]
 
     def series(self, index: int, numbers: range) -> list[float | None]:
-        """The values of one series at these polls; None where there is none."""
+        """Return the values of one series at these polls; None in gaps."""
         ring = self._rings[index]
         capacity = self._clock.capacity
         values: list[float | None] = [
@@ -95,18 +95,18 @@ class Track:
 
     @property
     def size_bytes(self) -> int:
-        """What its rings take."""
+        """The memory used by the rings."""
         return sum(ring.itemsize * len(ring) for ring in self._rings if ring is not None)
 
 
 def _rounded(value: float) -> float:
-    """Without the digits that a single float does not have, and without a fraction if there is none."""
+    """Round to the precision of a single-precision float; return an integer if there is no fraction."""
     whole = round(value)
     return whole if whole == value else float(f"{value:.6g}")
 
 
 def condense(values: Sequence[float | None], points: int) -> list[float | None]:
-    """As many points as asked for, or fewer: each the mean of its neighbours."""
+    """Reduce a series to at most ``points`` values, each the mean of its neighbours."""
     if len(values) <= points:
         return list(values)
     condensed: list[float | None] = []

@@ -1,8 +1,8 @@
-"""Which nsqds belong to the cluster, which of them are missing, and what was on those when they last answered.
+"""The nsqds of the cluster, which of them are missing, and which messages the missing ones had at their last answer.
 
-nsqlookupd forgets an nsqd as soon as its connection breaks, so its list cannot tell a crash from a smaller cluster. An
-nsqd that answered once stays known here until it is forgotten on purpose. Knows no sockets and no files: the poller
-reports who was asked and how it went, and the time is an argument.
+nsqlookupd forgets an nsqd as soon as its connection breaks, so its list does not distinguish a crash from a removed
+node. Here an nsqd that has answered once stays known until an operator forgets it. No sockets and no files: the poller
+reports its results, and the time is an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RUNNING = "No nsqlookupd lists it any more, but it answers: consumers do not fi
 
 
 class Holding(NamedTuple):
-    """What one nsqd had of a topic: messages in the topic itself, and unfinished ones in each channel."""
+    """The messages of one topic on one nsqd: those in the topic itself, and the unfinished ones of each channel."""
 
     waiting: int
     channels: dict[str, int]
@@ -28,23 +28,23 @@ class Holding(NamedTuple):
 
 
 Holdings = dict[str, Holding]
-"""By topic."""
+"""Holding by topic."""
 
 
 @dataclass(slots=True)
 class KnownNode:
-    """An nsqd that has answered."""
+    """An nsqd that has answered at least once."""
 
     address: str
     first_seen_s: float
     last_seen_s: float
     hostname: str = ""
     holdings: Holdings = field(default_factory=dict)
-    """As of when it was last asked for: while the node is up that may be a while ago."""
+    """The messages by topic, updated when the nsqd is lost or the inventory is saved."""
 
     @property
     def stranded(self) -> int:
-        """How many messages it had; one that several channels had counts once for each."""
+        """The number of messages, counted once for each channel that has them."""
         return sum(holding.total for holding in self.holdings.values())
 
 
@@ -54,16 +54,17 @@ class Inventory:
     def __init__(self) -> None:
         self.known: dict[str, KnownNode] = {}
         self.missing: list[dict[str, Any]] = []
-        """As nsqadmin's API shows them, sorted by address."""
+        """The missing nsqds in the form of nsqadmin's API, sorted by address."""
         self.running: set[str] = set()
         """Missing nsqds that answer although no nsqlookupd lists them."""
         self._listed: set[str] = set()
         self._present: set[str] = set()
 
     def note(self, listed: Mapping[str, str], failures: Mapping[str, str], now_s: float) -> list[str]:
-        """One poll: the host name of every nsqd that was asked, and why those failed that did.
+        """Record one poll; return the known nsqds that were present at the last poll and are missing now.
 
-        Returns the known nsqds that are missing now and were not at the last poll.
+        ``listed`` maps the address of every queried nsqd to its host name, ``failures`` that of every failed nsqd to
+        the reason.
         """
         answered = listed.keys() - failures.keys()
         for address in answered:
@@ -84,22 +85,22 @@ class Inventory:
         return lost
 
     def absent_holdings(self) -> list[Holdings]:
-        """What each missing nsqd had."""
+        """Return the messages of each missing nsqd."""
         return [self.known[each["address"]].holdings for each in self.missing if each["address"] in self.known]
 
     def set_holdings(self, address: str, holdings: Holdings) -> None:
-        """What a known nsqd had when it last answered."""
+        """Set the messages that a known nsqd had at its last answer."""
         self.known[address].holdings = holdings
         for entry in self.missing:
             if entry["address"] == address:
                 entry.update(_strandings(self.known[address]))
 
     def is_listed(self, address: str) -> bool:
-        """True if the cluster names this nsqd, whether it answers or not."""
+        """True if the cluster lists this nsqd, even if it does not answer."""
         return address in self._listed
 
     def forget(self, address: str) -> bool:
-        """Do not miss this nsqd any longer; False if it is not known, or if the cluster still names it."""
+        """Remove an nsqd from the inventory; return False if it is unknown or if the cluster still lists it."""
         if address not in self.known or address in self._listed:
             return False
         del self.known[address]
@@ -107,7 +108,7 @@ class Inventory:
         return True
 
     def stranded_topics(self, address: str, limit: int) -> list[dict[str, Any]]:
-        """The topics of which a known nsqd had most messages."""
+        """Return the topics of a known nsqd that had messages, those with most messages first."""
         node = self.known.get(address)
         held = [(name, each) for name, each in node.holdings.items() if each.total] if node is not None else []
         held.sort(key=lambda pair: (-pair[1].total, pair[0]))
@@ -128,7 +129,7 @@ class Inventory:
         }
 
     def _successor(self, node: KnownNode) -> str:
-        """An nsqd on a host of the same name that came after this one was lost: perhaps the same at a new address."""
+        """Return an nsqd with the same host name that appeared after this one was lost: probably the same, moved."""
         for other in self.known.values():
             is_later = other.address in self._present and other.first_seen_s > node.last_seen_s
             if is_later and node.hostname and other.hostname == node.hostname:

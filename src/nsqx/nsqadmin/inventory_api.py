@@ -1,4 +1,4 @@
-"""``/api/inventory``: which nsqds are known, what missing ones had; and forgetting one that will not come back."""
+"""``/api/inventory``: the known nsqds, and the messages of missing ones; and an action to forget an nsqd."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class InventoryAPI:
     """Known and missing nsqds."""
 
     def __init__(self, poller: Poller | None, records: Audit) -> None:
-        """Without a poller no nsqd is known, and everything here is 404."""
+        """Without a poller no nsqd is known, and every route here answers 404."""
         self._poller = poller
         self._audit = records
 
     async def inventory(self, _context: RequestContext) -> Response:
-        """Every nsqd that is known or asked; of missing ones the topics with most messages."""
+        """Every nsqd that is known or queried; for missing nsqds, the topics with most messages."""
         inventory = self._polling().inventory
         missing = {each["address"]: each for each in inventory.missing}
         nodes = [
@@ -45,7 +45,7 @@ class InventoryAPI:
         return json_response({"nodes": nodes, "message": ""})
 
     async def act(self, context: RequestContext) -> Response:
-        """Forget an nsqd: 404 if it is not known, 409 if the cluster still names it."""
+        """Forget an nsqd: 404 if it is unknown, 409 if the cluster still lists it."""
         poller = self._polling()
         address = context.params["node"]
         if (await context.fields({"action": str})).get("action", "") != "forget":

@@ -1,6 +1,7 @@
-"""The inventory on disk, so that an nsqadmin that starts misses the nsqds that stopped before.
+"""The inventory on disk: nsqadmin knows after a restart which nsqds are missing.
 
-A small JSON file, replaced as a whole. Where it cannot be written nsqadmin says so once and works in memory.
+The file is small JSON and is replaced as a whole. If it cannot be written, nsqadmin logs one warning and keeps the
+inventory in memory only.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
 IN_MEMORY = "-"
 _FORMAT = 1
-# Of a node with more topics those with most messages are kept.
+# For a node with more topics, only the topics with most messages are stored.
 _MAX_TOPICS = 2000
 
 
 def state_path(options: NsqadminOptions) -> str:
-    """Where the inventory is kept: the file asked for, else one for each cluster; empty if there is no place for it."""
+    """Return the path of the inventory: ``--state-file``, else one file per cluster; empty if no directory is known."""
     if options.state_file:
         return options.state_file
     upstreams = sorted(options.nsqlookupd_http_addresses or options.nsqd_http_addresses)
@@ -36,7 +37,7 @@ def state_path(options: NsqadminOptions) -> str:
 
 
 def _state_directory() -> str:
-    """A directory of ours that needs no privileges; empty if the environment names none."""
+    """Return a directory that is writable without privileges; empty if the environment names none."""
     by_systemd = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     if by_systemd:
         return by_systemd
@@ -45,10 +46,10 @@ def _state_directory() -> str:
 
 
 class InventoryFile:
-    """Reads the inventory once, and writes it whenever asked."""
+    """Loads the inventory at the start and saves it on request."""
 
     def __init__(self, path: str, log: Log) -> None:
-        """Nothing is kept if the path is ``-``, or empty."""
+        """With the path ``-``, or an empty one, nothing is stored."""
         self._path = "" if path == IN_MEMORY else path
         self._is_place_missing = not path
         self._log = log
@@ -56,31 +57,31 @@ class InventoryFile:
         self._writing = asyncio.Lock()
 
     def load(self, inventory: Inventory) -> None:
-        """Fill the inventory; a file that cannot be read is put aside and reported."""
+        """Fill the inventory from the file; rename an invalid file and log a warning."""
         if not self._path:
             if self._is_place_missing:
-                self._log.warn("no place to remember nodes over a restart: set --state-file")
+                self._log.warn("no directory for the list of nodes, it is lost with a restart: set --state-file")
             return
         try:
             with open(self._path, "rb") as file:
                 nodes = decode(file.read())
-        except (FileNotFoundError, NotADirectoryError):  # writing creates it, or reports that it cannot
+        except (FileNotFoundError, NotADirectoryError):  # saving creates the directory, or logs the failure
             return
         except OSError as error:
             self._log.warn("cannot read --state-file %s: %s", self._path, error.strerror)
             return
         except ValueError as error:
-            self._log.warn("--state-file %s is not valid (%s): it is kept as %s.invalid", self._path, error, self._path)
+            self._log.warn("invalid --state-file %s (%s): renamed to %s.invalid", self._path, error, self._path)
             with contextlib.suppress(OSError):
                 os.replace(self._path, f"{self._path}.invalid")
             return
         inventory.known.update((node.address, node) for node in nodes)
 
     async def save(self, inventory: Inventory) -> None:
-        """Write the inventory, in a thread."""
+        """Write the inventory in a thread."""
         if not self._path:
             return
-        # A copy of the list: while the thread writes, the poller goes on. What a node holds is replaced, never changed.
+        # Copy the list: the poller continues while the thread writes. Holdings are replaced, never modified.
         nodes = list(inventory.known.values())
         async with self._writing:
             try:
@@ -89,7 +90,7 @@ class InventoryFile:
                 if not self._has_failed:
                     reason = error.strerror or str(error)
                     self._log.warn(
-                        "cannot write --state-file %s: %s; nodes are remembered in memory", self._path, reason
+                        "cannot write --state-file %s: %s; the list of nodes is kept in memory", self._path, reason
                     )
                 self._has_failed = True
             else:
@@ -97,7 +98,7 @@ class InventoryFile:
 
 
 def decode(data: bytes) -> list[KnownNode]:
-    """The nodes in a file; raises ValueError."""
+    """Return the nodes in a file; raise ValueError."""
     document = orjson.loads(data)
     try:
         if document["format"] != _FORMAT:

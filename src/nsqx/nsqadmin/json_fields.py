@@ -1,6 +1,6 @@
-"""Fields of the JSON that nsqd and nsqlookupd answer, as Go would decode them: absent is empty, another type an error.
+"""Fields of the JSON answers of nsqd and nsqlookupd, decoded as Go does: absent is empty, a wrong type is an error.
 
-Knows nothing of what the fields mean.
+Does not know the meaning of the fields.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from nsqx.nsqadmin.upstream import UpstreamFailed
 
 
 def integer(document: dict[str, Any], key: str) -> int:
-    """A field that Go would decode into an int; absent and null are 0."""
+    """Return a field that Go decodes into an int; absent and null are 0."""
     value = document.get(key)
     if value is None:
         return 0
@@ -21,7 +21,7 @@ def integer(document: dict[str, Any], key: str) -> int:
 
 
 def text(document: dict[str, Any], key: str) -> str:
-    """A field that Go would decode into a string; absent and null are empty."""
+    """Return a field that Go decodes into a string; absent and null are empty."""
     value = document.get(key)
     if value is None:
         return ""
@@ -31,7 +31,7 @@ def text(document: dict[str, Any], key: str) -> str:
 
 
 def switch(document: dict[str, Any], key: str) -> bool:
-    """A field that Go would decode into a bool; absent and null are false."""
+    """Return a field that Go decodes into a bool; absent and null are false."""
     value = document.get(key)
     if value is None:
         return False
@@ -41,7 +41,7 @@ def switch(document: dict[str, Any], key: str) -> bool:
 
 
 def items(document: Any, key: str) -> list[Any] | None:
-    """A list field; None if it is absent or null."""
+    """Return a list field; None if absent or null."""
     if not isinstance(document, dict):
         raise UpstreamFailed("json: not an object")
     value = document.get(key)
@@ -51,16 +51,16 @@ def items(document: Any, key: str) -> list[Any] | None:
 
 
 def objects(document: Any, key: str) -> list[dict[str, Any]] | None:
-    """A list field whose elements are objects; None if it is absent or null."""
+    """Return a list field whose elements are objects; None if absent or null."""
     found = items(document, key)
     if found is not None and not all(isinstance(each, dict) for each in found):
-        raise UpstreamFailed(f"json: field {key} has elements that are no objects")
+        raise UpstreamFailed(f"json: field {key} has elements that are not objects")
     return found
 
 
 def strings(document: Any, key: str) -> list[str]:
-    """A list of strings, empty if it is absent or null."""
+    """Return a list of strings; empty if absent or null."""
     found = items(document, key) or []
     if not all(isinstance(each, str) for each in found):
-        raise UpstreamFailed(f"json: field {key} has elements that are no strings")
+        raise UpstreamFailed(f"json: field {key} has elements that are not strings")
     return found

@@ -1,7 +1,7 @@
-"""What the page shows live: the overview, histories, and the stream of changes, all from the poller's ledger.
+"""The live data of the page: the overview, histories, and streams of changes, all from the poller's statistics.
 
-The cluster is asked by the poller alone, and for a topic or channel that somebody looks at once more per poll,
-whatever the number of viewers. What all viewers of the same thing get is written once.
+Only the poller queries the cluster. For a topic or channel that is open in a page there is one more query per poll,
+independent of the number of viewers. An answer is encoded once for all its viewers.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class LiveAPI:
     """Overview, histories and streams."""
 
     def __init__(self, poller: Poller | None, queries: ClusterQueryAPI, viewers: Viewers) -> None:
-        """Without a poller there is no history, and everything here is 404."""
+        """Without a poller there is no history, and every route here answers 404."""
         self._poller = poller
         self._queries = queries
         self._viewers = viewers
-        # What was written at the last poll, by what it is about.
+        # The encoded answers of the last poll, by subject.
         self._written: dict[tuple[str, ...], tuple[int, bytes]] = {}
         self._details: dict[tuple[str, str], tuple[int, asyncio.Task[bytes]]] = {}
 
@@ -47,7 +47,7 @@ class LiveAPI:
         return json_bytes_response(self._once(("overview",), lambda: self._overview(poller)))
 
     async def health(self, _context: RequestContext) -> Response:
-        """The head alone."""
+        """The header of the overview, without the topics."""
         return json_response(_head(self._polling()))
 
     async def topic_history(self, context: RequestContext) -> Response:
@@ -66,7 +66,7 @@ class LiveAPI:
         return json_response(_history(poller, channel, head, CHANNEL_SERIES, _since_s(context)))
 
     async def stream(self, context: RequestContext) -> Response:
-        """Server-sent events about everything, about one topic, or about one channel."""
+        """Stream server-sent events about the cluster, one topic, or one channel."""
         poller = self._polling()
         topic = context.query.get("topics", ALL) or ALL
         channel = context.query.get("channel", "")
@@ -90,10 +90,10 @@ class LiveAPI:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         return topic
 
-    # What is written
+    # Encoding
 
     def _once(self, key: tuple[str, ...], write: Any) -> bytes:
-        """What ``write`` returns, which is called once per poll."""
+        """Return the result of ``write``, called at most once per poll."""
         number = self._polling().cluster_stats.clock.number
         written = self._written.get(key)
         if written is not None and written[0] == number:
@@ -134,7 +134,7 @@ class LiveAPI:
         return orjson.dumps(document)
 
     async def _detail(self, poller: Poller, topic: str, channel: str) -> bytes:
-        """NSQ's own answer about a topic or channel, asked for once per poll for all its viewers."""
+        """Return NSQ's own answer about a topic or channel, queried once per poll for all its viewers."""
         number = poller.cluster_stats.clock.number
         begun = self._details.get((topic, channel))
         if begun is None or begun[0] != number:
@@ -160,7 +160,7 @@ class LiveAPI:
             polled = poller.next_poll
             number = poller.cluster_stats.clock.number
             if seen < 0 or number > seen + 1:
-                # A viewer who has missed a poll cannot make use of changes.
+                # A viewer that missed a poll needs a complete snapshot: changes alone do not suffice.
                 yield event_of("snapshot", self._once(("overview",), lambda: self._overview(poller)), number)
             elif number == seen + 1:
                 yield event_of("delta", self._once(("changes",), lambda: self._changes(poller)), number)
@@ -180,7 +180,7 @@ class LiveAPI:
 
 
 def _head(poller: Poller) -> dict[str, Any]:
-    """What every document begins with."""
+    """Return the fields at the start of every document."""
     clock = poller.cluster_stats.clock
     return {
         "number": clock.number,

@@ -1,6 +1,6 @@
-"""Looking at messages and publishing one: ``/api/tail/:topic`` and ``/api/publish/:topic``.
+"""Follow the messages of a topic and publish one: ``/api/tail/:topic`` and ``/api/publish/:topic``.
 
-Both need the right to change things: a tail makes a channel, and bodies are more than numbers about them.
+Both need the role ``OPERATE``: a tail creates a channel, and message bodies can be confidential.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MessageAPI:
         self._client_options = tail_options(options)
 
     async def tail(self, context: RequestContext) -> Response:
-        """Server-sent events with a topic's messages, as long as somebody listens."""
+        """Stream the messages of a topic as server-sent events until the client disconnects."""
         topic = self._topic(context)
         options = TailOptions(
             topic,
@@ -65,7 +65,7 @@ class MessageAPI:
         return response
 
     async def publish(self, context: RequestContext) -> Response:
-        """One message, to the node that is named or to any that has the topic."""
+        """Publish one message to the given node, or to any node that has the topic."""
         topic = self._topic(context)
         fields = await context.fields({"body": str, "encoding": str, "node": str, "defer_ms": int})
         body = _body(fields)
@@ -95,7 +95,7 @@ class MessageAPI:
         return topic
 
     async def _candidates(self, topic: str, address: str, problems: list[str]) -> list[Node]:
-        """The nsqds to try; only ones of the cluster, whatever address was given."""
+        """Return the nsqds to try. A given address must belong to the cluster."""
         if address:
             found = [node for node in await self._cluster.nodes(problems) if node.http_address == address]
             if not found:
@@ -103,7 +103,7 @@ class MessageAPI:
             return found
         try:
             nodes = await self._cluster.topic_nodes(topic, problems)
-        except UpstreamFailed:  # nsqlookupd has not heard of the topic
+        except UpstreamFailed:  # nsqlookupd does not know the topic
             nodes = []
         nodes = nodes or await self._cluster.nodes(problems)
         if not nodes:
@@ -111,7 +111,7 @@ class MessageAPI:
         return random.sample(nodes, len(nodes))
 
     async def _publish_on_one(self, nodes: list[Node], topic: str, body: bytes, defer_ms: int) -> str:
-        """Where it was published; raises UpstreamFailed if no node took it."""
+        """Publish to the first node that accepts the message; return its address; raise UpstreamFailed if none does."""
         failures: list[str] = []
         for node in nodes:
             try:

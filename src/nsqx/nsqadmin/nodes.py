@@ -1,4 +1,4 @@
-"""The nsqds of a cluster, as nsqlookupd or they themselves describe them."""
+"""The nsqds of a cluster, as described by nsqlookupd or by their own /info."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_VERSION: _Version = (0, 0, 0, True, ())
 
 
 def parse_version(version: str) -> _Version:
-    """What semantic versions compare by: a pre-release comes before its release; what is no version is 0.0.0."""
+    """Return a sort key for a semantic version; a pre-release sorts before its release, invalid text as 0.0.0."""
     match = _SEMVER.fullmatch(version)
     if match is None:
         return _NO_VERSION
@@ -45,14 +45,14 @@ class Node:
     topology_zone: str = ""
     topology_region: str = ""
     topics: list[tuple[str, bool]] = field(default_factory=list)
-    """Names, and whether nsqlookupd keeps consumers away from it."""
+    """Pairs of the name and whether a tombstone hides the topic on this node from consumers."""
     remote_addresses: list[str] = field(default_factory=list)
-    """Each nsqlookupd it is registered with, and by which of its addresses."""
+    """``lookupd/address`` for each nsqlookupd: the node's address as that nsqlookupd sees it."""
     is_out_of_date: bool = False
 
     @classmethod
     def decode(cls, document: dict[str, Any]) -> Node:
-        """From nsqlookupd's answer, or from nsqd's /info; raises UpstreamFailed."""
+        """Decode an entry of nsqlookupd's answer or of nsqd's /info; raise UpstreamFailed."""
         tombstones = items(document, "tombstones") or []
         names = strings(document, "topics")
         flags = [*map(bool, tombstones), *[False] * len(names)]
@@ -81,7 +81,7 @@ class Node:
         return NodePlace(self.http_address, self.hostname, self.topology_zone, self.topology_region)
 
     def document(self) -> dict[str, Any]:
-        """In the form of the answer to /api/nodes."""
+        """Return the node in the form of /api/nodes."""
         topics = [{"topic": name, "tombstoned": tombstoned} for name, tombstoned in self.topics]
         shown: dict[str, Any] = {
             "remote_addresses": self.remote_addresses or None,
@@ -102,7 +102,10 @@ class Node:
 
 
 def merge(found: Iterable[tuple[str, list[Node]]]) -> list[Node]:
-    """Every nsqd that some nsqlookupd, named before its list, knows; sorted by host, the old versions marked."""
+    """Merge the nodes of several nsqlookupds, sorted by host name; mark the nodes with an old version.
+
+    ``found`` holds pairs of an nsqlookupd's address and its nodes.
+    """
     nodes: dict[str, Node] = {}
     for lookupd, known in found:
         for node in known:

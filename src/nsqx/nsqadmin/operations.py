@@ -1,7 +1,7 @@
-"""``/api/operations``: what the page's buttons do, on the whole cluster or on one nsqd, and what became of it on each.
+"""``/api/operations``: the operations of the page, on the whole cluster or on one nsqd, with a result per daemon.
 
-NSQ's own routes for the same do it everywhere and tell only what failed. Owns which daemons an operation goes to, and
-in which order; how they are reached is the cluster's business.
+NSQ's own routes run the same actions on the whole cluster and report only failures. This module decides which daemons
+carry out an operation, and in which order.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _NAMES = ("pause", "unpause", "empty", "delete", "create", "tombstone")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOperation:
-    """What is to be done with a topic, or with one of its channels."""
+    """An operation on a topic or on one of its channels."""
 
     name: str
     topic: str
     channel: str = ""
     node: str = ""
-    """The one nsqd that is meant; empty for all."""
+    """The address of the only nsqd to change; empty for all."""
 
     @property
     def action(self) -> Action:
-        """As it is recorded: by NSQ's names."""
+        """Return the audit record's action, under NSQ's name."""
         if self.name == "tombstone":
             return Action("tombstone_topic_producer", self.topic, node=self.node)
         subject = "channel" if self.channel else "topic"
@@ -52,7 +52,7 @@ class ClusterOperation:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What an nsqd, and for names that it keeps an nsqlookupd, is asked for; a channel is made after its topic."""
+        """Return the request paths for nsqd and nsqlookupd; a new channel's topic is created first."""
         topic = f"topic={quote_plus(self.topic)}"
         of_topic = f"topic/{self.name}?{topic}"
         if not self.channel:
@@ -63,7 +63,7 @@ class ClusterOperation:
 
 @dataclass(frozen=True, slots=True)
 class DaemonRequest:
-    """What one daemon is asked for."""
+    """The requests for one daemon."""
 
     kind: str
     address: str
@@ -72,7 +72,7 @@ class DaemonRequest:
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """What became of it; the error is empty if it was done."""
+    """The result on one daemon; ``error`` is empty on success."""
 
     kind: str
     address: str
@@ -80,7 +80,10 @@ class OperationResult:
 
 
 async def plan(cluster: ClusterClient, operation: ClusterOperation, problems: list[str]) -> list[list[DaemonRequest]]:
-    """Who is asked for what, in rounds; raises UpstreamFailed if nobody can tell, HTTPError 404 if there is nobody."""
+    """Return the requests, in rounds that run one after the other.
+
+    Raises UpstreamFailed if the nodes cannot be determined, HTTPError 404 if the given node does not exist.
+    """
     if operation.node:
         node = await _node_called(cluster, operation.node, problems)
         if operation.name == "tombstone":
@@ -91,7 +94,7 @@ async def plan(cluster: ClusterClient, operation: ClusterOperation, problems: li
         return await _create(cluster, operation, lookupds, problems)
     nodes = await cluster.topic_nodes(operation.topic, problems)
     if operation.name == "delete":
-        # nsqlookupd first: consumers must not be sent to an nsqd that no longer has it.
+        # nsqlookupd first: it must not send consumers to an nsqd that no longer has the topic.
         return [lookupds, _at_nodes(nodes, operation.paths)]
     return [_at_nodes(nodes, operation.paths)]
 
@@ -99,14 +102,18 @@ async def plan(cluster: ClusterClient, operation: ClusterOperation, problems: li
 async def _create(
     cluster: ClusterClient, operation: ClusterOperation, lookupds: list[DaemonRequest], problems: list[str]
 ) -> list[list[DaemonRequest]]:
-    """Without nsqlookupd, who keep names, every nsqd gets the topic; else those that have it get the channel."""
+    """Plan a creation.
+
+    With nsqlookupd, which stores the names, the nsqds that have the topic get the channel. Without it, every nsqd gets
+    the topic and the channel.
+    """
     if not lookupds:
         return [_at_nodes(await cluster.nodes(problems), operation.paths)]
     if not operation.channel:
         return [lookupds]
     try:
         nodes = await cluster.topic_nodes(operation.topic, [])
-    except UpstreamFailed:  # nobody has heard of the topic yet
+    except UpstreamFailed:  # no daemon knows the topic yet
         nodes = []
     return [lookupds, _at_nodes(nodes, operation.paths[-1:])]
 
@@ -132,7 +139,7 @@ async def _node_called(cluster: ClusterClient, address: str, problems: list[str]
 
 
 class OperationAPI:
-    """Does what is asked for, everywhere it is to be done."""
+    """Runs operations."""
 
     def __init__(self, cluster: ClusterClient, single_flight: SingleFlight, records: Audit) -> None:
         self._cluster = cluster
@@ -140,7 +147,7 @@ class OperationAPI:
         self._audit = records
 
     async def operate(self, context: RequestContext) -> Response:
-        """Answers with an outcome for every daemon; 502 if it was done nowhere."""
+        """Run an operation and answer with the result of every daemon; 502 if it failed on all of them."""
         operation = _wanted(await context.fields({"operation": str, "topic": str, "channel": str, "node": str}))
         problems: list[str] = []
         outcomes: list[OperationResult] = []
@@ -195,7 +202,7 @@ def _wanted(fields: dict[str, Any]) -> ClusterOperation:
 
 
 def _verdict(outcomes: Sequence[OperationResult], problems: list[str]) -> tuple[str, str]:
-    """The message of the answer, and the word for the audit."""
+    """Return the message of the answer and the outcome for the audit record."""
     failures = [outcome.error for outcome in outcomes if outcome.error]
     if len(failures) == len(outcomes):
         return "UPSTREAM_ERROR: " + "; ".join([*problems, *failures]), audit.FAILED

@@ -1,7 +1,7 @@
 """nsqadmin's options: their names, defaults, flags and limits.
 
 Each attribute of ``NsqadminOptions`` has the name of its key in the configuration file. Durations are integers of
-nanoseconds. Nothing here opens a socket; the files that are read are the configuration file and those with tokens.
+nanoseconds. Opens no sockets and reads only the configuration file and the token files.
 """
 
 import ipaddress
@@ -25,16 +25,16 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MIN_POLL_INTERVAL = NS_PER_S // 10
 _MAX_HISTORY_POINTS = 20_000
-# Shorter ones could be found by trying.
+# Shorter tokens could be guessed.
 MIN_TOKEN_LENGTH = 16
 
-# The options of a tail's connections may hold an auth secret.
+# consumer_opts can contain an auth secret.
 _SECRETS = frozenset(("auth_token", "view_token", "operate_token", "consumer_opts"))
 
 
 @dataclass(slots=True)
 class NsqadminOptions:
-    """Every setting of one nsqadmin; up to ``admin_users`` they are NSQ's, with NSQ's defaults."""
+    """Every setting of one nsqadmin. The fields up to ``admin_users`` are NSQ's, with NSQ's defaults."""
 
     log_level: int = log.INFO
     log_prefix: str = "[nsqadmin] "
@@ -87,101 +87,116 @@ FLAGS: tuple[Flag, ...] = (
     *DAEMON_FLAGS,
     _option("log-level", LOG_LEVEL, "least severe level that is logged: debug, info, warn, error or fatal"),
     _option("log-prefix", STRING, "text at the start of every log line"),
-    _option("http-address", STRING, "where browsers connect: host:port"),
-    _option("base-path", STRING, "path under which everything is served, if a proxy adds one"),
-    _option("dev-static-dir", STRING, "directory to serve the page from instead of the built one (for development)"),
-    _option("graphite-url", STRING, "address of Graphite, for the page's graphs"),
-    _option("proxy-graphite", BOOL, "fetch graphs from Graphite on behalf of the page"),
-    _option("statsd-counter-format", STRING, "how statsd writes the names of counters; empty if it leaves them alone"),
-    _option("statsd-gauge-format", STRING, "how statsd writes the names of gauges; empty if it leaves them alone"),
-    _option("statsd-prefix", STRING, "what nsqd puts before the names it sends to statsd; %s stands for its address"),
-    _option("statsd-interval", DURATION, "how often nsqd sends to statsd"),
+    _option("http-address", STRING, "address for browsers: host:port"),
+    _option("base-path", STRING, "path prefix of all URLs, if a proxy adds one"),
+    _option("dev-static-dir", STRING, "directory of the page's files, instead of the built page (for development)"),
+    _option("graphite-url", STRING, "URL of Graphite for the graphs of the page"),
+    _option("proxy-graphite", BOOL, "fetch graphs from Graphite through nsqadmin"),
+    _option("statsd-counter-format", STRING, "format of counter names in statsd; empty if statsd does not change them"),
+    _option("statsd-gauge-format", STRING, "format of gauge names in statsd; empty if statsd does not change them"),
+    _option("statsd-prefix", STRING, "prefix of the names that nsqd sends to statsd; %s stands for its address"),
+    _option("statsd-interval", DURATION, "interval between two pushes of nsqd to statsd"),
     _option("notification-http-endpoint", STRING, "URL to which every administrative action is POSTed"),
-    _option("http-client-connect-timeout", DURATION, "time to connect to nsqd or nsqlookupd"),
-    _option("http-client-request-timeout", DURATION, "time for a whole request to nsqd or nsqlookupd"),
-    _option("http-client-tls-insecure-skip-verify", BOOL, "believe any certificate of nsqd and nsqlookupd"),
+    _option("http-client-connect-timeout", DURATION, "timeout for connecting to nsqd or nsqlookupd"),
+    _option("http-client-request-timeout", DURATION, "timeout for a whole request to nsqd or nsqlookupd"),
+    _option("http-client-tls-insecure-skip-verify", BOOL, "accept any certificate of nsqd and nsqlookupd"),
     _option(
-        "http-client-tls-root-ca-file", STRING, "certificates of the authorities that sign those of nsqd and nsqlookupd"
+        "http-client-tls-root-ca-file",
+        STRING,
+        "certificates of the authorities that sign the certificates of nsqd and nsqlookupd",
     ),
-    _option("http-client-tls-cert", STRING, "certificate to show to nsqd and nsqlookupd"),
+    _option("http-client-tls-cert", STRING, "client certificate for nsqd and nsqlookupd"),
     _option("http-client-tls-key", STRING, "key of that certificate"),
-    _option("allow-config-from-cidr", STRING, "network whose clients may use /config; empty for every client"),
-    _option("acl-http-header", STRING, "header in which a proxy names the user"),
+    _option("allow-config-from-cidr", STRING, "network whose clients may use /config; empty allows every client"),
+    _option("acl-http-header", STRING, "header in which a proxy sends the user's name"),
     _option(
-        "lookupd-http-address", STRINGS, "nsqlookupd to ask: host:port; may be repeated", "nsqlookupd_http_addresses"
+        "lookupd-http-address",
+        STRINGS,
+        "HTTP address of an nsqlookupd: host:port (may be repeated)",
+        "nsqlookupd_http_addresses",
     ),
-    _option("nsqd-http-address", STRINGS, "nsqd to ask: host:port; may be repeated", "nsqd_http_addresses"),
-    _option("admin-user", STRINGS, "user who may change things, nobody else then may; may be repeated", "admin_users"),
-    _option("poll-interval", DURATION, "how often the cluster is asked for the history; 0 keeps none"),
-    _option("history-window", DURATION, "how far back the history goes"),
+    _option(
+        "nsqd-http-address", STRINGS, "HTTP address of an nsqd: host:port (may be repeated)", "nsqd_http_addresses"
+    ),
+    _option(
+        "admin-user",
+        STRINGS,
+        "user who may make changes (may be repeated); if set, all other users may only view",
+        "admin_users",
+    ),
+    _option("poll-interval", DURATION, "interval between polls of the cluster for the history; 0 disables the history"),
+    _option("history-window", DURATION, "length of the history"),
     _option(
         "trusted-proxy",
         STRINGS,
-        "address or network whose -acl-http-header is believed; may be repeated; loopback if none is given",
+        "address or network of a proxy whose -acl-http-header is accepted (may be repeated); the default is loopback",
         "trusted_proxies",
     ),
     _option(
         "allowed-origin",
         STRINGS,
-        "origin such as https://admin.example.com whose pages may change things; may be repeated; needed only if a"
+        "origin, such as https://admin.example.com, whose pages may make changes (may be repeated). Needed only if a"
         " proxy changes the Host header",
         "allowed_origins",
     ),
     _option(
         "allowed-host",
         STRINGS,
-        "name in the Host header that is served besides this host's own and those of -allowed-origin, * for any; may"
-        " be repeated; needed if nsqadmin listens on loopback and a proxy passes on the name that browsers use",
+        "name accepted in the Host header besides this host's own and those of -allowed-origin; * accepts any (may be"
+        " repeated). Needed if nsqadmin listens on loopback behind a proxy that keeps the browser's Host header",
         "allowed_hosts",
     ),
     _option(
-        "nsqd-http-token-file", STRING, f"file with the bearer token for nsqd's HTTP; else ${TOKEN_VARIABLES[NSQD]}"
+        "nsqd-http-token-file",
+        STRING,
+        f"file with the bearer token for nsqd's HTTP; the default is the token in ${TOKEN_VARIABLES[NSQD]}",
     ),
     _option(
         "lookupd-http-token-file",
         STRING,
-        f"file with the bearer token for nsqlookupd's HTTP; else ${TOKEN_VARIABLES[NSQLOOKUPD]}",
+        f"file with the bearer token for nsqlookupd's HTTP; the default is the token in ${TOKEN_VARIABLES[NSQLOOKUPD]}",
     ),
-    _option("auth-token", STRING, "token without which nothing is shown or done"),
-    _option("auth-token-file", STRING, "file with that token, which keeps it off the command line"),
-    _option("view-token", STRING, "token that allows to look, not to change"),
+    _option("auth-token", STRING, "token that every request must have"),
+    _option("auth-token-file", STRING, "file with that token; it keeps the token off the command line"),
+    _option("view-token", STRING, "token that allows viewing but no changes"),
     _option("view-token-file", STRING, "file with that token"),
-    _option("operate-token", STRING, "token that allows to look and to change"),
+    _option("operate-token", STRING, "token that allows viewing and changes"),
     _option("operate-token-file", STRING, "file with that token"),
-    _option("audit-log", STRING, "file to which every administrative action is appended, a JSON object a line"),
+    _option("audit-log", STRING, "file to which every administrative action is appended as one line of JSON"),
     _option(
         "state-file",
         STRING,
-        "file that remembers the nsqds of the cluster over restarts; - for none; if it is not given a file below"
+        "file that stores the list of the cluster's nsqds across restarts; - disables it. The default is a file below"
         " $STATE_DIRECTORY, $XDG_STATE_HOME or ~/.local/state",
     ),
-    _option("messages", BOOL, "let the page follow a topic's messages and publish test messages"),
+    _option("messages", BOOL, "allow the page to follow the messages of a topic and to publish test messages"),
     _option(
         "consumer-opt",
         STRINGS,
-        "option,value of the client that follows messages, such as tls_v1,true or auth_secret,SECRET; may be repeated",
+        "option,value for the client that follows messages, such as tls_v1,true or auth_secret,SECRET (may be"
+        " repeated)",
         "consumer_opts",
     ),
 )
 
 
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqadminOptions:
-    """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
+    """Parse argv, without the program's name, and the configuration file that it names; do not validate the values.
 
-    Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
+    Raises UsageError, VersionWanted or ConfigError; ignored settings are logged on ``stderr``.
     """
     return NsqadminOptions(**read_options(FLAGS, argv, "nsqadmin", stderr))
 
 
 def config_value(options: NsqadminOptions, key: str) -> Any:
-    """An option by its name in the configuration file; KeyError if there is none that may be shown."""
+    """Return an option by its name in the configuration file; raise KeyError if it is unknown or secret."""
     if key not in _SHOWN:
         raise KeyError(key)
     return getattr(options, key)
 
 
 def validate(options: NsqadminOptions) -> None:
-    """Raise ConfigError if nsqadmin cannot run as asked; the base path and the tokens take their final form."""
+    """Raise ConfigError if an option is invalid; normalize the base path and read the token files."""
     if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
         raise ConfigError("--nsqd-http-address or --lookupd-http-address required")
     if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
@@ -200,7 +215,7 @@ def validate(options: NsqadminOptions) -> None:
         _check_graphite_url(options.graphite_url)
     if options.allow_config_from_cidr:
         config_network(options)
-    # As in Go an empty address is any free port on every interface.
+    # As in Go, an empty address means any free port on every interface.
     options.http_address = options.http_address or ":0"
     parse_tcp_listen_address(options.http_address)
     options.base_path = normalized_base_path(options.base_path)
@@ -235,7 +250,7 @@ def _check_graphite_url(text: str) -> None:
 
 
 def normalized_base_path(text: str) -> str:
-    """A path with a slash before it and none behind it, other than ``/`` itself."""
+    """Return a path with a leading slash and no trailing one, except for ``/`` itself."""
     cleaned = posixpath.normpath("/" + text)
     return "/" + cleaned.lstrip("/")
 
@@ -255,12 +270,12 @@ def _check_durations(options: NsqadminOptions) -> None:
 
 
 def history_points(options: NsqadminOptions) -> int:
-    """How many points a series has."""
+    """Return the number of points in a series."""
     return -(-options.history_window // options.poll_interval)
 
 
 def config_network(options: NsqadminOptions) -> Network | None:
-    """The network whose clients may use /config; None for every client."""
+    """Return the network whose clients may use /config; None allows every client."""
     text = options.allow_config_from_cidr
     if not text:
         return None
@@ -273,7 +288,7 @@ def config_network(options: NsqadminOptions) -> Network | None:
 
 
 def trusted_networks(options: NsqadminOptions) -> list[Network]:
-    """From where the user's name in a header is believed."""
+    """Return the networks whose user header is accepted."""
     networks = []
     for text in options.trusted_proxies or ("127.0.0.0/8", "::1/128"):
         try:
@@ -284,7 +299,7 @@ def trusted_networks(options: NsqadminOptions) -> list[Network]:
 
 
 def tail_options(options: NsqadminOptions) -> dict[str, Any]:
-    """How tails connect to nsqd; raises ConfigError."""
+    """Return the client options for tails; raise ConfigError."""
     given = read_option_flags(options.consumer_opts)
     ClientOptions.of(given)
     return given
@@ -301,7 +316,7 @@ def _check_origin(text: str) -> None:
 
 
 def _settle_token(options: NsqadminOptions, name: str) -> None:
-    """Read the token's file, if that is how it is given."""
+    """Read the token from its file, if one is given, and check it."""
     flag = name.replace("_", "-")
     path = getattr(options, f"{name}_file")
     if path and getattr(options, name):
@@ -316,4 +331,4 @@ def _settle_token(options: NsqadminOptions, name: str) -> None:
     if (path or token) and len(token) < MIN_TOKEN_LENGTH:
         raise ConfigError(f"--{flag} must have at least {MIN_TOKEN_LENGTH} characters")
     if not token.isprintable() or not token.isascii() or " " in token:
-        raise ConfigError(f"--{flag} must be of printable ASCII characters without spaces")
+        raise ConfigError(f"--{flag} must consist of printable ASCII characters without spaces")

@@ -1,8 +1,8 @@
-"""The page and its files: one HTML document for every page route, and the assets that it loads.
+"""The page: one HTML document for every page route, and the files that it loads.
 
-The files are what Vite built into ``static`` beside this module, or in development the directory that
-``--dev-static-dir`` names, which is read anew each time. Their links are relative, so the document is told by a
-``<base>`` element where it is served.
+The files come from the directory ``static`` beside this module, which Vite builds. In development they come from
+``--dev-static-dir`` and are read again for every request. The links of the document are relative; a ``<base>`` element
+holds the path under which the document is served.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.options import NsqadminOptions
 
 BUILT = os.path.join(os.path.dirname(__file__), "static")
-# Vite puts a hash of the content into the names of what it puts here.
+# Vite adds a hash of the content to the names of the files in this directory.
 _HASHED = "assets"
 _MAX_FILE_SIZE = 16 * 1024 * 1024
 
@@ -47,9 +47,8 @@ _NOT_BUILT = """<!doctype html>
 <head><meta charset="utf-8"><title>nsqadmin</title></head>
 <body>
 <h1>nsqadmin</h1>
-<p>The page is not built. In the source tree <code>make ui</code> builds it (npm is needed); then start nsqadmin
-again.</p>
-<p>The API is served all the same: <a href="api/topics">api/topics</a>, <a href="api/nodes">api/nodes</a>,
+<p>The page is not built. Run <code>make ui</code> in the source tree (requires npm), then restart nsqadmin.</p>
+<p>The API is available: <a href="api/topics">api/topics</a>, <a href="api/nodes">api/nodes</a>,
 <a href="api/overview">api/overview</a>.</p>
 </body>
 </html>
@@ -74,15 +73,15 @@ class Page:
 
     @property
     def is_built(self) -> bool:
-        """False if there is nothing to show but how to build it."""
+        """False if only the instructions for building the page can be served."""
         return self._file("index.html") is not None
 
     async def index(self, _context: RequestContext) -> Response:
-        """The document, the same for every page route."""
+        """Serve the document, which is the same for every page route."""
         return self._document(200)
 
     def not_found(self) -> Response:
-        """The document for an address that is none: the page says so."""
+        """Return the document with status 404; the page then shows that the address does not exist."""
         return self._document(404)
 
     def _document(self, status: int) -> Response:
@@ -92,11 +91,11 @@ class Page:
         return Response(document, status, headers={"Cache-Control": "no-cache"}, media_type=HTML)
 
     async def asset(self, context: RequestContext) -> Response:
-        """A file at the top of the directory."""
+        """Serve a file at the top of the directory."""
         return self._asset(context.params["asset"], is_hashed=False)
 
     async def hashed_asset(self, context: RequestContext) -> Response:
-        """A file whose content never changes."""
+        """Serve a file whose content never changes."""
         return self._asset(f"{_HASHED}/{context.params['asset']}", is_hashed=True)
 
     def _asset(self, name: str, *, is_hashed: bool) -> Response:
@@ -112,14 +111,14 @@ class Page:
             return _read(self._directory, name)
         if name not in self._files:
             file = _read(self._directory, name)
-            if file is None:  # names that do not exist are without number
+            if file is None:  # do not cache: clients can invent any number of missing names
                 return None
             self._files[name] = file
         return self._files[name]
 
 
 def _read(directory: str, name: str) -> _File | None:
-    """A file below ``directory``; None if there is none of this name, or if the name leads out of it."""
+    """Return a file below ``directory``; None if it does not exist or lies outside."""
     if "\0" in name:
         return None
     root = os.path.realpath(directory)

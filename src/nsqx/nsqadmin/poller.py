@@ -1,8 +1,8 @@
-"""Asks the whole cluster once per interval, for all viewers together, and keeps the ledger and the inventory.
+"""Polls the whole cluster once per interval for all viewers, and updates the statistics and the inventory.
 
-Never more than half of the time is spent asking: where a round takes longer than half the interval, the next one
-begins later. A change made through this nsqadmin brings the next round forward. Viewers wait for ``next_poll`` and read
-the ledger; how many there are makes no difference here.
+Polling takes at most half of the time: if a poll takes longer than half the interval, the next one starts later. A
+change made through this nsqadmin brings the next poll forward. Viewers wait for ``next_poll`` and read the statistics;
+their number does not affect the poller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.options import NsqadminOptions
 
 _STATS = "stats?format=json&include_clients=false&include_mem=false"
-# Between two rounds, even if something was changed.
+# Between two polls, even after a change.
 _LEAST_PAUSE_S = 0.1
 _SAVE_S = 30.0
 _MAX_PROBED = 20
@@ -36,12 +36,12 @@ _LAST_SAVE_S = 2.0
 
 @dataclass(slots=True)
 class _Listed:
-    """What the cluster should consist of."""
+    """The expected nsqds and topics of the cluster."""
 
     nodes: dict[str, str] = field(default_factory=dict)
-    """The host name of every nsqd, by address; empty if it is not known."""
+    """The host name of every nsqd, by address; empty if unknown."""
     topics: set[str] = field(default_factory=set)
-    """Topics that nsqlookupd knows."""
+    """The topics that nsqlookupd knows."""
 
 
 class Poller:
@@ -52,10 +52,10 @@ class Poller:
         self.cluster_stats = ClusterStats(capacity, round(trouble.WINDOW_S / self.interval_s) if self.interval_s else 0)
         self.inventory = Inventory()
         self.problems: list[str] = []
-        """Whom the last poll could not ask, and why."""
+        """The failures of the last poll."""
         self.node_count = 0
         self.duration_s = 0.0
-        """How long the last poll took."""
+        """The duration of the last poll."""
         self.is_stopped = False
         self._options = options
         self._upstream = upstream
@@ -73,7 +73,7 @@ class Poller:
     def start(self) -> None:
         self._file.load(self.inventory)
         if not self._options.nsqlookupd_http_addresses:
-            # Who takes an address away from the flags has forgotten it on purpose.
+            # An address removed from the flags was removed on purpose.
             for address in self.inventory.known.keys() - set(self._options.nsqd_http_addresses):
                 del self.inventory.known[address]
         self._saved_count = len(self.inventory.known)
@@ -81,7 +81,7 @@ class Poller:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop polling, wake those that wait for the next poll, and save the inventory."""
+        """Stop polling, wake the waiters for the next poll, and save the inventory."""
         self.is_stopped = True
         self._polled.set()
         if self._task is None:
@@ -94,14 +94,14 @@ class Poller:
             async with asyncio.timeout(_LAST_SAVE_S):
                 await self._save()
         except TimeoutError:
-            self._log.warn("the list of nodes was not saved in time")
+            self._log.warn("saving the list of nodes timed out")
 
     def wake(self) -> None:
-        """Something was changed: ask again soon."""
+        """Poll again soon, after a change."""
         self._changed.set()
 
     def forget(self, address: str) -> bool:
-        """Do not miss an nsqd any longer; False if it is not known, or if the cluster still names it."""
+        """Remove an nsqd from the inventory; return False if it is unknown or if the cluster still lists it."""
         if not self.inventory.forget(address):
             return False
         self._start_saving()
@@ -109,7 +109,7 @@ class Poller:
 
     @property
     def next_poll(self) -> asyncio.Event:
-        """Set when the next poll is over; every poll has its own."""
+        """The event that is set at the end of the next poll; every poll has its own."""
         return self._polled
 
     async def _run(self) -> None:
@@ -125,7 +125,7 @@ class Poller:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait until the next poll is due, or until something was changed and we have not just asked."""
+        """Wait until the next poll is due, or until a change and the minimum pause."""
         least_s = max(self.duration_s, _LEAST_PAUSE_S)
         await asyncio.sleep(min(least_s, max(self.interval_s, self.duration_s)))
         try:
@@ -135,7 +135,7 @@ class Poller:
             pass
 
     async def poll(self) -> None:
-        """Ask everybody once."""
+        """Query every daemon once."""
         self._changed.clear()
         problems: list[str] = []
         try:
@@ -160,7 +160,7 @@ class Poller:
             self._start_saving()
 
     def _take_stock(self, listed: _Listed, failures: dict[str, str]) -> bool:
-        """Note who is missing, and what they had; True if some were there at the last poll."""
+        """Record which nsqds are missing and their messages; return True if one was present at the last poll."""
         lost = self.inventory.note(listed.nodes, failures, time.time())
         for address in lost:
             self.inventory.set_holdings(address, self.cluster_stats.holdings(address))
@@ -171,7 +171,7 @@ class Poller:
         return bool(lost)
 
     async def _probe(self, addresses: list[str]) -> None:
-        """Find out which nsqds run although no nsqlookupd lists them; one at a time, since most wait for a timeout."""
+        """Find the nsqds that run although no nsqlookupd lists them; one at a time, because most requests time out."""
         running = set()
         for address in addresses:
             try:
@@ -193,12 +193,12 @@ class Poller:
             held = self.cluster_stats.holdings(address)
             if held and address in self.inventory.known:
                 self.inventory.set_holdings(address, held)
-            # There may be hundreds of nodes with thousands of topics each.
+            # Yield to the event loop: there can be hundreds of nodes with thousands of topics each.
             await asyncio.sleep(0)
         await self._file.save(self.inventory)
 
     async def _list(self, problems: list[str]) -> _Listed:
-        """Where every nsqd is; raises UpstreamFailed if no nsqlookupd tells."""
+        """Return the nsqds and topics of the cluster; raise UpstreamFailed if no nsqlookupd answers."""
         lookupds = self._options.nsqlookupd_http_addresses
         if not lookupds:
             return _Listed(dict.fromkeys(self._options.nsqd_http_addresses, ""))
@@ -227,12 +227,12 @@ class Poller:
         return _Listed({node.http_address: node.hostname for node in described}, set(strings(topics, "topics")))
 
     async def _poll_node(self, address: str) -> str | None:
-        """Ask one nsqd and count it in; what went wrong."""
+        """Query one nsqd and add its statistics; return the error, or None."""
         url = f"http://{address}/{_STATS}"
         try:
             body = await self._upstream.get_bytes(NSQD, url)
             time_s = time.time()
-            # One after the other, and whoever else has something to do in between.
+            # One node at a time, with a yield to the event loop between them.
             async with self._turn:
                 self.cluster_stats.add_node(address, decode(body), time_s)
                 await asyncio.sleep(0)
@@ -243,7 +243,7 @@ class Poller:
         return None
 
     def _note(self, problems: list[str]) -> None:
-        """Log what is new; a node that stays away is not told of at every poll."""
+        """Log new problems only; a node that stays unreachable is logged once."""
         for problem in problems:
             if problem not in self.problems:
                 self._log.warn("poll: %s", " ".join(problem.split()))

@@ -1,9 +1,9 @@
-"""What nsqd's /stats says of topics, channels and clients, summed over nodes in the form of nsqadmin's API.
+"""Topics, channels and clients from nsqd's /stats, summed over nodes in the form of nsqadmin's API.
 
-Owns the arithmetic and the shape of the JSON, Go's oddities included: a list is null until something is in it, and a
-topic's channels are its first node's own entries, to which the other nodes' are added. Asks nobody anything.
+Owns the arithmetic and the shape of the JSON, including Go's peculiarities: an empty list is null, and a topic's
+channels are the entries of its first node, to which those of the other nodes are added. No I/O.
 
-Counts of deliveries by zone and region are there only where nsqd reports them, as in NSQ after 1.3.0.
+Counts of deliveries by zone and region appear only if nsqd reports them, as in NSQ after 1.3.0.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def _each(found: list[_T] | None, show: Callable[[_T], Any]) -> list[Any] | None
 
 
 def _number(value: float) -> float:
-    """As JSON shows it: without a fraction if there is none."""
+    """Return an integer if there is no fraction, as in Go's JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @dataclass(slots=True)
 class Latency:
-    """Time from publishing to finishing, in quantiles."""
+    """Quantiles of the time from publishing to finishing."""
 
     count: int = 0
     percentiles: list[dict[str, float]] | None = None
@@ -42,7 +42,7 @@ class Latency:
 
     @classmethod
     def decode(cls, document: Any) -> Latency | None:
-        """One node's; None if it tells nothing."""
+        """Decode the latency of one node; None if it reports none."""
         if document is None:
             return None
         if not isinstance(document, dict):
@@ -62,7 +62,7 @@ class Latency:
         return latency
 
     def add(self, other: Latency | None) -> None:
-        """Merge another's quantiles into these: the largest, and the average weighted by counts."""
+        """Merge the quantiles of another node: the maximum, and the average weighted by count."""
         if other is None:
             return
         self.host = _ALL_NODES
@@ -70,7 +70,7 @@ class Latency:
         for theirs in other.percentiles or ():
             ours = self._percentile(theirs.get("quantile", 0))
             ours["max"] = max(theirs.get("max", 0), ours.get("max", 0))
-            # Go's minimum is taken of the two largest.
+            # Go computes the minimum of the two maximums.
             ours["min"] = min(theirs.get("max", 0), ours["max"])
             ours["count"] = ours.get("count", 0) + theirs.get("count", 0)
             if not ours["count"]:
@@ -103,7 +103,7 @@ class Latency:
 
 @dataclass(slots=True)
 class Deliveries:
-    """How many messages stayed in their zone, in their region, or went further."""
+    """Numbers of messages delivered within their zone, within their region, or further."""
 
     zone: int = 0
     region: int = 0
@@ -123,7 +123,7 @@ class Deliveries:
         self.everywhere += other.everywhere
 
     def document(self) -> dict[str, int]:
-        """Those that are not 0, after their sum."""
+        """Return the sum and the counts that are not 0."""
         counts = {
             "delivery_msg_count": self.zone + self.region + self.everywhere,
             "zone_local_msg_count": self.zone,
@@ -133,7 +133,7 @@ class Deliveries:
         return {key: count for key, count in counts.items() if count}
 
 
-# A client's fields in the order of the answer, each with how it is read.
+# The fields of a client in the order of the answer, each with its decoder.
 _CLIENT_FIELDS: tuple[tuple[str, Callable[[dict[str, Any], str], Any]], ...] = (
     ("in_flight_count", integer),
     ("ready_count", integer),
@@ -152,7 +152,7 @@ _CLIENT_FIELDS: tuple[tuple[str, Callable[[dict[str, Any], str], Any]], ...] = (
     ("tls_negotiated_protocol", text),
     ("tls_negotiated_protocol_is_mutual", switch),
 )
-# Left out when empty.
+# Omitted when empty.
 _CLIENT_EXTRAS: tuple[tuple[str, Callable[[dict[str, Any], str], Any]], ...] = (
     ("topology_zone", text),
     ("topology_region", text),
@@ -164,7 +164,7 @@ _CLIENT_EXTRAS: tuple[tuple[str, Callable[[dict[str, Any], str], Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """A node, and where it stands."""
+    """A node and its topology."""
 
     address: str
     hostname: str
@@ -174,7 +174,7 @@ class NodePlace:
 
 @dataclass(slots=True)
 class ClientReport:
-    """A consumer's connection, in the form of the answer."""
+    """The connection of a consumer, in the form of the answer."""
 
     hostname: str
     fields: dict[str, Any]
@@ -265,7 +265,7 @@ class ChannelReport:
         )
 
     def add(self, other: ChannelReport) -> None:
-        """Count another node's in."""
+        """Add the counts of another node."""
         self.node = _ALL_NODES
         _add_counts(self.counts, other.counts)
         self.deliveries.add(other.deliveries)
@@ -322,7 +322,7 @@ class TopicReport:
         )
 
     def add(self, other: TopicReport) -> None:
-        """Count another node's in. The first node's channels become this topic's own."""
+        """Add the counts of another node. The channels of the first node become the channels of the sum."""
         self.node = _ALL_NODES
         _add_counts(self.counts, other.counts)
         self.paused = self.paused or other.paused

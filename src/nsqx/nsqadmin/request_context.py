@@ -1,6 +1,6 @@
-"""A request to nsqadmin as its handlers see it, and the answers they give.
+"""A request to nsqadmin and the constructors of its responses.
 
-Owns the headers that go with each kind of answer. Knows no routes.
+Owns the headers of each kind of response. Does not know the routes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request, and who made it."""
+    """One request and its author."""
 
     request: Request
     head: Head
@@ -42,16 +42,16 @@ class RequestContext:
 
     @property
     def params(self) -> Mapping[str, str]:
-        """What stood in the path where the route has ``:name``."""
+        """The values of the route's ``:name`` parts."""
         return self.head.params
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The first value of each query parameter; HTTPError 400 INVALID_REQUEST if the query is malformed."""
+        """The first value of each query parameter; raises HTTPError 400 INVALID_REQUEST if the query is malformed."""
         return self.head.query()
 
     async def body(self, limit: int = MAX_BODY_SIZE, code: str = "BODY_TOO_BIG") -> bytes:
-        """The whole body; HTTPError 413 with this code if it is over the limit."""
+        """Read the whole body; raise HTTPError 413 with ``code`` if it exceeds the limit."""
         pieces: list[bytes] = []
         size = 0
         async for piece in self.request.stream():
@@ -62,7 +62,7 @@ class RequestContext:
         return b"".join(pieces)
 
     async def fields(self, kinds: Mapping[str, type]) -> dict[str, Any]:
-        """The body's JSON object, as Go decodes it; HTTPError 400 with Go's text if it is none."""
+        """Read the JSON object in the body as Go decodes it; raise HTTPError 400 with Go's message if it is invalid."""
         return read_fields(await self.body(), kinds)
 
 
@@ -70,7 +70,7 @@ Handler = Callable[[RequestContext], Awaitable[Response]]
 
 
 def read_fields(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The first JSON object in ``body``; what follows it is not looked at. HTTPError 400 if there is none."""
+    """Return the first JSON object in ``body`` and ignore the rest; raise HTTPError 400 if there is none."""
     text = body.decode("utf-8", "replace").lstrip(" \t\r\n")
     if not text:
         raise HTTPError(400, "EOF")
@@ -112,7 +112,7 @@ def _syntax_fault(text: str, error: Exception) -> str:
 
 
 def query_fault(raw_query: bytes) -> str:
-    """What Go says of a malformed query."""
+    """Return Go's error message for a malformed query."""
     text = raw_query.decode("latin-1")
     for pair in text.split("&"):
         if ";" in pair:
@@ -124,20 +124,20 @@ def query_fault(raw_query: bytes) -> str:
 
 
 def json_bytes_response(body: bytes, status: int = 200) -> Response:
-    """JSON that is written already."""
+    """Respond with encoded JSON."""
     return Response(body, status, headers=dict(NSQ_HEADERS), media_type=JSON)
 
 
 def json_response(value: object, status: int = 200) -> Response:
-    """``value`` as JSON."""
+    """Respond with ``value`` as JSON."""
     return json_bytes_response(orjson.dumps(value), status)
 
 
 def text_response(text: str) -> Response:
-    """Text as NSQ sends it; Go leaves out the Content-Type of an empty one."""
+    """Respond with text and NSQ's header; without a Content-Type if empty, as in Go."""
     return Response(text, headers=dict(NSQ_HEADERS), media_type=TEXT if text else None)
 
 
 def plain_response(text: str, status: int = 200) -> Response:
-    """Text without NSQ's header."""
+    """Respond with text, without NSQ's header."""
     return Response(text, status, media_type=TEXT)

@@ -1,7 +1,7 @@
-"""Searching the bodies of messages for a text, as a person reads them.
+"""Search message bodies for a text.
 
-JSON may write any character as an escape: ``\\u674e`` stands for one Chinese character. A search looks at the body both
-as it was published and with its escapes decoded. Upper and lower case are the same.
+JSON can write any character as an escape: ``\\u674e`` is a Chinese character. The search examines the published body
+and the body with its escapes decoded, so that it finds the text as a person reads it. It ignores case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _JSON_STARTS = ("{", "[", '"')
 
 
 class Search:
-    """One text to look for; an empty one is found in every message."""
+    """The text to search for; an empty text matches every message."""
 
     __slots__ = ("_folded", "text")
 
@@ -23,7 +23,7 @@ class Search:
         self._folded = text.casefold()
 
     def finds(self, message_id: str, body: bytes) -> bool:
-        """True if the body contains the text, or if the text is the message's id."""
+        """True if the body contains the text, or if the text is the message's ID."""
         if not self._folded:
             return True
         published = body.decode("utf-8", "replace")
@@ -33,11 +33,11 @@ class Search:
 
 
 def decoded(text: str) -> str:
-    """JSON with the characters that its escapes stand for; any other text as it is."""
+    """Decode the escapes of JSON; return any other text unchanged."""
     if not text.lstrip().startswith(_JSON_STARTS):
         return text
     plain = _ESCAPE.sub(_character, text)
-    # Characters beyond 16 bits are written as two escapes.
+    # Characters beyond 16 bits are written as two escapes (a surrogate pair).
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -1,4 +1,4 @@
-"""uvicorn, kept in bounds: no signal handlers of its own, its complaints in our log, and limits on request heads."""
+"""The HTTP server: uvicorn without its signal handlers, with its errors in our log and limits on request heads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STOP_S = 2
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection whose first request must be there in time, and whose heads have a limit."""
+    """A connection with a timeout for its first request and a limit on the size of heads."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _head_size = 0
@@ -82,7 +82,7 @@ class _ToOurLog(logging.Handler):
 
 
 class Server:
-    """Serves an application on a socket that is bound already."""
+    """Serves an application on a bound socket."""
 
     def __init__(self, app: ASGIApp, log: Log) -> None:
         config = uvicorn.Config(
@@ -107,11 +107,11 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port listened on, once started."""
+        """The port of the listener; valid once started."""
         return self._listening.port if self._listening is not None else 0
 
     async def start(self, listening: Listening) -> None:
-        """Be ready for clients."""
+        """Start serving."""
         self._listening = listening
         logger = logging.getLogger("uvicorn.error")
         logger.addHandler(self._handler)
@@ -125,7 +125,7 @@ class Server:
         self._log.info("HTTP: listening on %s", listening.address)
 
     async def stop(self) -> None:
-        """Stop serving; answers under way are sent, for up to two seconds."""
+        """Stop serving; pending answers have two seconds to finish."""
         self._uvicorn.should_exit = True
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Equal questions that are asked at the same time get one answer."""
+"""Deduplicate concurrent queries: equal queries that run at the same time share one answer."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
-# An answer that has been under way for longer may have been begun too long ago to be called fresh.
+# A later caller does not join a query older than this: its answer could be stale.
 MAX_AGE_S = 1.0
 
 
 class SingleFlight:
-    """The questions under way. ``forget`` them when something was changed: who asks then must see the change."""
+    """The running queries. Call ``forget`` after a change: later callers must see it."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        """``on_change`` is called whenever something was changed."""
+        """``on_change`` is called after every change."""
         self._on_change = on_change
         self._tasks: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def share(self, question: Hashable, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """What ``ask`` returns or raises, from a call that others have begun if there is one."""
+        """Return or raise the result of ``ask``; join a running call for the same ``question``, if there is one."""
         now_s = time.monotonic()
         begun = self._tasks.get(question)
         if begun is not None and now_s - begun[0] < MAX_AGE_S:
@@ -31,13 +31,13 @@ class SingleFlight:
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """From now on nobody joins a question that was asked before."""
+        """Let no later caller join a running query."""
         self._tasks.clear()
         self._on_change()
 
     def _landed(self, question: Hashable, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():
-            task.exception()  # whoever asked may be gone; then nobody else looks at it
+            task.exception()  # every caller may have been cancelled: mark the exception as retrieved
         if question in self._tasks and self._tasks[question][1] is task:
             del self._tasks[question]
 

@@ -1,4 +1,4 @@
-"""Server-sent events: their bytes, and the answer that goes on sending them until its viewer leaves or we stop."""
+"""Server-sent events: their encoding, and a response that sends them until the viewer or the daemon closes it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from nsqx.errors import HTTPError
 
 KEEPALIVE_S = 15.0
 KEEPALIVE = b": still here\n\n"
-# How soon a browser tries again after the connection was lost.
+# The browser's delay before it reconnects, in milliseconds.
 RETRY = b"retry: 3000\n\n"
 
 
 def event(name: str, document: object, number: int | None = None) -> bytes:
-    """One event; JSON has no line breaks, so its data is one line."""
+    """Encode one event; JSON has no line breaks, so that its data is one line."""
     return event_of(name, orjson.dumps(document), number)
 
 
 def event_of(name: str, data: bytes, number: int | None = None) -> bytes:
-    """One event with data that is JSON already."""
+    """Encode one event whose data is already JSON."""
     identity = b"" if number is None else b"id: %d\n" % number
     return b"%bevent: %b\ndata: %b\n\n" % (identity, name.encode(), data)
 
 
 class Viewers:
-    """Counts the streams that are open, and ends them."""
+    """Counts the open streams and ends them."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -36,7 +36,7 @@ class Viewers:
         self.is_closing = asyncio.Event()
 
     def response(self, events: AsyncGenerator[bytes, None]) -> StreamingResponse:
-        """An answer that sends ``events``; HTTPError 503 if there are too many already."""
+        """Return a response that sends ``events``; raise HTTPError 503 if the limit is reached."""
         if self.count >= self._limit or self.is_closing.is_set():
             raise HTTPError(503, "TOO_MANY_VIEWERS")
         self.count += 1
@@ -52,7 +52,7 @@ class Viewers:
 
 
 class _Stream(StreamingResponse):
-    """Tells its viewers' count when it is over, however it ends."""
+    """A response that leaves the viewer count when it ends."""
 
     def __init__(self, viewers: Viewers, events: AsyncGenerator[bytes, None], headers: dict[str, str]) -> None:
         super().__init__(_until(events, viewers.is_closing), headers=headers, media_type="text/event-stream")
@@ -68,7 +68,7 @@ class _Stream(StreamingResponse):
 
 
 async def _until(events: AsyncGenerator[bytes, None], closing: asyncio.Event) -> AsyncIterator[bytes]:
-    """The events, with a sign of life where there is none for a while, until they end or ``closing`` is set."""
+    """Yield the events, and keepalive comments in silent periods, until they end or ``closing`` is set."""
     yield RETRY
     ended = asyncio.ensure_future(closing.wait())
     following: asyncio.Task[bytes] | None = None

@@ -1,13 +1,12 @@
-"""Tail a topic: show its messages as they are published, through an ephemeral channel that belongs to the viewer.
+"""Tail a topic: show its messages as they are published, through an ephemeral channel for each viewer.
 
 A tail subscribes on every nsqd where this takes no message from a consumer (``tail_check.py``). It finishes each
-message at once. It passes on the messages that contain the searched text, at a rate that a viewer can read, and counts
-the rest. Of a topic that brings far more than that only a part is taken from nsqd at all. The channel goes away with
-the connections.
+message at once. It shows messages that contain the searched text, at a rate that a viewer can read, and counts the
+rest. On a much busier topic it receives only a sample from nsqd. nsqd deletes the channel when the connections close.
 
-The state of the topic is read right before subscribing, again before the first message is asked for, and every two
-seconds from then on. A connection is closed as soon as the topic has no other lasting channel. A topic is never brought
-back: where it is gone nothing subscribes.
+The tail reads the state of the topic before it subscribes, again before it raises RDY, and then every two seconds. It
+closes a connection as soon as the topic has no other channel that is not ephemeral. It never recreates a deleted topic:
+it does not subscribe where the topic does not exist.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ MAX_PER_S = 50
 MAX_BODY_LIMIT = 65536
 DEFAULT_BODY_LIMIT = 4096
 MAX_SEARCH_LENGTH = 256
-# What is taken from nsqd in a second, shown or not.
+# Limit of messages received from nsqd per second, shown or not.
 MAX_READ_PER_S = 2000
 MAX_READ_BYTES_PER_S = 8 * 1024 * 1024
 _READY = 50
 _MAX_WAITING = 200
 _STATUS_S = 1.0
 _DISCOVER_S = 10.0
-# How often it is checked that following takes nothing from a consumer.
+# Interval between checks that following takes no message from a consumer.
 _CHECK_S = 2.0
 _NO_NODE = "No nsqd has this topic."
 
@@ -66,11 +65,11 @@ class TailOptions:
 
 
 class _Refused(NSQError):
-    """The topic must not be followed on one nsqd; the text says why."""
+    """The topic must not be followed on one nsqd; the text is the reason."""
 
 
 class _Source(FrameReceiver):
-    """The messages of one nsqd."""
+    """The subscription on one nsqd."""
 
     def __init__(self, tail: Tail, node: str, connection: NsqdConnection) -> None:
         self._tail = tail
@@ -79,10 +78,10 @@ class _Source(FrameReceiver):
         self.ready = 0
         self.received = 0
         self.missed = 0
-        """Messages that nsqd put into the channel and did not send: sampled out, or more than were taken."""
+        """Messages that nsqd put into the channel but did not send: sampled out, or over the limit."""
 
     def ask_for(self, count: int) -> None:
-        """How many messages nsqd may have under way to us."""
+        """Set RDY."""
         self.connection.send(requests.encode_ready(min(count, self.ready)))
 
     def message(self, reader: FrameReader) -> None:
@@ -91,7 +90,7 @@ class _Source(FrameReceiver):
         self._tail.take(self._node, reader)
 
     def note(self, state: TopicState) -> None:
-        """Take the channel's counters from nsqd's /stats, which was asked before now."""
+        """Update the count of missed messages from the channel's counters in an earlier answer to /stats."""
         counts = state.channels.get(self._tail.channel)
         if counts is not None:
             self.missed = max(self.missed, counts.message_count - counts.unfinished - self.received)
@@ -105,7 +104,7 @@ class _Source(FrameReceiver):
 
 
 class Tail:
-    """One viewer's view of a topic."""
+    """The tail of one viewer."""
 
     def __init__(
         self,
@@ -114,10 +113,10 @@ class Tail:
         clock_s: Any = time.monotonic,
         client_options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """``client_options`` are those of the client library: TLS, authentication."""
+        """``client_options`` are options of the client library, such as TLS and authentication."""
         self.channel = f"nsqadmin-tail-{secrets.token_hex(6)}#ephemeral"
         self.problems: dict[str, str] = {}
-        """Why a node is not followed; what concerns the whole cluster is under the empty name."""
+        """The reason why a node is not followed, by node; the empty key holds problems of the whole cluster."""
         self._cluster = cluster
         self._options = options
         self._client_options = client_options
@@ -125,7 +124,7 @@ class Tail:
         self._search = Search(options.contains)
         self._sources: dict[str, _Source] = {}
         self._targets: dict[str, str] = {}
-        """Where the topic is: the TCP address of each nsqd by its HTTP address."""
+        """The nsqds that have the topic: TCP address by HTTP address."""
         self._paused: set[str] = set()
         self._discovered_s = -_DISCOVER_S
         self._waiting: deque[dict[str, Any]] = deque()
@@ -141,10 +140,10 @@ class Tail:
         self._second_s = self._refilled_s
         self._pause: asyncio.TimerHandle | None = None
 
-    # From the connections
+    # Called by the connections
 
     def take(self, node: str, reader: FrameReader) -> None:
-        """A message came: keep it for the viewer, or count it."""
+        """Keep a received message for the viewer, or count it."""
         self._received += 1
         now_s = self._clock_s()
         message_id = reader.message_id().decode("latin-1")
@@ -173,7 +172,7 @@ class Tail:
         self._something.set()
 
     def _limit_reading(self, now_s: float, size: int) -> None:
-        """Ask for no more in a second that has brought enough."""
+        """Pause reading for the rest of a second in which the limit is reached."""
         if now_s - self._second_s >= 1:
             self._second_s = now_s
             self._read_count = self._read_bytes = 0
@@ -192,7 +191,7 @@ class Tail:
             source.ask_for(_READY)
 
     def lost(self, node: str, error: Exception | None) -> None:
-        """A connection is gone."""
+        """Handle a closed connection."""
         source = self._sources.pop(node, None)
         if source is None:
             return
@@ -200,10 +199,10 @@ class Tail:
         if error is not None:
             self.problems[node] = str(error)
 
-    # For the viewer
+    # Called by the viewer's stream
 
     async def events(self) -> AsyncGenerator[bytes, None]:
-        """What to send, without end: ``status`` now and then, ``message`` for each message."""
+        """Yield events without end: ``status`` regularly, ``message`` for each message."""
         sent_status: dict[str, Any] = {}
         status_s = 0.0
         checking: asyncio.Task[None] | None = None
@@ -227,13 +226,13 @@ class Tail:
                 except TimeoutError:
                     pass
         finally:
-            # Nothing is awaited here: the viewer's task may be cancelled already.
+            # Do not await here: the viewer's task may already be cancelled.
             if checking is not None:
                 checking.cancel()
             self.close()
 
     def close(self) -> None:
-        """Leave: the channel goes with its last connection."""
+        """Close the connections; nsqd deletes the channel with the last one."""
         if self._pause is not None:
             self._pause.cancel()
         for source in list(self._sources.values()):
@@ -262,7 +261,7 @@ class Tail:
             await self._check()
 
     async def _check(self) -> None:
-        """Follow the topic wherever that takes nothing from a consumer, and leave it everywhere else."""
+        """Follow the topic on every nsqd where this takes no message from a consumer, and leave the others."""
         now_s = self._clock_s()
         if now_s - self._discovered_s >= _DISCOVER_S:
             self._discovered_s = now_s
@@ -327,7 +326,7 @@ class Tail:
             connection, terms = await open_connection(tcp_address, options)
             try:
                 await connection.request(requests.encode_subscribe(self._options.topic, self.channel))
-                # The other channels may have been deleted since the check that came before.
+                # The other channels may have been deleted since the previous check.
                 reason = refusal(await self._cluster.topic_state(node, self._options.topic), self.channel)
                 if reason:
                     raise _Refused(reason)
@@ -346,7 +345,7 @@ class Tail:
 
 
 def shown_body(body: bytes, limit: int) -> dict[str, Any]:
-    """A body as JSON can show it: text if it is UTF-8, else base64; cut off after ``limit`` bytes."""
+    """Return a body in a form that JSON can hold: text if it is UTF-8, else base64; cut after ``limit`` bytes."""
     shown = body[:limit]
     document: dict[str, Any] = {"size": len(body), "truncated": len(body) > limit}
     text = _text(shown, is_cut=len(body) > limit)
@@ -359,7 +358,7 @@ def _text(data: bytes, *, is_cut: bool) -> str | None:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        # The cut may have gone through the last character.
+        # The cut may have split the last character.
         if is_cut and error.start >= len(data) - 3 and "end of data" in error.reason:
             return data[: error.start].decode()
         return None

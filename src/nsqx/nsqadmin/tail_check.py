@@ -1,8 +1,8 @@
-"""Whether a topic on one nsqd can be followed without taking a message from a consumer.
+"""Decides whether a topic on one nsqd can be followed without taking a message from a consumer.
 
-A topic without channels keeps its messages for the first channel that is made. A tail's ephemeral channel would be that
-first channel: it would take the messages and vanish with them. Where another channel exists, every channel gets a copy,
-and a tail takes nothing. Pure: decodes nsqd's /stats and decides, does no I/O.
+A topic without channels keeps its messages for the first channel created. A tail's ephemeral channel would be that
+first channel: it would take the messages and disappear with them. If another channel exists, every channel gets a copy,
+so a tail takes nothing. Decodes nsqd's /stats; no I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EPHEMERAL_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class ChannelCounts:
-    """How many messages a channel got, and how many of these it still has: waiting, in flight or deferred."""
+    """The number of messages that a channel received, and of those it still has: waiting, in flight or deferred."""
 
     message_count: int
     unfinished: int
@@ -34,14 +34,14 @@ class ChannelCounts:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic on one nsqd."""
+    """The channels of a topic on one nsqd."""
 
     is_paused: bool
     channels: dict[str, ChannelCounts]
 
     @classmethod
     def decode(cls, stats: Any, topic: str) -> TopicState | None:
-        """The topic from the answer to /stats; None if it is not there. Raises UpstreamFailed."""
+        """Decode the topic from an answer to /stats; None if it is absent; raises UpstreamFailed."""
         for each in objects(stats, "topics") or ():
             if text(each, "topic_name") == topic:
                 channels = {
@@ -57,7 +57,7 @@ def _counts(channel: dict[str, Any]) -> ChannelCounts:
 
 
 def refusal(state: TopicState | None, own_channel: str) -> str:
-    """Why a tail must not attach to the topic, or must leave it; empty if it takes nothing from a consumer."""
+    """Return the reason why a tail must not subscribe, or must leave; empty if it takes nothing from a consumer."""
     if state is None:
         return NO_TOPIC
     others = [name for name in state.channels if name != own_channel]

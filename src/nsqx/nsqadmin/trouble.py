@@ -1,6 +1,6 @@
-"""What an operator should look into: messages that no consumer reads, a backlog that grows, messages that time out.
+"""Trouble that an operator should look into: a backlog without consumers, a growing backlog, messages that time out.
 
-Pure: judges a channel by its numbers and its history.
+Judges a channel by its numbers and its history. No I/O.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ GROWING = "growing"
 TIMING_OUT = "timing_out"
 KINDS = (NO_CONSUMER, GROWING, TIMING_OUT)
 
-# Over this time a backlog must have grown, in both halves, and by this many messages at least.
+# A backlog counts as growing if it grew in both halves of this time, by at least _MIN_GROWTH messages.
 WINDOW_S = 60.0
 _MIN_GROWTH = 100
 _MAX_NAMED = 20
 
 
 def is_growing(track: Track, series: int, poll: int, window_polls: int, depth: int) -> bool:
-    """True if the depth, which is series number ``series``, has grown all through the window that ends now."""
+    """True if the depth (series number ``series``) has grown throughout the window that ends now."""
     if depth < _MIN_GROWTH:
         return False
     middle = track.value(series, poll - window_polls // 2)
@@ -34,21 +34,21 @@ def is_growing(track: Track, series: int, poll: int, window_polls: int, depth: i
 
 
 class TroubleList:
-    """Everything in trouble that one poll found."""
+    """The troubles found by one poll."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(KINDS, 0)
         self._found: list[tuple[int, str, str, list[str]]] = []
 
     def add(self, topic: str, channel: str, kinds: list[str], depth: int) -> None:
-        """A channel, or with no name a topic that has no channel."""
+        """Add a channel, or a topic without channels if ``channel`` is empty."""
         for kind in kinds:
             self._counts[kind] += 1
         if kinds:
             self._found.append((depth, topic, channel, kinds))
 
     def document(self) -> dict[str, Any]:
-        """How many are in which trouble, how many in any, and the names of those with most messages."""
+        """Return the number of subjects by kind of trouble, their total, and the names of those with most messages."""
         worst = heapq.nlargest(_MAX_NAMED, self._found, key=lambda each: each[0])
         named = [
             {"topic": topic, "channel": channel, "kinds": kinds, "depth": depth}

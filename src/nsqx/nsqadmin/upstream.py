@@ -1,7 +1,7 @@
-"""Asking nsqlookupd and nsqd over HTTP, a bounded number at a time.
+"""HTTP requests to nsqlookupd and nsqd, with limited concurrency.
 
-A failure is told in the words of Go's HTTP client, because nsqadmin hands them on to its users. What the answers mean
-is not known here.
+Errors have the wording of Go's HTTP client, because nsqadmin passes them on to its users. Does not know the meaning of
+the answers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.options import NsqadminOptions
 
 _HEADERS = {"Accept": NSQ_MEDIA_TYPE}
-# What a timeout of 0, which means none, comes down to.
+# A timeout of 0 means no timeout; this is the value used instead.
 _NO_LIMIT_S = 3600.0
 _CUT_OFF = "the answer was cut off"
 
 
 class UpstreamFailed(NSQError):
-    """An nsqd or nsqlookupd gave no good answer; the text says which and why."""
+    """A request to an nsqd or nsqlookupd failed; the text says which and why."""
 
 
 def credentials(options: NsqadminOptions) -> Credentials:
-    """What is shown to nsqd and nsqlookupd; raises ConfigError."""
+    """Return the credentials for nsqd and nsqlookupd; raise ConfigError."""
     files = {NSQD: options.nsqd_http_token_file, NSQLOOKUPD: options.lookupd_http_token_file}
     flags = {NSQD: "--nsqd-http-token-file", NSQLOOKUPD: "--lookupd-http-token-file"}
     tls = HTTPClientTLS(
@@ -51,7 +51,7 @@ def credentials(options: NsqadminOptions) -> Credentials:
 
 
 class Upstream:
-    """Asks, at most ``concurrency`` questions at a time."""
+    """Sends at most ``concurrency`` requests at a time."""
 
     def __init__(self, options: NsqadminOptions, shown: Credentials, concurrency: int) -> None:
         self._credentials = shown
@@ -60,25 +60,25 @@ class Upstream:
         self._request_timeout_s = options.http_client_request_timeout / NS_PER_S or _NO_LIMIT_S
 
     async def get(self, kind: str, url: str) -> Any:
-        """The JSON document at ``url`` of an nsqd or nsqlookupd; raises UpstreamFailed."""
+        """Return the JSON document at ``url`` of an nsqd or nsqlookupd; raise UpstreamFailed."""
         return decode(await self.get_bytes(kind, url))
 
     async def get_bytes(self, kind: str, url: str) -> bytes:
-        """What is at ``url``, for ``decode`` when its turn comes; raises UpstreamFailed."""
+        """Return the body at ``url``, to be decoded later; raise UpstreamFailed."""
         return (await self._ask("GET", url, b"", self._credentials.headers(kind))).body
 
     async def get_elsewhere(self, url: str, headers: dict[str, str]) -> Any:
-        """The JSON document at ``url`` of another server, which gets no token of ours; raises UpstreamFailed."""
+        """Return the JSON document at ``url`` of another server, without sending our tokens; raise UpstreamFailed."""
         return decode((await self._ask("GET", url, b"", headers)).body)
 
     async def post(self, kind: str, url: str, body: bytes = b"") -> None:
-        """Raises UpstreamFailed unless it is answered with success."""
+        """Send a POST; raise UpstreamFailed unless it succeeds."""
         await self._ask("POST", url, body, self._credentials.headers(kind))
 
     async def fetch(
         self, method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> HTTPAnswer:
-        """Whatever is answered; raises UpstreamFailed if nothing is."""
+        """Return any answer, whatever its status; raise UpstreamFailed if there is none."""
         try:
             async with self._places:
                 return await request(
@@ -94,7 +94,7 @@ class Upstream:
             raise UpstreamFailed(f"{method.capitalize()} {quote(url)}: {_reason(url, error)}") from None
 
     async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str]) -> HTTPAnswer:
-        """Raises UpstreamFailed unless the status is 200; an nsqd that wants TLS says so, and is asked again."""
+        """Return the answer; raise UpstreamFailed unless the status is 200. Retry with TLS if nsqd demands it."""
         sent = {**_HEADERS, **headers}
         answer = await self.fetch(method, url, body, sent)
         if answer.status == 403 and not url.startswith("https"):
@@ -105,7 +105,7 @@ class Upstream:
 
 
 def decode(body: bytes) -> Any:
-    """A JSON document; raises UpstreamFailed."""
+    """Decode a JSON document; raise UpstreamFailed."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -120,7 +120,7 @@ def _phrase(status: int) -> str:
 
 
 def _https_url(url: str, refusal: bytes) -> str:
-    """Where an nsqd that serves only TLS can be asked instead."""
+    """Return the HTTPS URL of an nsqd that answers only over TLS."""
     try:
         document = orjson.loads(refusal)
         port = document["https_port"]
@@ -144,9 +144,9 @@ def _json_reason(body: bytes, error: orjson.JSONDecodeError) -> str:
 
 
 def _reason(url: str, failure: HTTPRequestFailed) -> str:
-    """Why there was no answer, as Go says it."""
+    """Return the reason of a failure in Go's wording."""
     cause = failure.__context__
-    address = url.partition("//")[2].partition("/")[0].rpartition("@")[2]  # even if the address is none
+    address = url.partition("//")[2].partition("/")[0].rpartition("@")[2]  # also for invalid addresses
     if isinstance(cause, TimeoutError) and cause.errno is None:
         return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     if isinstance(cause, socket.gaierror):

@@ -168,7 +168,7 @@ class TestUsers:
         rules = access(Log("", WARN, lines), admin_users=["root"])
         for _ in range(3):
             self.user(rules, peer="10.0.0.1")
-        assert lines.getvalue().count("X-Forwarded-User from 10.0.0.1 is not believed") == 1
+        assert lines.getvalue().count("ignoring X-Forwarded-User from 10.0.0.1") == 1
 
     @pytest.mark.parametrize(
         ("header", "user"),

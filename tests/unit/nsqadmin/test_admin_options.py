@@ -94,7 +94,7 @@ def test_version_and_unknown_flags() -> None:
         ({"allowed_origins": ["example.com"]}, r"failed to parse --allowed-origin \(example.com\)"),
         ({"allowed_origins": ["https://example.com/path"]}, "--allowed-origin"),
         ({"auth_token": "short"}, "--auth-token must have at least 16 characters"),
-        ({"view_token": "with space in the middle"}, "--view-token must be of printable"),
+        ({"view_token": "with space in the middle"}, "--view-token must consist of printable"),
         (
             {"operate_token": "x" * 16, "operate_token_file": "f"},
             "use --operate-token or --operate-token-file not both",

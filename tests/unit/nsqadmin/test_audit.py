@@ -97,4 +97,4 @@ async def test_waiting_notifications_are_bounded() -> None:
     records, lines = audit(Endpoint(), notification_http_endpoint="http://hook/")
     for _ in range(1001):
         records.notify(Action("x", "t"), CALLER)
-    assert lines.getvalue().count("are waiting already") == 1
+    assert lines.getvalue().count("the queue is full") == 1

@@ -52,7 +52,7 @@ def test_a_damaged_file_is_reported_and_put_aside(tmp_path: Path, content: bytes
     path.write_bytes(content)
     disk = Disk(path)
     assert disk.load().known == {}
-    assert "is not valid" in disk.lines.getvalue()
+    assert "invalid --state-file" in disk.lines.getvalue()
     assert Path(f"{path}.invalid").read_bytes() == content
     with pytest.raises(ValueError, match=r".*"):
         decode(content)
@@ -64,7 +64,7 @@ async def test_where_nothing_can_be_written_that_is_said_once(tmp_path: Path) ->
     for _ in range(3):
         await disk.file.save(some_nodes())
     assert disk.lines.getvalue().count("cannot write --state-file") == 1
-    assert "nodes are remembered in memory" in disk.lines.getvalue()
+    assert "the list of nodes is kept in memory" in disk.lines.getvalue()
 
 
 async def test_no_file_is_made_to_say_that_nothing_is_known(tmp_path: Path) -> None:
