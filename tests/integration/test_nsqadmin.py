@@ -907,7 +907,7 @@ class TestPage:
         admin = cluster.admin(f"--dev-static-dir={tmp_path}")
         page = admin.request("GET", "/topics/t")
         assert page.status == 200
-        assert b"<code>make ui</code> builds it" in page.body
+        assert b"Run <code>make ui</code>" in page.body
         admin.wait_for_log(r"WARNING: the page is not built \(make ui, needs npm\): only the API is served")
 
 

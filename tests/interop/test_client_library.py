@@ -132,7 +132,7 @@ async def test_tls_failures_are_explained(implementation, fleet: Fleet, topic, a
     address = daemon.tcp_address
     for options, text in [
         ({}, r"E_INVALID cannot PUB in current state \(TLS required\)"),
-        ({"tls_v1": True}, "the certificate is not to be trusted"),
+        ({"tls_v1": True}, "the certificate is not trusted"),
         ({"tls_v1": True, "tls_root_ca_file": authority.cert}, "certificate required|bad certificate|closed"),
     ]:
         with pytest.raises((ConnectFailed, PublishFailed), match=text):

@@ -1,7 +1,8 @@
-"""Who may use a daemon's HTTP API: bearer tokens and client certificates, for each group of routes on its own.
+"""Access to a daemon's HTTP API: bearer tokens and client certificates for each group of routes.
 
-NSQ leaves its HTTP endpoints open, and so does a daemon without these options. Routes come in three groups: publish,
-read and admin. A token of the admin group opens all of them; /ping is open always, so that health checks need none.
+NSQ leaves its HTTP endpoints open, and so does a daemon without these options. There are three groups of routes:
+publish, read and admin. A token of the admin group opens all of them. /ping is always open, so that health checks need
+no token.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _REFUSAL = Response(401, b'{"message":"UNAUTHORIZED"}', JSON, (*NSQ_HEADERS, ("W
 
 
 def tls_required(https_port: int) -> Response:
-    """The answer of Go's nsqd to a plain request that needs HTTPS; its clients then ask there."""
+    """Return the answer of Go's nsqd to a plain request that needs HTTPS; its clients then retry over HTTPS."""
     return Response(403, b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port, JSON, NSQ_HEADERS)
 
 
 def access_rules(
     token_files: Mapping[str, str], certificate_groups: Sequence[str], group_of: Callable[[str, str], str]
 ) -> AccessRules | None:
-    """The rules for an HTTP server, None if nothing is asked for; raises ConfigError.
+    """Return the rules for an HTTP server, None if nothing is restricted; raise ConfigError.
 
-    ``token_files`` says for groups in which file their tokens are, one a line, so that no flag shows them; "" for none.
-    ``group_of`` tells the group of a method and path, or "" for what is open to all.
+    ``token_files`` maps a group to the path of its tokens, one per line, or to "". ``group_of`` returns the group of a
+    method and path, or "" for an open route.
     """
     tokens = {group: _read_tokens(path) for group, path in token_files.items() if path}
     for group in certificate_groups:
@@ -56,12 +57,12 @@ def _read_tokens(path: str) -> list[bytes]:
     except OSError as error:
         raise ConfigError(f"cannot read the tokens in {path} - {error.strerror}") from None
     if not tokens:
-        raise ConfigError(f"there is no token in {path}: write one a line")
+        raise ConfigError(f"no token in {path}: write one token per line")
     return tokens
 
 
 class AccessRules:
-    """Which group needs a token, and which a certificate."""
+    """The groups that need a token, and those that need a certificate."""
 
     def __init__(
         self, tokens: dict[str, list[bytes]], certificate_groups: Sequence[str], group_of: Callable[[str, str], str]
@@ -73,11 +74,11 @@ class AccessRules:
         self._limit = LoginLimit()
 
     def serve_https_on(self, port: int) -> None:
-        """Send plain requests that need a certificate to this port."""
+        """Set the HTTPS port to which plain requests that need a certificate are sent."""
         self._tls_required = tls_required(port)
 
     def refusal(self, request: Request) -> Response | None:
-        """The answer to a request that may not be, None to one that may."""
+        """Return the answer to a request that is not allowed, else None."""
         group = self._group_of(request.method, request.path)
         if not group:
             return None
@@ -95,17 +96,17 @@ class AccessRules:
         if _is_among(token, self._tokens[group]) or _is_among(token, self._tokens.get(ADMIN, ())):
             self._limit.right(address, token)
             return None
-        # A token of another group was not guessed.
+        # A valid token of another group is not a guess: do not count it.
         if not any(_is_among(token, tokens) for tokens in self._tokens.values()):
             self._limit.wrong(address, now_s)
         return _REFUSAL
 
 
 def _is_among(given: bytes, tokens: Sequence[bytes]) -> bool:
-    """True if it is one of them. Every comparison is made, so that time tells nothing."""
+    """True if ``given`` is one of the tokens. Compares all of them, so that the time reveals nothing."""
     return sum(hmac.compare_digest(given, token) for token in tokens) > 0
 
 
 def _has_certificate(request: Request) -> bool:
-    """True if the connection brought a certificate; only verified ones get this far."""
+    """True if the client sent a certificate; TLS has already verified it."""
     return request.tls is not None and bool(request.tls.getpeercert())

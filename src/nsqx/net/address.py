@@ -1,4 +1,4 @@
-"""Addresses to listen on and to connect to, read as Go reads them: host:port, or else the path of a unix socket."""
+"""Addresses to listen on and to connect to, parsed as in Go: host:port, otherwise the path of a unix socket."""
 
 import re
 import socket
@@ -33,7 +33,7 @@ class UnixAddress:
 
     @property
     def socket_name(self) -> str:
-        """What bind and connect take: the ``@`` of an abstract name stands for a zero byte."""
+        """The name for bind and connect: the ``@`` of an abstract name is written as a zero byte."""
         return "\0" + self.path[1:] if self.path.startswith("@") else self.path
 
     def __str__(self) -> str:
@@ -44,7 +44,10 @@ Address = TCPAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """TCP if it reads ``host:port``, ``:port`` or ``[v6]:port``, the port a number or a service; else a socket path."""
+    """Parse an address: ``host:port``, ``:port`` or ``[v6]:port`` is TCP, any other text is a socket path.
+
+    The port is a number or a service name. Raises ConfigError.
+    """
     match = _BRACKETED.fullmatch(text) or _PLAIN.fullmatch(text)
     if match is not None:
         return TCPAddress(match.group(1), _parse_port(text, match.group(2)))
@@ -54,9 +57,9 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listen_address(text: str) -> Address:
-    """An address to listen on; the text of the ConfigError says so, as Go's daemons do.
+    """Parse an address to listen on; raise ConfigError with the message of Go's daemons.
 
-    As in Go the empty text is a unix socket in Linux's abstract namespace, whose name the system chooses.
+    As in Go, an empty text is a unix socket in Linux's abstract namespace, with a name chosen by the kernel.
     """
     if not text:
         return UnixAddress("")
@@ -67,7 +70,7 @@ def parse_listen_address(text: str) -> Address:
 
 
 def parse_tcp_listen_address(text: str) -> TCPAddress:
-    """The same for daemons that have no unix sockets."""
+    """Parse an address to listen on for a daemon without unix sockets."""
     address = parse_listen_address(text)
     if not isinstance(address, TCPAddress):
         raise ConfigError(f"listen ({text}) failed - listen tcp: address {text}: missing port in address")
@@ -84,7 +87,7 @@ def _parse_port(address: str, port: str) -> int:
         return number
     try:
         return socket.getservbyname(port.lower(), "tcp")
-    except (OSError, ValueError):  # ValueError: characters that no service name has
+    except (OSError, ValueError):  # ValueError: a character that is invalid in a service name
         raise ConfigError(f"address {quote(address)}: unknown port {port}") from None
 
 

@@ -1,6 +1,6 @@
 """A byte string that arrives in pieces and is joined once.
 
-Nothing is allocated ahead for what was announced, and a sender of single bytes cannot make one object of each.
+No memory is reserved for an announced size. A client that sends single bytes does not create one object per byte.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ _CRUMB_SIZE = 1024
 
 
 class BodyBuffer:
-    """Collects pieces; ``size`` is their length together."""
+    """Collects pieces; ``size`` is their total length."""
 
     __slots__ = ("_crumbs", "_pieces", "size")
 
@@ -30,5 +30,5 @@ class BodyBuffer:
             self._pieces.append(self._crumbs)
 
     def join(self) -> bytes:
-        """Everything added so far."""
+        """Return everything added so far."""
         return b"".join(self._pieces)

@@ -1,7 +1,7 @@
-"""Chunked request bodies: from the bytes on the wire to the body, and to the place where the next request begins.
+"""Decodes chunked request bodies and finds the start of the next request.
 
 llhttp decodes. It cannot be stopped at the end of a message, but a chunked message always ends with an empty line, so
-the bytes are handed to it in pieces that end with one. Knows nothing of sockets or heads.
+llhttp gets the bytes in pieces that end with one. No sockets, no heads.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from nsqx.net.http_head import refusal
 
 _HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 _EMPTY_LINE = b"\r\n\r\n"
-# Chunk sizes, extensions and trailers may cost this much beside the body before it is abuse: room for a body sent
-# byte by byte, and some more.
+# Limit of chunk sizes, extensions and trailers, relative to the body: enough for a body sent byte by byte. More is
+# treated as abuse.
 _WIRE_BYTES_PER_BODY_BYTE = 16
 _WIRE_BYTES_FREE = 64 * 1024
 
@@ -29,13 +29,13 @@ class ChunkedBody:
         self._pieces = BodyBuffer()
         self._wire_bytes = 0
         self.complete = False
-        self.oversize = False  # more than max_bytes arrived: the rest is not worth reading
+        self.oversize = False  # more than max_bytes arrived: the rest is not read
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._parser.feed_data(_HEAD)
 
     @property
     def size(self) -> int:
-        """Body bytes received so far."""
+        """The number of body bytes received so far."""
         return self._pieces.size
 
     def on_body(self, piece: bytes) -> None:
@@ -48,15 +48,15 @@ class ChunkedBody:
         self.complete = True
 
     def feed(self, data: bytes, start: int) -> int:
-        """Takes ``data`` from ``start`` and gives the place up to which it belongs to this body.
+        """Decode ``data`` from ``start``; return the position where this body's bytes end.
 
-        Ends early when the body is complete or oversize; HTTPError 400 if the coding is broken.
+        Stops early when the body is complete or oversize; raises HTTPError 400 if the coding is malformed.
         """
         parser = self._parser
-        assert parser is not None, "fed after its end"
+        assert parser is not None, "feed called after the end"
         size = len(data)
         place = start
-        # The empty line may have begun in earlier data: then it ends within the first three bytes of this.
+        # The empty line may have begun in earlier data; then it ends within the first three bytes.
         step_end = min(start + 3, size)
         while place < size and not self.complete and not self.oversize:
             if place < step_end:
@@ -68,16 +68,16 @@ class ChunkedBody:
             place = end
         self._wire_bytes += place - start
         if self._wire_bytes > _WIRE_BYTES_FREE + _WIRE_BYTES_PER_BODY_BYTE * self._pieces.size and not self.complete:
-            raise refusal(400, "BAD_REQUEST", "chunked coding is mostly overhead")
+            raise refusal(400, "BAD_REQUEST", "too much overhead in the chunked coding")
         return place
 
     def take(self) -> bytes:
-        """The whole body; this ends the decoder."""
-        self._parser = None  # it refers to self
+        """Return the whole body and end the decoder."""
+        self._parser = None  # it refers to self: break the cycle
         return self._pieces.join()
 
     def abandon(self) -> None:
-        """Ends the decoder without its body."""
+        """End the decoder and drop the body."""
         self._parser = None
 
     @staticmethod

@@ -1,14 +1,14 @@
-"""The two compressions of NSQ's protocol, each for one connection and both directions.
+"""The two compressions of NSQ's protocol, each for both directions of one connection.
 
-Deflate is raw DEFLATE, flushed after every write so that the peer can read on. Snappy is the framing format:
+Deflate is raw DEFLATE, flushed after every write so that the peer can decode it. Snappy is the framing format:
 
       0        1                 4                 8
       +--------+-----------------+-----------------+------ ... ------+
       | type   | length, 3 bytes | masked CRC-32C  | data            |   numbers little endian
       +--------+-----------------+-----------------+------ ... ------+
 
-Types: 0x00 compressed, 0x01 as it is, 0xfe padding, 0x80-0xfd to be skipped, 0xff stream identifier (no checksum, its
-data is ``sNaPpY``), anything else an error. A chunk stands for at most 65536 bytes.
+Types: 0x00 compressed, 0x01 uncompressed, 0xfe padding, 0x80-0xfd skippable, 0xff stream identifier (no checksum, its
+data is ``sNaPpY``), any other type is an error. A chunk decodes to at most 65536 bytes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _STREAM_IDENTIFIER = 0xFF
 _CHUNK_HEAD = 4
 _CHECKSUM = 4
 _MAX_CHUNK_DATA = 65536
-# The most that a compressed chunk of 65536 bytes can need: snappy's own bound.
+# Snappy's upper bound for the compressed size of 65536 bytes.
 _MAX_CHUNK_LENGTH = _CHECKSUM + 32 + _MAX_CHUNK_DATA + _MAX_CHUNK_DATA // 6
 
 
 class BadCompression(NSQError):
-    """What came is not what the compression allows."""
+    """The received data is not valid in this compression."""
 
 
 class Deflate:
@@ -46,11 +46,11 @@ class Deflate:
         self.has_more = False
 
     def wrap(self, data: bytes) -> bytes:
-        """``data`` compressed, and everything that the peer needs to read it."""
+        """Compress and flush ``data``."""
         return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
     def unwrap(self, data: bytes, limit: int) -> bytes:
-        """At most ``limit`` bytes of what was compressed; raises BadCompression."""
+        """Return at most ``limit`` decompressed bytes; raise BadCompression."""
         decompressor = self._decompressor
         if decompressor.eof:
             if data:
@@ -61,7 +61,7 @@ class Deflate:
             plain = decompressor.decompress(waiting + data if waiting else data, limit)
         except zlib.error as error:
             raise BadCompression(f"deflate: {error}") from None
-        # Full to the brim: zlib may hold more even if it has taken all its input.
+        # If the output is full, zlib may hold more even though it has consumed all input.
         self.has_more = bool(decompressor.unconsumed_tail) or len(plain) == limit
         if decompressor.eof:
             self.has_more = False
@@ -70,7 +70,7 @@ class Deflate:
         return plain
 
     def take_output(self) -> bytes:
-        """Nothing: it speaks only when spoken through."""
+        """Return nothing: a compression sends no data of its own."""
         return b""
 
 
@@ -86,7 +86,7 @@ class Snappy:
         self.has_more = False
 
     def wrap(self, data: bytes) -> bytes:
-        """``data`` as chunks; the stream identifier goes before the first."""
+        """Compress ``data`` into chunks, preceded once by the stream identifier."""
         framed = bytes(cramjam.snappy.compress(data))
         if self._has_sent:
             return framed[len(_IDENTIFIER) :]
@@ -94,7 +94,7 @@ class Snappy:
         return framed
 
     def unwrap(self, data: bytes, limit: int) -> bytes:
-        """What the chunks stand for that are there in full, about ``limit`` bytes; raises BadCompression."""
+        """Decompress the complete chunks, about ``limit`` bytes; raise BadCompression."""
         buffer = self._buffer
         buffer += data
         end = self._whole_chunks(max(1, limit // _MAX_CHUNK_DATA))
@@ -113,11 +113,11 @@ class Snappy:
         return plain
 
     def take_output(self) -> bytes:
-        """Nothing: it speaks only when spoken through."""
+        """Return nothing: a compression sends no data of its own."""
         return b""
 
     def _whole_chunks(self, max_count: int) -> int:
-        """Where the last of at most ``max_count`` whole chunks ends; none is taken that stands for too much."""
+        """Return the end of at most ``max_count`` complete chunks; raise BadCompression if one is invalid."""
         buffer = self._buffer
         position = 0
         for _ in range(max_count):
@@ -141,19 +141,19 @@ class Snappy:
         if kind in (_COMPRESSED, _PLAIN):
             most = _MAX_CHUNK_LENGTH if kind == _COMPRESSED else _CHECKSUM + _MAX_CHUNK_DATA
             if not _CHECKSUM <= length <= most:
-                raise BadCompression(f"snappy: a chunk of {length} bytes")
+                raise BadCompression(f"snappy: invalid chunk length {length}")
         elif kind == _STREAM_IDENTIFIER:
             if length != len(_IDENTIFIER) - _CHUNK_HEAD:
-                raise BadCompression("snappy: a wrong stream identifier")
+                raise BadCompression("snappy: invalid stream identifier")
         elif kind < _FIRST_SKIPPABLE:
-            raise BadCompression(f"snappy: a chunk of unknown type 0x{kind:02x}")
+            raise BadCompression(f"snappy: unknown chunk type 0x{kind:02x}")
         elif length > _MAX_CHUNK_LENGTH:
-            # As in Go: what is to be skipped is waited for in full, and must not be a way to fill the memory.
-            raise BadCompression(f"snappy: a chunk of {length} bytes to be skipped")
+            # As in Go, a skippable chunk is buffered in full. Limit its size, so that it cannot fill the memory.
+            raise BadCompression(f"snappy: skippable chunk of {length} bytes is too long")
 
     @staticmethod
     def _check_length(start: bytes) -> None:
-        """A compressed chunk begins with the length of what it stands for, 7 bits a byte."""
+        """Check the length at the start of a compressed chunk: 7 bits per byte, the size after decompression."""
         value = shift = 0
         for octet in start:
             value |= (octet & 0x7F) << shift
@@ -161,4 +161,4 @@ class Snappy:
             if octet < 0x80:
                 break
         if value > _MAX_CHUNK_DATA:
-            raise BadCompression(f"snappy: a chunk that stands for {value} bytes, at most {_MAX_CHUNK_DATA} allowed")
+            raise BadCompression(f"snappy: chunk decodes to {value} bytes, at most {_MAX_CHUNK_DATA} allowed")

@@ -1,8 +1,8 @@
 """Rules against requests that a web page of another site makes a browser send.
 
-Two attacks are covered. A forged request: a page of another site posts to a daemon that the browser can reach. A
-rebound name: the page's own host name is made to resolve to a daemon's address, so that the browser takes the daemon
-for the page's site. Programs that are not browsers send no ``Origin`` and no ``Sec-Fetch-Site``, and are not affected.
+They cover two attacks. Cross-site request forgery: a page of another site posts to a daemon that the browser can reach.
+DNS rebinding: the host name of the page resolves to the address of a daemon, so that the browser treats the daemon as
+the page's own site. Clients that are not browsers send no ``Origin`` and no ``Sec-Fetch-Site``; they are not affected.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 ANY_HOST = "*"
 CROSS_ORIGIN = "CROSS_ORIGIN"
-HOST_NOT_ALLOWED = "HOST_NOT_ALLOWED: this listener does not serve this Host; name it with --allowed-host"
+HOST_NOT_ALLOWED = "HOST_NOT_ALLOWED: the listener does not accept this Host header; add it with --allowed-host"
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _CROSS_ORIGIN_RESPONSE = error_response(
-    403, f"{CROSS_ORIGIN}: a page of another site may not change anything; --http-browser-checks=false allows it"
+    403, f"{CROSS_ORIGIN}: pages of other sites may not make changes; --http-browser-checks=false allows it"
 )
 _HOST_RESPONSE = error_response(403, HOST_NOT_ALLOWED)
 
@@ -47,10 +47,10 @@ def check_host_names(names: Iterable[str]) -> None:
 
 
 class HostRule:
-    """Which Host headers a listener serves.
+    """The Host headers that a listener accepts.
 
-    A listener on loopback serves only names that are known to be its own. Other listeners serve every name, unless
-    --allowed-host is given. An IP address is always served: it needs no DNS, so it cannot be rebound.
+    A listener on loopback accepts only its own names. Other listeners accept every name, unless --allowed-host is
+    given. An IP address is always accepted: it needs no DNS, so it cannot be rebound.
     """
 
     def __init__(self, listening: Listening, own_names: Iterable[str], allowed_names: Iterable[str]) -> None:
@@ -59,7 +59,7 @@ class HostRule:
         self._is_active = ANY_HOST not in allowed and (bool(allowed) or is_loopback(listening))
 
     def allows(self, host_header: str) -> bool:
-        """True if a request with this Host header is served; browsers never leave it empty."""
+        """True if a request with this Host header is accepted; browsers always send one."""
         if not self._is_active or not host_header:
             return True
         host = _host_of(host_header)
@@ -67,7 +67,7 @@ class HostRule:
 
 
 def is_loopback(listening: Listening) -> bool:
-    """True if a listener can be reached only from this machine, by TCP."""
+    """True for a TCP listener that can be reached only from this machine."""
     if listening.path:
         return False
     address = _address(_host_of(listening.address))
@@ -75,17 +75,17 @@ def is_loopback(listening: Listening) -> bool:
 
 
 def is_cross_origin(site: str | None, origin: str | None, host: str) -> bool:
-    """True if a browser says by Sec-Fetch-Site, or an older one by Origin, that a page of another origin asks."""
+    """True if Sec-Fetch-Site, or Origin in older browsers, shows that a page of another origin sent the request."""
     if site is not None:
         return site not in ("same-origin", "none")
     return origin is not None and not _is_same_host(origin, host)
 
 
 def head_check(rule: HostRule, group_of: Callable[[str, str], str]) -> HeadCheck:
-    """A check for an HTTP server: the 403 for a head that is refused, or None.
+    """Return a check for an HTTP server; it returns the 403 for a rejected head, else None.
 
-    ``group_of`` tells the access group of a method and path. Requests of the read group change nothing, and their
-    answers are out of reach for pages of other sites.
+    ``group_of`` returns the access group of a method and path. Requests of the read group pass: they change nothing,
+    and browsers do not let pages of other sites read the answers.
     """
 
     def check(head: Head) -> Response | None:
@@ -104,7 +104,7 @@ def head_check(rule: HostRule, group_of: Callable[[str, str], str]) -> HeadCheck
 
 
 def parse_origin(text: str) -> tuple[str, str, int]:
-    """Scheme, host and port; text that is not an origin equals only itself."""
+    """Return scheme, host and port; an invalid origin equals only itself."""
     try:
         parts = urlsplit(text)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
@@ -114,7 +114,7 @@ def parse_origin(text: str) -> tuple[str, str, int]:
 
 
 def _is_same_host(origin: str, host: str) -> bool:
-    """True if ``host`` is where a page of ``origin`` comes from; a proxy may have ended TLS, so schemes may differ."""
+    """True if ``origin`` belongs to ``host``; the schemes may differ, because a proxy may have terminated TLS."""
     scheme, origin_host, origin_port = parse_origin(origin)
     if scheme not in _DEFAULT_PORTS or not origin_host:
         return False
@@ -127,7 +127,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _host_of(host_and_port: str) -> str:
-    """The host of ``host:port``, ``[v6]:port`` or ``host``, in the form that names are compared in."""
+    """Return the host of ``host:port``, ``[v6]:port`` or ``host``, normalized for comparison."""
     if host_and_port.startswith("["):
         return host_and_port[1:].partition("]")[0]
     return _normalized(host_and_port.partition(":")[0])

@@ -1,7 +1,7 @@
-"""Asking the HTTP APIs of nsqd and nsqlookupd, with a bearer token and a client certificate where they need one.
+"""Requests to the HTTP APIs of nsqd and nsqlookupd, with a bearer token and a client certificate if needed.
 
-A daemon that serves a request only over HTTPS answers 403 with its HTTPS port, as Go's nsqd does, and is asked again
-there. Tokens come from files or from the environment, never from the command line, and are never shown.
+A daemon that requires HTTPS answers 403 with its HTTPS port, as Go's nsqd does; the request is then repeated there.
+Tokens come from files or from the environment, never from the command line, and are never printed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ACCEPT = {"Accept": NSQ_MEDIA_TYPE}
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client shows to each kind of daemon; an empty token is none."""
+    """The tokens and TLS settings for each kind of daemon; an empty token means none."""
 
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     ssl_context: ssl.SSLContext | None = None
 
     def headers(self, kind: str) -> dict[str, str]:
-        """The header with the token for a kind of daemon, if there is one."""
+        """Return the authorization header for a kind of daemon; empty without a token."""
         token = self.tokens.get(kind, "")
         return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -43,9 +43,9 @@ class Credentials:
 def read_tokens(
     files: Mapping[str, str], flag_of: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The token for each kind of daemon: from its file, else from the environment; raises ConfigError.
+    """Return the token for each kind of daemon, from its file or else from the environment; raise ConfigError.
 
-    ``flag_of`` says what the option with the file is called.
+    ``flag_of`` maps a kind to the name of its flag, for error messages.
     """
     return {
         kind: _token_in(path, flag_of[kind]) if path else _checked(environment.get(variable, ""), f"${variable}")
@@ -61,19 +61,19 @@ def _token_in(path: str, flag: str) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{flag} {path}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
     if not lines:
-        raise ConfigError(f"{flag} {path}: the file holds no token, write it in the first line")
+        raise ConfigError(f"{flag} {path}: no token in the file; write it in the first line")
     return _checked(lines[0], f"{flag} {path}")
 
 
 def _checked(token: str, where: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(f"{where}: a token has only printable ASCII characters and no spaces")
+        raise ConfigError(f"{where}: a token must consist of printable ASCII characters without spaces")
     return token
 
 
 @dataclass(frozen=True, slots=True)
 class HTTPClientTLS:
-    """How to speak TLS to a daemon's HTTPS: paths, and whether any certificate is believed."""
+    """TLS settings of a client for HTTPS: file paths, and whether any server certificate is accepted."""
 
     tls_root_ca_file: str = ""
     tls_insecure_skip_verify: bool = False
@@ -82,7 +82,7 @@ class HTTPClientTLS:
     tls_min_version: str = ""
 
     def context(self) -> ssl.SSLContext | None:
-        """None if nothing is given, which means the system's authorities and no certificate; raises ConfigError."""
+        """Return the SSL context, None for the defaults (system authorities, no certificate); raise ConfigError."""
         return None if self == HTTPClientTLS() else client_context(self)
 
 
@@ -96,7 +96,7 @@ async def ask(
     request_timeout_s: float = 5.0,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> HTTPAnswer:
-    """Ask an nsqd or nsqlookupd, over HTTPS if it says so; raises HTTPRequestFailed."""
+    """Send a request to nsqd or nsqlookupd, and repeat it over HTTPS if required; raise HTTPRequestFailed."""
     headers = {**_ACCEPT, **credentials.headers(kind)}
 
     async def once(address: str) -> HTTPAnswer:
@@ -116,7 +116,7 @@ async def ask(
 
 
 def https_url(url: str, refusal: HTTPAnswer) -> str | None:
-    """Where a daemon that refused a plain request serves HTTPS; None if the refusal does not say so."""
+    """Return the HTTPS URL from a daemon's refusal of a plain request; None if the refusal has no port."""
     parts = urlsplit(url)
     if parts.scheme == "https":
         return None

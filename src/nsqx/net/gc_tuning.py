@@ -1,10 +1,10 @@
-"""Short garbage collections in a process with many long-lived objects.
+"""Keeps garbage collections short in a process with many long-lived objects.
 
-A full collection visits every object that is not frozen, and nothing else runs meanwhile: with ten thousand topics that
-takes more than 100 ms. Where many objects have survived a full collection they are therefore frozen, so that the next
-one visits only what is new. Frozen objects are freed when their last reference goes, as any others; only reference
-cycles among them are not found. Topics, channels and connections leave no cycles when they end, and few collections
-freeze, so that other objects of the moment hardly ever become frozen garbage.
+A full collection visits every object that is not frozen and blocks the process: more than 100 ms with ten thousand
+topics. Therefore objects are frozen after a full collection that many of them survive, and the next one visits only new
+objects. A frozen object is still freed with its last reference; only reference cycles of frozen objects leak. Topics,
+channels and connections leave no cycles when they end. Few collections freeze, so few short-lived objects are frozen by
+accident.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import gc
 from time import thread_time
 from typing import Any
 
-# Python's defaults, but for the last number: a full collection follows every second one of the middle generation, so
-# that it has at most some 15,000 new objects to visit.
+# Python's defaults, except for the last: a full collection follows every second one of the middle generation, so that
+# it has at most about 15,000 new objects to visit.
 _THRESHOLDS = (700, 10, 1)
-# A full collection that visits so many objects takes a few milliseconds. So does one that visits a single list or dict
-# with very many entries, which only the time tells.
+# A full collection of this many objects takes a few milliseconds. One very large list or dict takes as long; only the
+# duration reveals that case.
 _MANY = 10_000
 _LONG_S = 0.002
 
@@ -25,11 +25,12 @@ _started_s = 0.0
 
 
 def keep_collections_short() -> None:
-    """Freeze what exists, and from now on what survives a full collection where that is much."""
+    """Freeze all existing objects, and later the survivors of every full collection that visits many objects."""
     gc.set_threshold(*_THRESHOLDS)
     gc.collect()
     gc.freeze()
-    # Full collections are put off until there is a quarter more than survived the last one: let that be nothing.
+    # Python postpones a full collection until the new objects exceed a quarter of the last survivors. This second
+    # collection leaves no survivors, so that the rule does not apply.
     gc.collect()
     if _freeze_survivors not in gc.callbacks:
         gc.callbacks.append(_freeze_survivors)

@@ -1,6 +1,6 @@
-"""An HTTP client for asking other daemons: one request, one connection, one deadline.
+"""An HTTP client for requests between daemons: one request, one connection, one deadline.
 
-For the few requests that daemons make of each other; nothing here is pooled or hot.
+Daemons send few such requests, so there is no connection pool.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DEFAULT_MAX_BODY_SIZE = 64 * 1024 * 1024
 
 
 class HTTPRequestFailed(NSQError):
-    """No answer came, or none that is HTTP; the text says why."""
+    """No answer, or an invalid one; the text is the reason."""
 
 
 @dataclass(slots=True)
 class HTTPAnswer:
-    """What a server answered."""
+    """The answer of a server."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class HTTPAnswer:
 
 
 class _AnswerReader:
-    """Collects one answer from httptools' callbacks; whatever comes after it is not looked at."""
+    """Collects one answer from httptools' callbacks; ignores everything after it."""
 
     def __init__(self, max_body_size: int) -> None:
         self.answer = HTTPAnswer(0)
@@ -46,7 +46,7 @@ class _AnswerReader:
         self._body_room = max_body_size
 
     def feed(self, data: bytes) -> None:
-        """Add what the socket gave; raises HTTPRequestFailed or HttpParserError."""
+        """Add received bytes; raise HTTPRequestFailed or HttpParserError."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -55,7 +55,7 @@ class _AnswerReader:
             raise
         except httptools.HttpParserUpgrade:
             if not self.is_complete or self.answer.status == 101:
-                raise HTTPRequestFailed("the server wants to speak another protocol") from None
+                raise HTTPRequestFailed("the server switched to another protocol") from None
         except httptools.HttpParserError:
             if not self.is_complete:
                 raise
@@ -65,7 +65,7 @@ class _AnswerReader:
                 raise HTTPRequestFailed("the head of the answer is too big")
 
     def end(self) -> None:
-        """The server sends no more: that may be the end of the body, if nothing else says where it is."""
+        """Handle the end of the stream, which also ends a body without a length; raise HTTPRequestFailed if cut off."""
         headers = self.answer.headers
         if not self.has_head or "content-length" in headers or "transfer-encoding" in headers:
             raise HTTPRequestFailed("the answer was cut off")
@@ -80,7 +80,7 @@ class _AnswerReader:
             return
         status = self._parser.get_status_code()
         if status < 200 and status != 101:
-            self.answer.headers.clear()  # the real one is still to come
+            self.answer.headers.clear()  # an informational (1xx) answer: the final one follows
             return
         self.answer.status = status
         self.has_head = True
@@ -110,9 +110,9 @@ async def request(
     ssl_context: ssl.SSLContext | None = None,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> HTTPAnswer:
-    """Ask, and wait for the whole answer; raises HTTPRequestFailed.
+    """Send a request and return the whole answer; raise HTTPRequestFailed.
 
-    ``request_timeout_s`` bounds everything. As in Go a timeout of 0 sets no limit.
+    ``request_timeout_s`` limits the whole request. As in Go, a timeout of 0 means no limit.
     """
     try:
         async with asyncio.timeout(request_timeout_s or None):

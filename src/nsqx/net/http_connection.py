@@ -1,8 +1,8 @@
-"""One HTTP connection: requests to their handlers, answers out in the order of the requests.
+"""One HTTP connection: passes requests to their handlers and sends the answers in the order of the requests.
 
-Owns the order of answers, back pressure, how much is handled at once, what a deadline means, and the ways a connection
-ends. Bytes become requests in request_reader. No task and no timer belongs to a connection: handlers run in
-data_received and in the server's round-robin, and the server looks after the deadlines.
+Owns the order of answers, backpressure, the amount of work per turn, the meaning of deadlines, and the ways in which a
+connection ends. ``request_reader`` turns bytes into requests. A connection has no task and no timer: handlers run in
+data_received and in the server's round-robin, and the server checks the deadlines.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 
     from nsqx.net.http_server import HTTPServer
 
-# The life of a connection.
+# The stages of a connection.
 SERVING = 0
-FINAL = 1  # no more requests are read; answers are still owed
-LINGER = 2  # all answered; bytes are read and dropped so that the client can read the answer
-CLOSING = 3  # the transport has been told to close
+FINAL = 1  # no more requests are read; answers are pending
+LINGER = 2  # all answers are sent; further bytes are read and dropped so that the client can read the last answer
+CLOSING = 3  # the transport is closing
 
 NEVER = float("inf")
 
-# Pipelined requests whose answers are owed; more are not read until some are answered.
+# Limit of pipelined requests without an answer; reading stops until some are answered.
 _MAX_OWED_ANSWERS = 128
-# The same for the bytes of their bodies, which are kept as long.
+# Limit of the bytes in their bodies, which stay in memory until then.
 _MAX_OWED_BYTES = 4 * 1024 * 1024
-# Requests that one connection may make others wait for: about half a millisecond of work.
+# Requests that one connection may process per turn: about half a millisecond of work.
 _REQUESTS_PER_SLICE = 32
 _LARGE_CHUNK = LARGE_CHUNK
 _FLUSH_SIZE = 64 * 1024
 _LINGER_BYTES = 8 * 1024 * 1024
 _LINGER_S = 2.0
 
-# A body under way gets more time whenever so much of it has come: it may be slow, but must not trickle.
+# The deadline of a body is extended whenever this many bytes have arrived: a body may be slow, but not trickle.
 _MIN_BODY_BYTES = 64 * 1024
 
-# Stands for a head that could not be read, in the queue of answers.
+# Placeholder for a malformed head in the queue of answers.
 _BROKEN_HEAD = Head("GET", b"/", {})
 
 
 class HTTPConnection:
-    """An asyncio protocol (by its methods, not by inheritance) for one client."""
+    """An asyncio protocol for one client (by its methods, not by inheritance)."""
 
     __slots__ = (
         "__weakref__",
@@ -90,19 +90,19 @@ class HTTPConnection:
         self._server = server
         self._reader = RequestReader(server)
         self._transport: asyncio.Transport | None = None
-        self._descriptor = -1  # of the socket, if what is written to it goes out as it is
+        self._descriptor = -1  # of a plain socket, to which answers can be written directly; -1 otherwise
         self.remote = ""
         self.tls = None
         self._stage = SERVING
         self._deadline = NEVER
-        self._body_bytes = _MIN_BODY_BYTES  # received since a body last got more time; enough for one to begin
+        self._body_bytes = _MIN_BODY_BYTES  # received since the last extension of the deadline; enough for a first one
         self._reading_paused = False
         self._write_paused = False
-        self._waits_turn = False  # more has come than may be handled at once
-        self._unsent = 0  # size of the write buffer when last looked at, while writing is paused
+        self._waits_turn = False  # input is left over for a later turn
+        self._unsent = 0  # size of the write buffer at the last check, while writing is paused
         self._running = False  # a handler's awaitable has not finished
-        self._pumping = False  # answers are gathered; whoever set this sends them
-        # Requests dispatched whose answers are not sent, linked by Request.following.
+        self._pumping = False  # answers are being collected; the method that set this sends them
+        # Dispatched requests without an answer, linked by Request.following.
         self._first: Request | None = None
         self._last: Request | None = None
         self._owed = 0
@@ -110,7 +110,7 @@ class HTTPConnection:
         self._out: list[bytes] = []
         self._out_size = 0
         self._eof = False
-        self._lingers = False  # the client may still be sending when the last answer goes out
+        self._lingers = False  # the client may still be sending when the last answer is sent
         self._drop_left = _LINGER_BYTES
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -160,7 +160,7 @@ class HTTPConnection:
         self._settle()
 
     def work(self) -> None:
-        """Handle the next slice of what has come, as a member of the server's round-robin."""
+        """Process the next slice of the input, as a member of the server's round-robin."""
         self._waits_turn = False
         if self._transport is not None:
             self._settle()
@@ -171,15 +171,15 @@ class HTTPConnection:
             self._server.round_robin.join(self)
 
     def eof_received(self) -> bool:
-        """Half a close: what was asked before it is still answered. TLS cannot stay half open."""
+        """Handle a half-close: earlier requests are still answered. TLS cannot stay half open."""
         self._eof = True
         if IDLE < self._reader.phase < DONE:
-            self._refuse("the client stopped in the middle of a request", 400, "BAD_REQUEST")
+            self._refuse("the client closed in the middle of a request", 400, "BAD_REQUEST")
         waited_for = self._first is not None or self._reader.has_data
         return waited_for and self._stage < LINGER and self.tls is None
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: nothing more is read from it."""
+        """Stop reading, because the client does not read its answers."""
         self._write_paused = True
         server = self._server
         self._deadline = server.now + server.body_timeout_s
@@ -196,7 +196,7 @@ class HTTPConnection:
             self._settle()
 
     def _pump(self, head_begun: bool) -> None:
-        """Takes the requests that have arrived, as far as it may; the time for a begun head runs on."""
+        """Process the received requests, within the limits; the deadline of a head that has begun is kept."""
         reader = self._reader
         left = _REQUESTS_PER_SLICE
         self._pumping = True
@@ -224,7 +224,7 @@ class HTTPConnection:
         self._pumping = False
 
     def _expect_more(self, phase: int, head_begun: bool) -> None:
-        """Part of a request has come: the rest has its time."""
+        """Set the deadline for the rest of a request."""
         server = self._server
         if phase != HEAD:
             if self._body_bytes >= _MIN_BODY_BYTES:
@@ -238,7 +238,7 @@ class HTTPConnection:
         self._out.append(CONTINUE)
 
     def _dispatch(self, request: Request) -> None:
-        """Hands a whole request to its handler."""
+        """Call the handler of a complete request."""
         head = request.head
         route = head.route
         assert route is not None
@@ -268,7 +268,7 @@ class HTTPConnection:
             request.respond(self._server.failed(request, TypeError(f"the handler returned {answer!r}")))
 
     def finish_awaited(self, request: Request, response: Response) -> None:
-        """The awaitable of a request's handler has ended."""
+        """Answer a request whose handler returned an awaitable."""
         self._running = False
         request.respond(response)
 
@@ -283,7 +283,7 @@ class HTTPConnection:
         self._owed_bytes += len(request.body)
 
     def answered(self, request: Request) -> None:
-        """``request`` has its response: sends it, and those behind it that are ready, once it is the first."""
+        """Send the response of ``request`` once it is the first in the queue, with the finished ones behind it."""
         if request.started_ns:
             self._server.log.info(request_line(request, perf_counter_ns() - request.started_ns))
         if request is not self._first:
@@ -307,7 +307,7 @@ class HTTPConnection:
     def _emit(self, request: Request, response: Response) -> None:
         head = request.head
         if self._server.closing and request.following is None and self._reader.phase == IDLE:
-            # The last answer that this client gets; what it may have sent behind the request is not read.
+            # The last answer for this client; further requests are not read.
             request.final = True
             self._stop_reading()
             self._lingers = True
@@ -335,15 +335,15 @@ class HTTPConnection:
                     transport.write(data)
 
     def _send(self, data: bytes) -> bytes:
-        """Hands answers to the socket past the transport, which is for what the socket does not take; the rest."""
+        """Write answers directly to the socket, bypassing the transport; return the bytes that it did not take."""
         try:
             sent = os.write(self._descriptor, data)
         except OSError:
-            return data  # the transport meets the same error, if it is one
+            return data  # the transport handles the error, if there is one
         return data[sent:]
 
     def _settle(self) -> None:
-        """Sends what is ready, goes on with what waited, and sees what comes next."""
+        """Send the finished answers, continue postponed work, and determine the next step."""
         self._flush()
         reader = self._reader
         if reader.has_data and not self._must_wait():
@@ -396,7 +396,7 @@ class HTTPConnection:
         self._answer_refused()
 
     def _answer_refused(self) -> None:
-        """Answers without reading the rest, and closes: where the next request would begin is unknown or far."""
+        """Answer without reading the rest, and close: the start of the next request is unknown or far away."""
         refused = self._reader.refused
         assert refused is not None
         request, response = refused
@@ -416,7 +416,7 @@ class HTTPConnection:
         self._reader.stop()
 
     def _drop(self, size: int) -> None:
-        """Bytes behind the last request: read for a while, since closing on unread bytes would cost the answer."""
+        """Drop bytes after the last request; closing with unread bytes could lose the answer."""
         self._drop_left -= size
         if self._drop_left < 0:
             if self._stage == FINAL:
@@ -425,7 +425,7 @@ class HTTPConnection:
                 self.abort()
 
     def _finish(self) -> None:
-        """Everything is answered and nothing more is read."""
+        """Close after all requests are answered and nothing more is read."""
         transport = self._transport
         if not self._lingers or self._eof or transport is None or transport.is_closing():
             self._close()
@@ -444,17 +444,17 @@ class HTTPConnection:
             self._transport.close()
 
     def close_if_idle(self) -> None:
-        """The server takes no more requests: ends the connection if none is under way."""
+        """Close the connection unless a request is pending; the server takes no more requests."""
         if self._stage == SERVING and self._reader.phase == IDLE and not self._reader.has_data and self._first is None:
             self._close()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def expire(self, now: float) -> None:
-        """Acts if the deadline has passed."""
+        """Act if the deadline has passed."""
         transport = self._transport
         if now < self._deadline or transport is None:
             return
@@ -470,4 +470,4 @@ class HTTPConnection:
         elif self._reader.phase == IDLE:
             self._close()
         else:
-            self._refuse("the request did not come in time", 408, "REQUEST_TIMEOUT")
+            self._refuse("the request did not arrive in time", 408, "REQUEST_TIMEOUT")

@@ -1,8 +1,8 @@
-"""The head of an HTTP request: request line, headers, and the way its body is framed.
+"""The head of an HTTP request: request line, headers, and the framing of its body.
 
-Owns every rule by which a head is accepted or refused, and Go's rules for paths and queries. llhttp judges the
-grammar; what it lets pass although two servers could read it differently is judged here. Knows bytes only: no
-sockets, no routes, no bodies.
+Owns every rule by which a head is accepted or rejected, and Go's rules for paths and queries. llhttp checks the
+grammar. This module rejects what llhttp accepts but two servers could interpret differently. No sockets, no routes, no
+bodies.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ABSOLUTE_TARGET = re.compile(rb"https?://[^/?#]+([^?]*)(?:\?(.*))?", re.IGNOREC
 
 
 def refusal(status: int, code: str, reason: str) -> HTTPError:
-    """An error whose note tells the log why; the client sees only the code."""
+    """Return an error with a note for the log; the client sees only the code."""
     error = HTTPError(status, code)
     error.add_note(reason)
     return error
 
 
 class Head:
-    """One accepted head. Requests with equal heads share it, so nothing in it may change once it is in use."""
+    """One accepted head. Equal requests share it, so it must not change once it is in use."""
 
     __slots__ = (
         "_query",
@@ -58,16 +58,16 @@ class Head:
 
     method: str
     target: bytes
-    path: str  # without escapes; bytes that are no UTF-8 come as U+FFFD
+    path: str  # unescaped; invalid UTF-8 is replaced by U+FFFD
     raw_query: bytes
-    headers: Mapping[bytes, bytes]  # names in lower case; of a repeated header the first value
-    content_length: int  # 0 if there is no body, or a chunked one
+    headers: Mapping[bytes, bytes]  # lower-case names; the first value of a repeated header
+    content_length: int  # 0 without a body or with a chunked one
     chunked: bool
     keep_alive: bool
     http10: bool
     expects_continue: bool
-    ordinary: bool  # the answer needs nothing special: HTTP/1.1, connection kept, body sent
-    route: Route | None  # where the request goes; the server fills it in
+    ordinary: bool  # HTTP/1.1, kept alive, with a body: the answer needs no special handling
+    route: Route | None  # set by the server
     params: Mapping[str, str]
 
     def __init__(self, method: str, target: bytes, headers: Mapping[bytes, bytes]) -> None:
@@ -86,7 +86,7 @@ class Head:
         self._query: dict[str, str] | None = None
 
     def query(self) -> dict[str, str]:
-        """The first value of each query parameter; HTTPError 400 INVALID_REQUEST if the query is malformed."""
+        """The first value of each query parameter; raises HTTPError 400 INVALID_REQUEST if the query is malformed."""
         query = self._query
         if query is None:
             query = self._query = parse_query(self.raw_query)
@@ -94,7 +94,7 @@ class Head:
 
 
 class _HeadReader:
-    """What llhttp tells about one head."""
+    """Collects one head from llhttp's callbacks."""
 
     __slots__ = ("complete", "fault", "headers", "keep_alive", "parser", "target")
 
@@ -122,17 +122,17 @@ class _HeadReader:
     def on_headers_complete(self) -> None:
         assert self.parser is not None
         self.complete = True
-        self.keep_alive = self.parser.should_keep_alive()  # llhttp forgets it when the message is complete
+        self.keep_alive = self.parser.should_keep_alive()  # llhttp resets it when the message is complete
 
 
 def parse_head(raw: bytes) -> Head:
-    """The head in ``raw``, which ends with its empty line; HTTPError if it is not one that we serve."""
+    """Parse the head in ``raw``, which ends with its empty line; raise HTTPError if it is rejected."""
     reader = _HeadReader()
     parser = reader.parser = httptools.HttpRequestParser(reader)
     try:
         parser.feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # We never switch protocols: what follows is a body or the next request, as the head says.
+        pass  # nsqx never switches protocols: a body or the next request follows, as the head says
     except httptools.HttpParserError as error:
         if isinstance(error.__context__, HTTPError):
             raise error.__context__ from None
@@ -140,7 +140,7 @@ def parse_head(raw: bytes) -> Head:
             raise refusal(505, "HTTP_VERSION_NOT_SUPPORTED", str(error)) from None
         raise refusal(400, "BAD_REQUEST", str(error)) from None
     finally:
-        reader.parser = None  # they refer to each other
+        reader.parser = None  # they refer to each other: break the cycle
     if reader.fault is not None:
         raise reader.fault
     if not reader.complete:
@@ -148,14 +148,14 @@ def parse_head(raw: bytes) -> Head:
 
     method = parser.get_method()
     version = parser.get_http_version()
-    # llhttp also takes several spaces, empty lines before it, and the protocol names RTSP and ICE.
+    # llhttp also accepts several spaces, leading empty lines, and the protocol names RTSP and ICE.
     if not raw.startswith(b"%b %b HTTP/%b\r\n" % (method, reader.target, version.encode())):
         raise refusal(400, "BAD_REQUEST", "request line is malformed")
     if version not in ("1.0", "1.1"):
         raise refusal(505, "HTTP_VERSION_NOT_SUPPORTED", "neither HTTP/1.0 nor HTTP/1.1")
     head = Head(method.decode(), reader.target, reader.headers)
     head.http10 = version == "1.0"
-    # After CONNECT a client may send anything at all, so nothing behind it is taken for a request.
+    # Any protocol can follow CONNECT: do not parse it as a request.
     head.keep_alive = reader.keep_alive and method != b"CONNECT"
     _judge_headers(head)
     head.ordinary = head.keep_alive and not head.http10 and head.method != "HEAD"
@@ -192,16 +192,16 @@ def _judge_headers(head: Head) -> None:
 
 
 def split_target(target: bytes) -> tuple[str, bytes]:
-    """The path, without escapes, and the raw query of a request target.
+    """Return the unescaped path and the raw query of a request target.
 
-    As in Go a ``#`` is an ordinary character, so ``?topic=t#ephemeral`` names the ephemeral topic.
+    As in Go, ``#`` is an ordinary character: ``?topic=t#ephemeral`` names the ephemeral topic.
     """
     if target.startswith(b"/"):
         path, _, query = target.partition(b"?")
     elif target == b"*":
         return "*", b""
     elif _AUTHORITY_TARGET.fullmatch(target) is not None:
-        return "", b""  # CONNECT's
+        return "", b""  # the target of CONNECT
     else:
         absolute = _ABSOLUTE_TARGET.fullmatch(target)
         if absolute is None:
@@ -215,7 +215,7 @@ def split_target(target: bytes) -> tuple[str, bytes]:
 
 
 def parse_query(raw: bytes) -> dict[str, str]:
-    """The first value of each parameter, by the rules of Go's url.ParseQuery."""
+    """Return the first value of each parameter, by the rules of Go's url.ParseQuery."""
     values: dict[str, str] = {}
     if not raw:
         return values

@@ -1,7 +1,7 @@
-"""An HTTP server: listens, keeps its connections in view, ends them by deadline and at shutdown.
+"""An HTTP server: listens, tracks its connections, and closes them on deadlines and at shutdown.
 
-Owns sockets that listen and the set of connections. What a connection says is http_connection's, who answers is the
-router's. ``Request``, ``Response`` and the rest come from their own modules in this package.
+Owns the listening sockets and the set of connections. ``http_connection`` handles one connection, ``router`` selects
+the handler.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
     from nsqx.net.router import Router
 
 _MAX_SWEEP_S = 1.0
-# Heads remembered, and how long one may be: clients that keep a connection send the same head again and again.
+# Limits of the cache of parsed heads: clients on persistent connections repeat the same head.
 _MAX_HEADS = 1024
 _MAX_REMEMBERED_HEAD = 1024
-# How long aborted connections get to leave.
+# Time for aborted connections to close.
 _ABORT_S = 5.0
 
 
 class HTTPServer:
     """Serves a router on one listening socket.
 
-    ``gate`` sees every request before its handler, and before its body, and may answer in its place. A deadline
-    fires at most two sweeps late and never early; a sweep is a quarter of the shortest timeout, one second at most.
+    ``gate`` is called for every request, before its body is read and its handler is called, and may answer instead. A
+    deadline fires at most two sweeps late and never early; a sweep is a quarter of the shortest timeout, at most one
+    second.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class HTTPServer:
         self.closing = False
         self.now = 0.0  # the loop's time at the last sweep
         self._sweep_s = min(header_timeout_s, body_timeout_s, idle_timeout_s, _MAX_SWEEP_S * 4) / 4
-        # Connections reckon from the last sweep, which may be this long ago.
+        # Connections compute deadlines from the time of the last sweep, which can be this old.
         self.header_timeout_s = header_timeout_s + self._sweep_s
         self.body_timeout_s = body_timeout_s + self._sweep_s
         self.idle_timeout_s = idle_timeout_s + self._sweep_s
@@ -83,7 +84,7 @@ class HTTPServer:
         self._listening: Listening | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._empty: asyncio.Event | None = None  # set when the last connection has gone, while closing
+        self._empty: asyncio.Event | None = None  # while closing: set when the last connection is closed
 
     @property
     def port(self) -> int:
@@ -98,9 +99,9 @@ class HTTPServer:
     async def serve(
         self, listening: Listening, ssl_context: ssl.SSLContext | None = None, check: HeadCheck | None = None
     ) -> None:
-        """Serves on a bound socket, which the server then owns.
+        """Serve on a bound socket and take ownership of it.
 
-        ``check`` sees every head before it is used, equal heads once, and may answer in the handler's place.
+        ``check`` is called for every head before its use (once for equal heads) and may answer instead of the handler.
         """
         self._check = check
         loop = asyncio.get_running_loop()
@@ -122,7 +123,7 @@ class HTTPServer:
         return TLSProtocol(self._ssl_context, self._make_connection, self.log, self.header_timeout_s, self._handshaking)
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Stops listening, lets requests under way finish for up to ``timeout_s``, and ends what is left."""
+        """Stop listening, let pending requests finish for up to ``timeout_s``, and close the remaining connections."""
         if self._listener is None or self.closing:
             return
         assert self._listening is not None
@@ -158,7 +159,7 @@ class HTTPServer:
         return True
 
     def admit(self, connection: HTTPConnection) -> bool:
-        """Takes a new connection into view, unless there are too many."""
+        """Track a new connection; return False if the limit is reached."""
         if 0 < self._max_connections <= len(self.connections):
             return False
         self.connections.add(connection)
@@ -168,7 +169,7 @@ class HTTPServer:
         return True
 
     def forget(self, connection: HTTPConnection) -> None:
-        """A connection has gone."""
+        """Stop tracking a closed connection."""
         self.connections.discard(connection)
         if self._empty is not None and not self.connections:
             self._empty.set()
@@ -183,7 +184,7 @@ class HTTPServer:
             connection.expire(now)
 
     def read_head(self, raw: bytes) -> Head:
-        """The head in ``raw`` with its route, remembered for the next time; HTTPError if it is refused."""
+        """Return the parsed head in ``raw`` with its route, cached; raise HTTPError if it is rejected."""
         if len(raw) > self.max_header_bytes:
             raise refusal(431, "HEADER_TOO_BIG", "head is too long")
         head = parse_head(raw)
@@ -198,7 +199,7 @@ class HTTPServer:
         return head
 
     def run(self, connection: HTTPConnection, request: Request, answer: Awaitable[Response]) -> None:
-        """Waits for a handler's awaitable in a task, for ``connection``, which may be gone when it ends."""
+        """Wait for a handler's awaitable in a task; ``connection`` may be closed before the task ends."""
         task = asyncio.get_running_loop().create_task(self._finish(connection, request, answer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -211,7 +212,7 @@ class HTTPServer:
         connection.finish_awaited(request, response)
 
     def ask_gate(self, request: Request) -> Response | None:
-        """What the gate answers in the handler's place."""
+        """Return the gate's answer, None if the handler shall answer."""
         assert self.gate is not None
         try:
             return self.gate(request)
@@ -219,7 +220,7 @@ class HTTPServer:
             return self.failed(request, error)
 
     def failed(self, request: Request, error: Exception) -> Response:
-        """The answer to a request whose handler raised ``error``; what was not raised on purpose is logged."""
+        """Return the answer to a request whose handler raised ``error``; log the error unless it is an HTTPError."""
         if isinstance(error, HTTPError):
             return error_response(error.status, error.code)
         self.log.error(failure_line(request, error))

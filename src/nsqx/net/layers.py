@@ -1,8 +1,8 @@
 """Layers between a socket and a protocol: TLS and compression, stacked.
 
-A layer only turns bytes into bytes; it knows neither sockets nor asyncio, and serves a client's side and a server's
-alike. What comes out of ``unwrap`` is bounded: a few bytes of compressed data may stand for gigabytes, so it gives at
-most ``limit`` bytes at a time and says whether there are more. Whoever reads them can refuse in between.
+A layer turns bytes into bytes, for a client or a server; it does not know sockets or asyncio. The output of ``unwrap``
+is bounded, because a few bytes of compressed data can expand to gigabytes: it returns at most ``limit`` bytes at a time
+and reports whether more are left. The reader can close the connection in between.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class Layer(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """True if ``unwrap(b"", limit)`` would give more of what was received."""
+        """True if ``unwrap(b"", limit)`` would return more of the received data."""
 
     def wrap(self, data: bytes) -> bytes:
-        """What to send in order to say ``data``."""
+        """Encode ``data`` for the peer."""
 
     def unwrap(self, data: bytes, limit: int) -> bytes:
-        """What the peer said, by all that was received; about ``limit`` bytes at most."""
+        """Decode received bytes; return about ``limit`` bytes at most."""
 
     def take_output(self) -> bytes:
-        """What this layer itself has to say to its peer."""
+        """Return bytes that the layer itself sends to its peer, such as a handshake."""
 
 
 class Layers:
-    """A stack of layers, the one next to the socket first."""
+    """A stack of layers; the first is next to the socket."""
 
     __slots__ = ("_layers", "_piece_size")
 
@@ -40,22 +40,22 @@ class Layers:
         self._piece_size = piece_size
 
     def push(self, layer: Layer, received: bytes) -> Iterator[bytes]:
-        """Put ``layer`` on top, away from the socket; what the others have let through already is now its to read."""
+        """Add ``layer`` at the end away from the socket; it decodes ``received``, the output of the other layers."""
         self._layers.append(layer)
         return self._unwrap(len(self._layers) - 1, received)
 
     def send(self, data: bytes) -> bytes:
-        """What the socket is to send in order to say ``data``."""
+        """Encode ``data`` for the socket."""
         for layer in reversed(self._layers):
             data = layer.wrap(data)
         return data
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """What the peer said, in pieces, by what the socket received."""
+        """Decode bytes from the socket, in pieces."""
         return self._unwrap(0, data)
 
     def take_output(self) -> bytes:
-        """What the layers themselves have to say to their peers."""
+        """Return the bytes that the layers themselves send to their peers."""
         output = b""
         for layer in reversed(self._layers):
             if output:

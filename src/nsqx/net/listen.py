@@ -1,4 +1,4 @@
-"""Sockets that listen, bound before anything is served on them."""
+"""Listening sockets, bound before serving starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKLOG = 4096
 
 @dataclass(slots=True)
 class Listening:
-    """A bound socket; for a unix socket ``port`` is -1, and ``path`` and ``inode`` are its file's."""
+    """A bound socket. For a unix socket ``port`` is -1, and ``path`` and ``inode`` identify its file."""
 
     socket: socket.socket
     address: str
@@ -28,7 +28,7 @@ class Listening:
     inode: tuple[int, int] = (0, 0)
 
     def close(self) -> None:
-        """Stop listening; a unix socket's file goes, unless somebody has put another in its place."""
+        """Stop listening; remove the file of a unix socket unless it has been replaced."""
         if self.path and not self.path.startswith("@"):
             try:
                 if _inode(self.path) == self.inode:
@@ -39,10 +39,10 @@ class Listening:
 
 
 async def bind(address: Address, mode: int | None = None) -> Listening:
-    """Bind an address, one of IPv4 if a host has several kinds; raises OSError.
+    """Bind an address, preferably its IPv4 address if a host name has several; raise OSError.
 
-    A unix socket left by a dead server is replaced, one in use is not; ``mode`` is the file's permissions, without
-    which the process's umask decides.
+    A unix socket left behind by a dead server is replaced, one in use is not. ``mode`` sets the file's permissions;
+    without it the umask applies.
     """
     if isinstance(address, UnixAddress):
         listening = _bind_unix(address, mode)
@@ -57,11 +57,11 @@ async def bind(address: Address, mode: int | None = None) -> Listening:
 
 
 async def listen_on(text: str) -> Listening:
-    """Bind what an address flag says; raises ConfigError in Go's words."""
+    """Bind the address of a flag; raise ConfigError in Go's wording."""
     address = parse_listen_address(text)
     try:
         return await bind(address)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be looked up at all
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be encoded
         reason = str(error)
         if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno is not None:
             reason = os.strerror(error.errno)
@@ -105,7 +105,7 @@ def _bind_unix(address: UnixAddress, mode: int | None) -> socket.socket:
             os.unlink(address.path)
             listening.bind(address.socket_name)
         if mode is not None and not address.path.startswith("@"):
-            os.chmod(address.path, mode)  # before it listens, so that nobody can have come in yet
+            os.chmod(address.path, mode)  # before it listens, so that no client can connect earlier
         listening.listen(BACKLOG)
     except OSError:
         listening.close()
@@ -114,7 +114,7 @@ def _bind_unix(address: UnixAddress, mode: int | None) -> socket.socket:
 
 
 def _is_dead_socket(path: str) -> bool:
-    """True if ``path`` is a socket on which nobody listens."""
+    """True if ``path`` is a socket without a listener."""
     if path.startswith("@") or not stat.S_ISSOCK(os.stat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

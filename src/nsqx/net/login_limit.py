@@ -1,8 +1,8 @@
-"""A limit on wrong logins for each client address. Time is an argument; memory is bounded.
+"""A limit on wrong logins per client address. Time is an argument; memory is bounded.
 
-Each address may be wrong a few times at once and then once a second. While an address has used that up, secrets that
-were never right from there are not even looked at. A secret that was right from an address before is never limited
-there, so somebody who guesses does not lock out a neighbour behind the same address.
+Each address may be wrong a few times at once and then once per second. An address that has used up its attempts is
+rejected without a check. A secret that was correct from an address before is never limited there, so a guessing
+client does not lock out another one behind the same address.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _IPV6_NETWORK_BITS = 64
 
 
 class LoginLimit:
-    """Counts wrong logins. Secrets are kept only as keyed digests."""
+    """Counts wrong logins. Stores secrets only as keyed digests."""
 
     def __init__(self) -> None:
-        # By address: how many wrong logins are left, at which time.
+        # By address: the number of attempts left, and the time of that number.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
         self._key = secrets.token_bytes(32)
 
     def allows(self, address: str, secret: bytes, now_s: float) -> bool:
-        """True if a login may be tried."""
+        """True if a login may be checked."""
         if not self._left:
             return True
         network = _network(address)
         return self._left_of(network, now_s) >= 1 or self._digest(network, secret) in self._known
 
     def suspects(self, address: str, secret: bytes) -> bool:
-        """True if an address has been wrong before, and never right with this secret."""
+        """True if this address has had wrong logins and has never been right with this secret."""
         network = _network(address)
         return network in self._left and self._digest(network, secret) not in self._known
 
     def wrong(self, address: str, now_s: float) -> bool:
-        """Count a wrong login; True if it was the last one for now."""
+        """Count a wrong login; return True if it used up the attempts."""
         network = _network(address)
         left = max(0.0, self._left_of(network, now_s) - 1)
         self._left[network] = left, now_s
@@ -52,7 +52,7 @@ class LoginLimit:
         return left < 1
 
     def right(self, address: str, secret: bytes) -> None:
-        """Remember a secret that was right from an address."""
+        """Remember a secret that was correct from an address."""
         known = self._digest(_network(address), secret)
         self._known[known] = None
         self._known.move_to_end(known)
@@ -69,7 +69,7 @@ class LoginLimit:
 
 @lru_cache(maxsize=1024)
 def _network(address: str) -> str:
-    """What counts as one client: an IPv4 address, or the network of an IPv6 address, whose hosts choose the rest."""
+    """Return the unit that is counted: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The other end of a connection: what to call it, and how to find out that it is gone."""
+"""The peer of a connection: its address, and the detection of a dead peer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import socket
 
 from nsqx.net.address import format_host_port
 
-# Go's numbers.
+# Go's values.
 _KEEPALIVE_S = 15
 _KEEPALIVE_PROBES = 9
 _IPV4_IN_IPV6 = "::ffff:"
 
 
 def peer_address(transport: asyncio.BaseTransport) -> tuple[str, str]:
-    """``host:port`` and host, as Go writes them: ``@`` and nothing for a unix socket, IPv4 also on an IPv6 socket."""
+    """Return ``host:port`` and host as Go writes them: ``@`` and "" for a unix socket, IPv4 even on an IPv6 socket."""
     peer = transport.get_extra_info("peername")
     if not isinstance(peer, tuple):
         return "@", ""
@@ -24,21 +24,21 @@ def peer_address(transport: asyncio.BaseTransport) -> tuple[str, str]:
 
 
 def host_of(address: str) -> str:
-    """Return the host of what ``peer_address`` wrote."""
+    """Return the host of an address from ``peer_address``."""
     return address.rpartition(":")[0].strip("[]") or address
 
 
 def plain_host(host: str) -> str:
-    """Return an IPv4 address that came over an IPv6 socket as IPv4, any other host as it is."""
+    """Return an IPv4-mapped IPv6 address as IPv4, any other host unchanged."""
     return host.removeprefix(_IPV4_IN_IPV6) if "." in host else host
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
-    """Let TCP find out whether a silent peer still exists."""
+    """Enable TCP keepalive, which detects a dead peer."""
     connection = transport.get_extra_info("socket")
     if connection is None or not isinstance(transport.get_extra_info("peername"), tuple):
         return
-    # A client may be gone before it is looked at.
+    # The client may already have disconnected.
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):

@@ -1,4 +1,4 @@
-"""The line that nsqd logs for a request, and the log it goes to."""
+"""The log lines for a request, and the interface of the log."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class RequestLog(Protocol):
-    """Where a server reports. ``text`` is complete: it may hold percent signs that mean themselves."""
+    """The log of a server. ``text`` is complete: percent signs in it have no meaning."""
 
     @property
     def info_enabled(self) -> bool:
-        """False if INFO lines would be dropped, so that none need be made."""
+        """False if INFO lines are dropped, so that they need not be built."""
 
     def error(self, text: str) -> None: ...
     def warn(self, text: str) -> None: ...
@@ -25,7 +25,7 @@ class RequestLog(Protocol):
 
 
 def request_line(request: Request, elapsed_ns: int) -> str:
-    """``200 GET /ping (127.0.0.1:1234) 12µs``, as nsqd writes it."""
+    """Return a line in nsqd's form: ``200 GET /ping (127.0.0.1:1234) 12µs``."""
     assert request.response is not None, "a request is logged when it has been answered"
     head = request.head
     uri = head.target.decode("ascii", "backslashreplace")
@@ -33,7 +33,7 @@ def request_line(request: Request, elapsed_ns: int) -> str:
 
 
 def failure_line(request: Request, error: BaseException) -> str:
-    """What went wrong in a handler and where, in one line."""
+    """Return one line with the error of a handler and its location."""
     where = ""
     frames = traceback.extract_tb(error.__traceback__)
     if frames:

@@ -1,8 +1,8 @@
-"""From a connection's bytes to whole requests.
+"""Turns the bytes of a connection into requests.
 
-Owns the bytes that have arrived and are not yet a request, and decides what is refused unread: a broken head, a body
-over its limit. The grammar is http_head's and chunked's. A head seen before is not parsed again. Knows nothing of
-transports and deadlines.
+Owns the received bytes that are not yet a request, and rejects malformed heads and bodies over their limit without
+reading them. ``http_head`` and ``chunked`` own the grammar. A head seen before is not parsed again. No transports, no
+deadlines.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from nsqx.net.http_server import HTTPServer
     from nsqx.net.requests import Answerable
 
-# What is being read.
-IDLE = 0  # nothing: between requests
-HEAD = 1  # a head has begun
+# What the reader expects.
+IDLE = 0  # the first byte of a request
+HEAD = 1  # the rest of a head
 BODY = 2  # a body of known length
 CHUNKED = 3  # a chunked body
-DONE = 4  # nothing any more
+DONE = 4  # nothing: reading has ended
 
-# A body that nobody wants is read up to here, so that the connection can be kept; Go does the same.
+# An unused body is read up to this size, so that the connection can be kept alive, as in Go.
 _MAX_UNWANTED_BODY = 256 * 1024
 
 _A = 65
@@ -39,7 +39,7 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 class RequestReader:
-    """Reads the requests of one connection: ``add`` what arrives, ask for the ``next`` request until there is none."""
+    """Reads the requests of one connection: call ``add`` with received bytes, then ``next`` until it returns None."""
 
     __slots__ = (
         "_body_left",
@@ -57,9 +57,9 @@ class RequestReader:
     )
 
     phase: int
-    # The answer to a request that is not read further, and that request if its head was sound.
+    # The answer to a rejected request, and the request itself if its head was valid.
     refused: tuple[Request | None, Response] | None
-    # The client waits for a word before it sends the body; whoever has sent it, or will not, sets this to False.
+    # The client waits for "100 Continue"; the connection resets this after sending it or deciding not to.
     wants_continue: bool
 
     def __init__(self, server: HTTPServer) -> None:
@@ -67,22 +67,22 @@ class RequestReader:
         self.phase = IDLE
         self.refused = None
         self.wants_continue = False
-        self._data: bytes | None = None  # not looked at yet, from _place on; None if there is nothing
+        self._data: bytes | None = None  # unprocessed input, from _place on; None if there is none
         self._place = 0
-        self._head: bytearray | None = None  # the beginning of a head
+        self._head: bytearray | None = None  # the first part of a head
         self._request: Request | None = None  # the request whose body is being read
         self._body_left = 0
-        self._too_big: Response | None = None  # what it gets if its body passes the limit
+        self._too_big: Response | None = None  # the answer if the body exceeds its limit
         self._pieces: BodyBuffer | None = None
         self._chunks: ChunkedBody | None = None
 
     @property
     def has_data(self) -> bool:
-        """True if ``next`` has not looked at everything yet."""
+        """True if there is unprocessed input."""
         return self._data is not None
 
     def add(self, data: bytes) -> None:
-        """Takes bytes that have arrived."""
+        """Add received bytes."""
         if self.phase == HEAD:
             self._add_to_head(data)
         elif self._data is None:
@@ -93,9 +93,9 @@ class RequestReader:
             self._place = 0
 
     def next(self, connection: Answerable) -> Request | None:
-        """The next whole request, for ``connection``.
+        """Return the next complete request, for ``connection``.
 
-        None if more bytes are needed, if ``refused`` has been set, or if ``wants_continue`` has: then ask again.
+        Returns None if it needs more bytes, or has set ``refused`` or ``wants_continue``. After the latter, call again.
         """
         data = self._data
         while data is not None:
@@ -116,7 +116,7 @@ class RequestReader:
         return None
 
     def stop(self) -> None:
-        """Drops everything; nothing more is read."""
+        """Drop all input and stop reading."""
         self.phase = DONE
         self.wants_continue = False
         self._data = None
@@ -128,7 +128,7 @@ class RequestReader:
             self._chunks = None
 
     def refuse(self, error: HTTPError) -> None:
-        """Refuses what is being read: it is no request, or does not come in time."""
+        """Reject the current input: not a valid request, or too late."""
         self.stop()
         self.refused = (None, refusal_response(error.status, error.code))
         self._server.log.debug(f"HTTP: refused {error.status} {error.code} - {'; '.join(error.__notes__)}")
@@ -165,7 +165,7 @@ class RequestReader:
         return request
 
     def _add_to_head(self, data: bytes) -> None:
-        """Adds to a head whose end has not come; what can never become a request is refused at once."""
+        """Add to an incomplete head; reject early if it cannot become a request."""
         head = self._head
         assert head is not None
         searched = max(len(head) - 3, 0)
@@ -178,7 +178,7 @@ class RequestReader:
         elif len(head) > self._server.max_header_bytes:
             self.refuse(refusal(431, "HEADER_TOO_BIG", "head is too long"))
         elif not _A <= head[0] <= _Z or _BARE_LF.search(head, searched) is not None:
-            self.refuse(refusal(400, "BAD_REQUEST", "this is no HTTP request"))
+            self.refuse(refusal(400, "BAD_REQUEST", "not an HTTP request"))
 
     def _begin_body(self, request: Request, data: bytes, place: int) -> Request | None:
         head = request.head
@@ -257,7 +257,7 @@ class RequestReader:
 
 
 def _known_answer(request: Request) -> Response | None:
-    """The answer that the request gets whatever its body."""
+    """Return the answer that does not depend on the body, if there is one."""
     if request.answer is not None:
         return request.answer
     route = request.head.route

@@ -1,7 +1,7 @@
-"""A request as a handler sees it, and the ways to answer it.
+"""A request as its handler sees it, and the ways to answer it.
 
-A handler is called with a Request and returns a Response; or an awaitable of one; or DEFERRED, after which someone
-calls ``request.respond`` once. Knows nothing of parsing, and of its connection only where answers go.
+A handler is called with a Request and returns a Response, an awaitable of a Response, or DEFERRED. After DEFERRED,
+``request.respond`` must be called once. A request uses its connection only to send the answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFERRED: Final = DeferredAnswer()
 
 
 class Answerable(Protocol):
-    """The connection that a request came by."""
+    """The connection of a request."""
 
     remote: str
     tls: SSLObject | None
@@ -44,7 +44,7 @@ class Answerable(Protocol):
 
 
 class Request:
-    """One request. Its body is whole before a handler sees it."""
+    """One request. Its body is complete before a handler is called."""
 
     __slots__ = (
         "_connection",
@@ -61,11 +61,11 @@ class Request:
 
     head: Head
     body: bytes
-    remote: str  # the peer as Go writes it: 127.0.0.1:4151, [::1]:4151, or @ on a unix socket
+    remote: str  # the peer in Go's form: 127.0.0.1:4151, [::1]:4151, or @ for a unix socket
     tls: SSLObject | None
     response: Response | None
-    # The connection's own notes: an answer that needs no handler, whether it closes after the answer, which request
-    # came next, when work on this one began if that is to be logged.
+    # Set by the connection: an answer that needs no handler, whether to close after the answer, the next request, and
+    # the start time if the request is logged.
     answer: Response | None
     final: bool
     following: Request | None
@@ -89,7 +89,7 @@ class Request:
 
     @property
     def path(self) -> str:
-        """The path without escapes."""
+        """The unescaped path."""
         return self.head.path
 
     @property
@@ -98,21 +98,21 @@ class Request:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The first value of each query parameter; HTTPError 400 INVALID_REQUEST if the query is malformed."""
+        """The first value of each query parameter; raises HTTPError 400 INVALID_REQUEST if the query is malformed."""
         return self.head.query()
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Headers by lower-case name; of a repeated one the first."""
+        """Headers by lower-case name; the first value of a repeated header."""
         return self.head.headers
 
     @property
     def params(self) -> Mapping[str, str]:
-        """What stood in the path where the route has ``:name``."""
+        """The values of the route's ``:name`` parts."""
         return self.head.params
 
     def respond(self, response: Response) -> None:
-        """Answers, once. If the client has gone meanwhile nothing happens."""
+        """Answer the request; call it once. No-op if the client has disconnected."""
         assert self.response is None, "a request was answered twice"
         self.response = response
         connection = self._connection
@@ -120,6 +120,6 @@ class Request:
             connection.answered(self)
 
     def detach(self) -> None:
-        """Ends the tie to the connection: the answer is sent, or nobody is left to read it."""
+        """Drop the reference to the connection, after the answer is sent or the client has disconnected."""
         self._connection = None
         self.following = None

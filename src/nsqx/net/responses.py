@@ -1,7 +1,7 @@
-"""HTTP responses and their bytes.
+"""HTTP responses and their encoding.
 
-Owns which headers a kind of response carries, as Go's nsqd sends them. A response that is sent again within the same
-second, such as ``OK`` or an error, reuses its bytes. Routes and sockets are outside of this module.
+Owns the headers of each kind of response, as Go's nsqd sends them. A response that is sent again within the same
+second, such as ``OK`` or an error, reuses its bytes. No routes, no sockets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
-# Newer Pythons call it "Content Too Large".
+# Newer Python versions name it "Content Too Large".
 _PHRASES = {413: "Request Entity Too Large"}
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -47,7 +47,7 @@ _date_line = _DateLine()
 
 @lru_cache(maxsize=256)
 def _start_of(status: int, content_type: str | None, headers: tuple[tuple[str, str], ...]) -> bytes:
-    """All of a head that stays the same while only date and body change, without the protocol's name."""
+    """Encode the part of a head that does not depend on date and body, without the protocol version."""
     phrase = _PHRASES.get(status) or HTTPStatus(status).phrase
     lines = [f" {status} {phrase}"]
     if content_type is not None:
@@ -60,7 +60,7 @@ def _start_of(status: int, content_type: str | None, headers: tuple[tuple[str, s
 
 
 class Response:
-    """One answer. It may be given to any number of requests, and does not change."""
+    """An immutable response; any number of requests can share it."""
 
     __slots__ = ("_second", "_start", "_wire", "body", "content_type", "headers", "status")
 
@@ -85,7 +85,7 @@ class Response:
         self._wire = b""
 
     def wire(self) -> bytes:
-        """The bytes for an HTTP/1.1 client whose connection stays open."""
+        """Encode for an HTTP/1.1 client whose connection stays open."""
         second = int(time())
         if second != self._second:
             self._wire = b"HTTP/1.1%b%bContent-Length: %d\r\n\r\n%b" % (
@@ -98,7 +98,7 @@ class Response:
         return self._wire
 
     def wire_for(self, *, http10: bool, keep_alive: bool, with_body: bool) -> bytes:
-        """The bytes for any other client."""
+        """Encode for any other client."""
         if keep_alive:
             connection = b"Connection: keep-alive\r\n" if http10 else b""
         else:
@@ -118,45 +118,45 @@ EMPTY = Response(200, b"", None, NSQ_HEADERS)
 
 
 def text_response(text: str) -> Response:
-    """200 with text as NSQ sends it; Go leaves out the Content-Type of an empty one."""
+    """Return 200 with text and NSQ's header; without a Content-Type if empty, as in Go."""
     return Response(200, text.encode(), TEXT, NSQ_HEADERS) if text else EMPTY
 
 
 def json_response(value: object) -> Response:
-    """200 with ``value`` as JSON."""
+    """Return 200 with ``value`` as JSON."""
     return Response(200, orjson.dumps(value), JSON, NSQ_HEADERS)
 
 
 def plain_response(status: int, text: str) -> Response:
-    """Text without NSQ's header, as /ping answers."""
+    """Return text without NSQ's header, as in the answer to /ping."""
     return Response(status, text.encode(), TEXT)
 
 
 @lru_cache(maxsize=128)
 def error_response(status: int, code: str) -> Response:
-    """NSQ's error: ``{"message":"CODE"}``."""
+    """Return NSQ's error: ``{"message":"CODE"}``."""
     return Response(status, orjson.dumps({"message": code}), JSON, NSQ_HEADERS)
 
 
 @lru_cache(maxsize=32)
 def refusal_response(status: int, code: str) -> Response:
-    """The answer to what never became a request of the API, so it has no NSQ header; the body has the usual form."""
+    """Return the answer to an invalid request: NSQ's error in the body, but not NSQ's header."""
     return Response(status, orjson.dumps({"message": code}), JSON)
 
 
 def method_not_allowed(allow: str) -> Response:
-    """405, naming the methods that the path has."""
+    """Return 405 with the methods that the path supports."""
     body = orjson.dumps({"message": "METHOD_NOT_ALLOWED"})
     return Response(405, body, JSON, (("Allow", allow), *NSQ_HEADERS))
 
 
 def options_response(allow: str) -> Response:
-    """The answer to OPTIONS on a path that exists; ``allow`` is empty for the server as a whole."""
+    """Return the answer to OPTIONS on an existing path; ``allow`` is empty for the server as a whole."""
     return Response(200, b"", None, (("Allow", allow),) if allow else ())
 
 
 def redirect_response(method: str, location: str) -> Response:
-    """To the path that was meant: 301 for GET; 307 for the others, so that the client repeats method and body."""
+    """Redirect to the correct path: 301 for GET, 307 for other methods, so that the client repeats method and body."""
     headers = (("Location", location),)
     if method != "GET":
         return Response(307, b"", None, headers)

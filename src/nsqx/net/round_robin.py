@@ -1,8 +1,8 @@
 """Round-robin over connections that have received more than they may process at once.
 
 A connection processes a bounded part of its input, a slice, when it arrives. If more is left, it stops reading and
-joins here. Every turn of the event loop runs slices of the members in order for about a millisecond. So the events of
-all other connections wait for a millisecond, however many members there are and however much they sent.
+joins here. Every turn of the event loop runs slices of the members in order for about a millisecond. The events of all
+other connections therefore wait for about a millisecond, independent of the number of members and of their input.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 ROUND_NS: Final = 1_000_000
-# A chunk of at least this size from a socket means that there is probably more: event loops read up to 250 KB at once
-# and read again, many times, if that much was there.
+# A socket that returns a chunk of this size probably has more. Event loops read up to 250 KB at once and, after a
+# full read, read again many times.
 LARGE_CHUNK: Final = 128 * 1024
 
 
@@ -31,7 +31,7 @@ def _call_soon(callback: Callable[[], None]) -> None:
 
 
 class RoundRobin:
-    """The members, the next one first. A member joins once and is out again when ``work`` is called."""
+    """The members in order. A member joins once and leaves when ``work`` is called."""
 
     __slots__ = ("_at_end", "_call_soon", "_is_scheduled", "_members", "_now_ns")
 
@@ -41,7 +41,7 @@ class RoundRobin:
         now_ns: Callable[[], int] = time.monotonic_ns,
         at_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """``at_end`` is called after the slices of each turn. By default the running loop and its clock are used."""
+        """``at_end`` is called after the slices of each turn. The defaults are the running loop and its clock."""
         self._call_soon = call_soon
         self._now_ns = now_ns
         self._at_end = at_end
@@ -49,7 +49,7 @@ class RoundRobin:
         self._is_scheduled = False
 
     def join(self, member: Member) -> None:
-        """Let ``member`` work when its turn comes, not before the loop has looked at its other events."""
+        """Schedule ``member``; the loop handles its other events first."""
         self._members.append(member)
         self._schedule()
 

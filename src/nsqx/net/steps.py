@@ -16,13 +16,13 @@ from typing import TypeVar
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 
-# An item, such as a channel in /stats, takes a few microseconds; some take longer.
+# An item, such as a channel in /stats, usually takes a few microseconds.
 STEPS_PER_TURN = 200
 TURN_NS = 5_000_000
 
 
 def finish(steps: Steps[Result]) -> Result:
-    """Do every step; the result."""
+    """Run all steps and return the result."""
     while True:
         try:
             next(steps)
@@ -32,7 +32,7 @@ def finish(steps: Steps[Result]) -> Result:
 
 
 def join_steps(separator: bytes, pieces: Iterable[bytes]) -> Steps[bytes]:
-    """Join pieces, each of which takes a step to make."""
+    """Join pieces, one step for each."""
     made = []
     for piece in pieces:
         made.append(piece)
@@ -47,9 +47,9 @@ class StepScheduler:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def run(self, steps: Steps[Result], steps_per_turn: int = STEPS_PER_TURN) -> Result:
-        """Do every step, in each turn a number of them and no longer than 5 ms; the result.
+        """Run all steps and return the result; run at most ``steps_per_turn`` steps, or 5 ms, per turn of the loop.
 
-        A short job is done in the current turn. After a long one the caller continues in a turn of its own.
+        A short job finishes in the current turn. After a long one the caller continues in a new turn.
         """
         is_long = False
         while True:

@@ -1,7 +1,7 @@
-"""TLS as a layer: a connection that starts in the clear and is upgraded, on a client's side or a server's.
+"""TLS as a layer, for connections that start unencrypted and are upgraded, on the client or the server.
 
-The handshake needs no call of its own: what is received goes through ``unwrap``, what is to be sent comes out of
-``take_output``, and ``wrap`` keeps what is said too early until the handshake is done.
+The handshake needs no separate call: received bytes go through ``unwrap``, bytes to send come from ``take_output``, and
+``wrap`` buffers data until the handshake is complete.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ VERSIONS = {
 
 
 class TLSFailed(NSQError):
-    """The handshake failed, or what came is not TLS; the text is OpenSSL's."""
+    """The handshake failed, or the data is not TLS; the text is OpenSSL's."""
 
 
 class ClientTLSOptions(Protocol):
-    """What ``client_context`` needs to know."""
+    """The options that ``client_context`` reads."""
 
     @property
     def tls_root_ca_file(self) -> str: ...
@@ -42,7 +42,7 @@ class ClientTLSOptions(Protocol):
 
 
 def client_context(options: ClientTLSOptions) -> ssl.SSLContext:
-    """A client's context by its options; raises ConfigError."""
+    """Return a client's context; raise ConfigError."""
     try:
         context = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
         context.set_ciphers(CIPHERS)
@@ -65,7 +65,7 @@ class TLSLayer:
     __slots__ = ("_early", "_in", "_is_done", "_object", "_out", "has_ended", "has_more")
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool = False, server_hostname: str = "") -> None:
-        """``server_hostname`` is whom a client means to reach."""
+        """``server_hostname`` is the name that a client expects in the certificate."""
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         hostname = None if server_side else server_hostname
@@ -73,34 +73,36 @@ class TLSLayer:
         self._is_done = False
         self._early = b""
         self.has_more = False
-        self.has_ended = False  # the peer has said that nothing more comes
+        self.has_ended = False  # the peer has sent close_notify
         self._shake_hands()
 
     @property
     def is_done(self) -> bool:
-        """True once the handshake is over."""
+        """True once the handshake is complete."""
         return self._is_done
 
     @property
     def ssl_object(self) -> ssl.SSLObject:
-        """What knows the peer's certificate."""
+        """The SSL object, which holds the peer's certificate."""
         return self._object
 
     @property
     def version(self) -> str:
-        """The protocol version that was agreed, such as ``TLSv1.3``."""
+        """The negotiated protocol version, such as ``TLSv1.3``."""
         return self._object.version() or ""
 
     @property
     def cipher(self) -> str:
-        """The cipher suite that was agreed."""
+        """The negotiated cipher suite."""
         cipher = self._object.cipher()
         return cipher[0] if cipher else ""
 
     @property
     def peer_common_name(self) -> str:
-        """The common name in the peer's certificate, the last if it has several: one that was verified, unless the
-        context takes any."""
+        """The last common name in the peer's certificate.
+
+        The certificate is verified, unless the context accepts any certificate.
+        """
         if isinstance(self._object, AnyCertificateObject):
             subject: Any = self._object.peer_subject
         else:
@@ -109,7 +111,7 @@ class TLSLayer:
         return names[-1] if names else ""
 
     def wrap(self, data: bytes) -> bytes:
-        """``data`` encrypted; nothing yet while the handshake lasts."""
+        """Encrypt ``data``; return nothing during the handshake."""
         if not self._is_done:
             self._early += data
             return self._out.read()
@@ -119,7 +121,7 @@ class TLSLayer:
         return self._out.read()
 
     def unwrap(self, data: bytes, limit: int) -> bytes:
-        """What the peer said, at most ``limit`` bytes; raises TLSFailed."""
+        """Decrypt received bytes; return at most ``limit`` bytes; raise TLSFailed."""
         if data:
             self._in.write(data)
         if not self._is_done:
@@ -129,18 +131,18 @@ class TLSLayer:
         return self._read(limit)
 
     def take_output(self) -> bytes:
-        """The handshake's part, alerts, and what was said too early."""
+        """Return handshake messages, alerts, and data buffered during the handshake."""
         if self._is_done and self._early:
             early, self._early = self._early, b""
             return self.wrap(early)
         return self._out.read()
 
     def end(self) -> bytes:
-        """What tells the peer that nothing more comes."""
+        """Return the close_notify alert."""
         try:
             self._object.unwrap()
         except ssl.SSLError:
-            pass  # the peer has not answered yet, or is beyond hearing
+            pass  # the peer has not answered yet, or the connection is broken
         return self._out.read()
 
     def _shake_hands(self) -> None:
@@ -177,5 +179,5 @@ class TLSLayer:
 
 def _reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not to be trusted: {error.verify_message}"
+        return f"the certificate is not trusted: {error.verify_message}"
     return (error.reason or str(error)).replace("_", " ").lower()

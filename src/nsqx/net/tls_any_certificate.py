@@ -1,8 +1,8 @@
-"""TLS that demands a certificate of the client and takes any, one that signs itself too.
+"""TLS that requires a client certificate and accepts any, including self-signed ones.
 
-Python's ssl module asks for a client's certificate only in order to verify it, so this policy goes through pyOpenSSL.
-What is here has the shape of ssl's own classes: a context and what its ``wrap_bio`` gives serve asyncio, uvloop and
-``TLSLayer`` like any other. pyOpenSSL is imported only when such a context is made.
+Python's ssl module requests a client certificate only to verify it, so this policy uses pyOpenSSL. The classes have the
+interface of ssl's own: asyncio, uvloop and ``TLSLayer`` use the context and the result of ``wrap_bio`` as usual.
+pyOpenSSL is imported only when such a context is created.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nsqx.net.ciphers import CIPHERS, OLD_CIPHERS
 _Subject = tuple[tuple[tuple[str, str], ...], ...]
 _T = TypeVar("_T")
 _RECEIVE_SIZE = 256 * 1024
-# Type, version, and the length of what follows in two bytes.
+# Type, version, and the length of the content in two bytes.
 _RECORD_HEAD = 5
 
 
@@ -32,14 +32,14 @@ def _pyopenssl() -> Any:
 
 
 class AnyCertificateContext(ssl.SSLContext):
-    """A server's context. Its certificate can be replaced for connections to come, as ssl's can."""
+    """A server's context. A new certificate can be loaded for later connections, as with ssl's context."""
 
-    # What ssl.SSLContext makes of its arguments before __init__ sees them.
+    # ssl.SSLContext.__new__ does not accept these arguments.
     def __new__(cls, min_version: ssl.TLSVersion, client_ca_file: str = "") -> AnyCertificateContext:  # noqa: ARG004
         return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
     def __init__(self, min_version: ssl.TLSVersion, client_ca_file: str = "") -> None:
-        """``client_ca_file`` refuses nobody; it only tells which certificates ``getpeercert`` vouches for."""
+        """``client_ca_file`` rejects no client; it decides which certificates ``getpeercert`` shows as verified."""
         self._ssl = _pyopenssl()
         self._client_ca_file = client_ca_file
         self._context: Any = None
@@ -47,7 +47,7 @@ class AnyCertificateContext(ssl.SSLContext):
         self.set_ciphers(CIPHERS)
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        """As ssl's; connections that exist keep what they had."""
+        """Load a certificate like ssl's method; existing connections keep the old one."""
         super().load_cert_chain(certfile, keyfile, password)
         openssl = self._ssl
         context = openssl.Context(openssl.TLS_SERVER_METHOD)
@@ -56,7 +56,7 @@ class AnyCertificateContext(ssl.SSLContext):
             context.set_cipher_list(OLD_CIPHERS.encode() if is_old else CIPHERS.encode())
             context.set_min_proto_version(int(self.minimum_version))
             context.set_options(openssl.OP_NO_TICKET | openssl.OP_NO_COMPRESSION | openssl.OP_NO_RENEGOTIATION)
-            # A resumed session is not asked for its certificate again.
+            # A resumed session would not send its certificate again.
             context.set_session_cache_mode(openssl.SESS_CACHE_OFF)
             context.set_session_id(b"nsqd")
             context.use_certificate_chain_file(certfile)
@@ -78,20 +78,20 @@ class AnyCertificateContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,  # noqa: ARG002
         session: Any = None,  # noqa: ARG002
     ) -> AnyCertificateObject:
-        """A server's end of a connection."""
+        """Return the server's side of a connection."""
         assert server_side, "a client verifies its server"
         return AnyCertificateObject(self._ssl, self._context, incoming, outgoing)
 
 
 def _take_any(connection: Any, _certificate: Any, _error: int, _depth: int, is_good: int) -> bool:
-    """OpenSSL asks this for every certificate of a chain, and again for whatever is wrong with one."""
+    """Accept a certificate; OpenSSL calls this for every certificate of a chain and for every error."""
     if not is_good:
         connection.get_app_data().is_verified = False
     return True
 
 
 class AnyCertificateObject(ssl.SSLObject):
-    """One connection, between two memory buffers; raises what ssl's own raises."""
+    """One connection between two memory buffers; raises the exceptions of ssl's own object."""
 
     def __init__(self, openssl: Any, context: Any, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
         self._ssl = openssl
@@ -102,16 +102,16 @@ class AnyCertificateObject(ssl.SSLObject):
         self._connection = openssl.Connection(context, None)
         self._connection.set_app_data(self)
         self._connection.set_accept_state()
-        self.is_verified = True  # until a certificate turns out not to be
+        self.is_verified = True  # until verification fails
 
-    # What is done
+    # Data
 
     def do_handshake(self, block: bool = False) -> None:  # noqa: ARG002
-        """Go on with the handshake."""
+        """Continue the handshake."""
         self._do(self._connection.do_handshake)
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
-        """At most ``len`` bytes, or how many were put into ``buffer``; none at the end of what the peer says."""
+        """Return at most ``len`` bytes, or the number of bytes read into ``buffer``; empty at the end of the stream."""
         try:
             if buffer is not None:
                 return self._do(lambda: self._connection.recv_into(buffer, len or None))
@@ -120,17 +120,17 @@ class AnyCertificateObject(ssl.SSLObject):
             return 0 if buffer is not None else b""
 
     def write(self, data: Any) -> int:
-        """How much of ``data`` was taken."""
+        """Encrypt ``data`` and return the number of bytes accepted."""
         taken: int = self._do(lambda: self._connection.send(data))
         return taken
 
     def unwrap(self) -> None:
-        """Say goodbye; SSLWantReadError until the peer has too."""
+        """Send close_notify; raise SSLWantReadError until the peer has sent its own."""
         if not self._do(self._connection.shutdown) and not self._do(self._connection.shutdown):
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "The operation did not complete")
 
     def _do(self, step: Callable[[], _T]) -> _T:
-        """Let OpenSSL do a step, give it what came in as it asks for it, and take out what it has to say."""
+        """Run an OpenSSL call, feed it records as it needs them, and collect its output."""
         try:
             while True:
                 try:
@@ -152,9 +152,9 @@ class AnyCertificateObject(ssl.SSLObject):
             self._take_output()
 
     def _give_record(self) -> bool:
-        """Give OpenSSL one record, or what there is of it; False if nothing is there.
+        """Feed OpenSSL one record, or the part that has arrived; return False if there is none.
 
-        No more than one, because loops ask ``incoming`` whether there is more to read.
+        Only one, because event loops check ``incoming`` for unread data.
         """
         if not self._record_rest_size:
             head = self._incoming.read(_RECORD_HEAD - len(self._record_head))
@@ -179,7 +179,7 @@ class AnyCertificateObject(ssl.SSLObject):
         except self._ssl.WantReadError:
             pass
 
-    # What was agreed
+    # Negotiated parameters
 
     def version(self) -> str | None:
         """The protocol version, such as ``TLSv1.3``."""
@@ -187,28 +187,28 @@ class AnyCertificateObject(ssl.SSLObject):
         return None if name == "Unknown" else name
 
     def cipher(self) -> tuple[str, str, int] | None:
-        """The cipher suite: its name, the version it is of, its bits."""
+        """The cipher suite: its name, its protocol version, and its bits."""
         name = self._connection.get_cipher_name()
         if name is None:
             return None
         return name, self._connection.get_cipher_version(), self._connection.get_cipher_bits()
 
     def compression(self) -> str | None:
-        """None: it is never used."""
+        """None: compression is never used."""
         return None
 
     def selected_alpn_protocol(self) -> str | None:
-        """None: nothing is offered."""
+        """None: ALPN is not offered."""
         return None
 
     def pending(self) -> int:
-        """Bytes that can be read at once."""
+        """The number of bytes that can be read at once."""
         count: int = self._connection.pending()
         return count
 
     @property
     def peer_subject(self) -> _Subject:
-        """Whose certificate the peer showed, in the form of ``getpeercert``; nobody vouches for it."""
+        """The subject of the peer's certificate in the form of ``getpeercert``; not verified."""
         certificate = self._connection.get_peer_certificate(as_cryptography=True)
         if certificate is None:
             return ()
@@ -218,7 +218,7 @@ class AnyCertificateObject(ssl.SSLObject):
         )
 
     def getpeercert(self, binary_form: bool = False) -> Any:
-        """As ssl's: without contents unless the certificate was verified."""
+        """Return the certificate like ssl's method: empty unless it was verified."""
         certificate = self._connection.get_peer_certificate(as_cryptography=True)
         if certificate is None:
             return None

@@ -1,7 +1,7 @@
-"""TLS for a server's connections from their first byte: between the socket's transport and a protocol.
+"""TLS from the first byte of a server's connection: sits between the socket's transport and a protocol.
 
-asyncio can do this too, but it says nothing about a failed handshake, to the log or to the client. Here a failure is
-logged as Go's HTTP server logs it, and the client gets a TLS alert.
+asyncio can do this too, but it reports a failed handshake neither in the log nor to the client. Here a failure is
+logged as in Go's HTTP server, and the client gets a TLS alert.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from nsqx.net.request_log import RequestLog
 
-# What Go's HTTP server answers to a request that is not encrypted.
+# The answer of Go's HTTP server to an unencrypted request.
 _NOT_ENCRYPTED = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 _HTTP_STARTS = (b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO", b"DELET", b"PATCH")
 
 
 class TLSProtocol(asyncio.Protocol):
-    """One connection: does the handshake, then is the transport of the protocol that ``make_protocol`` returns."""
+    """One connection: completes the handshake, then acts as the transport of the protocol from ``make_protocol``."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class TLSProtocol(asyncio.Protocol):
         handshake_timeout_s: float,
         handshaking: set[TLSProtocol],
     ) -> None:
-        """``handshaking`` gets this connection for the time of its handshake."""
+        """``handshaking`` contains this connection during its handshake."""
         self._layer = TLSLayer(context, server_side=True)
         self._make_protocol = make_protocol
         self._log = log
@@ -47,7 +47,7 @@ class TLSProtocol(asyncio.Protocol):
         self._has_received = False
         self._is_paused = False
 
-    # From the socket
+    # Called by the socket's transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -104,7 +104,7 @@ class TLSProtocol(asyncio.Protocol):
             self._timer = None
 
     def _deliver(self, piece: bytes) -> None:
-        """Give the protocol what was received, piece by piece, until it asks for a pause."""
+        """Pass received data to the protocol, piece by piece, until it pauses reading."""
         if self._protocol is None:
             return
         try:
@@ -120,7 +120,7 @@ class TLSProtocol(asyncio.Protocol):
             self.abort()
 
     def _fail(self, reason: str) -> None:
-        """End a connection whose handshake failed, or that sends what is not TLS."""
+        """Close a connection whose handshake failed or that sends invalid TLS."""
         if self._protocol is None and self._transport is not None:
             remote = peer_address(self._transport)[0]
             self._log.warn(f"http: TLS handshake error from {remote}: {reason}")
@@ -128,10 +128,10 @@ class TLSProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    # The protocol's transport
+    # The transport of the protocol
 
     def write(self, data: bytes) -> None:
-        """Send ``data`` encrypted."""
+        """Encrypt and send ``data``."""
         self._write(self._layer.wrap(data))
 
     def _write(self, data: bytes) -> None:
@@ -139,7 +139,7 @@ class TLSProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Tell the peer that nothing more comes, and close the connection when all is sent."""
+        """Send close_notify, and close the connection when everything is sent."""
         if self._transport is not None and not self._transport.is_closing():
             self._write(self._layer.end())
             self._transport.close()
@@ -150,17 +150,17 @@ class TLSProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def is_closing(self) -> bool:
-        """True if the connection is closed or about to be."""
+        """True if the connection is closed or closing."""
         return self._transport is None or self._transport.is_closing()
 
     def pause_reading(self) -> None:
-        """Receive nothing until ``resume_reading``."""
+        """Deliver nothing until ``resume_reading``."""
         self._is_paused = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receive again, first what was decrypted before the pause."""
+        """Deliver again, starting with the data decrypted before the pause."""
         self._is_paused = False
         if self._layer.has_more:
             asyncio.get_running_loop().call_soon(self._deliver_rest)
@@ -186,7 +186,7 @@ class TLSProtocol(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As of asyncio's transports; ``ssl_object`` has the peer's certificate."""
+        """Return transport information as in asyncio; ``ssl_object`` has the peer's certificate."""
         if name == "ssl_object":
             return self._layer.ssl_object
         return self._transport.get_extra_info(name, default) if self._transport is not None else default

@@ -1,4 +1,4 @@
-"""TLS on the side that has the certificate: contexts, and the names Go gives to what was agreed."""
+"""Server-side TLS: contexts, certificate loading, and Go's names of cipher suites."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def server_context(
     *,
     client_ca_file: str = "",
 ) -> ssl.SSLContext:
-    """A context for listeners and upgrades; raises ConfigError.
+    """Return a context for listeners and upgrades; raise ConfigError.
 
-    ``min_version`` is a version number of the TLS protocol. ``client_policy`` says whether clients may or must have a
-    certificate that ``client_ca_file`` vouches for, or one of the system's authorities if there is no such file.
+    ``min_version`` is a version number of the TLS protocol. ``client_policy`` decides whether a client may or must send
+    a certificate, which is verified with ``client_ca_file``, or with the system's authorities if that is empty.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _GO_VERSIONS[min_version]
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a way to make a server work for nothing
+    context.options |= ssl.OP_NO_RENEGOTIATION  # clients could use renegotiation to waste CPU time
     context.set_ciphers(OLD_CIPHERS if context.minimum_version < ssl.TLSVersion.TLSv1_2 else CIPHERS)
     load_certificate(context, certificate_file, key_file)
     if client_policy != ssl.CERT_NONE:
@@ -52,9 +52,9 @@ def server_context(
 def any_certificate_context(
     certificate_file: str, key_file: str, min_version: int, *, client_ca_file: str = ""
 ) -> ssl.SSLContext:
-    """A context that demands a certificate of every client and takes any; raises ConfigError.
+    """Return a context that requires a client certificate and accepts any; raise ConfigError.
 
-    ``client_ca_file``, or the system's authorities, only decide which of them ``getpeercert`` shows as verified.
+    ``client_ca_file``, or the system's authorities, only decide which certificates ``getpeercert`` shows as verified.
     """
     context = AnyCertificateContext(_GO_VERSIONS[min_version], client_ca_file)
     load_certificate(context, certificate_file, key_file)
@@ -62,7 +62,7 @@ def any_certificate_context(
 
 
 def trusting_context(ca_file: str) -> ssl.SSLContext:
-    """A context to ask other servers with: trusts what ``ca_file`` vouches for, or the system's authorities."""
+    """Return a client's context that trusts ``ca_file``, or the system's authorities; raise ConfigError."""
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
         context.set_ciphers(CIPHERS)
@@ -72,11 +72,11 @@ def trusting_context(ca_file: str) -> ssl.SSLContext:
 
 
 def load_certificate(context: ssl.SSLContext, certificate_file: str, key_file: str) -> None:
-    """Put a certificate into a context, or a new one in its place for connections to come; raises ConfigError."""
+    """Load a certificate into a context; a replacement applies to later connections; raise ConfigError."""
     try:
         _check_pem(certificate_file, _CERTIFICATE, "certificate")
         _check_pem(key_file, _PRIVATE_KEY, "private key")
-        # Into a throw-away first: a pair that does not fit must not spoil the context.
+        # Try a temporary context first: a mismatched pair must not damage the context in use.
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         trial.set_ciphers(CIPHERS)
         trial.load_cert_chain(certificate_file, key_file, _no_password)
@@ -87,7 +87,7 @@ def load_certificate(context: ssl.SSLContext, certificate_file: str, key_file: s
 
 
 def _check_pem(path: str, begin: re.Pattern[bytes], noun: str) -> None:
-    """Raise ConfigError if a file has not what it should have; OpenSSL would only say "PEM lib"."""
+    """Raise ConfigError if a PEM file lacks the expected block; OpenSSL's own error would only be "PEM lib"."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -96,11 +96,11 @@ def _check_pem(path: str, begin: re.Pattern[bytes], noun: str) -> None:
     if not begin.search(content):
         raise ConfigError(f"failed to build TLS config - {path}: no {noun} in PEM format found")
     if begin is _PRIVATE_KEY and b"ENCRYPTED" in content:
-        raise ConfigError(f"failed to build TLS config - {path}: the private key is encrypted: give it decrypted")
+        raise ConfigError(f"failed to build TLS config - {path}: the private key is encrypted: decrypt it first")
 
 
 def _no_password() -> bytes:
-    """Without this OpenSSL would ask for a password on the terminal."""
+    """Return an empty password; otherwise OpenSSL would ask for one on the terminal."""
     return b""
 
 
@@ -111,14 +111,14 @@ def _reason(error: Exception) -> str:
 
 
 def iana_cipher_name(name: str) -> str:
-    """The registered name of a cipher suite that OpenSSL calls ``name``: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    """Convert OpenSSL's name of a cipher suite to the registered one: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
     if name.startswith("TLS_") or not name:
         return name
     exchange, separator, cipher = re.sub(r"(AES|CAMELLIA|ARIA)(\d+)", r"\1_\2", name).partition("-")
     while separator and not re.match(r"(AES|CAMELLIA|ARIA|CHACHA20|DES|RC4)", cipher):
         more, separator, cipher = cipher.partition("-")
         exchange = f"{exchange}_{more}"
-    if re.match(r"(AES|CAMELLIA|ARIA)", exchange):  # plain RSA key exchange goes without saying
+    if re.match(r"(AES|CAMELLIA|ARIA)", exchange):  # OpenSSL omits a plain RSA key exchange from the name
         exchange, cipher = "RSA", f"{exchange}-{cipher}"
     cipher = cipher.replace("-", "_")
     if cipher == "CHACHA20_POLY1305":

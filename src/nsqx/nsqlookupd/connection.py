@@ -1,10 +1,10 @@
-"""Between an asyncio transport and a session: bytes in, bytes out, deadlines.
+"""One TCP connection: connects an asyncio transport to a session, with deadlines.
 
-Go's nsqlookupd waits for ever on every connection. Here a connection that has not identified itself is closed after a
-minute of silence, or after inactive-producer-timeout if that is longer. One that has may be silent as long as it likes:
-it is no longer shown after inactive-producer-timeout, and TCP keepalive, with Go's numbers, finds out whether the other
-end still exists. A client that does not take its answers is not read from meanwhile, and closed after a minute. Nor is
-one that has sent more than is handled at once, until it has had its turns in the round-robin.
+Go's nsqlookupd waits forever on every connection. Here a connection without IDENTIFY is closed after a minute of
+silence, or after inactive-producer-timeout if that is longer. After IDENTIFY a connection may be silent: it is no
+longer listed after inactive-producer-timeout, and TCP keepalive, with Go's values, detects a dead peer. A client that
+does not read its answers is not read from, and is closed after a minute. A client that has sent more than one slice of
+input is not read from until the round-robin has processed it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STRANGER_TIMEOUT_S = 60.0
 BLOCKED_TIMEOUT_S = 60.0
-# How long a closing connection may take to send what it has left.
+# Time for a closing connection to send its remaining output.
 _LINGER_S = 5.0
 
 
@@ -40,10 +40,10 @@ class LookupdConnection(asyncio.Protocol):
         self._is_reading = True
         self._timer: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
-        """Done when the connection is."""
+        """Completed when the connection is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Start the session of a new client."""
         self._transport = cast("asyncio.Transport", transport)
         self._lookupd.connections.add(self)
         self._lookupd.counts.connections += 1
@@ -52,13 +52,13 @@ class LookupdConnection(asyncio.Protocol):
         self._set_deadline()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Process received bytes."""
         assert self._session is not None
         self._send(self._session.receive(data))
         self._settle(is_large=len(data) >= LARGE_CHUNK)
 
     def work(self) -> None:
-        """Handle the next slice of what was received, as a member of the round-robin."""
+        """Process the next slice of the input, as a member of the round-robin."""
         assert self._transport is not None
         assert self._session is not None
         self._waits_turn = False
@@ -69,7 +69,7 @@ class LookupdConnection(asyncio.Protocol):
         self._settle()
 
     def _settle(self, *, is_large: bool = False) -> None:
-        """See what comes next; after a large chunk that is another turn, whatever was in it."""
+        """Determine the next step; after a large chunk always take another turn."""
         assert self._session is not None
         if self._session.ended:
             self._finish()
@@ -92,7 +92,7 @@ class LookupdConnection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more; the transport closes once it has sent what is left."""
+        """Handle the end of input; the transport closes after sending the remaining output."""
         assert self._session is not None
         self._send(self._session.receive_end())
         self._session.close("EOF")
@@ -100,7 +100,7 @@ class LookupdConnection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now: read no more either, or answers would pile up."""
+        """Stop reading, so that answers do not accumulate."""
         assert self._transport is not None
         self._blocked = True
         if not self._transport.is_closing():
@@ -108,14 +108,14 @@ class LookupdConnection(asyncio.Protocol):
             self._set_deadline()
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
+        """Read again."""
         assert self._transport is not None
         self._blocked = False
         if not self._transport.is_closing():
             self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """End the session of a closed connection."""
         assert self._session is not None
         self._cancel_timer()
         self._session.close("EOF" if error is None else str(error))
@@ -124,13 +124,13 @@ class LookupdConnection(asyncio.Protocol):
             self.gone.set_result(None)
 
     def close(self) -> None:
-        """End the connection at shutdown, when what was answered is sent."""
+        """Close the connection at shutdown, after sending the answers."""
         assert self._session is not None
         self._session.close("use of closed network connection")
         self._finish()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         assert self._transport is not None
         self._transport.abort()
 
@@ -147,7 +147,7 @@ class LookupdConnection(asyncio.Protocol):
             self._timer = self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def _set_deadline(self) -> None:
-        """From now on so much patience as this client has earned."""
+        """Set the deadline for blocked output or for IDENTIFY; none otherwise."""
         assert self._session is not None
         self._cancel_timer()
         if self._blocked:

@@ -1,4 +1,4 @@
-"""nsqlookupd as a process: opens the listeners, serves, and shuts down. Nothing is kept on disk."""
+"""The nsqlookupd process: opens the listeners, serves, and shuts down. Nothing is stored on disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NsqlookupdDaemon:
     """One nsqlookupd. ``start`` it in a running event loop, ``stop`` it once."""
 
     def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
-        """Raises ConfigError if it cannot run as asked."""
+        """Raises ConfigError if the options are invalid."""
         validate(options)
         self._options = options
         self._log = log
@@ -42,7 +42,7 @@ class NsqlookupdDaemon:
         self._tcp_listening: Listening | None = None
         self._tcp_server: asyncio.Server | None = None
         if options.tls_root_ca_file:
-            trusting_context(options.tls_root_ca_file)  # a file that is of no use stops the start, needed or not
+            trusting_context(options.tls_root_ca_file)  # an invalid file is an error even if HTTPS is not used
         self._tls_context = server_context(options.tls_cert, options.tls_key, _TLS_1_2) if options.tls_cert else None
         token_files = {READ: options.http_read_token_file, ADMIN: options.http_admin_token_file}
         rules = self._access_rules = access_rules(token_files, options.http_client_cert_groups, route_group)
@@ -54,16 +54,16 @@ class NsqlookupdDaemon:
 
     @property
     def tcp_port(self) -> int:
-        """The port listened on, once started."""
+        """The port of the TCP listener; valid once started."""
         return self._tcp_listening.port if self._tcp_listening is not None else 0
 
     @property
     def http_port(self) -> int:
-        """The port listened on, once started."""
+        """The port of the HTTP listener; valid once started."""
         return self._http_server.port
 
     async def start(self) -> None:
-        """Be ready for clients; raises ConfigError, after undoing what was done, if an address cannot be had."""
+        """Start serving; on an unusable address, close everything opened so far and raise ConfigError."""
         try:
             await self._start()
         except BaseException:
@@ -106,7 +106,7 @@ class NsqlookupdDaemon:
         return head_check(rule, route_group)
 
     async def stop(self) -> None:
-        """Stop serving; what was answered is sent, for up to a second."""
+        """Stop serving; answers have one second to be sent."""
         if self._tcp_server is not None:
             self._tcp_server.close()
             await self._close_connections()
@@ -119,7 +119,7 @@ class NsqlookupdDaemon:
         await self._https_server.close(_STOP_S)
 
     def reload_certificate(self) -> None:
-        """Read the certificate anew, for connections to come; what cannot be read leaves the old one in place."""
+        """Read the certificate again, for later connections; keep the old one if the file is invalid."""
         try:
             for context in (self._tls_context, self._https_context):
                 if context is not None:
@@ -142,6 +142,6 @@ class NsqlookupdDaemon:
 
 
 def _https_context(options: NsqlookupdOptions) -> ssl.SSLContext:
-    """Clients are asked for a certificate where some routes need one."""
+    """Return the context for HTTPS; it requests client certificates if a group of routes needs them."""
     policy = ssl.CERT_OPTIONAL if options.http_client_cert_groups else ssl.CERT_NONE
     return server_context(options.tls_cert, options.tls_key, _TLS_1_2, policy, client_ca_file=options.tls_root_ca_file)

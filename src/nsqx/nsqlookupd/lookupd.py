@@ -1,4 +1,4 @@
-"""What one nsqlookupd consists of: the registry, and what its sessions and its HTTP API share beside it."""
+"""The state of one nsqlookupd: the registry, and everything else that its sessions and its HTTP API share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened since the start, for /metrics."""
+    """Counts of events since the start, for /metrics."""
 
     connections: int = 0
     registrations: int = 0
@@ -27,7 +27,7 @@ class Counts:
 
 
 class Lookupd:
-    """The state of one nsqlookupd; everything in it belongs to one event loop."""
+    """The state of one nsqlookupd; used by one event loop only."""
 
     __slots__ = ("connections", "counts", "introduction", "log", "options", "registry", "round_robin")
 
@@ -36,12 +36,12 @@ class Lookupd:
         self.log = log
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
         self.introduction = b""
-        """The answer to IDENTIFY, known once the ports are."""
+        """The answer to IDENTIFY; set once the ports are known."""
         self.counts = Counts()
         self.connections: set[LookupdConnection] = set()
         self.round_robin = RoundRobin()
 
 
 def on_one_line(text: str) -> str:
-    """``text`` from outside as a log line may carry it: as it is, or quoted if it holds what could fake a line."""
+    """Return untrusted ``text`` for a log line: unchanged, or quoted if it could forge a line."""
     return text if text.isprintable() else quote(text)

@@ -1,4 +1,4 @@
-"""/metrics: nsqlookupd's state for Prometheus. Totals only: what each topic has, /lookup and /nodes tell."""
+"""/metrics: nsqlookupd's state for Prometheus. Totals only; /lookup and /nodes have the details of each topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LookupdMetricsPage:
-    """Writes the page in the format that a client prefers."""
+    """Renders the page in the format that a client prefers."""
 
     def __init__(self, lookupd: Lookupd) -> None:
         self._collectors = CollectorRegistry()
@@ -29,7 +29,7 @@ class LookupdMetricsPage:
         GCCollector(registry=self._collectors)
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The page and its Content-Type, for an Accept header."""
+        """Return the page and its Content-Type, for an Accept header."""
         encode, content_type = choose_encoder(accept)
         return encode(self._collectors), content_type
 
@@ -44,16 +44,16 @@ class _LookupdCollector(Collector):
         producer_count = len(registry.clients.producers)
         yield InfoMetricFamily(
             "nsqlookupd",
-            "Version of NSQ whose behaviour this is, and of the package",
+            "Versions of the implemented NSQ and of the package",
             value={"version": NSQ_VERSION, "nsqx_version": VERSION},
         )
         for name, help_text, value in (
             ("topics", "Topics known", registry.topic_count),
-            ("channels", "Channels known, of all topics", registry.channel_count),
-            ("producers", "nsqd that are connected and have identified themselves", producer_count),
+            ("channels", "Known channels of all topics", registry.channel_count),
+            ("producers", "nsqds that are connected and have sent IDENTIFY", producer_count),
             (
                 "inactive_producers",
-                "Of these, how many were silent longer than inactive-producer-timeout",
+                "Producers that were silent for longer than inactive-producer-timeout",
                 producer_count - len(registry.active_peers()),
             ),
             ("connected_peers", "Open TCP connections", len(self._lookupd.connections)),
@@ -61,9 +61,9 @@ class _LookupdCollector(Collector):
             yield GaugeMetricFamily(f"nsqlookupd_{name}", help_text, value)
         for name, help_text, value in (
             ("connections", "TCP connections accepted", counts.connections),
-            ("registrations", "Times that a producer was added to a registration", counts.registrations),
-            ("unregistrations", "Times that a producer took itself off one, or left", counts.unregistrations),
+            ("registrations", "Additions of a producer to a registration", counts.registrations),
+            ("unregistrations", "Removals of a producer from a registration", counts.unregistrations),
             ("pings", "Pings received", counts.pings),
-            ("lookups", "Requests for /lookup", counts.lookups),
+            ("lookups", "Requests to /lookup", counts.lookups),
         ):
             yield CounterMetricFamily(f"nsqlookupd_{name}", help_text, value)

@@ -1,7 +1,7 @@
 """nsqlookupd's options: their names, defaults, flags and limits.
 
 Each attribute of ``NsqlookupdOptions`` has the name of its key in the configuration file. Durations are integers of
-nanoseconds. Nothing here opens a file or a socket but the configuration file.
+nanoseconds. Opens no sockets and reads only the configuration file.
 """
 
 import socket
@@ -46,45 +46,45 @@ FLAGS: tuple[Flag, ...] = (
     *DAEMON_FLAGS,
     _option("log-level", LOG_LEVEL, "least severe level that is logged: debug, info, warn, error or fatal"),
     _option("log-prefix", STRING, "text at the start of every log line"),
-    _option("tcp-address", STRING, "where nsqd connects to register: host:port"),
-    _option("http-address", STRING, "where HTTP clients connect: host:port"),
-    _option("https-address", STRING, "where HTTPS clients connect: host:port; needs -tls-cert (nsqx only)"),
-    _option("broadcast-address", STRING, "host that nsqd is told to reach this nsqlookupd by"),
-    _option("inactive-producer-timeout", DURATION, "time since its last ping after which an nsqd is no longer shown"),
-    _option("tombstone-lifetime", DURATION, "time that a tombstoned producer is left out of a topic's lookup"),
-    _option("tls-cert", STRING, "path of a certificate, with which nsqd must speak TLS (nsqx only)"),
+    _option("tcp-address", STRING, "address where nsqd registers: host:port"),
+    _option("http-address", STRING, "address for HTTP clients: host:port"),
+    _option("https-address", STRING, "address for HTTPS clients: host:port; needs -tls-cert (nsqx only)"),
+    _option("broadcast-address", STRING, "host name of this nsqlookupd that it reports to nsqd"),
+    _option("inactive-producer-timeout", DURATION, "time since its last ping after which an nsqd is no longer listed"),
+    _option("tombstone-lifetime", DURATION, "time for which lookups of a topic omit a tombstoned producer"),
+    _option("tls-cert", STRING, "path of the certificate; if set, nsqd must connect with TLS (nsqx only)"),
     _option("tls-key", STRING, "path of the certificate's private key (nsqx only)"),
-    _option("tls-root-ca-file", STRING, "path of the authorities of HTTPS clients' certificates (nsqx only)"),
-    _option("http-read-token-file", STRING, "tokens, one a line, one of which look-ups need (nsqx only)"),
-    _option("http-admin-token-file", STRING, "tokens, one of which every change needs (nsqx only)"),
+    _option("tls-root-ca-file", STRING, "path of the authorities that sign HTTPS clients' certificates (nsqx only)"),
+    _option("http-read-token-file", STRING, "file with the tokens for lookups, one per line (nsqx only)"),
+    _option("http-admin-token-file", STRING, "file with the tokens for all changes (nsqx only)"),
     _option(
         "http-client-cert-group",
         STRINGS,
-        "group of routes that needs a client certificate, so HTTPS: read or admin (nsqx only, may be repeated)",
+        "group of routes that requires HTTPS with a client certificate: read or admin (nsqx only, may be repeated)",
         "http_client_cert_groups",
     ),
-    _option("http-browser-checks", BOOL, "refuse what pages of other sites make browsers send over HTTP (nsqx only)"),
+    _option("http-browser-checks", BOOL, "reject HTTP requests that a browser sends for another site (nsqx only)"),
     _option(
         "allowed-host",
         STRINGS,
-        "name in the Host header that HTTP serves besides this host's own, * for any (nsqx only, may be repeated)",
+        "name accepted in the Host header besides this host's own; * accepts any (nsqx only, may be repeated)",
         "allowed_hosts",
     ),
 )
 
 
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqlookupdOptions:
-    """The options that argv, less the program's name, and the configuration file it names ask for; not yet validated.
+    """Parse argv, without the program's name, and the configuration file that it names; do not validate the values.
 
-    Raises UsageError, VersionWanted or ConfigError; harmless mistakes are logged on ``stderr``.
+    Raises UsageError, VersionWanted or ConfigError; ignored settings are logged on ``stderr``.
     """
     return NsqlookupdOptions(**read_options(FLAGS, argv, "nsqlookupd", stderr))
 
 
 def validate(options: NsqlookupdOptions) -> None:
-    """Raise ConfigError if nsqlookupd cannot run as asked; the addresses take their final form."""
+    """Raise ConfigError if an option is invalid; normalize the addresses."""
     check_host_names(options.allowed_hosts)
-    # As in Go an empty address is any free port on every interface.
+    # As in Go, an empty address means any free port on every interface.
     options.tcp_address = options.tcp_address or ":0"
     options.http_address = options.http_address or ":0"
     parse_tcp_listen_address(options.tcp_address)
@@ -96,7 +96,7 @@ def validate(options: NsqlookupdOptions) -> None:
         if not options.tls_cert:
             raise ConfigError("--https-address needs --tls-cert and --tls-key")
     if options.http_client_cert_groups and not options.https_address:
-        raise ConfigError("--http-client-cert-group needs --https-address: only there clients can show a certificate")
+        raise ConfigError("--http-client-cert-group needs --https-address: client certificates need HTTPS")
     for name in ("inactive-producer-timeout", "tombstone-lifetime"):
         if getattr(options, name.replace("-", "_")) < 0:
             raise ConfigError(f"--{name} must not be negative")

@@ -1,11 +1,11 @@
-"""Which nsqd has which topics and channels: nsqlookupd's memory, which is its only store.
+"""The registry: which nsqd has which topics and channels. It is nsqlookupd's only store and is kept in memory.
 
-A registration is a category (client, topic or channel), a key (the topic) and a subkey (the channel), and the peers
-that have it. It can be without peers: made over HTTP, or left behind by peers that went. Registrations know their
-peers and peers their registrations, so that everything a peer does costs the same however many others there are, and
-its leaving costs what it had registered.
+A registration is a category (client, topic or channel), a key (the topic), a subkey (the channel), and the peers that
+have it. It may have no peers: created over HTTP, or left behind by disconnected peers. Registrations refer to their
+peers and peers to their registrations. The cost of a peer's command is therefore independent of the number of other
+peers, and its disconnection costs time proportional to its own registrations.
 
-Knows neither protocol nor HTTP. Time is asked of two clocks: what decides is monotonic, what is shown is the wall's.
+No protocol, no HTTP. Decisions use monotonic time; displayed times are wall-clock time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nsqx.names import is_ephemeral
 if TYPE_CHECKING:
     from nsqx.wire.lookup import Announcement
 
-# In place of a topic's name, as in Go nsqlookupd; no topic can be called that.
+# Used instead of a topic name, as in Go's nsqlookupd; it is not a valid topic name.
 ANY_TOPIC: Final = "*"
 
 Category = Literal["client", "topic", "channel"]
 
 
 class Tombstone(NamedTuple):
-    """When a producer was marked as about to leave a topic."""
+    """The time at which a producer was marked as about to lose a topic."""
 
     set_ns: int
     wall_ns: int
@@ -41,12 +41,12 @@ class Peer:
 
     def __init__(self, id: str, announcement: Announcement) -> None:  # noqa: A002
         self.id = id
-        """Its end of the connection, ``host:port``."""
+        """Its end of the connection: ``host:port``."""
         self.announcement = announcement
         self.node = f"{announcement.broadcast_address}:{announcement.http_port}"
-        """What a tombstone calls it."""
+        """Its name in tombstones: ``broadcast_address:http_port``."""
         self.described = _describe(id, announcement)
-        """What /lookup says of it: a JSON object, made once because it is asked for often."""
+        """Its entry in /lookup: a JSON object, encoded once because it is requested often."""
         self.heard_ns = 0
         self.last_update_ns = 0
         self.topics: dict[Registration, None] = {}
@@ -69,7 +69,7 @@ def _describe(remote_address: str, announcement: Announcement) -> bytes:
 
 
 class Registration:
-    """A topic, a channel, or the list of all peers, and who has registered it."""
+    """A topic, a channel, or the list of all peers, with its producers."""
 
     __slots__ = ("category", "key", "producers", "subkey")
 
@@ -100,19 +100,19 @@ class Registry:
         self._wall_ns = wall_ns
         self.clients = Registration("client")
         self._topics: dict[str, Registration] = {}
-        # A topic may have channels and no registration: an ephemeral one whose last producer took itself off.
+        # A topic can have channels but no registration: an ephemeral topic after its last producer sent UNREGISTER.
         self._channels: dict[str, dict[str, Registration]] = {}
 
-    # What peers do
+    # Called for peers
 
     def identify(self, peer: Peer) -> Registration:
-        """A peer has said who it is."""
+        """Add a peer after IDENTIFY."""
         self._heard(peer)
         self.clients.producers[peer] = None
         return self.clients
 
     def ping(self, peer: Peer) -> int:
-        """A peer is alive; the nanoseconds since it last said so."""
+        """Record a ping; return the nanoseconds since the previous ping or IDENTIFY."""
         before_ns = peer.heard_ns
         self._heard(peer)
         return peer.heard_ns - before_ns
@@ -122,7 +122,7 @@ class Registry:
         peer.last_update_ns = self._wall_ns()
 
     def register(self, peer: Peer, topic_name: str, channel_name: str = "") -> list[Registration]:
-        """A peer has this topic, or this channel and so its topic; what it did not have before."""
+        """Register a topic, or a channel and its topic, for a peer; return the new registrations."""
         added = []
         if channel_name:
             channel = self.create_channel(topic_name, channel_name)
@@ -138,9 +138,9 @@ class Registry:
         return added
 
     def unregister(self, peer: Peer, topic_name: str, channel_name: str = "") -> list[Registration]:
-        """A peer no longer has this channel, or this topic with all its channels; what it had of them.
+        """Remove a peer from a channel, or from a topic and all its channels; return the removed registrations.
 
-        An ephemeral channel or topic that is named here is forgotten with its last producer.
+        An ephemeral channel or topic named here is deleted with its last producer.
         """
         if channel_name:
             named = self._channels.get(topic_name, {}).get(channel_name)
@@ -156,13 +156,13 @@ class Registry:
         return removed
 
     def leave(self, peer: Peer) -> list[Registration]:
-        """A peer has gone; what it had. Registrations stay, even if nobody has them any more."""
+        """Remove a disconnected peer; return its registrations. They stay, even without producers."""
         had = [*peer.channels, *peer.topics, self.clients]
         return [registration for registration in had if self._part(peer, registration)]
 
     @staticmethod
     def _part(peer: Peer, registration: Registration) -> bool:
-        """Undo the tie between a peer and a registration; False if there was none."""
+        """Unlink a peer and a registration; return False if they were not linked."""
         if peer not in registration.producers:
             return False
         del registration.producers[peer]
@@ -170,17 +170,17 @@ class Registry:
         peer.channels.pop(registration, None)
         return True
 
-    # What administrators do
+    # Called for administrators
 
     def create_topic(self, topic_name: str) -> Registration:
-        """The topic, made if need be."""
+        """Return the topic; create it if necessary."""
         topic = self._topics.get(topic_name)
         if topic is None:
             topic = self._topics[topic_name] = Registration("topic", topic_name)
         return topic
 
     def create_channel(self, topic_name: str, channel_name: str) -> Registration:
-        """The channel, made if need be; its topic is not."""
+        """Return the channel; create it, but not its topic, if necessary."""
         channels = self._channels.setdefault(topic_name, {})
         channel = channels.get(channel_name)
         if channel is None:
@@ -188,14 +188,14 @@ class Registry:
         return channel
 
     def delete_topic(self, topic_name: str) -> list[Registration]:
-        """Forget a topic and its channels, with their producers; what there was, channels first."""
+        """Delete a topic and its channels with their producers; return the deleted registrations, channels first."""
         found = [*self.channels(topic_name), *self.topics(topic_name)]
         for registration in found:
             self._forget(registration)
         return found
 
     def delete_channel(self, topic_name: str, channel_name: str) -> bool:
-        """Forget a channel, with its producers; False if there is none."""
+        """Delete a channel with its producers; return False if there is none."""
         channel = self._channels.get(topic_name, {}).get(channel_name)
         if channel is None:
             return False
@@ -203,7 +203,7 @@ class Registry:
         return True
 
     def tombstone(self, topic_name: str, node: str) -> None:
-        """Leave the producers called ``node`` out of the topic's lookup, for a while or until they register anew."""
+        """Hide the producers named ``node`` from lookups of the topic, for a while or until they register again."""
         tombstone = Tombstone(self._now_ns(), self._wall_ns())
         for topic in self.topics(topic_name):
             for peer in topic.producers:
@@ -221,23 +221,23 @@ class Registry:
         if not channels:
             del self._channels[registration.key]
 
-    # What can be asked
+    # Queries
 
     def topics(self, topic_name: str = ANY_TOPIC) -> list[Registration]:
-        """The topic of that name, if there is one, or every topic."""
+        """Return the topic of that name, if it exists, or every topic."""
         if topic_name == ANY_TOPIC:
             return list(self._topics.values())
         topic = self._topics.get(topic_name)
         return [] if topic is None else [topic]
 
     def channels(self, topic_name: str = ANY_TOPIC) -> list[Registration]:
-        """The channels of the topic of that name, or of every topic."""
+        """Return the channels of the topic of that name, or of every topic."""
         if topic_name == ANY_TOPIC:
             return [channel for channels in self._channels.values() for channel in channels.values()]
         return list(self._channels.get(topic_name, {}).values())
 
     def producers(self, topics: list[Registration]) -> list[Peer]:
-        """The peers that consumers of ``topics`` should connect to: neither silent nor marked by a tombstone."""
+        """Return the peers to which consumers of ``topics`` should connect: neither silent nor tombstoned."""
         now_ns = self._now_ns()
         oldest_ns = now_ns - self._inactive_timeout_ns
         found: dict[Peer, None] = {}
@@ -248,12 +248,12 @@ class Registry:
         return list(found)
 
     def active_peers(self) -> list[Peer]:
-        """The peers that are not silent."""
+        """Return the peers that are not silent."""
         oldest_ns = self._now_ns() - self._inactive_timeout_ns
         return [peer for peer in self.clients.producers if peer.heard_ns >= oldest_ns]
 
     def tombstones(self, peer: Peer) -> list[bool]:
-        """For each topic of a peer, in order, whether a tombstone keeps the peer from its consumers."""
+        """Return for each topic of a peer, in order, whether a tombstone hides the peer from consumers."""
         now_ns = self._now_ns()
         return [self._holds(topic.producers[peer], now_ns) for topic in peer.topics]
 
@@ -261,7 +261,7 @@ class Registry:
         return tombstone is not None and now_ns - tombstone.set_ns < self._tombstone_lifetime_ns
 
     def registrations(self) -> Iterator[Registration]:
-        """Every registration there is."""
+        """Yield every registration."""
         yield self.clients
         yield from self._topics.values()
         for channels in self._channels.values():

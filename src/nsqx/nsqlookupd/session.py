@@ -1,6 +1,6 @@
-"""The rules of one nsqd's connection to nsqlookupd: bytes in, answers out. No sockets and no timers.
+"""The protocol of one nsqd's connection to nsqlookupd: bytes in, answers out. No sockets and no timers.
 
-Every mistake is fatal: its text is the last answer, and the peer leaves the registry at once.
+Every error is fatal: its text is the last answer, and the peer leaves the registry at once.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from nsqx.nsqlookupd.registry import Registration
 
 _SIZE_UNKNOWN: Final = -1
-# Commands that one connection may make others wait for; most of them are logged.
+# Commands that one connection may process per turn; most of them are logged.
 COMMANDS_PER_SLICE: Final = 32
 LINES_PER_SLICE: Final = 50  # of the log
 
 
 class DepartureLog:
-    """Logs the registrations of a peer that has left. There may be thousands, so they go a part each turn."""
+    """Logs the registrations of a disconnected peer. There can be thousands, so each turn logs a part."""
 
     __slots__ = ("_lookupd", "_next", "_remote_address", "_removed")
 
@@ -54,7 +54,7 @@ class DepartureLog:
 
 
 class PeerSession:
-    """One connection. ``ended`` means that nothing more is to be read from it, ``has_more`` that input is left."""
+    """One connection. ``ended`` means that reading stops, ``has_more`` that unprocessed input is left."""
 
     __slots__ = (
         "_body_size",
@@ -81,14 +81,14 @@ class PeerSession:
         lookupd.log.info("TCP: new client(%s)", remote_address)
 
     def receive(self, data: bytes) -> bytes:
-        """Take what the socket gave; the answers to the first slice of what is complete."""
+        """Process received bytes; return the answers to the first slice of complete commands."""
         if self.ended:
             return b""
         self._reader.feed(data)
         return self.proceed()
 
     def proceed(self) -> bytes:
-        """Act on the next slice of what was received; the answers."""
+        """Process the next slice of the input; return the answers."""
         self.has_more = False
         answers = bytearray()
         try:
@@ -106,19 +106,19 @@ class PeerSession:
         return bytes(answers)
 
     def receive_end(self) -> bytes:
-        """The client sends no more; the answer to a command that was cut short."""
+        """Handle the end of input; return the answer to an incomplete command."""
         if self.ended or not self._identifying:
             return b""
         what = "body size" if self._body_size == _SIZE_UNKNOWN else "body"
         return encode_answer(self._refuse(ProtocolError("E_BAD_BODY", f"IDENTIFY failed to read {what}")))
 
     def close(self, reason: str) -> None:
-        """The connection is over, if it was not already; the peer's registrations go."""
+        """End the session, unless it has ended, and remove the peer's registrations."""
         if self.ended:
             return
         self.ended = True
         log = self._lookupd.log
-        # A client that leaves of its own accord is no error.
+        # A client that disconnects normally is not an error.
         level = log.info if reason == "EOF" else log.error
         if not self._greeted:
             level("failed to read protocol version - %s", reason)
@@ -151,7 +151,7 @@ class PeerSession:
         self._greeted = True
 
     def _next_answer(self) -> bytes | None:
-        """Do the next command; None if it is not there in full."""
+        """Run the next command and return its answer; None if it is incomplete."""
         if self._identifying:
             return self._identify()
         line = self._reader.line()
@@ -230,14 +230,14 @@ class PeerSession:
         log = self._lookupd.log
         for registration in removed:
             if registration.category == "channel" and not channel_name:
-                # nsqd takes channels off before their topic.
+                # nsqd unregisters the channels of a topic first.
                 log.warn("client(%s) unexpected UNREGISTER %s", self._remote_address, registration)
             else:
                 log.info("DB: client(%s) UNREGISTER %s", self._remote_address, registration)
         return OK
 
     def _topic_and_channel(self, command: str, words: list[str]) -> tuple[Peer, str, str]:
-        """The peer, and the topic and channel that a command names; no channel is an empty one."""
+        """Return the peer, and the topic and channel of a command; the channel is empty if not given."""
         if self.peer is None:
             raise ProtocolError("E_INVALID", "client must IDENTIFY")
         if not words:

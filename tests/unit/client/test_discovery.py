@@ -74,7 +74,7 @@ async def test_a_token_for_nsqlookupd_goes_before_the_auth_secret(monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [("", "holds no token"), ("two words", "no spaces"), ("\x01", "printable ASCII")]
+    ("content", "reason"), [("", "no token in the file"), ("two words", "without spaces"), ("\x01", "printable ASCII")]
 )
 def test_token_files_that_hold_no_token(tmp_path, content, reason):
     (tmp_path / "token").write_text(content)

@@ -106,8 +106,8 @@ def test_pieces_are_bounded(authority, server_context):
 @pytest.mark.parametrize(
     ("options", "hostname", "text"),
     [
-        ({}, "localhost", "the certificate is not to be trusted"),
-        ({"trusted": True}, "elsewhere", "the certificate is not to be trusted: Hostname mismatch"),
+        ({}, "localhost", "the certificate is not trusted"),
+        ({"trusted": True}, "elsewhere", "the certificate is not trusted: Hostname mismatch"),
         ({"trusted": True, "tls_insecure_skip_verify": True}, "elsewhere", None),
         ({"tls_insecure_skip_verify": True}, "localhost", None),
     ],

@@ -58,4 +58,4 @@ def test_an_encrypted_key_is_refused_without_asking_for_a_password(tmp_path):
     encrypted = tmp_path / "encrypted.key"
     command = ["openssl", "pkey", "-in", made.key, "-aes128", "-passout", "pass:secret", "-out", str(encrypted)]
     subprocess.run(command, check=True, capture_output=True)
-    assert reason(made.cert, str(encrypted)) == f"{encrypted}: the private key is encrypted: give it decrypted"
+    assert reason(made.cert, str(encrypted)) == f"{encrypted}: the private key is encrypted: decrypt it first"
