@@ -47,7 +47,7 @@ class Node:
     topics: list[tuple[str, bool]] = field(default_factory=list)
     """Pairs of the name and whether a tombstone hides the topic on this node from consumers."""
     remote_addresses: list[str] = field(default_factory=list)
-    """``lookupd/address`` for each nsqlookupd: the node's address as that nsqlookupd sees it."""
+    """For each nsqlookupd its address, a slash, and the address of the node as that nsqlookupd sees it."""
     is_out_of_date: bool = False
 
     @classmethod
