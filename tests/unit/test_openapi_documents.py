@@ -1,6 +1,8 @@
 """The OpenAPI documents of the daemons: valid, complete, and equal to the route tables."""
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -101,6 +103,12 @@ def test_body_limits_are_those_of_the_options():
     assert (
         "`BODY_TOO_BIG`: the body is larger than 5678 bytes" in nsqd["POST", "/mpub"]["responses"]["413"]["description"]
     )
+
+
+def test_the_descriptions_are_imported_only_for_the_document():
+    program = "import sys, nsqx.nsqd.daemon, nsqx.nsqlookupd.daemon, nsqx.nsqadmin.daemon; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert not re.findall(r"nsqx\.\S*(?:openapi|json_schema|api_types)", modules)
 
 
 def test_the_base_path_of_nsqadmin_is_the_server_and_not_in_the_paths():

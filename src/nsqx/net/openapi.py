@@ -1,10 +1,10 @@
 """OpenAPI 3.1 documents, generated from the route table of a router.
 
-Paths, path parameters, body limits and access rules come from the routes. The rest of a route (summary, query, body,
-answers and errors) is declared by its daemon in a ``RouteDoc``. A route without a RouteDoc is an error; a RouteDoc
+Paths, path parameters, body limits and access rules come from the routes. Each daemon declares the rest of a route
+(summary, query, body, response and errors) in a ``RouteDoc``. A route without a RouteDoc is an error. A RouteDoc
 without a route is left out, because some routes depend on options.
 
-A daemon imports this module at the first request for its document, so that the module costs nothing before.
+A daemon imports this module at the first request for its document. Before that, the module costs no time or memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME_SCHEMA: Schema = {
 
 # The meaning of each error code, by status.
 ErrorTable = Mapping[int, Mapping[str, str]]
-# Returns the errors of a method, path and route that are answered before a handler runs.
+# Returns the errors that a request may get before its handler runs, for a method, path and route.
 Refusals = Callable[[str, str, Route], ErrorTable]
 
 REFUSALS: ErrorTable = {
@@ -87,10 +87,10 @@ class RouteDoc(NamedTuple):
     description: str = ""
     query: tuple[Parameter, ...] = ()
     body: Content | None = None
-    answer: Content = Content("Done. The answer has no body.")
+    response: Content = Content("Done. The response has no body.")
     errors: str = ""
-    other_answers: Mapping[int, Content] = {}
-    """Answers beside 200 whose body is not an ErrorMessage."""
+    other_responses: Mapping[int, Content] = {}
+    """Responses other than 200 whose body is not an ErrorMessage."""
 
 
 class APIDoc(NamedTuple):
@@ -109,7 +109,7 @@ class APIDoc(NamedTuple):
 
 OPENAPI_ROUTE = {
     "GET /openapi.json": RouteDoc(
-        "openapi", "health", "Return this document", answer=Content("OpenAPI 3.1.", {JSON: dict[str, Any]})
+        "openapi", "health", "Return this document", response=Content("OpenAPI 3.1.", {JSON: dict[str, Any]})
     )
 }
 PONG = Content("The daemon is running.", {TEXT: Literal["OK"]})
@@ -117,11 +117,12 @@ METRICS_PAGE = Content(
     "The page in the format that the Accept header selects.", {TEXT: str, "application/openmetrics-text": str}
 )
 API_DESCRIPTION = (
-    "The version is that of the NSQ release whose API this is. Every path may also answer 404 `NOT_FOUND` (unknown "
-    "path), 405 `METHOD_NOT_ALLOWED` with an Allow header, and 301 or 307 to a path that differs by a slash or by case."
+    "The version is that of the NSQ release whose API this is. Every path may also respond with 404 `NOT_FOUND` "
+    "(unknown path), 405 `METHOD_NOT_ALLOWED` with an Allow header, and 301 or 307 to a path that differs by a slash "
+    "or by case."
 )
 DAEMON_DESCRIPTION = (
-    f"{API_DESCRIPTION} Requests that are not served at all are answered with 408 `REQUEST_TIMEOUT`, 417, 431 "
+    f"{API_DESCRIPTION} A request that cannot be read gets 408 `REQUEST_TIMEOUT`, 417, 431 "
     "`HEADER_TOO_BIG`, 501 or 505."
 )
 BEARER_TOKEN: Schema = {
@@ -245,15 +246,15 @@ class _Writer:
         for errors in (select_errors(self._api.errors, doc.errors), refusals):
             for status, meanings in errors.items():
                 lines.setdefault(status, []).extend(f"- `{code}`: {meaning}" for code, meaning in meanings.items())
-        answers = {200: doc.answer}
+        responses = {200: doc.response}
         for status, each in lines.items():
-            answers[status] = Content("\n".join(each), {JSON: ErrorMessage})
-        for status, answer in doc.other_answers.items():
-            answers[status] = _merged(answer, answers.get(status))
-        return {str(status): self._content(answers[status]) for status in sorted(answers)}
+            responses[status] = Content("\n".join(each), {JSON: ErrorMessage})
+        for status, response in doc.other_responses.items():
+            responses[status] = _merged(response, responses.get(status))
+        return {str(status): self._content(responses[status]) for status in sorted(responses)}
 
 
-def _merged(answer: Content, errors: Content | None) -> Content:
+def _merged(response: Content, errors: Content | None) -> Content:
     if errors is None:
-        return answer
-    return Content(f"{answer.description}\n\n{errors.description}", {**errors.schemas, **answer.schemas})
+        return response
+    return Content(f"{response.description}\n\n{errors.description}", {**errors.schemas, **response.schemas})

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from nsqx.net.openapi import NAME
 
 NameField = Annotated[str, NAME]
-WarningField = Annotated[str, "Empty, or `WARNING: ` and the daemons that did not answer or failed."]
+WarningField = Annotated[str, "Empty, or `WARNING: ` and the daemons that did not respond or failed."]
 SecondsField = Annotated[float, "Seconds since 1970."]
 
 
@@ -233,14 +233,14 @@ class TroubleDocument(TypedDict):
 
 
 class MissingNodeDocument(TypedDict):
-    """An nsqd that does not answer or is no longer listed. Fields are null if it never answered."""
+    """An nsqd that does not respond or is no longer listed. Fields are null if it never responded."""
 
     address: str
     last_seen_s: SecondsField | None
     reason: str
     listed: Annotated[bool, "True if an nsqlookupd or a flag still names it."]
     maybe_at: Annotated[str, "The address of a later nsqd on a host of the same name; empty if there is none."]
-    stranded: Annotated[int | None, "Messages on it when it last answered."]
+    stranded: Annotated[int | None, "Messages on it when it last responded."]
     topics: int | None
 
 
@@ -301,7 +301,7 @@ class HistoryDocument(TypedDict):
 
 
 class StrandedTopic(TypedDict):
-    """The unfinished messages of a topic on a missing nsqd, when it last answered."""
+    """The unfinished messages of a topic on a missing nsqd, when it last responded."""
 
     topic: str
     stranded: int

@@ -37,18 +37,18 @@ _EVENTS = "text/event-stream"
 _PAGE = Content("The same document for every page.", {HTML: str})
 _FILE = Content("The file.", {ANY_TYPE: Any})
 _NO_FILE = {404: Content("`NOT_FOUND`", {TEXT: str})}
-_DONE = Content("Done, on some daemons at least.", {JSON: types.ResultMessage})
+_DONE = Content("Done on at least one daemon.", {JSON: types.ResultMessage})
 _OPTION_VALUE = {TEXT: str, JSON: Any}
 _INVALID_JSON = "EOF, unexpected EOF, invalid character ..., json: cannot unmarshal ..., BODY_TOO_BIG"
 _SINCE = Parameter("since", "Only points after this time, in seconds since 1970.", float)
 
 
 def _page(name: str) -> RouteDoc:
-    return RouteDoc(f"page{name}", "page", "Return the page", answer=_PAGE)
+    return RouteDoc(f"page{name}", "page", "Return the page", response=_PAGE)
 
 
 def _file(name: str) -> RouteDoc:
-    return RouteDoc(name, "page", "Return a file of the page", answer=_FILE, other_answers=_NO_FILE)
+    return RouteDoc(name, "page", "Return a file of the page", response=_FILE, other_responses=_NO_FILE)
 
 
 def _json(schema: Any, description: str) -> Content:
@@ -71,21 +71,21 @@ _PAGES = {
 }
 
 _NSQ_ROUTES = {
-    "GET /ping": RouteDoc("ping", "health", "Check that nsqadmin is running", answer=PONG),
+    "GET /ping": RouteDoc("ping", "health", "Check that nsqadmin is running", response=PONG),
     "GET /render": RouteDoc(
         "render",
         "graphite",
         "Forward a request to Graphite",
         "Served only with --proxy-graphite. The status is Graphite's.",
-        answer=Content("Graphite's answer.", {ANY_TYPE: Any}),
-        other_answers={502: Content("Graphite could not be reached. The answer has no body.")},
+        response=Content("Graphite's response.", {ANY_TYPE: Any}),
+        other_responses={502: Content("Graphite could not be reached. The response has no body.")},
     ),
     "GET /api/topics": RouteDoc(
         "topics",
         "topics",
         "List all topics",
         query=(Parameter("inactive", "`true`: only topics that no nsqd has, with their channels."),),
-        answer=_json(types.TopicListing, "The topics."),
+        response=_json(types.TopicListing, "The topics."),
         errors="invalid semicolon separator in query, invalid URL escape ..., UPSTREAM_ERROR",
     ),
     "POST /api/topics": RouteDoc(
@@ -93,14 +93,14 @@ _NSQ_ROUTES = {
         "topics",
         "Create a topic, and optionally a channel",
         body=_json(types.CreateBody, "The names."),
-        answer=_DONE,
+        response=_DONE,
         errors=f"INVALID_TOPIC, INVALID_CHANNEL, {_INVALID_JSON}, UPSTREAM_ERROR",
     ),
     "GET /api/topics/:topic": RouteDoc(
         "topic",
         "topics",
         "Return a topic, summed over all nsqds and on each",
-        answer=_json(types.TopicDocument, "The topic."),
+        response=_json(types.TopicDocument, "The topic."),
         errors="UPSTREAM_ERROR",
     ),
     "POST /api/topics/:topic": RouteDoc(
@@ -108,17 +108,17 @@ _NSQ_ROUTES = {
         "topics",
         "Pause, unpause or empty a topic on all nsqds",
         body=_json(types.ActionBody, "The action."),
-        answer=_DONE,
+        response=_DONE,
         errors=f"INVALID_ACTION, {_INVALID_JSON}, UPSTREAM_ERROR",
     ),
     "DELETE /api/topics/:topic": RouteDoc(
-        "deleteTopic", "topics", "Delete a topic on all daemons", answer=_DONE, errors="UPSTREAM_ERROR"
+        "deleteTopic", "topics", "Delete a topic on all daemons", response=_DONE, errors="UPSTREAM_ERROR"
     ),
     "GET /api/topics/:topic/:channel": RouteDoc(
         "channel",
         "channels",
         "Return a channel and its clients, summed over all nsqds and on each",
-        answer=_json(
+        response=_json(
             {"anyOf": [component("ChannelDocument"), {**component("ResultMessage"), "unevaluatedProperties": False}]},
             "The channel; only `message` if no nsqd has it.",
         ),
@@ -129,24 +129,24 @@ _NSQ_ROUTES = {
         "channels",
         "Pause, unpause or empty a channel on all nsqds",
         body=_json(types.ActionBody, "The action."),
-        answer=_DONE,
+        response=_DONE,
         errors=f"INVALID_ACTION, {_INVALID_JSON}, UPSTREAM_ERROR",
     ),
     "DELETE /api/topics/:topic/:channel": RouteDoc(
-        "deleteChannel", "channels", "Delete a channel on all daemons", answer=_DONE, errors="UPSTREAM_ERROR"
+        "deleteChannel", "channels", "Delete a channel on all daemons", response=_DONE, errors="UPSTREAM_ERROR"
     ),
     "GET /api/nodes": RouteDoc(
         "nodes",
         "nodes",
         "List all nsqds",
-        answer=_json(types.NodeListing, "The nsqds."),
+        response=_json(types.NodeListing, "The nsqds."),
         errors="UPSTREAM_ERROR",
     ),
     "GET /api/nodes/:node": RouteDoc(
         "node",
         "nodes",
         "Return one nsqd and its topics",
-        answer=_json(types.NodeStats, "The nsqd and its topics."),
+        response=_json(types.NodeStats, "The nsqd and its topics."),
         errors="NODE_NOT_FOUND, UPSTREAM_ERROR",
     ),
     "DELETE /api/nodes/:node": RouteDoc(
@@ -155,14 +155,14 @@ _NSQ_ROUTES = {
         "Remove a topic from one nsqd",
         "Every nsqlookupd sets a tombstone for the topic on that nsqd. Then the topic is deleted there.",
         body=_json(types.TombstoneBody, "The topic."),
-        answer=_DONE,
+        response=_DONE,
         errors="INVALID_BODY, INVALID_TOPIC, BODY_TOO_BIG, UPSTREAM_ERROR",
     ),
     "GET /api/counter": RouteDoc(
         "counter",
         "nodes",
         "Return the message count of every channel on every nsqd",
-        answer=_json(types.CounterDocument, "The counts."),
+        response=_json(types.CounterDocument, "The counts."),
         errors="UPSTREAM_ERROR",
     ),
     "GET /api/graphite": RouteDoc(
@@ -173,14 +173,14 @@ _NSQ_ROUTES = {
             Parameter("metric", "Always `rate`.", Literal["rate"], required=True),
             Parameter("target", "The series.", required=True),
         ),
-        answer=_json(types.GraphiteRate, "The rate."),
+        response=_json(types.GraphiteRate, "The rate."),
         errors="INVALID_ARG_METRIC, INVALID_ARG_TARGET, INTERNAL_ERROR",
     ),
     "GET /config/:option": RouteDoc(
         "getOption",
         "configuration",
         "Return the value of an option",
-        answer=Content("A string as text, any other value as JSON.", _OPTION_VALUE),
+        response=Content("A string as text, any other value as JSON.", _OPTION_VALUE),
         errors="INVALID_OPTION, INVALID_REMOTE_ADDR, FORBIDDEN",
     ),
     "PUT /config/:option": RouteDoc(
@@ -188,7 +188,7 @@ _NSQ_ROUTES = {
         "configuration",
         "Change an option while nsqadmin runs",
         body=Content("The new value.", {TEXT: str}),
-        answer=Content("The new value, in the form of GET.", _OPTION_VALUE),
+        response=Content("The new value, in the form of GET.", _OPTION_VALUE),
         errors="INVALID_OPTION, INVALID_VALUE, INVALID_REMOTE_ADDR, FORBIDDEN",
     ),
 }
@@ -198,29 +198,29 @@ _PAGE_ROUTES = {
         "settings",
         "session",
         "Return the settings that the page needs first",
-        answer=_json(types.SettingsDocument, "The settings."),
+        response=_json(types.SettingsDocument, "The settings."),
     ),
     "POST /api/login": RouteDoc(
         "login",
         "session",
         "Exchange a token for a session cookie",
         body=_json(types.LoginBody, "The token."),
-        answer=_json(types.LoginResult, "The role. The header Set-Cookie holds the session."),
+        response=_json(types.LoginResult, "The role. The header Set-Cookie holds the session."),
         errors=f"UNAUTHORIZED, {_INVALID_JSON}",
     ),
-    "POST /api/logout": RouteDoc("logout", "session", "End the session", answer=_json(types.ResultMessage, "Done.")),
+    "POST /api/logout": RouteDoc("logout", "session", "End the session", response=_json(types.ResultMessage, "Done.")),
     "GET /api/overview": RouteDoc(
         "overview",
         "live",
         "Return all topics with their recent rates",
-        answer=_json(types.OverviewDocument, "The overview."),
+        response=_json(types.OverviewDocument, "The overview."),
         errors="HISTORY_DISABLED",
     ),
     "GET /api/health": RouteDoc(
         "health",
         "live",
         "Return the result of the last poll of the cluster",
-        answer=_json(types.PollHealth, "The last poll."),
+        response=_json(types.PollHealth, "The last poll."),
         errors="HISTORY_DISABLED",
     ),
     "GET /api/history/topics/:topic": RouteDoc(
@@ -228,7 +228,7 @@ _PAGE_ROUTES = {
         "live",
         "Return the history of a topic",
         query=(_SINCE,),
-        answer=_json(types.HistoryDocument, "The series."),
+        response=_json(types.HistoryDocument, "The series."),
         errors="INVALID_ARG_SINCE, HISTORY_DISABLED, TOPIC_NOT_FOUND",
     ),
     "GET /api/history/topics/:topic/:channel": RouteDoc(
@@ -236,7 +236,7 @@ _PAGE_ROUTES = {
         "live",
         "Return the history of a channel",
         query=(_SINCE,),
-        answer=_json(types.HistoryDocument, "The series."),
+        response=_json(types.HistoryDocument, "The series."),
         errors="INVALID_ARG_SINCE, HISTORY_DISABLED, TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND",
     ),
     "GET /api/stream": RouteDoc(
@@ -247,14 +247,14 @@ _PAGE_ROUTES = {
             Parameter("topics", "`all` (the default), or the name of one topic."),
             Parameter("channel", "One channel of that topic."),
         ),
-        answer=Content("The events `snapshot`, `delta` and `detail`, until the client disconnects.", {_EVENTS: str}),
+        response=Content("The events `snapshot`, `delta` and `detail`, until the client disconnects.", {_EVENTS: str}),
         errors="INVALID_TOPIC, INVALID_CHANNEL, HISTORY_DISABLED, TOO_MANY_VIEWERS",
     ),
     "GET /api/activity": RouteDoc(
         "activity",
         "live",
         "List the changes made through this nsqadmin",
-        answer=_json(types.ActivityDocument, "The newest 200 records, newest first."),
+        response=_json(types.ActivityDocument, "The newest 200 records, newest first."),
     ),
     "GET /api/tail/:topic": RouteDoc(
         "tail",
@@ -283,7 +283,7 @@ _PAGE_ROUTES = {
                 Annotated[str, {"maxLength": MAX_SEARCH_LENGTH}],
             ),
         ),
-        answer=Content("The events `status` and `message`, until the client disconnects.", {_EVENTS: str}),
+        response=Content("The events `status` and `message`, until the client disconnects.", {_EVENTS: str}),
         errors="INVALID_TOPIC, INVALID_ARG_RATE, INVALID_ARG_LIMIT, INVALID_ARG_SAMPLE, INVALID_ARG_CONTAINS, "
         "MESSAGES_DISABLED, TOO_MANY_VIEWERS",
     ),
@@ -292,7 +292,7 @@ _PAGE_ROUTES = {
         "messages",
         "Publish a message",
         body=_json(types.PublishBody, "The message."),
-        answer=_json(types.PublishResult, "The nsqd that accepted the message."),
+        response=_json(types.PublishResult, "The nsqd that accepted the message."),
         errors=f"INVALID_TOPIC, MSG_EMPTY, INVALID_BODY, INVALID_ENCODING, INVALID_DEFER, {_INVALID_JSON}, "
         "MESSAGES_DISABLED, NODE_NOT_FOUND, UPSTREAM_ERROR",
     ),
@@ -301,10 +301,10 @@ _PAGE_ROUTES = {
         "operations",
         "Run an operation on all daemons or on one nsqd, and return each result",
         body=_json(types.OperationBody, "The operation."),
-        answer=_json(types.OperationResult, "Done, on some daemons at least."),
+        response=_json(types.OperationResult, "Done on at least one daemon."),
         errors=f"INVALID_OPERATION, INVALID_TOPIC, INVALID_CHANNEL, INVALID_NODE, {_INVALID_JSON}, TOPIC_NOT_FOUND, "
         "NODE_NOT_FOUND, UPSTREAM_ERROR",
-        other_answers={
+        other_responses={
             502: _json(types.OperationResult | ErrorMessage, "The operation failed on every daemon."),
         },
     ),
@@ -312,7 +312,7 @@ _PAGE_ROUTES = {
         "inventory",
         "nodes",
         "List all known nsqds, missing ones included",
-        answer=_json(types.InventoryDocument, "The nsqds."),
+        response=_json(types.InventoryDocument, "The nsqds."),
         errors="HISTORY_DISABLED",
     ),
     "POST /api/nodes/:node": RouteDoc(
@@ -321,7 +321,7 @@ _PAGE_ROUTES = {
         "Forget a missing nsqd",
         "An nsqd that an nsqlookupd lists or a flag names cannot be forgotten.",
         body=_json(types.ForgetBody, "The action."),
-        answer=_json(types.ResultMessage, "Done."),
+        response=_json(types.ResultMessage, "Done."),
         errors=f"INVALID_ACTION, {_INVALID_JSON}, NODE_NOT_FOUND, HISTORY_DISABLED, NODE_IS_LISTED",
     ),
     **OPENAPI_ROUTE,
@@ -376,15 +376,15 @@ _ERRORS: ErrorTable = {
     },
     429: {"TOO_MANY_WRONG_TOKENS": "many wrong tokens came from the same address"},
     500: {"INTERNAL_ERROR": "Graphite did not return the rate"},
-    502: {"UPSTREAM_ERROR": "every daemon failed or did not answer"},
+    502: {"UPSTREAM_ERROR": "every daemon failed or did not respond"},
     503: {"TOO_MANY_VIEWERS": "the limit of streams is reached"},
 }
 
 API = APIDoc(
     title="nsqadmin HTTP API",
     summary="Inspection and administration of a cluster.",
-    description="The default port is 4171. Answers of the API carry the header `X-NSQ-Content-Type: nsq; version=1.0`. "
-    f"{API_DESCRIPTION} A request that is not valid HTTP is answered with 400.",
+    description="The default port is 4171. API responses have the header `X-NSQ-Content-Type: nsq; version=1.0`. "
+    f"{API_DESCRIPTION} A request that is not valid HTTP gets 400.",
     tags={
         "page": "The files of the page.",
         "topics": "NSQ's API: topics.",

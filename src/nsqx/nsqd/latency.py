@@ -34,7 +34,7 @@ class Percentile(TypedDict):
 
 
 class LatencyResult(TypedDict):
-    """The e2e_processing_latency of /stats; ``percentiles`` is None if no percentile is configured."""
+    """The e2e_processing_latency of /stats; ``percentiles`` is null if no percentile is configured."""
 
     count: int
     percentiles: list[Percentile] | None

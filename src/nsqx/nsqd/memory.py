@@ -23,7 +23,7 @@ REMEMBERED_PAUSES = 256
 
 
 class MemoryStats(TypedDict):
-    """The memory section, in nsqd's order."""
+    """The memory section of /stats, in the order of Go's nsqd."""
 
     heap_objects: int
     heap_idle_bytes: int

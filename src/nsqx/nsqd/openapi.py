@@ -28,7 +28,7 @@ from nsqx.nsqd.stats import ClientStats, TopicStats
 
 
 class NsqdStats(TypedDict):
-    """The answer of /stats with format=json. Lists that Go leaves unset are null."""
+    """The response of /stats with format=json. Lists that Go leaves unset are null."""
 
     version: str
     health: Annotated[str, "`OK`, or `NOK - ` and the reason."]
@@ -39,7 +39,7 @@ class NsqdStats(TypedDict):
 
 
 class NsqdInfo(TypedDict):
-    """The answer of /info. Durations are nanoseconds."""
+    """The response of /info. Durations are nanoseconds."""
 
     version: str
     broadcast_address: str
@@ -78,7 +78,7 @@ _NAME_ERRORS = "MISSING_ARG_TOPIC, INVALID_ARG_TOPIC, MISSING_ARG_CHANNEL, INVAL
 _CHANNEL_ERRORS = f"{_NAME_ERRORS}, CHANNEL_NOT_FOUND"
 _REPORT = Content("The report.", {TEXT: str})
 _WITH_PPROF = "Served only with --enable-debug-endpoints."
-_SAVED = "The answer is sent when the new state is on disk."
+_SAVED = "The response is sent when the new state is on disk."
 
 
 _PUBLISHING = {
@@ -88,7 +88,7 @@ _PUBLISHING = {
         "Publish a message",
         query=(_TOPIC, _DEFER),
         body=Content("The message, at least one byte.", {BINARY: _BYTES}),
-        answer=Content("The message is in memory, or on disk as --sync-every demands.", {TEXT: Literal["OK"]}),
+        response=Content("The message is in memory, or on disk as --sync-every demands.", {TEXT: Literal["OK"]}),
         errors="MSG_EMPTY, MISSING_ARG_TOPIC, INVALID_TOPIC, INVALID_DEFER, EXITING",
     ),
     "POST /mpub": RouteDoc(
@@ -104,7 +104,7 @@ _PUBLISHING = {
             "count, then an int32 size and the bytes of each message, all big-endian.",
             {BINARY: _BYTES},
         ),
-        answer=Content("All messages are accepted.", {TEXT: Literal["OK"]}),
+        response=Content("All messages are accepted.", {TEXT: Literal["OK"]}),
         errors="MISSING_ARG_TOPIC, INVALID_TOPIC, MSG_TOO_BIG, BAD_BODY, BAD_MESSAGE, EXITING",
     ),
 }
@@ -114,8 +114,8 @@ _HEALTH = {
         "ping",
         "health",
         "Check the health of nsqd",
-        answer=PONG,
-        other_answers={
+        response=PONG,
+        other_responses={
             500: Content("`NOK - ` and the reason, for example a disk that cannot be written.", {TEXT: str})
         },
     ),
@@ -123,7 +123,7 @@ _HEALTH = {
         "info",
         "health",
         "Return addresses, version and limits",
-        answer=Content("Addresses, version and limits.", {JSON: NsqdInfo}),
+        response=Content("Addresses, version and limits.", {JSON: NsqdInfo}),
     ),
     "GET /stats": RouteDoc(
         "stats",
@@ -136,9 +136,9 @@ _HEALTH = {
             Parameter("include_clients", "`false` or `0` leaves out the clients."),
             Parameter("include_mem", "`false` or `0` leaves out the memory statistics."),
         ),
-        answer=Content("JSON with format=json, otherwise text.", {JSON: NsqdStats, TEXT: str}),
+        response=Content("JSON with format=json, otherwise text.", {JSON: NsqdStats, TEXT: str}),
     ),
-    "GET /metrics": RouteDoc("metrics", "health", "Return the metrics for Prometheus", answer=METRICS_PAGE),
+    "GET /metrics": RouteDoc("metrics", "health", "Return the metrics for Prometheus", response=METRICS_PAGE),
     **OPENAPI_ROUTE,
 }
 
@@ -147,8 +147,8 @@ _TOPICS = {
         "createTopic",
         "topics",
         "Create a topic",
-        "An existing topic is not an error. The answer is sent when the channels that nsqlookupd lists for a new topic "
-        "exist.",
+        "An existing topic is not an error. For a new topic, the response is sent when the channels that nsqlookupd "
+        "lists for it exist.",
         query=(_TOPIC,),
         errors="MISSING_ARG_TOPIC, INVALID_TOPIC, EXITING",
     ),
@@ -233,7 +233,7 @@ _CONFIGURATION = {
         "getOption",
         "configuration",
         "Return the value of an option",
-        answer=Content("A string as text, any other value as JSON. Durations are nanoseconds.", _OPTION_VALUE),
+        response=Content("A string as text, any other value as JSON. Durations are nanoseconds.", _OPTION_VALUE),
         errors="INVALID_OPTION",
     ),
     "PUT /config/:option": RouteDoc(
@@ -241,7 +241,7 @@ _CONFIGURATION = {
         "configuration",
         "Change an option while nsqd runs",
         body=Content("The new value.", {TEXT: str}),
-        answer=Content("The new value, in the form of GET.", _OPTION_VALUE),
+        response=Content("The new value, in the form of GET.", _OPTION_VALUE),
         errors="INVALID_OPTION, INVALID_VALUE",
     ),
 }
@@ -254,31 +254,31 @@ _DEBUG = {
         "Accept the block profile rate of Go's nsqd",
         "The rate has no effect.",
         query=(Parameter("rate", "An integer. The body may hold it as a form field instead.", int),),
-        other_answers={400: Content("The rate is not an integer.", {TEXT: str})},
+        other_responses={400: Content("The rate is not an integer.", {TEXT: str})},
     ),
     "GET /debug/pprof/": RouteDoc(
-        "pprofIndex", "debug", "List the reports", _WITH_PPROF, answer=Content("Links to the reports.", {HTML: str})
+        "pprofIndex", "debug", "List the reports", _WITH_PPROF, response=Content("Links to the reports.", {HTML: str})
     ),
     "GET /debug/pprof/cmdline": RouteDoc(
-        "pprofCmdline", "debug", "Return the command line", _WITH_PPROF, answer=_REPORT
+        "pprofCmdline", "debug", "Return the command line", _WITH_PPROF, response=_REPORT
     ),
     "GET /debug/pprof/goroutine": RouteDoc(
-        "pprofGoroutine", "debug", "List the asyncio tasks and where each waits", _WITH_PPROF, answer=_REPORT
+        "pprofGoroutine", "debug", "List the asyncio tasks and where each waits", _WITH_PPROF, response=_REPORT
     ),
-    "GET /debug/pprof/heap": RouteDoc("pprofHeap", "debug", "Report the use of memory", _WITH_PPROF, answer=_REPORT),
+    "GET /debug/pprof/heap": RouteDoc("pprofHeap", "debug", "Report the use of memory", _WITH_PPROF, response=_REPORT),
     "GET /debug/pprof/profile": RouteDoc(
         "pprofProfile",
         "debug",
         "Sample the stacks of all threads",
-        f"The answer has the collapsed form that flame graph tools read. {_WITH_PPROF}",
+        f"The response has the collapsed form that flame graph tools read. {_WITH_PPROF}",
         query=(
             Parameter("seconds", f"The duration: {DEFAULT_PROFILE_S:g} by default, at most {MAX_PROFILE_S:g}.", float),
         ),
-        answer=_REPORT,
-        other_answers={500: Content("Another profile is being taken.", {TEXT: str})},
+        response=_REPORT,
+        other_responses={500: Content("Another profile is being taken.", {TEXT: str})},
     ),
     "GET /debug/pprof/threadcreate": RouteDoc(
-        "pprofThreadcreate", "debug", "List the threads and their stacks", _WITH_PPROF, answer=_REPORT
+        "pprofThreadcreate", "debug", "List the threads and their stacks", _WITH_PPROF, response=_REPORT
     ),
 }
 
@@ -286,7 +286,7 @@ _DEBUG = {
 API = APIDoc(
     title="nsqd HTTP API",
     summary="Publishing, administration and statistics of nsqd.",
-    description="The default port is 4151. Answers of the API carry the header `X-NSQ-Content-Type: nsq; version=1.0`. "
+    description="The default port is 4151. API responses have the header `X-NSQ-Content-Type: nsq; version=1.0`. "
     + DAEMON_DESCRIPTION,
     tags={
         "publishing": "Publishing of messages.",

@@ -67,7 +67,7 @@ class ClientStats(TypedDict):
 
 
 class ChannelStats(TypedDict):
-    """A channel; ``clients`` is None if clients were not requested."""
+    """A channel; ``clients`` is null if clients were not requested."""
 
     channel_name: str
     depth: int

@@ -22,19 +22,19 @@ from nsqx.nsqlookupd.http import route_group
 
 
 class VersionInfo(TypedDict):
-    """The answer of /info."""
+    """The response of /info."""
 
     version: str
 
 
 class TopicNames(TypedDict):
-    """The answer of /topics."""
+    """The response of /topics."""
 
     topics: list[str]
 
 
 class ChannelNames(TypedDict):
-    """The answer of /channels."""
+    """The response of /channels."""
 
     channels: list[str]
 
@@ -53,7 +53,7 @@ class LookupProducer(TypedDict):
 
 
 class LookupResult(TypedDict):
-    """The answer of /lookup."""
+    """The response of /lookup."""
 
     channels: list[str]
     producers: list[LookupProducer]
@@ -67,7 +67,7 @@ class LookupNode(LookupProducer):
 
 
 class LookupNodes(TypedDict):
-    """The answer of /nodes."""
+    """The response of /nodes."""
 
     producers: list[LookupNode]
 
@@ -99,24 +99,24 @@ _ROUTES = {
         "discovery",
         "Find the nsqds that have a topic, and its channels",
         query=(_TOPIC,),
-        answer=Content(
+        response=Content(
             "Producers that are inactive or have a tombstone for the topic are left out.", {JSON: LookupResult}
         ),
         errors="MISSING_ARG_TOPIC, TOPIC_NOT_FOUND",
     ),
     "GET /topics": RouteDoc(
-        "topics", "discovery", "List all topics", answer=Content("All topics.", {JSON: TopicNames})
+        "topics", "discovery", "List all topics", response=Content("All topics.", {JSON: TopicNames})
     ),
     "GET /channels": RouteDoc(
         "channels",
         "discovery",
         "List the channels of a topic",
         query=(_TOPIC,),
-        answer=Content("The channels; none if the topic is unknown.", {JSON: ChannelNames}),
+        response=Content("The channels; none if the topic is unknown.", {JSON: ChannelNames}),
         errors="MISSING_ARG_TOPIC",
     ),
     "GET /nodes": RouteDoc(
-        "nodes", "discovery", "List all active nsqds", answer=Content("Active nsqds.", {JSON: LookupNodes})
+        "nodes", "discovery", "List all active nsqds", response=Content("Active nsqds.", {JSON: LookupNodes})
     ),
     "POST /topic/create": RouteDoc(
         "createTopic",
@@ -156,22 +156,24 @@ _ROUTES = {
         query=(_NEW_TOPIC, _NEW_CHANNEL),
         errors="MISSING_ARG_TOPIC, INVALID_ARG_TOPIC, MISSING_ARG_CHANNEL, INVALID_ARG_CHANNEL, CHANNEL_NOT_FOUND",
     ),
-    "GET /ping": RouteDoc("ping", "health", "Check that nsqlookupd is running", answer=PONG),
-    "GET /info": RouteDoc("info", "health", "Return the version", answer=Content("The version.", {JSON: VersionInfo})),
+    "GET /ping": RouteDoc("ping", "health", "Check that nsqlookupd is running", response=PONG),
+    "GET /info": RouteDoc(
+        "info", "health", "Return the version", response=Content("The version.", {JSON: VersionInfo})
+    ),
     "GET /debug": RouteDoc(
         "debug",
         "health",
         "List all registrations",
-        answer=Content("Producers by `category:topic:channel`.", {JSON: dict[str, list[RegisteredProducer]]}),
+        response=Content("Producers by `category:topic:channel`.", {JSON: dict[str, list[RegisteredProducer]]}),
     ),
-    "GET /metrics": RouteDoc("metrics", "health", "Return the metrics for Prometheus", answer=METRICS_PAGE),
+    "GET /metrics": RouteDoc("metrics", "health", "Return the metrics for Prometheus", response=METRICS_PAGE),
     **OPENAPI_ROUTE,
 }
 
 API = APIDoc(
     title="nsqlookupd HTTP API",
     summary="Discovery of topics, channels and nsqds.",
-    description="The default port is 4161. Answers of the API carry the header `X-NSQ-Content-Type: nsq; version=1.0`. "
+    description="The default port is 4161. API responses have the header `X-NSQ-Content-Type: nsq; version=1.0`. "
     + DAEMON_DESCRIPTION,
     tags={
         "discovery": "Queries of consumers and of nsqadmin.",

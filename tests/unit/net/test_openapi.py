@@ -13,7 +13,7 @@ API = APIDoc(
     description="Things.",
     tags={"things": "Things."},
     routes={
-        "GET /things/:thing": RouteDoc("thing", "things", "Return a thing", answer=Content("It.", {TEXT: str})),
+        "GET /things/:thing": RouteDoc("thing", "things", "Return a thing", response=Content("It.", {TEXT: str})),
         "PUT /things/:thing": RouteDoc(
             "change",
             "things",
@@ -21,7 +21,7 @@ API = APIDoc(
             query=(Parameter("force", "Do it anyway.", bool),),
             body=Content("The new thing.", {TEXT: str}),
             errors="BAD_NAME, BAD_VALUE",
-            other_answers={400: Content("Or a text.", {TEXT: str}), 500: Content("Broken.")},
+            other_responses={400: Content("Or a text.", {TEXT: str}), 500: Content("Broken.")},
         ),
     },
     errors=ERRORS,
@@ -76,7 +76,7 @@ def test_parameters_of_path_and_query():
 def test_errors_are_listed_by_status_with_their_meaning():
     responses = document_of(("PUT", "/things/:thing"))["paths"]["/things/{thing}"]["put"]["responses"]
     assert list(responses) == ["200", "400", "401", "413", "500"]
-    assert responses["200"] == {"description": "Done. The answer has no body."}
+    assert responses["200"] == {"description": "Done. The response has no body."}
     assert responses["400"]["description"] == "Or a text.\n\n- `BAD_NAME`: the name is bad\n- `BAD_VALUE`: wrong"
     assert responses["400"]["content"].keys() == {"application/json", "text/plain"}
     assert responses["401"]["description"] == "- `NO_TOKEN`: no token"
