@@ -71,7 +71,7 @@ class DaemonRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationResult:
+class DaemonOutcome:
     """The result on one daemon; ``error`` is empty on success."""
 
     kind: str
@@ -150,7 +150,7 @@ class OperationAPI:
         """Run an operation and answer with the result of every daemon; 502 if it failed on all of them."""
         operation = _wanted(await context.fields({"operation": str, "topic": str, "channel": str, "node": str}))
         problems: list[str] = []
-        outcomes: list[OperationResult] = []
+        outcomes: list[DaemonOutcome] = []
         code, result = "interrupted", audit.FAILED
         try:
             outcomes = await self._do(operation, problems)
@@ -168,22 +168,22 @@ class OperationAPI:
                 self._audit.notify(operation.action, context.caller)
         return json_response(_document(outcomes, code), 502 if result == audit.FAILED else 200)
 
-    async def _do(self, operation: ClusterOperation, problems: list[str]) -> list[OperationResult]:
+    async def _do(self, operation: ClusterOperation, problems: list[str]) -> list[DaemonOutcome]:
         rounds = await plan(self._cluster, operation, problems)
-        outcomes: list[OperationResult] = []
+        outcomes: list[DaemonOutcome] = []
         for errands in rounds:
             outcomes += await asyncio.gather(*map(self._run, errands))
         if not outcomes:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         return outcomes
 
-    async def _run(self, request: DaemonRequest) -> OperationResult:
+    async def _run(self, request: DaemonRequest) -> DaemonOutcome:
         try:
             for path in request.paths:
                 await self._cluster.post(request.kind, request.address, path)
         except UpstreamFailed as error:
-            return OperationResult(request.kind, request.address, str(error))
-        return OperationResult(request.kind, request.address, "")
+            return DaemonOutcome(request.kind, request.address, str(error))
+        return DaemonOutcome(request.kind, request.address, "")
 
 
 def _wanted(fields: dict[str, Any]) -> ClusterOperation:
@@ -201,7 +201,7 @@ def _wanted(fields: dict[str, Any]) -> ClusterOperation:
     return operation
 
 
-def _verdict(outcomes: Sequence[OperationResult], problems: list[str]) -> tuple[str, str]:
+def _verdict(outcomes: Sequence[DaemonOutcome], problems: list[str]) -> tuple[str, str]:
     """Return the message of the answer and the outcome for the audit record."""
     failures = [outcome.error for outcome in outcomes if outcome.error]
     if len(failures) == len(outcomes):
@@ -210,6 +210,6 @@ def _verdict(outcomes: Sequence[OperationResult], problems: list[str]) -> tuple[
     return message, audit.PARTLY if message else audit.DONE
 
 
-def _document(outcomes: Sequence[OperationResult], message: str) -> dict[str, Any]:
+def _document(outcomes: Sequence[DaemonOutcome], message: str) -> dict[str, Any]:
     shown = [{"kind": each.kind, "address": each.address, "error": each.error} for each in outcomes]
     return {"outcomes": shown, "message": message}
