@@ -1,7 +1,7 @@
-"""Real daemons under fire: mutated bytes on every port while a good client works.
+"""Sends mutated bytes to every port of a real daemon while a valid client publishes and consumes.
 
-A bombardment ends with a ``Report``; it holds if the daemon is alive and answers, nothing like a traceback is in its
-log, no connection was left hanging, and the good client has lost nothing.
+The ``Report`` has no failures if the daemon runs and answers, its log contains no traceback, it closed every
+connection, and the valid client lost no message.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from rawlookup import RawLookupClient, identify
 GOOD_TOPIC, GOOD_CHANNEL = "good.client.of.the.bombardment", "ch"
 REGISTERED_TOPIC = "registered.during.the.bombardment"
 BOMBERS = 3
-# After the client has ended its side, the daemon must end its own within this time.
+# The daemon must close a connection within this time after the client has ended its side.
 HANG_S = 20.0
 _ABRUPT = struct.pack("ii", 1, 0)
 _TROUBLE = re.compile(
     r"Traceback|Task exception|exception was never retrieved|panic in|Fatal error|^[A-Za-z.]{1,60}Error\b"
 )
-# What would send the daemon to addresses that bytes have made up.
+# Inputs with this word could make the daemon connect to random addresses.
 _LOOKUPD_OPTION = re.compile(rb"lookupd", re.IGNORECASE)
 
 
 @dataclass
 class Report:
-    """What was sent and what came of it."""
+    """The number of inputs, the failures, and the messages of the valid client."""
 
     inputs: int = 0
     failures: list[str] = field(default_factory=list)
@@ -46,22 +46,22 @@ class Report:
     good_twice: int = 0
 
     def __str__(self) -> str:
-        good = f"; good client: {self.good_sent} sent, {self.good_lost} lost, {self.good_twice} twice"
+        good = f"; valid client: {self.good_sent} sent, {self.good_lost} lost, {self.good_twice} duplicates"
         return f"{self.inputs} inputs, {len(self.failures)} failures{good if self.good_sent else ''}"
 
 
 def tcp_inputs(seed: int) -> Iterator[bytes]:
-    """Conversations with nsqd, the magic included."""
+    """Yield byte streams for the TCP port of nsqd, with the magic."""
     return iter(Mutator(seed, target_named("session").seeds(), COMMANDS + IDENTIFY + SNAPPY))
 
 
 def lookup_inputs(seed: int) -> Iterator[bytes]:
-    """Conversations with nsqlookupd."""
+    """Yield byte streams for the TCP port of nsqlookupd."""
     return iter(Mutator(seed, target_named("lookup_session").seeds(), REGISTER))
 
 
 def http_inputs(seed: int, routes: list[bytes]) -> Iterator[bytes]:
-    """Requests for ``routes``, whole and broken."""
+    """Yield valid and invalid HTTP requests for ``routes``."""
     seeds = [
         *(data.replace(b"/echo", route) for data in target_named("http_requests").seeds() for route in routes[:3]),
         *(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % route for route in routes),
@@ -72,7 +72,7 @@ def http_inputs(seed: int, routes: list[bytes]) -> Iterator[bytes]:
 
 
 class Bomber(threading.Thread):
-    """Sends one input per connection, in pieces, and ends each connection in one of several ways."""
+    """Sends one input per connection, whole or in pieces, and closes or resets the connection."""
 
     def __init__(self, address: str, inputs: Iterator[bytes], seed: int, goes_on: Callable[[int], bool]) -> None:
         super().__init__(daemon=True)
@@ -89,16 +89,16 @@ class Bomber(threading.Thread):
             data = next(self._inputs)
             self.sent += 1
             try:
-                self._throw(data)
+                self._send(data)
             except ConnectionRefusedError:
-                self.failures.append(f"the daemon is gone after {data!r}")
+                self.failures.append(f"the daemon refuses connections after {data!r}")
                 return
             except TimeoutError:
-                self.failures.append(f"the connection was left hanging after {data!r}")
+                self.failures.append(f"the connection was not closed after {data!r}")
             except OSError:
-                pass  # the daemon may close on whom it does not like
+                pass  # the daemon may close the connection on invalid input
 
-    def _throw(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         with socket.create_connection(self._address, HANG_S) as connection:
             for piece in [data] if self._random.random() < 0.5 else in_pieces(data)[:50]:
                 if piece:
@@ -112,7 +112,7 @@ class Bomber(threading.Thread):
 
 
 class GoodClient:
-    """Publishes and consumes all the time, and keeps account."""
+    """A valid client that publishes and consumes all the time, and counts lost and duplicate messages."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._address = daemon.tcp_address
@@ -133,7 +133,7 @@ class GoodClient:
         try:
             work()
         except Exception as error:
-            self.failures.append(f"the good client: {error!r}")
+            self.failures.append(f"the valid client: {error!r}")
             self._stop.set()
 
     def _publish(self) -> None:
@@ -160,7 +160,7 @@ class GoodClient:
             self._consumer.nop()
 
     def finish(self, report: Report) -> None:
-        """Stop publishing, take what is left, and add the account to ``report``."""
+        """Stop publishing, consume the remaining messages, and add the counts to ``report``."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -170,7 +170,7 @@ class GoodClient:
         report.good_twice = self._received.total() - len(self._received)
         report.failures += self.failures
         if report.good_lost:
-            report.failures.append(f"the good client lost {report.good_lost} messages")
+            report.failures.append(f"the valid client lost {report.good_lost} messages")
 
 
 NSQD_ROUTES = [
@@ -188,7 +188,7 @@ LOOKUPD_ROUTES = [
 
 
 def bombard_nsqd(daemon: Daemon, seed: int, *, inputs: int = 0, seconds: float = 0.0) -> Report:
-    """Fire at both ports of nsqd, for so many inputs or so long."""
+    """Send mutated input to both ports of nsqd: ``inputs`` per thread, or for ``seconds``."""
     good = GoodClient(daemon)
     report = _fire(
         (daemon.tcp_address, lambda each: tcp_inputs(each)),
@@ -202,7 +202,7 @@ def bombard_nsqd(daemon: Daemon, seed: int, *, inputs: int = 0, seconds: float =
 
 
 def bombard_nsqlookupd(daemon: Daemon, seed: int, *, inputs: int = 0, seconds: float = 0.0) -> Report:
-    """Fire at both ports of nsqlookupd; a registered nsqd must stay known all the while."""
+    """Send mutated input to both ports of nsqlookupd; a registered nsqd must stay registered."""
     with RawLookupClient(daemon.tcp_address) as peer:
         peer.ask(identify())
         assert peer.ask(b"REGISTER " + REGISTERED_TOPIC.encode() + b"\n") == b"OK"
@@ -217,7 +217,7 @@ def bombard_nsqlookupd(daemon: Daemon, seed: int, *, inputs: int = 0, seconds: f
             assert peer.ask(b"PING\n") == b"OK"
             producers = daemon.request("GET", "/lookup", query={"topic": REGISTERED_TOPIC}).json()["producers"]
             if len(producers) != 1:
-                report.failures.append("a registered nsqd was forgotten")
+                report.failures.append("a registered nsqd is no longer listed")
     return report
 
 
@@ -240,7 +240,7 @@ def _fire(*ports: tuple[str, Callable[[int], Iterator[bytes]]], seed: int, goes_
 
 
 def _judge(daemon: Daemon, report: Report) -> None:
-    """What must hold after the fire, whatever was fired."""
+    """Add a failure if the daemon ended, does not answer, or logged an internal error."""
     if not daemon.running:
         report.failures.append(f"the daemon has ended: {daemon.log[-2000:]}")
         return
@@ -252,5 +252,5 @@ def _judge(daemon: Daemon, report: Report) -> None:
 
 
 def trouble_in(log: str) -> list[str]:
-    """The lines of a log that no input may cause."""
+    """Return up to five lines of a log that show an internal error."""
     return [line for line in log.splitlines() if _TROUBLE.search(line)][:5]

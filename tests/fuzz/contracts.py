@@ -33,7 +33,7 @@ CHECKS = [
 ENDLESS = {"stream", "tail", "pprofProfile"}
 # Statuses of a generated path that is not a path of the operation.
 ANYWHERE = (301, 307, 404, 405)
-NOBODY = "127.0.0.1:1"
+CLOSED_ADDRESS = "127.0.0.1:1"
 REQUEST_TIMEOUT_S = 20.0
 
 
@@ -76,7 +76,7 @@ def _ask(
 ) -> str:
     documented = operation.definition.raw["responses"]
     # nsqadmin sends a request to the nsqd at this address, wherever that is.
-    named = {"path_parameters": {"node": NOBODY}} if operation.label == "DELETE /api/nodes/{node}" else {}
+    named = {"path_parameters": {"node": CLOSED_ADDRESS}} if operation.label == "DELETE /api/nodes/{node}" else {}
 
     @settings(
         max_examples=examples,

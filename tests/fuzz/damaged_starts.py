@@ -1,4 +1,4 @@
-"""Real nsqd processes on data directories that somebody has damaged."""
+"""Starts real nsqd processes on damaged data directories."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ from daemons import DaemonFailed, start_nsqd
 
 
 def start_on_damage(seed: int, count: int) -> list[str]:
-    """Start, use and stop nsqd on ``count`` damaged directories; what went wrong."""
+    """Start, use and stop nsqd on ``count`` damaged directories; return the failures."""
     target = target_named("directory")
     mutator = Mutator(seed, target.seeds(), target.tokens)
     return [text for _ in range(count) for text in _start_on(mutator.next())]
@@ -32,8 +32,10 @@ def _live_in(directory: str) -> list[str]:
     try:
         daemon = start_nsqd("nsqx", "--max-bytes-per-file=1500", "--mem-queue-size=0", data_path=directory)
     except DaemonFailed as refusal:
-        # It may refuse to start, in words.
-        return trouble_in(str(refusal)) + ([] if "FATAL" in str(refusal) else [f"refused without a word: {refusal}"])
+        # nsqd may refuse to start, with an error message.
+        return trouble_in(str(refusal)) + (
+            [] if "FATAL" in str(refusal) else [f"refused without an error message: {refusal}"]
+        )
     try:
         daemon.post("/topic/create", topic=directories.TOPIC)
         daemon.post("/channel/create", topic=directories.TOPIC, channel=directories.CHANNEL)

@@ -1,7 +1,7 @@
-"""The same made-up conversations with Go's nsqd and with ours: the answers must be the same.
+"""Sends the same generated input to Go's nsqd and to nsqx's; the answers must be equal.
 
-Messages and heartbeats are left out, whose moment is nobody's promise; so is all behind a compressed or encrypted
-stream, where the bytes differ by right.
+Messages and heartbeats are left out, because their time is not defined. Compressed and encrypted streams are left out,
+because their bytes may differ.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from rawclient import Frame
 
 ANSWER_TIMEOUT_S = 10.0
 HEARTBEAT = b"_heartbeat_"
-# Where ours is meant to differ: JSON nested beyond reason.
+# nsqx rejects very deeply nested JSON; Go accepts it.
 _DEEP = (b"[" * 500, b'{"":' * 300)
-# What the answer to IDENTIFY has in NSQ after 1.3.0, and in ours.
+# Fields that NSQ after 1.3.0 and nsqx add to the answer to IDENTIFY.
 _ADDED = ("topology_region", "topology_zone", "broker_id")
 _TAKES_OVER = (b"snappy", b"deflate", b"tls_v1")
 
@@ -27,14 +27,14 @@ Answers = list[tuple[int, bytes]]
 
 
 def conversations(seed: int) -> Mutator:
-    """Inputs that begin with the magic, mostly."""
+    """Return a source of inputs, most of which begin with the magic."""
     seeds = [data for data in target_named("session").seeds() if not any(word in data for word in _TAKES_OVER)]
     tokens = [token for token in COMMANDS + IDENTIFY if not any(word in token for word in _TAKES_OVER)]
     return Mutator(seed, seeds, tokens)
 
 
 def compare(go: Daemon, ours: Daemon, seed: int, count: int) -> list[str]:
-    """Inputs that the two answer differently, with the answers."""
+    """Return the inputs that the two daemons answer differently, with the answers."""
     found = []
     mutator = conversations(seed)
     for _ in range(count):
@@ -48,7 +48,7 @@ def compare(go: Daemon, ours: Daemon, seed: int, count: int) -> list[str]:
 
 
 def ask(daemon: Daemon, data: bytes) -> Answers:
-    """Every answer to ``data`` up to the end of the connection."""
+    """Send ``data`` and return every answer until the connection is closed."""
     received = bytearray()
     host, _, port = daemon.tcp_address.rpartition(":")
     with socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) as connection:
@@ -58,7 +58,7 @@ def ask(daemon: Daemon, data: bytes) -> Answers:
                 connection.shutdown(socket.SHUT_WR)
             while piece := connection.recv(65536):
                 received += piece
-        except ConnectionError:  # closed with bytes unread; what came before counts
+        except ConnectionError:  # closed with unread bytes; the answers before are compared
             pass
     return [_comparable(frame) for frame in _frames(bytes(received)) if frame.type != 2 and frame.data != HEARTBEAT]
 

@@ -1,9 +1,9 @@
-"""A data directory as one string of bytes, so that it can be kept, changed and shrunk like any other input.
+"""Encodes a data directory as one byte string, so that it can be stored, mutated and shrunk like any other input.
 
-      NAME \n  length, int32  content          for every file, one after the other
+      NAME \n  length, int32  content          for each file
 
-Reading is lenient: what is no entry ends the directory, what is too long is cut, a name that could leave the directory
-is made harmless. Also the directories to begin with: those that the broker itself leaves.
+Decoding accepts any bytes: an invalid entry ends the directory, a length beyond the end is reduced, and characters that
+could leave the directory are replaced. The module also makes the first inputs: directories that a broker has written.
 """
 
 import re
@@ -16,19 +16,19 @@ from nsqx.nsqd.metadata import encode_metadata
 
 TOPIC, CHANNEL = "t", "c"
 OPTIONS = {"max_msg_size": 2000, "max_bytes_per_file": 1500, "mem_queue_size": 0}
-# A stray file far beyond the others would have the broker look for all between them.
+# With a very high file number the broker would look for every file below it.
 _FAR = re.compile(r".*\.diskqueue\.0*[1-9]\d{2,}\.dat.*")
 _HARMLESS = re.compile(rb"[^A-Za-z0-9_.:#-]")
 _MAX_FILES = 40
 
 
 def pack(files: dict[str, bytes]) -> bytes:
-    """``files`` as one string."""
+    """Encode ``files`` as one byte string."""
     return b"".join(name.encode() + b"\n" + struct.pack(">i", len(files[name])) + files[name] for name in sorted(files))
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
-    """The files in ``data``."""
+    """Decode the files in ``data``."""
     files: dict[str, bytes] = {}
     while data and len(files) < _MAX_FILES:
         name, newline, data = data.partition(b"\n")
@@ -44,18 +44,18 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
-    """What is in a directory."""
+    """Return the files of a directory."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
 
 
 def write_directory(directory: Path, files: dict[str, bytes]) -> None:
-    """Put ``files`` into a directory."""
+    """Write ``files`` into a directory."""
     for name, content in files.items():
         (directory / name).write_bytes(content)
 
 
 def seeds() -> list[bytes]:
-    """Directories of a broker that has stopped: much on disk, something deferred, something half read; and a crash."""
+    """Return the directory of a broker that crashed and of one that stopped, with finished and deferred messages."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         directory = Path(name)
         bench = Bench(directory, **OPTIONS)
@@ -63,7 +63,7 @@ def seeds() -> list[bytes]:
         bench.publish(TOPIC, *(b"message %d" % number * (number + 1) for number in range(25)))
         bench.defer(TOPIC, b"deferred", 3600 * SECOND)
         bench.broker.topic("alone")
-        bench.publish("alone", b"nobody listens", b"to this")
+        bench.publish("alone", b"no channel", b"reads this")
         consumer = bench.consume(TOPIC, CHANNEL, 5)
         taken = consumer.link.take_messages()
         for message in taken[:3]:

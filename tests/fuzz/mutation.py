@@ -1,7 +1,7 @@
-"""Inputs for parsers: the corpus, and what random changes make of it.
+"""Makes inputs for parsers: the stored corpus with random changes.
 
-Two makers of inputs share this module: ``Mutator``, which is seeded, fast and never ends, and ``inputs``, a hypothesis
-strategy whose failures shrink. Knows nothing of what the bytes mean.
+``Mutator`` is fast, repeatable by its seed, and endless. ``inputs`` is a hypothesis strategy, whose failing inputs are
+shrunk. Neither depends on the meaning of the bytes.
 """
 
 import random
@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 CORPUS = Path(__file__).resolve().parent / "corpus"
 MAX_INPUT_BYTES = 64 * 1024
 
-# Numbers at which size checks go wrong.
+# Numbers at which size checks often fail.
 INTERESTING_SIZES = (-(1 << 31), -1, 0, 1, 4, 25, 26, 255, 256, 65535, 65536, 1 << 20, (1 << 20) + 1, (1 << 31) - 1)
 
 
 def corpus(name: str) -> list[bytes]:
-    """The kept inputs of one target, in the order of their names."""
+    """Return the stored inputs of one target, ordered by name."""
     return [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
 
 
 class Mutator:
-    """An endless stream of inputs, the same for the same seed."""
+    """An endless stream of inputs, equal for equal seeds."""
 
     def __init__(self, seed: int, seeds: Sequence[bytes], tokens: Sequence[bytes]) -> None:
         self._random = random.Random(seed)
@@ -50,7 +50,7 @@ class Mutator:
             yield self.next()
 
     def next(self) -> bytes:
-        """A kept input with a few changes, seldom none, seldom pure noise."""
+        """Return a stored input with a few changes, sometimes none, or rarely random bytes."""
         pick = self._random
         if pick.random() < 0.02:
             return pick.randbytes(pick.randrange(200))
@@ -115,7 +115,7 @@ class Mutator:
 
 
 def inputs(seeds: Sequence[bytes], tokens: Sequence[bytes]) -> st.SearchStrategy[bytes]:
-    """A hypothesis strategy for the same kind of inputs."""
+    """Return a hypothesis strategy for the same kind of inputs."""
     edits = st.tuples(
         st.floats(0, 1), st.integers(0, 12), st.one_of(st.sampled_from([b"", *tokens]), st.binary(max_size=8))
     )
@@ -132,7 +132,7 @@ def _edit(data: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
 
 
 def in_pieces(data: bytes) -> list[bytes]:
-    """``data`` cut at places that its own content decides, so that a failure comes again; short data byte by byte."""
+    """Cut ``data`` at places computed from its content, so that failures repeat; cut short data into single bytes."""
     pick = random.Random(zlib.crc32(data))
     if len(data) < 40 or (len(data) < 2000 and pick.random() < 0.1):
         return [data[place : place + 1] for place in range(len(data))]
@@ -140,7 +140,7 @@ def in_pieces(data: bytes) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-def speaks(refusal: Exception) -> None:
-    """A refusal must say why, in one line."""
-    assert str(refusal), "refused without a word"
-    assert "\n" not in str(refusal), "refused in more than a line"
+def assert_one_line(refusal: Exception) -> None:
+    """Assert that an error has a text of one line."""
+    assert str(refusal), "an error without a text"
+    assert "\n" not in str(refusal), "an error of several lines"

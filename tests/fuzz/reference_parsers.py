@@ -1,6 +1,6 @@
-"""Slow and obvious readers of the same bytes that the package reads fast: whole input in, list of events out.
+"""Simple, slow parsers that the fast parsers of the package are compared with.
 
-Written from NSQ's protocol, not from the package, so that the two check each other. Nothing here is fed in pieces.
+They follow NSQ's protocol and share no code with the package. They take the whole input and return a list of events.
 """
 
 import re
@@ -14,7 +14,7 @@ Event = tuple[object, ...]
 
 
 def read_commands(data: bytes, max_body_size: int, max_count: int, max_item_size: int) -> list[Event]:
-    """What a session would make of a client's bytes after the magic, up to the first fatal mistake."""
+    """Return the events that a session reads from a client's bytes after the magic, up to the first fatal error."""
     events: list[Event] = []
     place = 0
     while True:
@@ -52,7 +52,7 @@ def read_commands(data: bytes, max_body_size: int, max_count: int, max_item_size
 
 
 def _read_batch(data: bytes, place: int, max_count: int, max_item_size: int) -> tuple[list[Event], int]:
-    """The events of a batch, and where it ends; -1 if it does not, or must not go on."""
+    """Return the events of a batch and its end; -1 as the end if the batch is incomplete or refused."""
     if len(data) - place < 4:
         return [], -1
     (count,) = struct.unpack_from(">i", data, place)
@@ -74,7 +74,7 @@ def _read_batch(data: bytes, place: int, max_count: int, max_item_size: int) -> 
 
 
 def read_frames(data: bytes, max_size: int) -> list[Event]:
-    """The frames that nsqd sent, up to the first that is none."""
+    """Return the frames in nsqd's output, up to the first invalid one."""
     events: list[Event] = []
     while len(data) >= 8:
         size, kind = struct.unpack_from(">ii", data)

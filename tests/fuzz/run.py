@@ -1,9 +1,9 @@
-"""The long fuzz run: every target, daemons under fire, damaged directories, the HTTP contracts; then a table.
+"""The long fuzz run: every target, running daemons, damaged directories and the HTTP contracts. Prints a table.
 
     python tests/fuzz/run.py [--minutes 10] [--seed N] [--only NAME ...] [--json FILE]
 
-Exits with 1 if an input failed; what failed is printed, and kept below --found. With atheris installed every target
-also runs under it, on the uncompiled package.
+The exit code is 1 if an input failed. Failing inputs are printed and stored below --found. If atheris is installed,
+every target also runs under it, on the uncompiled package.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from targets import TARGETS, target_named  # noqa: E402
 
 from daemons import Daemon, has_go, start_nsqadmin, start_nsqd, start_nsqlookupd  # noqa: E402
 
-# Shares of the time: targets by mutation, targets by coverage, daemons under fire; contracts and starts take the rest.
+# Shares of the time: targets by mutation, targets by coverage, running daemons; contracts and starts take the rest.
 MUTATION_SHARE, COVERAGE_SHARE, FIRE_SHARE = 0.35, 0.3, 0.2
-# Less is not worth the time that it takes to begin.
+# A shorter run would spend most of its time on starting.
 MIN_COVERAGE_S = 4.0
 INPUT_TIMEOUT_S = 20
 MEMORY_LIMIT = 4 << 30
@@ -63,12 +63,14 @@ class Hanging(BaseException):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Throw made-up input at every part that reads what others send.")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long, about (default 10)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run by mutation; another one by default")
+    parser = argparse.ArgumentParser(description="Run every parser of untrusted input on generated input.")
+    parser.add_argument("--minutes", type=float, default=10.0, help="approximate duration (default 10)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the mutations; by default a different one in each run"
+    )
     parser.add_argument("--only", nargs="*", default=[], help="targets, or fire, go, starts, contracts")
-    parser.add_argument("--found", default="build/fuzz", help="where failing inputs are kept")
-    parser.add_argument("--json", help="write the figures to this file too")
+    parser.add_argument("--found", default="build/fuzz", help="directory for failing inputs")
+    parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--target", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     seed = arguments.seed or int(time.time())
@@ -123,7 +125,7 @@ def _run_all(arguments: argparse.Namespace, seed: int) -> list[Result]:
 
 
 def _by_mutation(name: str, seed: int, seconds: float, found: Path) -> Result:
-    """In a process of its own: a target may hang, or take all memory."""
+    """Run a target in a separate process, because it may hang or use all memory."""
     command = [sys.executable, __file__, "--target", name, "--seed", str(seed), "--minutes", str(seconds / 60)]
     done = subprocess.run([*command, "--found", str(found)], stdout=subprocess.PIPE, text=True, check=False)
     try:
@@ -133,7 +135,7 @@ def _by_mutation(name: str, seed: int, seconds: float, found: Path) -> Result:
 
 
 def _run_one(name: str, seed: int, seconds: float, found: Path) -> int:
-    """Prints how many inputs were tried and what failed, as JSON."""
+    """Print the number of inputs and the failures as JSON."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     signal.signal(signal.SIGALRM, _too_long)
     target = target_named(name)
@@ -166,7 +168,7 @@ def _failure_of(check: Callable[[bytes], None], data: bytes) -> str:
 
 
 def _too_long(_signal: int, _frame: Any) -> None:
-    raise Hanging(f"no end within {INPUT_TIMEOUT_S} s")
+    raise Hanging(f"not finished within {INPUT_TIMEOUT_S} s")
 
 
 def _keep(found: Path, name: str, data: bytes) -> Path:
@@ -191,7 +193,7 @@ def _by_coverage(name: str, seconds: float, found: Path) -> Result:
     result = Result(name, "atheris", int(runs[1]) if runs else 0)
     if done.returncode:
         written = re.search(r"Test unit written to (\S+)", text)
-        result.failures.append(f"{written[1] if written else 'no input kept'}: {text[-1500:]}")
+        result.failures.append(f"{written[1] if written else 'no input stored'}: {text[-1500:]}")
     return result
 
 
@@ -213,10 +215,10 @@ def _fire_at_nsqlookupd(seed: int, seconds: float) -> Result:
 def _fired(name: str, report: Report, daemon: Daemon, before_kib: int) -> Result:
     remark = f"memory {before_kib // 1024} MiB, then {_rss_kib(daemon) // 1024} MiB"
     if report.good_sent:
-        remark += f"; good client: {report.good_sent} sent, {report.good_lost} lost, {report.good_twice} twice"
+        remark += f"; valid client: {report.good_sent} sent, {report.good_lost} lost, {report.good_twice} duplicates"
     code = daemon.stop()
     failures = report.failures + trouble_in(daemon.log) + ([f"ended with {code}"] if code else [])
-    return Result(name, "fire on TCP and HTTP", report.inputs, failures, remark=remark)
+    return Result(name, "mutated input on TCP and HTTP", report.inputs, failures, remark=remark)
 
 
 def _rss_kib(daemon: Daemon) -> int:
@@ -226,7 +228,7 @@ def _rss_kib(daemon: Daemon) -> int:
 def _beside_go(seed: int, count: int) -> Result:
     with start_nsqd("go") as go, start_nsqd("nsqx") as ours:
         failures = compare(go, ours, seed, count) + trouble_in(ours.log)
-    return Result("nsqd", "the same answers as Go's", count, failures)
+    return Result("nsqd", "same answers as Go's nsqd", count, failures)
 
 
 def _starts(seed: int, count: int) -> Result:

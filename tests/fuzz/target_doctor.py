@@ -1,4 +1,4 @@
-"""``nsqx doctor`` on any data directory: it ends, in words and with a code, and a repair throws nothing away."""
+"""``nsqx doctor`` on any data directory: it ends with a report and an exit code, and a repair keeps all data."""
 
 import contextlib
 import io
@@ -18,22 +18,22 @@ def check_doctor(data: bytes) -> None:
         directory = Path(name)
         directories.write_directory(directory, files)
         first = _doctor(name)
-        assert directories.read_directory(directory) == files, "looking has changed something"
+        assert directories.read_directory(directory) == files, "an examination has changed a file"
         if first == NOT_EXAMINED:
             return
         _doctor(name, "--repair")
         kept = {path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-        assert set(files.values()) <= kept, "a repair has thrown something away"
+        assert set(files.values()) <= kept, "a repair has removed data"
         _doctor(name)
 
 
 def _doctor(directory: str, *flags: str) -> int:
-    said, complained = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = main([*flags, "--json", directory])
     assert code in (SOUND, FOUND, NOT_EXAMINED)
     if code == NOT_EXAMINED:
-        assert complained.getvalue().count("\n") == 1, complained.getvalue()
+        assert errors.getvalue().count("\n") == 1, errors.getvalue()
     else:
-        assert json.loads(said.getvalue())["is_sound"] == (code == SOUND)
+        assert json.loads(output.getvalue())["is_sound"] == (code == SOUND)
     return code

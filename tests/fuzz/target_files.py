@@ -1,13 +1,14 @@
-"""What lies in a data directory: a broker is to make the best of it, whatever it is.
+"""A broker on any data directory.
 
-It starts or refuses in words, delivers no more than is there, takes new messages and delivers them, and closes.
+It starts, or refuses with an error message. It delivers no more bytes than the directory holds, accepts and delivers
+new messages, and closes.
 """
 
 import tempfile
 from pathlib import Path
 
 import directories
-from mutation import speaks
+from mutation import assert_one_line
 
 from broker_bench import Bench
 from nsqx.errors import MetadataError
@@ -15,13 +16,13 @@ from nsqx.nsqd.metadata import FILE_NAME, SavedTopic, load_metadata
 from nsqx.queues.due_times import due_times_path, load_due_times
 
 NEW_MESSAGE = b"published after the damage"
-# More than any directory here can hold.
+# More rounds than any directory here needs.
 MAX_ROUNDS = 2000
 INT64 = range(-(1 << 63), 1 << 63)
 
 
 def check_directory(data: bytes) -> None:
-    """A whole data directory, see ``directories``."""
+    """Check a data directory in the encoding of ``directories``."""
     files = directories.unpack(data)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         directory = Path(name)
@@ -29,15 +30,15 @@ def check_directory(data: bytes) -> None:
         try:
             saved = load_metadata(name)
         except MetadataError as refusal:
-            speaks(refusal)
+            assert_one_line(refusal)
             saved = []
         _live_on(directory, saved)
-        # What one life has delivered and finished, a clean stop must not bring again.
+        # Messages that were finished before a clean stop are not delivered again.
         assert _live_on(directory, saved) == []
 
 
 def _live_on(directory: Path, saved: list[SavedTopic]) -> list[bytes]:
-    """One life of a broker: take everything, publish, take that too, stop; what it found at first."""
+    """Run a broker: consume everything, publish and consume one message, stop; return the messages found at first."""
     there = sum(path.stat().st_size for path in directory.iterdir())
     bench = Bench(directory, **directories.OPTIONS)
     bench.broker.restore(saved[:20])
@@ -66,20 +67,20 @@ def _drain(bench: Bench, most_bytes: int) -> list[bytes]:
             assert consumer.channel.finish(consumer, message.id) is None
         bench.settle()
     else:
-        raise AssertionError("messages without end")
-    assert sum(map(len, bodies)) <= most_bytes + len(NEW_MESSAGE), "more was delivered than is there"
+        raise AssertionError("the broker delivers without end")
+    assert sum(map(len, bodies)) <= most_bytes + len(NEW_MESSAGE), "more bytes were delivered than the directory holds"
     bench.leave(consumer)
     return bodies
 
 
 def check_metadata(data: bytes) -> None:
-    """nsqd.dat."""
+    """Check any content of nsqd.dat."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         Path(name, FILE_NAME).write_bytes(data)
         try:
             saved = load_metadata(name)
         except MetadataError as refusal:
-            speaks(refusal)
+            assert_one_line(refusal)
             return
         bench = Bench(Path(name))
         bench.broker.restore(saved[:50])
@@ -89,7 +90,7 @@ def check_metadata(data: bytes) -> None:
 
 
 def check_due_times(data: bytes) -> None:
-    """The due times of deferred messages."""
+    """Check any content of the file with due times."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         Path(due_times_path(name, "t:c")).write_bytes(data)
         try:

@@ -1,7 +1,7 @@
-"""Bytes of HTTP: requests as nsqd and nsqlookupd read them, answers as their client reads them, auth answers.
+"""HTTP input: requests to nsqd and nsqlookupd, responses to their HTTP client, responses of auth servers.
 
-A request stream must mean the same in whatever pieces it comes; and where h11, a strict reader by others, also accepts
-it, the requests must begin and end at the same places: what two servers in a row read differently can be smuggled.
+A stream of requests must have the same meaning in all divisions into pieces. If h11, a strict parser, also accepts the
+stream, the requests must begin and end at the same places. Otherwise request smuggling would be possible.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import h11
 import httptools
 import orjson
-from mutation import in_pieces, speaks
+from mutation import assert_one_line, in_pieces
 
 from http_doubles import RememberingLog, Soon, connect
 from nsqx.errors import HTTPError
@@ -25,7 +25,7 @@ from nsqx.nsqd.grants import InvalidGrants, decode_grants
 MAX_BODY_SIZE = 2000
 MAX_HEADER_BYTES = 6000
 _DATE = re.compile(rb"Date: [^\r]*\r\n")
-# Which mistake is named when there are several may depend on the pieces; that it is refused may not.
+# If a request has several errors, the pieces decide which one is reported. It must be refused in any case.
 _REFUSAL = re.compile(
     rb"HTTP/1\.1 (?:400|431|505) [^\r]*\r\n(?:[^\r]+\r\n)*\r\n"
     rb'\{"message":"(?:BAD_REQUEST|HEADER_TOO_BIG|HTTP_VERSION_NOT_SUPPORTED)"\}'
@@ -34,7 +34,7 @@ Seen = tuple[str, bytes, bytes]
 
 
 class Service:
-    """A server that notes every request it hands to a handler."""
+    """A server that records every request that reaches a handler."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -53,7 +53,7 @@ class Service:
 
 
 def check_http_requests(data: bytes) -> None:
-    """A client's side of a connection."""
+    """Check the input of a server connection."""
     seen, answers = _serve([data])
     assert (seen, answers) == _serve(in_pieces(data))
     _compare_with_h11(seen, _h11_requests(data))
@@ -75,7 +75,7 @@ def _serve(pieces: list[bytes]) -> tuple[list[Seen], bytes]:
 
 
 def _h11_requests(data: bytes) -> list[Seen | None]:
-    """The requests that h11 finds; None stands for what it refuses or, as after HTTP/1.0, does not look at."""
+    """Return the requests that h11 reads; None stands for input that it refuses or, after HTTP/1.0, does not read."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
     parser.receive_data(data)
     found: list[Seen | None] = []
@@ -103,21 +103,21 @@ def _h11_requests(data: bytes) -> list[Seen | None]:
 
 
 def _compare_with_h11(ours: list[Seen], theirs: list[Seen | None]) -> None:
-    """Our requests that reached a handler, in order, must be among h11's: nothing may appear that it does not see."""
+    """Assert that the requests that reached a handler are among those of h11, in the same order."""
     refused = None in theirs
     accepted = [request for request in theirs if request is not None]
     place = 0
     for request in ours:
         while place < len(accepted) and accepted[place] != request:
-            place += 1  # not for a handler: another path, a body too large
+            place += 1  # did not reach a handler: a different path, a body that is too large
         if place == len(accepted):
-            assert refused, f"{request} was served and is not what h11 reads: {theirs}"
+            assert refused, f"{request} reached a handler, but h11 does not read it: {theirs}"
             return
         place += 1
 
 
 def check_http_answer(data: bytes) -> None:
-    """A server's answer, as the daemons' own client reads it."""
+    """Check a response to the HTTP client of the daemons."""
     assert _read_answer([data]) == _read_answer(in_pieces(data))
 
 
@@ -136,21 +136,21 @@ def _read_answer(pieces: list[bytes]) -> tuple[int, bytes] | str:
 
 
 def check_query(data: bytes) -> None:
-    """The query of a request."""
+    """Check the query of a request."""
     try:
         parsed = parse_query(data)
     except HTTPError as refusal:
-        speaks(refusal)
+        assert_one_line(refusal)
         return
     orjson.dumps(parsed)
 
 
 def check_grants(data: bytes) -> None:
-    """An auth server's answer."""
+    """Check the response of an auth server."""
     try:
         grants = decode_grants(data)
     except InvalidGrants as refusal:
-        speaks(refusal)
+        assert_one_line(refusal)
         return
     assert grants.ttl_s > 0
     orjson.dumps([grants.identity, grants.identity_url])

@@ -1,29 +1,30 @@
-"""Compressed streams: what a peer sends under snappy or deflate.
+"""Compressed streams: snappy and deflate.
 
-Whatever comes: BadCompression or bytes, about as many as were asked for at a time, the same in whatever pieces; and
-for snappy the bytes that a reader written apart from the package gives.
+Any input gives BadCompression or bytes. At most about the requested number of bytes is returned at a time, and the
+result is the same in all divisions into pieces. Snappy is also compared with a decoder that shares no code with the
+package.
 """
 
-from mutation import in_pieces, speaks
+from mutation import assert_one_line, in_pieces
 
 from compression import SnappyLayer
 from nsqx.net.compression import BadCompression, Deflate, Snappy
 from nsqx.net.layers import Layer, Layers
 
 LIMIT = 4096
-# A chunk of snappy is given as a whole.
+# A chunk of snappy is returned as a whole.
 MOST_AT_ONCE = 65536
 MOST_IN_ALL = 1 << 22
 
 
 def check_deflate(data: bytes) -> None:
-    """A deflate stream."""
+    """Check a deflate stream."""
     whole, pieces = _unwrap(Deflate(), [data]), _unwrap(Deflate(), in_pieces(data))
     _compare(whole, pieces)
 
 
 def check_snappy(data: bytes) -> None:
-    """A snappy stream."""
+    """Check a snappy stream."""
     whole, pieces = _unwrap(Snappy(), [data]), _unwrap(Snappy(), in_pieces(data))
     _compare(whole, pieces)
     if whole[1]:
@@ -31,7 +32,7 @@ def check_snappy(data: bytes) -> None:
 
 
 def _compare(whole: tuple[bytes, bool], pieces: tuple[bytes, bool]) -> None:
-    """What came before a mistake may be given or not, by where the pieces end; the rest must be the same."""
+    """Compare two results; of an invalid stream one may have more bytes before the error than the other."""
     assert whole[1] == pieces[1]
     if whole[1]:
         assert whole[0] == pieces[0]
@@ -40,7 +41,7 @@ def _compare(whole: tuple[bytes, bool], pieces: tuple[bytes, bool]) -> None:
 
 
 def _unwrap(layer: Layer, pieces: list[bytes]) -> tuple[bytes, bool]:
-    """What the stream stands for, and whether it is sound as far as it goes."""
+    """Return the decompressed bytes, and whether the stream is valid so far."""
     layers = Layers(LIMIT)
     plain = bytearray()
     try:
@@ -53,16 +54,16 @@ def _unwrap(layer: Layer, pieces: list[bytes]) -> tuple[bytes, bool]:
                 if len(plain) > MOST_IN_ALL:
                     return bytes(plain[:MOST_IN_ALL]), True
     except BadCompression as error:
-        speaks(error)
+        assert_one_line(error)
         return bytes(plain), False
     return bytes(plain), True
 
 
 def check_round_trip(data: bytes) -> None:
-    """Any bytes said through both layers at once come out at the other end."""
+    """Check that any bytes are equal after compression and decompression."""
     for make in (Deflate, Snappy):
         sender, receiver = Layers(LIMIT), Layers(LIMIT)
         sender.push(make(), b"")
         list(receiver.push(make(), b""))
-        said = b"".join([sender.send(piece) for piece in in_pieces(data) if piece])
-        assert b"".join([heard for piece in in_pieces(said) for heard in receiver.receive(piece)]) == data
+        sent = b"".join([sender.send(piece) for piece in in_pieces(data) if piece])
+        assert b"".join([received for piece in in_pieces(sent) for received in receiver.receive(piece)]) == data

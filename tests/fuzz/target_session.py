@@ -1,6 +1,6 @@
-"""Whole conversations: a real connection, session and broker without a socket, and a session of nsqlookupd.
+"""Whole TCP sessions: a real connection, session and broker without a socket, and a session of nsqlookupd.
 
-Whatever a client sends, in whatever pieces: no exception, only well-formed answers, and the same answers.
+Any input, in any division into pieces, causes no exception and only valid answers, and the answers are the same.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ OPTIONS = {"max_msg_size": 3000, "max_body_size": 9000}
 
 
 class Wire:
-    """The transport of one connection: keeps what was written, and ends as asyncio would."""
+    """The transport of one connection; it keeps the written bytes and calls ``connection_lost`` on close."""
 
     def __init__(self) -> None:
         self.protocol: Any = None
@@ -54,7 +54,7 @@ class Wire:
         return self.is_over
 
     def write(self, data: bytes) -> None:
-        assert not self.is_over, "written after the close"
+        assert not self.is_over, "written after close"
         self.sent += data
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class Wire:
 
 
 class Loop:
-    """The event loop's clock and callbacks, on a bench."""
+    """An event loop whose clock and callbacks are those of the bench."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -83,17 +83,17 @@ class Loop:
 
 
 def check_session(data: bytes) -> None:
-    """nsqd's side of a conversation, from the magic on."""
+    """Check a byte stream to nsqd, from the magic on."""
     whole, pieces = _answers([data]), _answers(in_pieces(data))
     if any(_granted_layer(frame) for frame in whole):
-        # Of a broken compressed stream more or less is understood, by where its pieces end.
+        # Of an invalid compressed stream the pieces decide how much is decompressed before the error.
         assert whole[: len(pieces)] == pieces[: len(whole)]
     else:
         assert whole == pieces
 
 
 def _answers(pieces: list[bytes]) -> list[Frame]:
-    """Every frame but messages, whose moment depends on when the bytes came."""
+    """Return every frame except messages, whose time depends on the pieces."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
         bench = Bench(Path(directory), **OPTIONS)
         wire = Wire()
@@ -112,11 +112,11 @@ def _answers(pieces: list[bytes]) -> list[Frame]:
 
 
 def frames_in(sent: bytes) -> list[Frame]:
-    """The frames that a daemon sent, those under a layer of compression included."""
+    """Return the frames in a daemon's output, also those that are compressed."""
     frames = []
     while sent:
         size, kind = struct.unpack_from(">ii", sent)
-        assert 4 <= size <= len(sent) - 4, "a frame is cut off"
+        assert 4 <= size <= len(sent) - 4, "an incomplete frame"
         frames.append(Frame(kind, sent[8 : 4 + size]))
         sent = sent[4 + size :]
         granted = _granted_layer(frames[-1])
@@ -137,7 +137,7 @@ def _granted_layer(frame: Frame) -> SnappyLayer | DeflateLayer | None:
 
 
 def check_lookup_session(data: bytes) -> None:
-    """nsqlookupd's side of a conversation, from the magic on."""
+    """Check a byte stream to nsqlookupd, from the magic on."""
     assert _lookup_outcome([data]) == _lookup_outcome(in_pieces(data))
 
 
@@ -157,9 +157,9 @@ def _lookup_outcome(pieces: list[bytes]) -> tuple[bytes, bool, list[str]]:
     left = answers
     while left:
         (size,) = struct.unpack_from(">i", left)
-        assert 0 <= size <= len(left) - 4, "an answer is cut off"
+        assert 0 <= size <= len(left) - 4, "an incomplete answer"
         left = left[4 + size :]
-    assert not lookupd.registry.active_peers(), "a peer stayed in the registry"
+    assert not lookupd.registry.active_peers(), "the registry still has the peer"
     for line in lines.getvalue().split("\n")[:-1]:
-        assert line[:4].isdigit(), f"what was sent began a line of the log: {line!r}"
+        assert line[:4].isdigit(), f"input began a line of the log: {line!r}"
     return answers, ended, [str(registration) for registration in lookupd.registry.registrations()]

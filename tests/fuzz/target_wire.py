@@ -1,7 +1,7 @@
-"""Bytes of the TCP protocols: commands, frames, answers of nsqlookupd, IDENTIFY.
+"""Parsers of the TCP protocols: commands, frames, answers of nsqlookupd, IDENTIFY.
 
-Each check takes any bytes. It holds if the fast reader says what the slow one says, in whatever pieces the bytes come,
-and if nothing but the errors it promises ever leaves it.
+Each check takes any bytes. The fast parser must give the events of the reference parser, in all divisions into pieces,
+and raise only the errors that it documents.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import reference_parsers as reference
-from mutation import in_pieces, speaks
+from mutation import assert_one_line, in_pieces
 
 from nsqx.errors import InvalidFrame, ProtocolError
 from nsqx.wire import commands, lookup, responses
@@ -22,7 +22,7 @@ INT64 = range(-(1 << 63), 1 << 63)
 
 
 def check_commands(data: bytes) -> None:
-    """nsqd's reader of commands, driven as a session drives it."""
+    """Check nsqd's parser of commands, called as a session calls it."""
     expected = reference.read_commands(data, MAX_BODY_SIZE, MAX_COUNT, MAX_ITEM_SIZE)
     assert _commands([data]) == expected
     assert _commands(in_pieces(data)) == expected
@@ -89,7 +89,7 @@ def _command_event(reader: commands.CommandReader, event: int, name: bytes) -> r
 
 
 def check_frames(data: bytes) -> None:
-    """The client's reader of frames."""
+    """Check the client's parser of frames."""
     expected = reference.read_frames(data, MAX_FRAME_SIZE)
     assert _frames([data]) == expected
     assert _frames(in_pieces(data)) == expected
@@ -104,7 +104,7 @@ def _frames(pieces: list[bytes]) -> list[reference.Event]:
             while (event := reader.next()) != responses.NEED_DATA:
                 events += _frame_events(reader, event)
     except InvalidFrame as error:
-        speaks(error)
+        assert_one_line(error)
         events.append(("invalid",))
     return events
 
@@ -121,7 +121,7 @@ def _frame_events(reader: responses.FrameReader, event: int) -> list[reference.E
 
 
 def check_introduction(data: bytes) -> None:
-    """The JSON by which nsqlookupd introduces itself."""
+    """Check the JSON with which nsqlookupd introduces itself."""
     try:
         orjson.dumps(lookup.decode_introduction(data))
     except InvalidJSON:
@@ -129,11 +129,11 @@ def check_introduction(data: bytes) -> None:
 
 
 def check_identify(data: bytes) -> None:
-    """The JSON of IDENTIFY: accepted only if it is JSON to others too, and then fit for answers and reports."""
+    """Check the JSON of IDENTIFY: it is accepted only if it is valid JSON, and its values can be encoded again."""
     try:
         request = decode_identify(data)
     except InvalidJSON as refusal:
-        speaks(refusal)
+        assert_one_line(refusal)
         return
     json.loads(data.decode("utf-8", "replace"))
     fields: dict[str, Any] = {name: getattr(request, name) for name in IdentifyRequest.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""All that is fuzzed in this process: by name, the check, and words of its language for mutators."""
+"""All fuzz targets: name, check, and tokens for mutators."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ REGISTER = (b"  V1", b"IDENTIFY\n", b"REGISTER t c\n", b"UNREGISTER t\n", b"PING
 
 @dataclass(frozen=True)
 class Target:
-    """One check, which takes any bytes and raises if they break anything."""
+    """A check that takes any bytes and raises if the code under test fails on them."""
 
     name: str
     check: Callable[[bytes], None]
@@ -82,7 +82,7 @@ class Target:
     more_seeds: Callable[[], list[bytes]] = list
 
     def seeds(self) -> list[bytes]:
-        """Inputs to begin with: the kept ones, and those made by the code itself."""
+        """Return the first inputs: the stored ones, and those that the code makes."""
         return corpus(self.name) + self.more_seeds()
 
 
@@ -108,6 +108,6 @@ TARGETS = (
 
 
 def target_named(name: str) -> Target:
-    """The target of that name."""
+    """Return the target of that name."""
     (found,) = (target for target in TARGETS if target.name == name)
     return found

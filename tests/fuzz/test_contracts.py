@@ -24,11 +24,11 @@ def cluster() -> Iterator[dict[str, Daemon]]:
     fleet.close()
 
 
-# Schemathesis draws from it now and then.
+# Schemathesis sometimes uses the random module.
 @pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", DAEMONS)
-def test_every_answer_is_in_the_description(name: str, cluster: dict[str, Daemon]) -> None:
+def test_every_response_is_described(name: str, cluster: dict[str, Daemon]) -> None:
     verdict = check_contract(f"http://{cluster[name].http_address}", EXAMPLES)
     assert verdict.violations == {}
     assert verdict.requests > verdict.operations

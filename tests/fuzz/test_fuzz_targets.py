@@ -1,4 +1,4 @@
-"""Every target on its kept inputs and on some made-up ones; ``make fuzz`` does the same for longer."""
+"""Every target on its stored inputs and on some generated ones; ``make fuzz`` does the same for longer."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from mutation import Mutator, in_pieces, inputs
 from targets import TARGETS, Target, target_named
 
-# Whole brokers and directories take longer than parsers.
+# Fewer examples for targets that run a broker or write a directory.
 SLOW = {"session": 50, "directory": 25, "doctor": 25, "metadata": 50, "due_times": 50, "round_trip": 50}
 EXAMPLES = 200
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_kept_inputs(target: Target) -> None:
+def test_stored_inputs_pass(target: Target) -> None:
     seeds = target.seeds()
     assert seeds
     for data in seeds:
@@ -24,7 +24,7 @@ def test_kept_inputs(target: Target) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_made_up_inputs(target: Target) -> None:
+def test_generated_inputs_pass(target: Target) -> None:
     @settings(max_examples=SLOW.get(target.name, EXAMPLES), deadline=None, suppress_health_check=list(HealthCheck))
     @given(inputs(target.seeds(), target.tokens))
     def check(data: bytes) -> None:
@@ -33,20 +33,20 @@ def test_made_up_inputs(target: Target) -> None:
     check()
 
 
-def test_a_reader_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parser_that_differs_from_the_reference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference_parsers, "MAX_LINE_LENGTH", 100)
     with pytest.raises(AssertionError):
         target_wire.check_commands(b"NOP " + b"x" * 200 + b"\n")
 
 
-def test_a_reader_that_depends_on_pieces_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parser_that_depends_on_pieces_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole: Callable[[bytes], list[bytes]] = lambda data: [data[:-1]]  # noqa: E731
     monkeypatch.setattr(target_wire, "in_pieces", whole)
     with pytest.raises(AssertionError):
         target_wire.check_frames(b"\x00\x00\x00\x06\x00\x00\x00\x00OK")
 
 
-def test_pieces_are_the_whole() -> None:
+def test_the_pieces_of_an_input_are_the_whole_input() -> None:
     for data in (b"", b"x", bytes(range(256)) * 20):
         assert b"".join(in_pieces(data)) == data
 

@@ -1,4 +1,4 @@
-"""Made-up conversations get the same answers from Go's nsqd and from ours; ``make fuzz`` tries many more."""
+"""Go's nsqd and nsqx give the same answers to generated input; ``make fuzz`` tries many more inputs."""
 
 import pytest
 from differential import compare
@@ -9,6 +9,6 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.timeout(180)
-def test_made_up_conversations(fleet: Fleet) -> None:
+def test_generated_input_gets_the_same_answers(fleet: Fleet) -> None:
     require_go()
     assert compare(fleet.nsqd("go"), fleet.nsqd("nsqx"), seed=1, count=600) == []

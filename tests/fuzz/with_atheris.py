@@ -1,7 +1,7 @@
-"""One target under atheris, which is led by coverage: ``with_atheris.py TARGET SECONDS [CORPUS_DIRECTORY]``.
+"""Runs one target under atheris, guided by coverage: ``with_atheris.py TARGET SECONDS [CORPUS_DIRECTORY]``.
 
-Runs on the uncompiled package, which must be first on the path: atheris sees no branches in compiled modules. Prints
-libFuzzer's figures; ends with another status than 0 if an input failed, and leaves that input in the directory.
+The uncompiled package must be first on the path, because atheris sees no branches in compiled modules. Prints
+libFuzzer's figures. If an input fails, the exit code is not 0, and the input is stored in the directory.
 """
 
 import os
