@@ -12,12 +12,12 @@ from nsqx import AlreadyAnswered, ClientClosed, ConfigError, ConnectFailed, Inva
 BODIES = [b"%d" % number for number in range(1000)]
 
 
-def left_over(daemon, topic):
+def unfinished_count(daemon, topic):
     channel = daemon.channel_stats(topic, "ch")
     return sum(channel[key] for key in ("depth", "in_flight_count", "deferred_count"))
 
 
-def test_publish_and_iterate(fleet: Fleet, topic):
+def test_published_messages_are_consumed_by_iterating(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     with blocking.Producer(daemon.tcp_address) as producer:
         producer.publish(topic, b"one")
@@ -38,11 +38,11 @@ def test_publish_and_iterate(fleet: Fleet, topic):
             if len(found) == 8:
                 break
     assert sorted(found) == sorted([b"one", b"two", b"three", b"four"] * 2)
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
     assert (consumer.stats.finished, consumer.stats.requeued) == (4, 4)
 
 
-def test_submitting_without_waiting(fleet: Fleet, topic):
+def test_submit_returns_a_future_without_waiting(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx", "--max-msg-size=100")
     producer = blocking.Producer(daemon.tcp_address)
     outcomes = [producer.submit(topic, body) for body in BODIES]
@@ -60,14 +60,14 @@ def test_submitting_without_waiting(fleet: Fleet, topic):
     assert daemon.topic_stats(topic)["message_count"] >= 2000
 
 
-def test_many_threads_publish(fleet: Fleet, topic):
+def test_many_threads_can_publish_at_once(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     with blocking.Producer(daemon.tcp_address) as producer, concurrent.futures.ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda body: producer.publish(topic, body), BODIES))
     assert daemon.topic_stats(topic)["message_count"] == len(BODIES)
 
 
-def test_taking_batches(fleet: Fleet, topic):
+def test_take_returns_batches(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     with blocking.Producer(daemon.tcp_address) as producer:
         producer.publish_many(topic, BODIES)
@@ -84,7 +84,7 @@ def test_taking_batches(fleet: Fleet, topic):
     assert sorted(found) == sorted(BODIES)
 
 
-def test_what_was_not_taken_goes_back(fleet: Fleet, topic):
+def test_messages_that_were_not_taken_are_requeued_on_close(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     with blocking.Producer(daemon.tcp_address) as producer:
         producer.publish_many(topic, BODIES[:10])
@@ -95,7 +95,7 @@ def test_what_was_not_taken_goes_back(fleet: Fleet, topic):
     assert (channel["depth"], channel["in_flight_count"]) == (6, 0)
 
 
-def test_a_handler(fleet: Fleet, topic):
+def test_a_handler_finishes_and_requeues_messages(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     with blocking.Producer(daemon.tcp_address) as producer:
         producer.publish_many(topic, BODIES[:20])
@@ -123,10 +123,10 @@ def test_a_handler(fleet: Fleet, topic):
     consumer.close()
     thread.join()
     assert sorted(handled) == sorted((body, 2 if body == b"7" else 1) for body in BODIES[:20])
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
 
 
-def test_wrong_arguments():
+def test_invalid_arguments_are_rejected():
     address = f"127.0.0.1:{free_port()}"
     before = threading.active_count()
     with pytest.raises(ConnectFailed, match="Connection refused"):
@@ -141,7 +141,7 @@ def test_wrong_arguments():
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_is_noticed(fleet: Fleet, topic):
+def test_a_client_cannot_be_used_after_a_fork(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     with blocking.Producer(daemon.tcp_address) as producer:
         pid = os.fork()

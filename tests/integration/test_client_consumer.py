@@ -1,4 +1,4 @@
-"""Consumers against real nsqds, and against one that misbehaves as told."""
+"""Consumers with real nsqds, and with a scripted nsqd that misbehaves."""
 
 import asyncio
 import random
@@ -19,13 +19,13 @@ async def publish(daemon, topic, bodies):
         await producer.publish_many(topic, bodies)
 
 
-def left_over(daemon, topic, channel="ch"):
+def unfinished_count(daemon, topic, channel="ch"):
     channel = daemon.channel_stats(topic, channel)
     return sum(channel[key] for key in ("depth", "in_flight_count", "deferred_count"))
 
 
 class Collector:
-    """A handler that keeps what comes and tells when there is enough."""
+    """A handler that collects messages and sets an event when it has ``count``."""
 
     def __init__(self, count):
         self.bodies = []
@@ -49,7 +49,7 @@ BODIES = [b"%d" % number for number in range(1000)]
 
 @pytest.mark.parametrize("kind", [Collector, AsyncCollector])
 @pytest.mark.parametrize("max_in_flight", [1, 7, 500])
-async def test_handlers(fleet: Fleet, topic, kind, max_in_flight):
+async def test_a_handler_receives_every_message(fleet: Fleet, topic, kind, max_in_flight):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES)
     handler = kind(len(BODIES))
@@ -57,22 +57,22 @@ async def test_handlers(fleet: Fleet, topic, kind, max_in_flight):
     async with consumer:
         await handler.done.wait()
     assert sorted(handler.bodies) == sorted(BODIES)
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
     stats = consumer.stats
     assert (stats.received, stats.finished, stats.requeued, stats.connections, stats.in_flight) == (1000, 1000, 0, 0, 0)
 
 
-async def test_a_lambda_that_returns_a_coroutine(fleet: Fleet, topic):
+async def test_a_handler_can_be_a_lambda_that_returns_a_coroutine(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:10])
     handler = AsyncCollector(10)
     options = {"nsqd_tcp_addresses": daemon.tcp_address, "max_in_flight": 5}
     async with Consumer(topic, "ch", lambda message: handler(message), **options):
         await handler.done.wait()
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
 
 
-async def test_iteration(fleet: Fleet, topic):
+async def test_iterating_receives_every_message(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES)
     found = []
@@ -87,10 +87,10 @@ async def test_iteration(fleet: Fleet, topic):
             if len(found) == len(BODIES):
                 break
     assert sorted(found) == sorted(BODIES)
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
 
 
-async def test_batches(fleet: Fleet, topic):
+async def test_batches_are_limited_by_count_and_time(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES)
     found = []
@@ -119,18 +119,18 @@ async def test_iteration_ends_when_the_consumer_is_stopped(fleet: Fleet, topic):
         await consumer.start()
 
 
-async def test_what_was_not_taken_goes_back_at_once(fleet: Fleet, topic):
+async def test_messages_that_were_not_taken_are_requeued_at_once(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:10])
     async with Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address, max_in_flight=10) as consumer:
         message = await anext(consumer)
-        await until(lambda: consumer.stats.in_flight == 10, "all have come")
+        await until(lambda: consumer.stats.in_flight == 10, "all messages have arrived")
         message.finish()
     stats = daemon.channel_stats(topic, "ch")
     assert (stats["depth"], stats["in_flight_count"], stats["requeue_count"]) == (9, 0, 9)
 
 
-async def test_a_failing_handler_sees_the_message_again(fleet: Fleet, topic):
+async def test_a_message_is_delivered_again_when_its_handler_raises(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, [b"x"])
     attempts = []
@@ -147,12 +147,12 @@ async def test_a_failing_handler_sees_the_message_again(fleet: Fleet, topic):
         await done.wait()
     assert attempts == [1, 2, 3, 4]
     assert (consumer.stats.finished, consumer.stats.requeued) == (1, 3)
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_giving_up(fleet: Fleet, topic, is_async, fails):
+async def test_on_give_up_receives_a_message_after_max_attempts(fleet: Fleet, topic, is_async, fails):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, [b"x"])
     handled, given_up = [], []
@@ -179,10 +179,10 @@ async def test_giving_up(fleet: Fleet, topic, is_async, fails):
         await done.wait()
     assert handled == [1, 2]
     assert given_up == ([3, 4] if fails else [3])
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
 
 
-async def test_zero_attempts_means_no_limit(fleet: Fleet, topic):
+async def test_max_attempts_0_means_no_limit(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, [b"x"])
     async with Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address, max_attempts=0) as consumer:
@@ -194,7 +194,7 @@ async def test_zero_attempts_means_no_limit(fleet: Fleet, topic):
         message.finish()
 
 
-async def test_answers(fleet: Fleet, topic):
+async def test_a_message_can_be_answered_once(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx", "--msg-timeout=1s")
     await publish(daemon, topic, [b"x"])
     async with Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address) as consumer:
@@ -213,7 +213,7 @@ async def test_answers(fleet: Fleet, topic):
                 answer()
 
 
-async def test_touch_keeps_a_message(fleet: Fleet, topic):
+async def test_touch_prevents_the_message_timeout(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx", "--msg-timeout=1s")
     await publish(daemon, topic, [b"x"])
     async with Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address) as consumer:
@@ -226,7 +226,7 @@ async def test_touch_keeps_a_message(fleet: Fleet, topic):
     assert (stats["timeout_count"], stats["requeue_count"]) == (0, 0)
 
 
-async def test_answering_later(fleet: Fleet, topic):
+async def test_a_message_can_be_answered_after_its_handler_returned(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:5])
     kept = []
@@ -245,10 +245,10 @@ async def test_answering_later(fleet: Fleet, topic):
         for message in kept:
             message.finish()
         assert not consumer.is_starved
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
 
 
-async def test_the_concurrency_limit(fleet: Fleet, topic):
+async def test_concurrency_limits_the_running_handlers(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:100])
     running, most, count = 0, 0, 0
@@ -271,7 +271,7 @@ async def test_the_concurrency_limit(fleet: Fleet, topic):
     assert most == 3
 
 
-async def test_backoff_slows_down_and_recovers(fleet: Fleet, topic):
+async def test_failures_start_backoff_and_successes_end_it(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:50])
     failures = 0
@@ -293,13 +293,13 @@ async def test_backoff_slows_down_and_recovers(fleet: Fleet, topic):
     assert sorted(finished.bodies) == sorted(BODIES[:50])
 
 
-async def test_the_flow_can_be_stopped_and_started(fleet: Fleet, topic):
+async def test_max_in_flight_0_pauses_the_consumer(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     handler = Collector(20)
     async with Consumer(topic, "ch", handler, nsqd_tcp_addresses=daemon.tcp_address, max_in_flight=10) as consumer:
         await until(lambda: ready_counts(daemon, topic) == [10], "ready")
         consumer.max_in_flight = 0
-        await until(lambda: ready_counts(daemon, topic) == [0], "stopped")
+        await until(lambda: ready_counts(daemon, topic) == [0], "paused")
         await publish(daemon, topic, BODIES[:20])
         assert daemon.channel_stats(topic, "ch")["depth"] == 20
         consumer.max_in_flight = 3
@@ -314,7 +314,7 @@ def ready_counts(daemon, topic):
     return [client["ready_count"] for client in channel["clients"]] if channel else []
 
 
-async def test_stopping_waits_for_handlers(fleet: Fleet, topic):
+async def test_stop_waits_for_handlers(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:10])
     started, go_on = asyncio.Event(), asyncio.Event()
@@ -329,7 +329,7 @@ async def test_stopping_waits_for_handlers(fleet: Fleet, topic):
     await consumer.start()
     await started.wait()
     stopping = asyncio.create_task(consumer.stop())
-    await until(lambda: ready_counts(daemon, topic) == [0], "CLS has come")
+    await until(lambda: ready_counts(daemon, topic) == [0], "nsqd has received CLS")
     assert not stopping.done()
     go_on.set()
     await stopping
@@ -338,7 +338,7 @@ async def test_stopping_waits_for_handlers(fleet: Fleet, topic):
     assert (stats["depth"], stats["in_flight_count"], stats["client_count"]) == (6, 0, 0)
 
 
-async def test_stopping_by_force(fleet: Fleet, topic):
+async def test_stop_closes_the_connections_after_its_timeout(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:1])
     started = asyncio.Event()
@@ -362,7 +362,7 @@ async def test_stopping_by_force(fleet: Fleet, topic):
     assert daemon.channel_stats(topic, "ch")["in_flight_count"] == 1
 
 
-async def test_a_handler_may_stop_its_consumer(fleet: Fleet, topic):
+async def test_a_handler_can_stop_its_consumer(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:5])
 
@@ -375,13 +375,13 @@ async def test_a_handler_may_stop_its_consumer(fleet: Fleet, topic):
     assert daemon.channel_stats(topic, "ch")["in_flight_count"] == 0
 
 
-async def test_a_cancelled_batch_goes_back(fleet: Fleet, topic):
+async def test_the_messages_of_a_cancelled_batch_are_requeued(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     await publish(daemon, topic, BODIES[:3])
     consumer = Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address, max_in_flight=10)
     async with consumer:
         collecting = asyncio.ensure_future(anext(consumer.batches(10, max_wait="1m")))
-        await until(lambda: consumer.stats.received == 3, "all have come")
+        await until(lambda: consumer.stats.received == 3, "all messages have arrived")
         collecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await collecting
@@ -398,7 +398,7 @@ async def test_cancelling_run_stops_gracefully(fleet: Fleet, topic):
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert left_over(daemon, topic) == 0
+    assert unfinished_count(daemon, topic) == 0
 
 
 @pytest.mark.parametrize(
@@ -413,26 +413,26 @@ async def test_cancelling_run_stops_gracefully(fleet: Fleet, topic):
         ({"max_inflight": 5}, ConfigError, "did you mean max_in_flight"),
     ],
 )
-def test_wrong_configuration(arguments, error, text):
+def test_invalid_arguments_are_rejected(arguments, error, text):
     with pytest.raises(error, match=text):
         Consumer(**{"topic": "t", "channel": "c", **arguments})
 
 
-async def test_nobody_there():
+async def test_start_fails_if_no_nsqd_is_reachable():
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectFailed, match=f"{address}: Connection refused"):
         await Consumer("t", "c", print, nsqd_tcp_addresses=address).run()
 
 
-async def test_iterating_with_a_handler_is_refused():
+async def test_a_consumer_with_a_handler_cannot_be_iterated():
     with pytest.raises(ConfigError, match="has a handler"):
         aiter(Consumer("t", "c", print, nsqd_tcp_addresses="a:1"))
 
 
-# Several nsqds, and those that come and go
+# Several nsqds, and nsqds that stop and start
 
 
-async def test_shares_over_several_nsqds(fleet: Fleet, topic):
+async def test_max_in_flight_is_shared_by_several_nsqds(fleet: Fleet, topic):
     daemons = [fleet.nsqd("nsqx") for _ in range(3)]
     for number, daemon in enumerate(daemons):
         await publish(daemon, topic, [b"%d-%d" % (number, each) for each in range(100)])
@@ -445,8 +445,8 @@ async def test_shares_over_several_nsqds(fleet: Fleet, topic):
     assert len(set(handler.bodies)) == 300
 
 
-async def test_more_nsqds_than_messages_in_flight(fleet: Fleet, topic):
-    """With RDY for one only, every nsqd gets its turn."""
+async def test_more_nsqds_than_max_in_flight_take_turns(fleet: Fleet, topic):
+    """With max_in_flight 1, the nsqds take turns."""
     daemons = [fleet.nsqd("nsqx") for _ in range(3)]
     for number, daemon in enumerate(daemons):
         await publish(daemon, topic, [b"%d" % number])
@@ -457,7 +457,7 @@ async def test_more_nsqds_than_messages_in_flight(fleet: Fleet, topic):
     assert sorted(handler.bodies) == [b"0", b"1", b"2"]
 
 
-async def test_an_nsqd_that_comes_back(fleet: Fleet, topic, tmp_path):
+async def test_the_consumer_reconnects_to_a_restarted_nsqd(fleet: Fleet, topic, tmp_path):
     flags = (f"--tcp-address=127.0.0.1:{free_port()}",)
     daemon = fleet.nsqd("nsqx", *flags, data_path=tmp_path)
     await publish(daemon, topic, BODIES[:10])
@@ -473,13 +473,13 @@ async def test_an_nsqd_that_comes_back(fleet: Fleet, topic, tmp_path):
     async with Consumer(topic, "ch", handle, nsqd_tcp_addresses=daemon.tcp_address, max_in_flight=5) as consumer:
         await first.wait()
         daemon.stop()
-        await until(lambda: not consumer.connected_addresses, "the loss is noticed")
+        await until(lambda: not consumer.connected_addresses, "the lost connection is noticed")
         daemon = fleet.nsqd("nsqx", *flags, data_path=tmp_path)
         await publish(daemon, topic, BODIES[10:30])
-        await until(lambda: everything == set(BODIES[:30]), "all have come")
+        await until(lambda: everything == set(BODIES[:30]), "all messages have arrived")
 
 
-async def test_discovery(fleet: Fleet, topic):
+async def test_nsqds_are_discovered_and_lost_ones_removed(fleet: Fleet, topic):
     lookupd = fleet.nsqlookupd("nsqx")
     flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
     found = set()
@@ -493,13 +493,13 @@ async def test_discovery(fleet: Fleet, topic):
         await publish(second, topic, [b"second"])
         await until(lambda: found == {b"first", b"second"}, "the second nsqd is found")
         first.stop()
-        await until(lambda: consumer.connected_addresses == [second.tcp_address], "the first is gone")
+        await until(lambda: consumer.connected_addresses == [second.tcp_address], "the first nsqd is disconnected")
         await publish(second, topic, [b"third"])
-        await until(lambda: b"third" in found, "the flow goes on")
+        await until(lambda: b"third" in found, "messages still arrive")
 
 
-async def test_nsqlookupd_that_comes_and_goes(fleet: Fleet, topic):
-    """Without an nsqlookupd consumers keep what they have; when it is back they find more."""
+async def test_the_consumer_survives_a_restart_of_nsqlookupd(fleet: Fleet, topic):
+    """Without nsqlookupd a consumer keeps its connections. When nsqlookupd is back, it finds new nsqds."""
     ports = free_port(), free_port()
     flags = [f"--tcp-address=127.0.0.1:{ports[0]}", f"--http-address=127.0.0.1:{ports[1]}"]
     daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address=127.0.0.1:{ports[0]}")
@@ -512,12 +512,12 @@ async def test_nsqlookupd_that_comes_and_goes(fleet: Fleet, topic):
         await until(lambda: found == {b"1"}, "nsqd is found")
         lookupd.stop()
         await publish(daemon, topic, [b"2"])
-        await until(lambda: found == {b"1", b"2"}, "messages still come")
+        await until(lambda: found == {b"1", b"2"}, "messages still arrive")
 
 
 @pytest.mark.parametrize("style", ["direct", "async", "iterate"])
-async def test_random_cuts_lose_nothing(fleet: Fleet, topic, style):
-    """Connections break at random while messages are in flight: each message comes at least once."""
+async def test_no_message_is_lost_when_connections_break_at_random(fleet: Fleet, topic, style):
+    """Connections break at random while messages are in flight. Each message is delivered at least once."""
     daemon = fleet.nsqd("nsqx", "--msg-timeout=1s")
     bodies = [b"%d" % number for number in range(20_000)]
     await publish(daemon, topic, bodies)
@@ -554,8 +554,8 @@ async def test_random_cuts_lose_nothing(fleet: Fleet, topic, style):
                 seen = proxy.connection_count
                 proxy.cut()
                 await until(lambda seen=seen: proxy.connection_count > seen, "connected again")
-            await until(lambda: len(counts) == len(bodies), "all have come")
-            await until(lambda: left_over(daemon, topic) == 0, "all are answered")
+            await until(lambda: len(counts) == len(bodies), "all messages have arrived")
+            await until(lambda: unfinished_count(daemon, topic) == 0, "all are answered")
         if iterating is not None:
             await iterating
         assert proxy.connection_count >= 8
@@ -564,7 +564,7 @@ async def test_random_cuts_lose_nothing(fleet: Fleet, topic, style):
     assert duplicates <= 9 * 200
 
 
-# Against an nsqd that does as told
+# With a scripted nsqd
 
 
 def message_frame(number):
@@ -578,7 +578,7 @@ async def subscribed(conversation):
     conversation.respond()
 
 
-async def test_answers_of_one_turn_are_one_write(topic):
+async def test_answers_of_one_loop_turn_are_one_write(topic):
     commands = []
     done = asyncio.Event()
 
@@ -599,7 +599,7 @@ async def test_answers_of_one_turn_are_one_write(topic):
 
 
 async def test_messages_of_a_lost_connection_are_not_handled(topic):
-    """No answer to them could arrive, and they come again anyway."""
+    """They cannot be answered, and nsqd delivers them again."""
     connections = 0
     go_on, handled, second = asyncio.Event(), [], asyncio.Event()
 
@@ -629,12 +629,12 @@ async def test_messages_of_a_lost_connection_are_not_handled(topic):
         async with Consumer(topic, "ch", handler, **options) as consumer:
             await second.wait()
             go_on.set()
-            await until(lambda: handled, "the first is handled")
+            await until(lambda: handled, "the first message is handled")
             await consumer.stop(timeout=0.01)
     assert handled == [b"body 1"]
 
 
-async def test_messages_that_come_during_the_stop_go_back(topic):
+async def test_messages_that_arrive_during_stop_are_requeued(topic):
     requeued = []
     subscribed_now, requeued_now = asyncio.Event(), asyncio.Event()
 
@@ -657,7 +657,7 @@ async def test_messages_that_come_during_the_stop_go_back(topic):
     assert requeued == [(b"REQ", b"%016d" % 1, b"0")]
 
 
-async def test_refused_answers_do_no_harm(topic, caplog):
+async def test_rejected_answers_are_logged_and_the_connection_stays_open(topic, caplog):
     handler = Collector(2)
 
     async def script(conversation):
@@ -678,7 +678,7 @@ async def test_refused_answers_do_no_harm(topic, caplog):
     assert f"{address}: E_FIN_FAILED FIN 0000000000000001 failed ID not in flight" in caplog.text
 
 
-async def test_a_refused_subscription(topic):
+async def test_start_fails_if_nsqd_rejects_the_subscription(topic):
     async def script(conversation):
         await conversation.greet()
         await conversation.command()
@@ -716,7 +716,7 @@ async def test_default_requeue_delays_grow_with_attempts(topic):
     assert requeues == [10_000, 20_000, 60_000]
 
 
-async def test_a_message_larger_than_allowed_ends_the_connection(topic, caplog):
+async def test_a_message_above_max_msg_size_ends_the_connection(topic, caplog):
     lost = asyncio.Event()
 
     async def script(conversation):
@@ -736,8 +736,8 @@ async def test_a_message_larger_than_allowed_ends_the_connection(topic, caplog):
     assert "a frame of size 10004, more than max_msg_size 5000" in caplog.text
 
 
-async def test_a_connection_reset_while_subscribing(topic):
-    """Whatever way a connection ends, the consumer tries again."""
+async def test_the_consumer_retries_after_a_reset_while_subscribing(topic):
+    """The consumer reconnects after any end of a connection."""
     connections = 0
     handler = Collector(1)
 

@@ -1,4 +1,4 @@
-"""Publish deadlines: every publish ends in time, and the error says whether the message may have been published."""
+"""Every publish ends before its deadline, and its error says whether the message may have been published."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from nsqx import ConnectFailed, Consumer, Producer, PublishFailed, PublishTimedO
 from scripted_nsqd import scripted_nsqd
 from utilities import Running, make_channels, publish
 
-# Far above every deadline below: reached only by a wait without an end.
+# Far above every deadline in this file. Only a wait without a limit reaches it.
 LIMIT_S = 30.0
 
 
 @pytest.fixture
 def black_hole():
-    """The address of a listener that drops every new connection's packets, as a firewall does."""
+    """Return the address of a listener that drops the packets of new connections, as a firewall does."""
     with contextlib.ExitStack() as sockets:
         listener = sockets.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -35,7 +35,7 @@ def black_hole():
 
 @pytest.fixture
 def silent_listener():
-    """The address of a listener that accepts connections and never answers."""
+    """Return the address of a listener that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -44,7 +44,7 @@ def silent_listener():
 
 @contextlib.contextmanager
 def frozen(daemon):
-    """Stop the process without ending it."""
+    """Freeze the process of a daemon with SIGSTOP."""
     daemon.process.send_signal(signal.SIGSTOP)
     try:
         yield
@@ -53,19 +53,19 @@ def frozen(daemon):
 
 
 async def timed_out(publish):
-    """The error of a publish that must time out."""
+    """Return the error of a publish that must time out."""
     async with asyncio.timeout(LIMIT_S):
         with pytest.raises(PublishTimedOut) as caught:
             await publish
     return caught.value
 
 
-def test_the_default_is_ten_seconds():
+def test_the_default_timeout_is_ten_seconds():
     assert Producer("127.0.0.1:4150").publish_timeout_s == 10.0
     assert Producer("127.0.0.1:4150", publish_timeout="3s").publish_timeout_s == 3.0
 
 
-async def test_a_frozen_nsqd(fleet: Fleet, topic):
+async def test_a_publish_to_a_frozen_nsqd_times_out(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     async with Producer(daemon.tcp_address, publish_timeout="300ms") as producer:
         await producer.publish(topic, b"before")
@@ -90,7 +90,7 @@ async def test_a_frozen_nsqd(fleet: Fleet, topic):
         await producer.publish(topic, b"after", timeout="20s")
 
 
-async def test_a_late_answer_is_not_taken_for_another_publish(topic):
+async def test_a_late_answer_does_not_complete_another_publish(topic):
     answers = asyncio.Semaphore(0)
 
     async def script(conversation):
@@ -113,7 +113,7 @@ async def test_a_late_answer_is_not_taken_for_another_publish(topic):
         await third
 
 
-async def test_a_dead_nsqd(topic):
+async def test_a_publish_without_an_nsqd_times_out(topic):
     address = f"127.0.0.1:{free_port()}"
     producer = Producer(address, publish_timeout="400ms", max_publish_attempts=1_000_000)
     error = await timed_out(producer.publish(topic, b"x"))
@@ -123,7 +123,7 @@ async def test_a_dead_nsqd(topic):
     await producer.close()
 
 
-async def test_an_nsqd_behind_dropped_packets(topic, black_hole):
+async def test_a_publish_times_out_if_packets_are_dropped(topic, black_hole):
     producer = Producer(black_hole, publish_timeout="300ms", dial_timeout="5m")
     error = await timed_out(producer.publish(topic, b"x"))
     assert not error.may_be_published
@@ -131,7 +131,7 @@ async def test_an_nsqd_behind_dropped_packets(topic, black_hole):
     await producer.close()
 
 
-async def test_starting_is_bounded(black_hole, silent_listener):
+async def test_start_times_out(black_hole, silent_listener):
     for arguments, text in [
         ({"nsqd_tcp_addresses": black_hole, "dial_timeout": 0}, f"{black_hole}: connecting"),
         ({"nsqd_tcp_addresses": silent_listener}, f"{silent_listener}: connecting"),
@@ -143,14 +143,14 @@ async def test_starting_is_bounded(black_hole, silent_listener):
                 await producer.start()
 
 
-async def test_a_slow_nsqlookupd(topic, silent_listener):
+async def test_a_publish_times_out_if_nsqlookupd_does_not_answer(topic, silent_listener):
     producer = Producer(lookupd_http_addresses=silent_listener, publish_timeout="200ms")
     error = await timed_out(producer.publish(topic, b"x"))
     assert f"no nsqd is connected (waiting for nsqlookupd {silent_listener})" in str(error)
     await producer.close()
 
 
-async def test_slow_authentication(topic):
+async def test_a_publish_times_out_during_authentication(topic):
     async def script(conversation):
         await conversation.greet(auth_required=True)
         await asyncio.Event().wait()
@@ -161,7 +161,7 @@ async def test_slow_authentication(topic):
         await producer.close()
 
 
-async def test_a_full_socket_buffer(topic):
+async def test_a_publish_times_out_behind_a_full_socket_buffer(topic):
     async def script(conversation):
         await conversation.greet()
         await asyncio.Event().wait()
@@ -181,7 +181,7 @@ async def test_a_full_socket_buffer(topic):
             await producer.close()
 
 
-async def test_a_lost_connection_leaves_it_open_whether_the_message_arrived(topic):
+async def test_after_a_lost_connection_the_message_may_be_published(topic):
     async def script(conversation):
         await conversation.greet()
         await conversation.command()
@@ -194,7 +194,7 @@ async def test_a_lost_connection_leaves_it_open_whether_the_message_arrived(topi
         await producer.close()
 
 
-async def test_not_connected_is_said_only_of_what_was_never_sent(fleet: Fleet, topic):
+async def test_not_connected_is_raised_only_if_the_message_was_never_sent(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     producer = Producer(daemon.tcp_address, max_publish_attempts=3, retry_delay="10ms")
     await producer.publish(topic, b"x")
@@ -208,7 +208,7 @@ async def test_not_connected_is_said_only_of_what_was_never_sent(fleet: Fleet, t
     await producer.close()
 
 
-async def test_another_nsqd_takes_over_from_a_frozen_one(fleet: Fleet, topic):
+async def test_publishes_move_from_a_frozen_nsqd_to_another(fleet: Fleet, topic):
     first, second = fleet.nsqd("nsqx"), fleet.nsqd("nsqx")
     async with Producer([first.tcp_address, second.tcp_address], publish_timeout="1s") as producer:
         await until(lambda: len(producer.connected_addresses) == 2, "both are connected")
@@ -242,7 +242,7 @@ async def test_an_expired_member_of_a_batch_is_not_sent_later(fleet: Fleet, topi
     assert sorted(found) == [b"calm", b"patient"]
 
 
-async def test_closing_a_producer_of_a_frozen_nsqd(fleet: Fleet, topic):
+async def test_close_ends_while_nsqd_is_frozen(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     producer = Producer(daemon.tcp_address, publish_timeout="300ms")
     await producer.publish(topic, b"x")
@@ -256,7 +256,7 @@ async def test_closing_a_producer_of_a_frozen_nsqd(fleet: Fleet, topic):
             await publish
 
 
-async def test_many_expire_together(topic, silent_listener):
+async def test_many_publishes_expire_together(topic, silent_listener):
     producer = Producer(silent_listener, publish_timeout="500ms")
     publishes = [producer.publish(topic, b"x") for _ in range(20_000)]
     async with asyncio.timeout(LIMIT_S):
@@ -265,7 +265,7 @@ async def test_many_expire_together(topic, silent_listener):
     await producer.close()
 
 
-def test_the_blocking_producer(fleet: Fleet, topic):
+def test_a_blocking_publish_times_out(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     with blocking.Producer(daemon.tcp_address, publish_timeout="300ms") as producer:
         producer.publish(topic, b"x", timeout="20s")
@@ -282,12 +282,12 @@ def test_the_blocking_producer(fleet: Fleet, topic):
                     publish()
 
 
-def test_starting_a_blocking_producer_is_bounded(silent_listener):
+def test_the_constructor_of_a_blocking_producer_times_out(silent_listener):
     with pytest.raises(ConnectFailed, match="no nsqd is connected after 0.2 s"):
         blocking.Producer(silent_listener, publish_timeout="200ms")
 
 
-def test_nsq_to_nsq_requeues_what_its_destination_does_not_answer(fleet: Fleet, tmp_path):
+def test_nsq_to_nsq_requeues_messages_that_its_destination_does_not_answer(fleet: Fleet, tmp_path):
     source, destination = fleet.nsqd("nsqx"), fleet.nsqd("nsqx")
     make_channels(source, "t", "c")
     flags = ["--topic=t", "--channel=c", f"--nsqd-tcp-address={source.tcp_address}"]
@@ -297,4 +297,4 @@ def test_nsq_to_nsq_requeues_what_its_destination_does_not_answer(fleet: Fleet, 
         wait_until(lambda: destination.topic_stats("t"), "the first message has arrived")
         with frozen(destination):
             publish(source, "t", [b"during"])
-            wait_until(lambda: source.channel_stats("t", "c")["requeue_count"], "it is requeued", LIMIT_S)
+            wait_until(lambda: source.channel_stats("t", "c")["requeue_count"], "the message is requeued", LIMIT_S)

@@ -65,7 +65,7 @@ def test_the_handler_consumes_until_a_signal(fleet: Fleet, signal_number):
         try:
             assert process.stdout is not None
             lines = [process.stdout.readline().strip() for _ in range(5)]
-            wait_until(lambda: left_over(daemon) == 0, "all are answered")
+            wait_until(lambda: unfinished_count(daemon) == 0, "all are answered")
             process.send_signal(signal_number)
             rest = process.stdout.read()
             code = process.wait(20)
@@ -84,7 +84,7 @@ def accept_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def left_over(daemon):
+def unfinished_count(daemon):
     channel = daemon.channel_stats("orders", "billing")
     return sum(channel[key] for key in ("depth", "in_flight_count", "deferred_count"))
 

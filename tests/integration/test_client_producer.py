@@ -1,4 +1,4 @@
-"""Producers against real nsqds, and against one that misbehaves as told."""
+"""Producers with real nsqds, and with a scripted nsqd that misbehaves."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ from scripted_nsqd import scripted_nsqd
 
 
 async def bodies_in(daemon, topic, count=None):
-    """Every body in the topic, repeats included; all that were published unless ``count`` is given."""
+    """Return the bodies in a topic, including duplicates: ``count`` of them, or all."""
     count = count or daemon.topic_stats(topic)["message_count"]
     found = []
     async with Consumer(topic, "check", nsqd_tcp_addresses=daemon.tcp_address, max_in_flight=1000) as consumer:
@@ -36,7 +36,7 @@ async def bodies_in(daemon, topic, count=None):
     return found
 
 
-async def test_every_way_to_publish(fleet: Fleet, topic):
+async def test_every_publish_method_stores_messages(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     async with Producer(daemon.tcp_address) as producer:
         assert producer.connected_addresses == [daemon.tcp_address]
@@ -50,14 +50,14 @@ async def test_every_way_to_publish(fleet: Fleet, topic):
     assert sorted(await bodies_in(daemon, topic)) == sorted([b"one", b"two", b"three", b"four", b"five", b"six"])
 
 
-async def test_a_unix_socket(fleet: Fleet, topic, tmp_path):
+async def test_publishing_over_a_unix_socket(fleet: Fleet, topic, tmp_path):
     path = str(tmp_path / "nsqd.sock")
     fleet.nsqd("nsqx", f"--tcp-address={path}", "--http-address=")
     async with Producer(path) as producer:
         await producer.publish(topic, b"x")
 
 
-async def test_many_publishes_at_once(fleet: Fleet, topic):
+async def test_many_publishes_can_be_unanswered_at_once(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     bodies = [b"%d" % number for number in range(5000)]
     async with Producer(daemon.tcp_address) as producer:
@@ -73,7 +73,7 @@ async def test_large_batches_are_split(fleet: Fleet, topic):
     assert sorted(await bodies_in(daemon, topic)) == bodies
 
 
-async def test_batching_joins_what_one_turn_publishes(fleet: Fleet, topic):
+async def test_batching_joins_the_publishes_of_one_loop_turn(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     bodies = [b"%d" % number for number in range(2000)]
     other = f"{topic}_other"
@@ -87,7 +87,7 @@ async def test_batching_joins_what_one_turn_publishes(fleet: Fleet, topic):
 
 
 @pytest.mark.parametrize("batching", [False, True])
-async def test_a_refused_message_fails_alone(fleet: Fleet, topic, batching):
+async def test_only_the_rejected_message_fails(fleet: Fleet, topic, batching):
     daemon = fleet.nsqd("nsqx", "--max-msg-size=1000")
     async with Producer(daemon.tcp_address, batching=batching) as producer:
         publishes = [producer.publish(topic, b"x" * (5000 if number == 50 else 10)) for number in range(100)]
@@ -101,7 +101,7 @@ async def test_a_refused_message_fails_alone(fleet: Fleet, topic, batching):
     assert len(await bodies_in(daemon, topic)) >= 99
 
 
-async def test_bad_arguments_are_refused_at_once(fleet: Fleet, topic):
+async def test_invalid_arguments_of_a_publish_raise_at_once(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     async with Producer(daemon.tcp_address) as producer:
         with pytest.raises(InvalidName, match="invalid topic name 'no spaces': use 1 to 64 of"):
@@ -133,12 +133,12 @@ async def test_bad_arguments_are_refused_at_once(fleet: Fleet, topic):
         ({"nsqd_tcp_addresses": "a:1", "nope": 1}, "invalid option nope"),
     ],
 )
-def test_wrong_configuration(arguments, text):
+def test_invalid_arguments_are_rejected(arguments, text):
     with pytest.raises(ConfigError, match=text):
         Producer(**arguments)
 
 
-async def test_nobody_there(topic):
+async def test_publishes_fail_if_no_nsqd_is_reachable(topic):
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectFailed, match=f"{address}: Connection refused"):
         async with Producer(address):
@@ -149,21 +149,21 @@ async def test_nobody_there(topic):
     await producer.close()
 
 
-async def test_the_wrong_port(fleet: Fleet):
+async def test_connecting_to_the_http_port_fails(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     with pytest.raises(ConnectFailed, match="the answer is HTTP: this seems to be an HTTP port"):
         async with Producer(daemon.http_address):
             pass
 
 
-async def test_publishes_wait_for_an_nsqd_that_comes_back(fleet: Fleet, topic, tmp_path):
+async def test_publishes_wait_for_a_restarted_nsqd(fleet: Fleet, topic, tmp_path):
     port = free_port()
     flags = (f"--tcp-address=127.0.0.1:{port}",)
     daemon = fleet.nsqd("nsqx", *flags, data_path=tmp_path)
     async with Producer(daemon.tcp_address, retry_delay="20ms", max_publish_attempts=200) as producer:
         await producer.publish(topic, b"before")
         daemon.stop()
-        await until(lambda: not producer.connected_addresses, "the loss is noticed")
+        await until(lambda: not producer.connected_addresses, "the lost connection is noticed")
         publishes = [producer.publish(topic, b"%d" % number) for number in range(100)]
         assert producer.outstanding == 100
         daemon = fleet.nsqd("nsqx", *flags, data_path=tmp_path)
@@ -171,7 +171,7 @@ async def test_publishes_wait_for_an_nsqd_that_comes_back(fleet: Fleet, topic, t
     assert set(await bodies_in(daemon, topic, 101)) == {b"before", *(b"%d" % number for number in range(100))}
 
 
-async def test_failover(fleet: Fleet, topic):
+async def test_publishes_move_to_another_nsqd(fleet: Fleet, topic):
     first, second = fleet.nsqd("nsqx"), fleet.nsqd("nsqx")
     async with Producer([first.tcp_address, second.tcp_address]) as producer:
         await until(lambda: len(producer.connected_addresses) == 2, "both are connected")
@@ -185,7 +185,7 @@ async def test_failover(fleet: Fleet, topic):
     assert second.topic_stats(topic)["message_count"] > 600
 
 
-async def test_random_cuts_lose_nothing(fleet: Fleet, topic):
+async def test_no_message_is_lost_when_connections_break_at_random(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     rng = random.Random(5)
     bodies = [b"%d" % number for number in range(20_000)]
@@ -202,7 +202,7 @@ async def test_random_cuts_lose_nothing(fleet: Fleet, topic):
     assert set(found) == set(bodies)
 
 
-async def test_closing_waits_for_answers(fleet: Fleet, topic):
+async def test_close_waits_for_answers(fleet: Fleet, topic):
     daemon = fleet.nsqd("nsqx")
     producer = Producer(daemon.tcp_address)
     publishes = [producer.publish(topic, b"%d" % number) for number in range(3000)]
@@ -214,7 +214,7 @@ async def test_closing_waits_for_answers(fleet: Fleet, topic):
     await producer.close()
 
 
-async def test_discovery(fleet: Fleet, topic):
+async def test_nsqds_are_discovered_and_lost_ones_removed(fleet: Fleet, topic):
     lookupd = fleet.nsqlookupd("nsqx")
     flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
     first = fleet.nsqd("nsqx", flag)
@@ -223,23 +223,23 @@ async def test_discovery(fleet: Fleet, topic):
     async with Producer(**options) as producer:
         await producer.publish(topic, b"x")
         second = fleet.nsqd("nsqx", flag)
-        await until(lambda: len(producer.connected_addresses) == 2, "the second is found")
+        await until(lambda: len(producer.connected_addresses) == 2, "the second nsqd is found")
         first.stop()
-        await until(lambda: producer.connected_addresses == [second.tcp_address], "the first is gone")
+        await until(lambda: producer.connected_addresses == [second.tcp_address], "the first nsqd is disconnected")
         await producer.publish(topic, b"y")
     assert second.topic_stats(topic)["message_count"] == 1
 
 
-async def test_no_nsqlookupd():
+async def test_start_fails_if_no_nsqlookupd_is_reachable():
     with pytest.raises(LookupFailed, match="nsqlookupd 127.0.0.1:.*Connect call failed"):
         async with Producer(lookupd_http_addresses=f"127.0.0.1:{free_port()}"):
             pass
 
 
-# Against an nsqd that does as told
+# With a scripted nsqd
 
 
-async def test_heartbeats_between_answers(topic):
+async def test_heartbeats_between_answers_are_answered(topic):
     async def script(conversation):
         await conversation.greet()
         while True:
@@ -251,7 +251,7 @@ async def test_heartbeats_between_answers(topic):
         await asyncio.gather(*(producer.publish(topic, b"x") for _ in range(100)))
 
 
-async def test_no_more_is_outstanding_than_allowed(topic):
+async def test_unanswered_commands_are_limited(topic):
     received = []
     go_on = asyncio.Event()
 
@@ -267,8 +267,8 @@ async def test_no_more_is_outstanding_than_allowed(topic):
     async with scripted_nsqd(script) as address, Producer(address, max_outstanding=10) as producer:
         publishes = [producer.publish(topic, b"%d" % number) for number in range(100)]
         draining = asyncio.create_task(producer.drain())
-        await until(lambda: len(received) == 10, "ten have come")
-        assert producer.outstanding == 91  # nine are answered
+        await until(lambda: len(received) == 10, "ten publishes have arrived")
+        assert producer.outstanding == 91  # nine of 100 are answered
         assert not draining.done()
         go_on.set()
         await asyncio.gather(*publishes)
@@ -276,7 +276,7 @@ async def test_no_more_is_outstanding_than_allowed(topic):
     assert [words[2] for words in received] == [b"%d" % number for number in range(100)]
 
 
-async def test_outstanding_bytes_are_limited(topic):
+async def test_unanswered_bytes_are_limited(topic):
     received = []
     go_on = asyncio.Event()
 
@@ -293,13 +293,13 @@ async def test_outstanding_bytes_are_limited(topic):
 
     async with scripted_nsqd(script) as address, Producer(address, max_outstanding_bytes=100) as producer:
         publishes = [producer.publish(topic, b"x" * 30) for _ in range(10)]
-        await until(lambda: len(received) == 4, "four have come")
+        await until(lambda: len(received) == 4, "four publishes have arrived")
         assert producer.outstanding == 10
         go_on.set()
         await asyncio.gather(*publishes)
 
 
-async def test_retries_are_bounded(topic):
+async def test_a_publish_fails_after_max_publish_attempts(topic):
     attempts = 0
 
     async def script(conversation):
@@ -318,7 +318,7 @@ async def test_retries_are_bounded(topic):
     assert attempts == 3
 
 
-async def test_a_connection_that_ends_without_an_answer(topic):
+async def test_a_publish_is_repeated_after_a_lost_connection(topic):
     attempts = 0
 
     async def script(conversation):
@@ -336,7 +336,7 @@ async def test_a_connection_that_ends_without_an_answer(topic):
     assert attempts == 2
 
 
-async def test_cancelling_one_publish_leaves_the_others(topic):
+async def test_cancelling_one_publish_does_not_affect_the_others(topic):
     go_on = asyncio.Event()
 
     async def script(conversation):
@@ -348,7 +348,7 @@ async def test_cancelling_one_publish_leaves_the_others(topic):
 
     async with scripted_nsqd(script) as address, Producer(address, max_outstanding=2) as producer:
         publishes = [producer.publish(topic, b"x") for _ in range(4)]
-        publishes[0].cancel()  # under way
+        publishes[0].cancel()  # sent and unanswered
         publishes[3].cancel()  # waiting for room
         await asyncio.sleep(0)
         go_on.set()
@@ -356,7 +356,7 @@ async def test_cancelling_one_publish_leaves_the_others(topic):
         await until(lambda: producer.outstanding == 0, "all are answered")
 
 
-async def test_closing_by_force(topic):
+async def test_close_fails_unanswered_publishes_after_its_timeout(topic):
     async def script(conversation):
         await conversation.greet()
         await conversation.command()
@@ -371,7 +371,7 @@ async def test_closing_by_force(topic):
             await publish
 
 
-async def test_a_silent_nsqd_is_given_up(topic):
+async def test_the_connection_to_a_silent_nsqd_is_closed(topic):
     async def script(conversation):
         await conversation.greet()
         await conversation.command()
@@ -384,7 +384,7 @@ async def test_a_silent_nsqd_is_given_up(topic):
                 await producer.publish(topic, b"x")
 
 
-async def test_an_nsqd_that_reads_nothing_is_given_up(topic):
+async def test_the_connection_to_an_nsqd_that_reads_nothing_is_closed(topic):
     async def script(conversation):
         await conversation.greet()
         await asyncio.Event().wait()
@@ -410,7 +410,7 @@ async def test_an_nsqd_that_reads_nothing_is_given_up(topic):
         (b"", "nsqd closed the connection"),
     ],
 )
-async def test_a_failed_greeting_is_explained(data, text):
+async def test_the_error_of_a_failed_handshake_has_the_reason(data, text):
     async def script(conversation):
         conversation.send(data)
         if data:
@@ -422,7 +422,7 @@ async def test_a_failed_greeting_is_explained(data, text):
                 pass
 
 
-async def test_authentication_is_asked_for():
+async def test_start_fails_if_auth_secret_is_missing():
     async def script(conversation):
         await conversation.greet(auth_required=True)
         await asyncio.Event().wait()
@@ -433,7 +433,7 @@ async def test_authentication_is_asked_for():
                 pass
 
 
-async def test_tls_that_nsqd_does_not_have(fleet: Fleet):
+async def test_start_fails_if_nsqd_does_not_offer_tls(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     with pytest.raises(ConnectFailed, match="tls_v1 is set, but nsqd does not offer TLS"):
         async with Producer(daemon.tcp_address, tls_v1=True):

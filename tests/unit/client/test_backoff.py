@@ -1,4 +1,4 @@
-"""The backoff level: up on failure, down on success, unmoved during a pause."""
+"""The backoff level rises on failure, falls on success, and does not change during a pause."""
 
 import random
 
@@ -8,7 +8,7 @@ from nsqx.client.backoff import NOTHING, PAUSE, RESTORE, Backoff, exponential, f
 from nsqx.client.options import Options
 
 
-def test_the_level_rises_and_falls():
+def test_failures_raise_the_level_and_successes_lower_it():
     backoff = Backoff(exponential(1.0), 120.0)
     pauses = []
     for _ in range(3):
@@ -25,21 +25,21 @@ def test_the_level_rises_and_falls():
     assert backoff.level == 0
 
 
-def test_during_a_pause_nothing_counts():
+def test_outcomes_during_a_pause_are_ignored():
     backoff = Backoff(exponential(1.0), 120.0)
     backoff.failed()
     assert [backoff.failed(), backoff.succeeded(), backoff.held()] == [NOTHING, NOTHING, NOTHING]
     assert backoff.level == 1
 
 
-def test_success_without_backoff_is_nothing():
+def test_a_success_at_level_0_needs_no_action():
     backoff = Backoff(exponential(1.0), 120.0)
     assert backoff.succeeded() == NOTHING
     assert backoff.held() == NOTHING
     assert backoff.level == 0
 
 
-def test_the_level_stops_where_the_pause_would_exceed_the_most():
+def test_the_level_does_not_rise_above_the_longest_pause():
     backoff = Backoff(exponential(1.0), 5.0)
     for _ in range(4):
         backoff.failed()
@@ -49,7 +49,7 @@ def test_the_level_stops_where_the_pause_would_exceed_the_most():
     assert (backoff.level, backoff.pause_s) == (2, 4.0)
 
 
-def test_a_message_held_back_pauses_again_at_the_same_level():
+def test_a_requeue_without_backoff_pauses_again_at_the_same_level():
     backoff = Backoff(exponential(1.0), 120.0)
     backoff.failed()
     backoff.resumed()
@@ -58,7 +58,7 @@ def test_a_message_held_back_pauses_again_at_the_same_level():
 
 
 @pytest.mark.parametrize("multiplier_s", [0.0, 1.0])
-def test_no_backoff(multiplier_s):
+def test_backoff_can_be_turned_off(multiplier_s):
     backoff = Backoff(exponential(multiplier_s), 0.0)
     assert backoff.failed() == NOTHING
     assert backoff.level == 0
@@ -72,7 +72,7 @@ def test_full_jitter_stays_below_the_exponential_pause():
     assert min(pauses) < 1.0
 
 
-def test_jitter_never_pauses_longer_than_the_most():
+def test_jitter_never_exceeds_the_longest_pause():
     backoff = Backoff(full_jitter(1.0, random.Random(2)), 3.0)
     for _ in range(200):
         if backoff.failed() == PAUSE:

@@ -1,4 +1,4 @@
-"""Options of producers and consumers: go-nsq's names, defaults and ranges; one clear error each."""
+"""Options of producers and consumers have go-nsq's names, defaults and ranges."""
 
 import ssl
 from dataclasses import fields
@@ -55,24 +55,24 @@ DEFAULTS = {
 }
 
 
-def test_defaults():
+def test_the_defaults_are_those_of_go_nsq():
     options = Options.of({"hostname": "host.example"})
     assert {name: getattr(options, name) for name in DEFAULTS} == DEFAULTS
     assert (options.client_id, options.hostname) == ("host", "host.example")
     assert {each.name for each in fields(Options)} == {*DEFAULTS, "client_id", "hostname"}
 
 
-def test_the_keywords_are_the_options():
+def test_every_option_is_a_keyword():
     assert set(OptionKeywords.__annotations__) == {each.name for each in fields(Options)}
 
 
 @pytest.mark.parametrize("value", [90, 90.0, "90s", "1m30s", "90000ms", timedelta(seconds=90)])
-def test_durations(value):
+def test_a_duration_is_converted_to_seconds(value):
     assert Options.of({"max_requeue_delay": value}).max_requeue_delay == 90.0
 
 
 @pytest.mark.parametrize("name", ["heartbeat_interval", "output_buffer_size", "output_buffer_timeout"])
-def test_minus_one_turns_off(name):
+def test_minus_one_turns_an_option_off(name):
     options = Options.of({name: -1})
     assert getattr(options, name) == -1
     assert identify_fields(options)[name] == -1
@@ -112,13 +112,13 @@ def test_minus_one_turns_off(name):
         ),
     ],
 )
-def test_what_is_wrong_is_named(options, text):
+def test_an_error_names_the_invalid_option(options, text):
     with pytest.raises(ConfigError) as caught:
         Options.of(options)
     assert str(caught.value) == text
 
 
-def test_flags_of_the_utilities():
+def test_options_are_read_from_flags():
     flags = ["max_in_flight,5", "read-timeout,2m", "heartbeat_interval,1500", "tls_v1", "snappy,false", "client_id,a,b"]
     assert read_option_flags(flags) == {
         "max_in_flight": 5,
@@ -142,13 +142,13 @@ def test_flags_of_the_utilities():
         ("msg_timeout,1x", "option msg_timeout: '1x' is not a duration such as 250ms or 1m30s"),
     ],
 )
-def test_wrong_flags(flag, text):
+def test_an_invalid_flag_is_rejected(flag, text):
     with pytest.raises(ConfigError) as caught:
         read_option_flags([flag])
     assert str(caught.value) == text
 
 
-def test_identify_says_what_the_options_say():
+def test_identify_contains_the_options():
     given = {
         "client_id": "me",
         "hostname": "host",
@@ -181,13 +181,13 @@ def test_identify_says_what_the_options_say():
     }
 
 
-def test_a_context_of_ones_own():
+def test_a_tls_context_can_be_passed():
     context = ssl.create_default_context()
     assert Options.of({"tls_context": context}).tls_context is context
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:4150", "[::1]:4150", "host:4150", "/tmp/nsqd.sock", "@nsqd"])
-def test_addresses(address):
+def test_a_valid_address_is_accepted(address):
     assert check_address(address) == address
 
 
@@ -201,19 +201,19 @@ def test_addresses(address):
         (4150, "address 4150: must be a string such as 127.0.0.1:4150"),
     ],
 )
-def test_wrong_addresses(address, text):
+def test_an_invalid_address_is_rejected(address, text):
     with pytest.raises(ConfigError) as caught:
         check_address(address)
     assert str(caught.value) == text
 
 
-def test_a_duration_argument():
+def test_an_error_names_the_duration_argument():
     assert seconds_of("delay", "10ms") == 0.01
     with pytest.raises(ConfigError, match="option delay: 'x' is not a duration"):
         seconds_of("delay", "x")
 
 
-def test_what_go_accepts():
+def test_values_of_go_nsq_are_accepted():
     found = read_option_flags(
         ["max_attempts,70000", "heartbeat_interval,0s", "local_addr,127.0.0.1:0", "skip_lookupd_authorization,false"]
     )
@@ -223,5 +223,5 @@ def test_what_go_accepts():
         "local_addr": "127.0.0.1:0",
         "lookupd_authorization": False,
     }
-    # As in go-nsq the value has the opposite sense of the name.
+    # As in go-nsq, the value means the opposite of the name.
     assert read_option_flags(["skip_lookupd_authorization"]) == {"lookupd_authorization": True}

@@ -1,4 +1,4 @@
-"""Asking nsqlookupd: addresses, turns and failures, with the HTTP requests replaced."""
+"""Queries to nsqlookupd: addresses, order and failures. The HTTP requests are replaced."""
 
 import pytest
 
@@ -24,18 +24,18 @@ PRODUCERS = (
         ("[::1]:4161", "http://[::1]:4161/lookup?topic=t"),
     ],
 )
-def test_urls(text, url):
+def test_the_url_of_a_query(text, url):
     assert lookupd_url(text, "/lookup", topic="t") == url
 
 
 @pytest.mark.parametrize("text", ["host", "http://host", "ftp://host:1", ":4161", "host:port", "", 4161])
-def test_wrong_addresses(text):
+def test_an_invalid_address_is_rejected(text):
     with pytest.raises(ConfigError, match="nsqlookupd address"):
         Discovery([text], Options.of({}))
 
 
 class Lookupds:
-    """What each address answers, and what it was asked."""
+    """The response of each address, and the requests it received."""
 
     def __init__(self, monkeypatch, **answers):
         self.answers = answers
@@ -53,7 +53,7 @@ class Lookupds:
         return [url.removeprefix("http://").partition(":")[0] for _, url, _ in self.asked]
 
 
-async def test_an_answer(monkeypatch):
+async def test_an_answer_is_converted_to_addresses(monkeypatch):
     lookupds = Lookupds(monkeypatch, one=HTTPAnswer(200, {}, PRODUCERS))
     asking = Discovery(["one:1"], Options.of({"auth_secret": "secret"}))
     assert await asking.producers_of("t") == ["a:1", "[::1]:2"]
@@ -65,7 +65,7 @@ async def test_an_answer(monkeypatch):
     ]
 
 
-async def test_a_token_for_nsqlookupd_goes_before_the_auth_secret(monkeypatch, tmp_path):
+async def test_a_token_for_nsqlookupd_replaces_the_auth_secret(monkeypatch, tmp_path):
     lookupds = Lookupds(monkeypatch, one=HTTPAnswer(200, {}, PRODUCERS))
     (tmp_path / "token").write_text("token\n")
     options = {"auth_secret": "secret", "lookupd_http_token_file": f"{tmp_path / 'token'}"}
@@ -76,13 +76,13 @@ async def test_a_token_for_nsqlookupd_goes_before_the_auth_secret(monkeypatch, t
 @pytest.mark.parametrize(
     ("content", "reason"), [("", "no token in the file"), ("two words", "without spaces"), ("\x01", "printable ASCII")]
 )
-def test_token_files_that_hold_no_token(tmp_path, content, reason):
+def test_a_token_file_without_a_token_is_rejected(tmp_path, content, reason):
     (tmp_path / "token").write_text(content)
     with pytest.raises(ConfigError, match=rf"option lookupd_http_token_file {tmp_path}/token: .*{reason}"):
         Discovery(["one:1"], Options.of({"lookupd_http_token_file": f"{tmp_path / 'token'}"}))
 
 
-async def test_they_are_asked_in_turn(monkeypatch):
+async def test_nsqlookupds_are_queried_in_turn(monkeypatch):
     answer = HTTPAnswer(200, {}, PRODUCERS)
     lookupds = Lookupds(monkeypatch, one=answer, two=answer, three=answer)
     asking = Discovery(["one:1", "two:1", "three:1", "one:1"], Options.of({}))
@@ -93,7 +93,7 @@ async def test_they_are_asked_in_turn(monkeypatch):
     assert hosts[3:] == hosts[:3]
 
 
-async def test_the_next_is_asked_after_a_failure(monkeypatch):
+async def test_after_a_failure_the_next_nsqlookupd_is_queried(monkeypatch):
     failure = HTTPRequestFailed("no answer in time")
     lookupds = Lookupds(
         monkeypatch, one=failure, two=HTTPAnswer(500, {}, b"oops"), three=HTTPAnswer(200, {}, PRODUCERS)
@@ -104,7 +104,7 @@ async def test_the_next_is_asked_after_a_failure(monkeypatch):
     assert "one" in lookupds.hosts()
 
 
-async def test_all_fail(monkeypatch):
+async def test_the_error_lists_every_failure(monkeypatch):
     Lookupds(monkeypatch, one=HTTPRequestFailed("refused"), two=HTTPAnswer(200, {}, b"{"))
     asking = Discovery(["one:1", "two:1"], Options.of({}))
     with pytest.raises(LookupFailed) as caught:
@@ -123,18 +123,18 @@ async def test_an_unknown_topic_has_no_producers(monkeypatch):
 @pytest.mark.parametrize(
     "body", [b"[]", b"{}", b'{"producers":[{}]}', b'{"producers":[{"broadcast_address":"a","tcp_port":"x"}]}']
 )
-async def test_strange_answers(monkeypatch, body):
+async def test_an_answer_that_is_not_from_nsqlookupd_is_rejected(monkeypatch, body):
     Lookupds(monkeypatch, one=HTTPAnswer(200, {}, body))
     with pytest.raises(LookupFailed, match="the answer is not from nsqlookupd"):
         await Discovery(["one:1"], Options.of({})).producers_of("t")
 
 
-async def test_the_answer_of_old_versions(monkeypatch):
+async def test_the_wrapped_answer_of_old_versions_is_accepted(monkeypatch):
     Lookupds(monkeypatch, one=HTTPAnswer(200, {}, b'{"status_code":200,"data":' + PRODUCERS + b"}"))
     assert await Discovery(["one:1"], Options.of({})).producers_of("t") == ["a:1", "[::1]:2"]
 
 
-async def test_the_secret_can_be_kept_from_nsqlookupd(monkeypatch):
+async def test_sending_the_secret_to_nsqlookupd_can_be_turned_off(monkeypatch):
     lookupds = Lookupds(monkeypatch, one=HTTPAnswer(200, {}, PRODUCERS))
     options = Options.of({"auth_secret": "secret", "lookupd_authorization": False})
     await Discovery(["one:1"], options).nodes()

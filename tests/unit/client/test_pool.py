@@ -1,4 +1,4 @@
-"""How long to wait between attempts, and which nsqds a producer keeps; connections are replaced."""
+"""Delays between connection attempts, and the nsqds of a producer. Connections are replaced by fakes."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from nsqx.client.pool import MAX_RETRY_DELAY_S, Pool, retry_delay_s
 from nsqx.errors import ConnectFailed, LookupFailed
 
 
-def test_delays_double_up_to_a_limit():
+def test_delays_double_up_to_the_limit():
     for attempt, longest_s in [(0, 0.1), (1, 0.1), (2, 0.2), (5, 1.6), (50, MAX_RETRY_DELAY_S)]:
         delays = [retry_delay_s(0.1, attempt) for _ in range(100)]
         assert all(longest_s / 2 <= delay <= longest_s for delay in delays)
         assert len(set(delays)) > 1
 
 
-class BenchConnection:
+class FakeConnection:
     def __init__(self, address):
         self.address = address
         self.is_closed = False
@@ -27,7 +27,7 @@ class BenchConnection:
 
 
 class Network:
-    """nsqds that can be reached or not, a lookup that knows what it is told, and what the pool told its owner."""
+    """Fake nsqds and nsqlookupd, and the owner of the pool, which records the calls it gets."""
 
     def __init__(self, monkeypatch, *up):
         self.up = set(up)
@@ -40,7 +40,7 @@ class Network:
     async def open_connection(self, address, options):
         if address not in self.up:
             raise ConnectFailed(f"{address}: down")
-        return BenchConnection(address), None
+        return FakeConnection(address), None
 
     async def nodes(self):
         if self.listed is None:
@@ -58,7 +58,7 @@ class Network:
         return Pool(self, list(named), Discovery(lookupds, options), options, 0.001)
 
 
-async def test_every_named_nsqd_is_connected_and_lost_ones_again(monkeypatch):
+async def test_every_given_nsqd_is_connected_and_reconnected(monkeypatch):
     network = Network(monkeypatch, "a:1", "b:1")
     pool = network.pool("a:1", "b:1")
     pool.start()
@@ -72,7 +72,7 @@ async def test_every_named_nsqd_is_connected_and_lost_ones_again(monkeypatch):
     assert again.is_closed
 
 
-async def test_a_round_of_failures_is_told_once(monkeypatch):
+async def test_failures_of_all_nsqds_are_reported_together(monkeypatch):
     network = Network(monkeypatch)
     pool = network.pool("a:1", "b:1")
     pool.start()
@@ -83,7 +83,7 @@ async def test_a_round_of_failures_is_told_once(monkeypatch):
     await pool.close()
 
 
-async def test_nsqds_come_and_go_with_the_list(monkeypatch):
+async def test_nsqds_are_added_and_removed_as_nsqlookupd_lists_them(monkeypatch):
     network = Network(monkeypatch, "a:1", "b:1")
     network.listed = ["a:1"]
     pool = network.pool(lookupds=["l:1"])
@@ -92,14 +92,14 @@ async def test_nsqds_come_and_go_with_the_list(monkeypatch):
     network.listed = ["b:1"]
     second = await network.opened.get()
     assert (first.address, second.address) == ("a:1", "b:1")
-    assert not first.is_closed, "what works is kept"
+    assert not first.is_closed, "a connected nsqd is kept"
     network.up.remove("a:1")
     pool.lost(first)
-    await until(lambda: "a:1" not in pool._tasks, "what is gone and no longer listed is forgotten")
+    await until(lambda: "a:1" not in pool._tasks, "a lost nsqd that is no longer listed is removed")
     await pool.close()
 
 
-async def test_no_list_and_an_empty_list(monkeypatch):
+async def test_a_failed_look_up_and_an_empty_list_are_reported(monkeypatch):
     network = Network(monkeypatch)
     network.listed = None
     pool = network.pool(lookupds=["l:1"])

@@ -1,4 +1,4 @@
-"""RDY counts: shares, turns and backoff, with time that moves only when told."""
+"""RDY counts: shares, turns and backoff. The clock is controlled by the tests."""
 
 import random
 
@@ -9,8 +9,8 @@ from nsqx.client.options import Options
 from nsqx.client.rdy import ReadyDistribution
 
 
-class BenchTap:
-    """A connection that takes note of its RDY counts."""
+class RecordingTarget:
+    """A connection that records its RDY counts."""
 
     def __init__(self, clock, max_ready_count=2500):
         self.clock = clock
@@ -31,8 +31,8 @@ class BenchTap:
         self.last_message_s = self.clock()
 
 
-class Bench:
-    """A flow on a bench, with as many connections as wanted."""
+class RdyHarness:
+    """A distribution of RDY counts over recording connections."""
 
     def __init__(self, targets=0, **options):
         self.clock = BenchClock()
@@ -46,7 +46,7 @@ class Bench:
         return self.clock.call_at(self.clock.monotonic_ns + round(delay_s * SECOND), callback)
 
     def add(self, **options):
-        target = BenchTap(self.now_s, **options)
+        target = RecordingTarget(self.now_s, **options)
         self.rdy.add(target)
         return target
 
@@ -69,25 +69,25 @@ class Bench:
         (0, 2, [0, 0]),
     ],
 )
-def test_equal_shares(max_in_flight, targets, counts):
-    assert Bench(targets, max_in_flight=max_in_flight).counts() == counts
+def test_connections_get_equal_shares(max_in_flight, targets, counts):
+    assert RdyHarness(targets, max_in_flight=max_in_flight).counts() == counts
 
 
-def test_a_count_never_exceeds_what_nsqd_allows():
-    bench = Bench(max_in_flight=100)
+def test_a_count_never_exceeds_the_limit_of_nsqd():
+    bench = RdyHarness(max_in_flight=100)
     bench.add(max_ready_count=7)
     assert bench.counts() == [7]
 
 
-def test_a_new_connection_takes_from_the_others_first():
-    bench = Bench(1, max_in_flight=10)
+def test_a_new_connection_gets_its_share_from_the_others():
+    bench = RdyHarness(1, max_in_flight=10)
     bench.add()
     assert bench.targets[0].sent == [10, 5]
     assert bench.counts() == [5, 5]
 
 
-def test_what_a_lost_connection_had_goes_to_the_others():
-    bench = Bench(3, max_in_flight=9)
+def test_the_share_of_a_lost_connection_goes_to_the_others():
+    bench = RdyHarness(3, max_in_flight=9)
     bench.rdy.remove(bench.targets[0])
     assert bench.counts() == [4, 4]
     bench.rdy.remove(bench.targets[0])
@@ -96,7 +96,7 @@ def test_what_a_lost_connection_had_goes_to_the_others():
 
 def test_the_total_never_exceeds_max_in_flight():
     rng = random.Random(7)
-    bench = Bench(max_in_flight=5)
+    bench = RdyHarness(max_in_flight=5)
     for _ in range(300):
         action = rng.choice(["add", "remove", "fail", "succeed", "wait", "change"])
         if action == "add":
@@ -115,7 +115,7 @@ def test_the_total_never_exceeds_max_in_flight():
 
 
 def test_max_in_flight_can_change():
-    bench = Bench(2, max_in_flight=10)
+    bench = RdyHarness(2, max_in_flight=10)
     bench.rdy.change_max_in_flight(0)
     assert bench.counts() == [0, 0]
     bench.rdy.change_max_in_flight(4)
@@ -124,8 +124,8 @@ def test_max_in_flight_can_change():
     assert bench.counts() == [1, 1]
 
 
-def test_nothing_is_sent_twice():
-    bench = Bench(2, max_in_flight=10)
+def test_an_unchanged_count_is_not_sent_again():
+    bench = RdyHarness(2, max_in_flight=10)
     bench.rdy.change_max_in_flight(10)
     assert bench.targets[1].sent == [5]
 
@@ -133,8 +133,8 @@ def test_nothing_is_sent_twice():
 # Taking turns
 
 
-def test_an_idle_connection_gives_its_turn_up():
-    bench = Bench(3, max_in_flight=1, rdy_redistribute_interval="1s", low_rdy_idle_timeout="10s")
+def test_an_idle_connection_gives_up_its_count():
+    bench = RdyHarness(3, max_in_flight=1, rdy_redistribute_interval="1s", low_rdy_idle_timeout="10s")
     assert bench.counts() == [1, 0, 0]
     bench.advance(10)
     assert bench.counts() == [1, 0, 0]
@@ -146,8 +146,8 @@ def test_an_idle_connection_gives_its_turn_up():
     assert had == {0, 1, 2}
 
 
-def test_a_busy_connection_keeps_its_turn_until_the_longer_limit():
-    bench = Bench(2, max_in_flight=1, rdy_redistribute_interval="1s")
+def test_a_busy_connection_keeps_its_count_until_low_rdy_timeout():
+    bench = RdyHarness(2, max_in_flight=1, rdy_redistribute_interval="1s")
     for _ in range(30):
         bench.targets[0].got_message()
         bench.advance(1)
@@ -158,8 +158,8 @@ def test_a_busy_connection_keeps_its_turn_until_the_longer_limit():
     assert bench.targets[0].sent[0] == 0
 
 
-def test_no_turns_while_there_is_enough_for_all():
-    bench = Bench(2, max_in_flight=2)
+def test_connections_take_no_turns_if_max_in_flight_suffices():
+    bench = RdyHarness(2, max_in_flight=2)
     bench.targets[0].sent.clear()
     bench.advance(1000)
     assert [target.sent for target in bench.targets] == [[], [1]]
@@ -168,8 +168,8 @@ def test_no_turns_while_there_is_enough_for_all():
 # Backoff
 
 
-def test_backoff_stops_everything_and_then_tries_one():
-    bench = Bench(3, max_in_flight=9, backoff_multiplier="1s")
+def test_backoff_sets_all_counts_to_0_and_then_allows_one_message():
+    bench = RdyHarness(3, max_in_flight=9, backoff_multiplier="1s")
     bench.rdy.failed()
     assert bench.counts() == [0, 0, 0]
     assert all(target.is_backing_off for target in bench.targets)
@@ -182,8 +182,8 @@ def test_backoff_stops_everything_and_then_tries_one():
     assert not any(target.is_backing_off for target in bench.targets)
 
 
-def test_a_failure_of_the_one_tried_doubles_the_pause():
-    bench = Bench(1, max_in_flight=9)
+def test_a_failure_after_the_pause_doubles_the_pause():
+    bench = RdyHarness(1, max_in_flight=9)
     bench.rdy.failed()
     bench.advance(2)
     assert bench.counts() == [1]
@@ -195,16 +195,16 @@ def test_a_failure_of_the_one_tried_doubles_the_pause():
     assert bench.counts() == [1]
 
 
-def test_many_failures_at_once_count_once():
-    bench = Bench(1, max_in_flight=9)
+def test_many_failures_at_once_raise_the_level_once():
+    bench = RdyHarness(1, max_in_flight=9)
     for _ in range(9):
         bench.rdy.failed()
     bench.advance(2)
     assert bench.counts() == [1]
 
 
-def test_a_connection_made_in_backoff_waits_like_the_others():
-    bench = Bench(1, max_in_flight=9)
+def test_a_connection_added_in_backoff_gets_no_count():
+    bench = RdyHarness(1, max_in_flight=9)
     bench.rdy.failed()
     target = bench.add()
     assert target.is_backing_off
@@ -213,16 +213,16 @@ def test_a_connection_made_in_backoff_waits_like_the_others():
     assert sum(bench.counts()) == 1
 
 
-def test_the_one_tried_is_lost_and_another_is_tried():
-    bench = Bench(2, max_in_flight=9)
+def test_if_the_allowed_connection_is_lost_another_is_allowed():
+    bench = RdyHarness(2, max_in_flight=9)
     bench.rdy.failed()
     bench.advance(2)
     bench.rdy.remove(next(target for target in bench.targets if target.ready_count))
     assert bench.counts() == [1]
 
 
-def test_in_backoff_max_in_flight_can_change():
-    bench = Bench(2, max_in_flight=9)
+def test_max_in_flight_can_change_in_backoff():
+    bench = RdyHarness(2, max_in_flight=9)
     bench.rdy.failed()
     bench.advance(2)
     bench.rdy.change_max_in_flight(0)
@@ -231,8 +231,8 @@ def test_in_backoff_max_in_flight_can_change():
     assert sum(bench.counts()) == 1
 
 
-def test_without_connections_the_pause_goes_on():
-    bench = Bench(1, max_in_flight=9)
+def test_the_pause_continues_without_connections():
+    bench = RdyHarness(1, max_in_flight=9)
     bench.rdy.failed()
     bench.rdy.remove(bench.targets[0])
     bench.advance(10)
@@ -242,8 +242,8 @@ def test_without_connections_the_pause_goes_on():
     assert bench.counts() == [1]
 
 
-def test_in_backoff_the_one_message_takes_turns():
-    bench = Bench(2, max_in_flight=9, rdy_redistribute_interval="1s")
+def test_in_backoff_the_connections_take_turns():
+    bench = RdyHarness(2, max_in_flight=9, rdy_redistribute_interval="1s")
     bench.rdy.failed()
     bench.advance(2)
     had = set()
@@ -254,16 +254,16 @@ def test_in_backoff_the_one_message_takes_turns():
     assert had == {0, 1}
 
 
-def test_after_the_stop_nothing_is_given_out():
-    bench = Bench(2, max_in_flight=9)
+def test_after_stop_no_count_is_sent():
+    bench = RdyHarness(2, max_in_flight=9)
     bench.rdy.failed()
     bench.rdy.stop()
     bench.advance(100)
     assert bench.counts() == [0, 0]
 
 
-def test_starvation():
-    bench = Bench(2, max_in_flight=20)
+def test_a_connection_near_its_count_is_starved():
+    bench = RdyHarness(2, max_in_flight=20)
     assert not bench.rdy.is_starved
     bench.targets[0].in_flight_count = 7
     assert not bench.rdy.is_starved

@@ -1,4 +1,4 @@
-"""``inspect.signature`` and ``help()`` show what the source says, whether the client is compiled or not."""
+"""``inspect.signature`` and ``help()`` show the signatures of the source, whether the client is compiled or not."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ KINDS = inspect.Parameter
 
 
 def source_node(value):
-    """The class or function in its source file."""
+    """Return the syntax tree of a class or function from its source file."""
     node = ast.parse((PACKAGE / Path(*value.__module__.split(".")[1:])).with_suffix(".py").read_text())
     for name in value.__qualname__.split("."):
         (node,) = (each for each in node.body if getattr(each, "name", "") == name)
@@ -23,12 +23,12 @@ def source_node(value):
 
 
 def constructor(value):
-    """The ``__init__`` of a class in its source file, or None."""
+    """Return the syntax tree of the ``__init__`` of a class, or None."""
     return next((each for each in source_node(value).body if getattr(each, "name", "") == "__init__"), None)
 
 
 def public_callables():
-    """Every public function, method, and class with an ``__init__``, by name."""
+    """Return every public function, method, and class with an ``__init__``, by name."""
     found = {}
     pending = {f"nsqx.{name}": getattr(nsqx, name) for name in nsqx.__all__}
     while pending:
@@ -48,7 +48,7 @@ CALLABLES = public_callables()
 
 
 def parameters_in_source(function):
-    """Name, kind, text of the annotation, and default of each parameter."""
+    """Return the name, kind, annotation text and default of each parameter."""
     arguments = function.args
     plain = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
@@ -67,7 +67,7 @@ def unparsed(node):
 
 
 def text_of(annotation):
-    """The text of an annotation; modules that import ``annotations`` from ``__future__`` keep it as text."""
+    """Return the text of an annotation. ``from __future__ import annotations`` keeps annotations as text."""
     if annotation is KINDS.empty:
         return ""
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
@@ -79,7 +79,7 @@ def test_the_client_is_covered():
 
 
 @pytest.mark.parametrize("name", sorted(CALLABLES))
-def test_a_signature_is_the_one_in_the_source(name):
+def test_a_signature_equals_the_source(name):
     value = CALLABLES[name]
     signature = inspect.signature(value)
     function = constructor(value) if inspect.isclass(value) else source_node(value)
@@ -94,11 +94,11 @@ def test_a_signature_is_the_one_in_the_source(name):
     assert text_of(signature.return_annotation) == unparsed(function.returns)
 
 
-def test_a_message_is_not_made_by_callers():
+def test_the_constructor_of_a_message_has_no_parameters():
     assert not inspect.signature(nsqx.Message).parameters
 
 
-def test_a_subclass_has_the_signature_of_the_constructor_that_it_uses():
+def test_a_subclass_has_the_signature_of_its_own_or_inherited_constructor():
     class Same(nsqx.Producer):
         pass
 

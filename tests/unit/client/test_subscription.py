@@ -1,9 +1,9 @@
-"""One connection's messages and the answers to them, and who handles them."""
+"""The messages of one connection, their answers, and the dispatch to handlers."""
 
 import asyncio
 
 import pytest
-from client_bench import ConnectionBench, error_frame, message_frame
+from connection_harness import ConnectionHarness, error_frame, message_frame
 
 from nsqx.client.dispatcher import Dispatcher
 from nsqx.client.subscription import Subscription
@@ -12,31 +12,31 @@ from nsqx.wire import frames
 
 
 class Owner:
-    """Takes note of what a subscription tells, and of outcomes, as a flow does."""
+    """Records the calls of a subscription, both to its owner and to ``rdy``."""
 
     def __init__(self):
-        self.told = []
+        self.events = []
 
     def on_close_wait(self, subscription):
-        self.told.append("close wait")
+        self.events.append("close wait")
 
     def on_answer_failed(self, subscription, text, is_harmless):
-        self.told.append((text, is_harmless))
+        self.events.append((text, is_harmless))
 
     def on_lost(self, subscription, error):
-        self.told.append("lost")
+        self.events.append("lost")
 
     def failed(self):
-        self.told.append("failed")
+        self.events.append("failed")
 
     def succeeded(self):
-        self.told.append("succeeded")
+        self.events.append("succeeded")
 
     def held(self):
-        self.told.append("held")
+        self.events.append("held")
 
 
-class Bench(ConnectionBench):
+class SubscriptionHarness(ConnectionHarness):
     def __init__(self, handler=None, *, concurrency=10, max_attempts=0, give_up=None):
         super().__init__()
         self.owner = Owner()
@@ -48,62 +48,62 @@ class Bench(ConnectionBench):
         self.connection.start(self.subscription)
 
 
-async def test_a_message_and_its_answers():
-    bench = Bench()
-    bench.receive(message_frame(1, 3, b"one"), message_frame(2), message_frame(3))
-    first, second, third = (bench.dispatcher.take() for _ in range(3))
+async def test_answers_are_sent_and_a_second_answer_raises():
+    harness = SubscriptionHarness()
+    harness.receive(message_frame(1, 3, b"one"), message_frame(2), message_frame(3))
+    first, second, third = (harness.dispatcher.take() for _ in range(3))
     assert (first.id, first.timestamp, first.attempts, first.body) == (b"%016d" % 1, 1, 3, b"one")
     assert repr(first) == "<Message 0000000000000001 attempts=3 body=3 bytes>"
-    assert bench.subscription.in_flight_count == 3
-    assert bench.subscription.last_message_s == 7.0
+    assert harness.subscription.in_flight_count == 3
+    assert harness.subscription.last_message_s == 7.0
     assert first.touch()
     assert first.finish()
     assert second.requeue()
     assert third.requeue("20ms", backoff=False)
     expected = [b"TOUCH %016d" % 1, b"FIN %016d" % 1, b"REQ %016d 1500" % 2, b"REQ %016d 20" % 3]
-    assert await bench.sent() == b"\n".join([*expected, b""])
-    assert bench.subscription.in_flight_count == 0
-    assert bench.owner.told == ["failed"]
+    assert await harness.sent() == b"\n".join([*expected, b""])
+    assert harness.subscription.in_flight_count == 0
+    assert harness.owner.events == ["failed"]
     for message in (first, second):
         for answer in (message.finish, message.requeue, message.touch):
             with pytest.raises(AlreadyAnswered):
                 answer()
 
 
-async def test_outcomes_count_in_backoff():
-    bench = Bench()
-    bench.subscription.is_backing_off = True
-    bench.receive(*(message_frame(number) for number in range(3)))
-    bench.dispatcher.take().finish()
-    bench.dispatcher.take().requeue(backoff=False)
-    bench.dispatcher.take().requeue()
-    assert bench.owner.told == ["succeeded", "held", "failed"]
+async def test_outcomes_are_reported_during_backoff():
+    harness = SubscriptionHarness()
+    harness.subscription.is_backing_off = True
+    harness.receive(*(message_frame(number) for number in range(3)))
+    harness.dispatcher.take().finish()
+    harness.dispatcher.take().requeue(backoff=False)
+    harness.dispatcher.take().requeue()
+    assert harness.owner.events == ["succeeded", "held", "failed"]
 
 
-async def test_the_end_waits_for_answers():
-    bench = Bench()
-    bench.receive(message_frame(1))
-    message = bench.dispatcher.take()
-    bench.subscription.start_close()
-    assert await bench.sent() == b"CLS\n"
-    bench.receive(frames.CLOSE_WAIT)
-    assert bench.owner.told == ["close wait"]
-    assert not bench.transport.is_closed
+async def test_a_closing_connection_waits_for_answers():
+    harness = SubscriptionHarness()
+    harness.receive(message_frame(1))
+    message = harness.dispatcher.take()
+    harness.subscription.start_close()
+    assert await harness.sent() == b"CLS\n"
+    harness.receive(frames.CLOSE_WAIT)
+    assert harness.owner.events == ["close wait"]
+    assert not harness.transport.is_closed
     message.finish()
-    assert bench.transport.is_closed
-    assert await bench.sent() == b"FIN %016d\n" % 1
+    assert harness.transport.is_closed
+    assert await harness.sent() == b"FIN %016d\n" % 1
 
 
-async def test_after_the_loss_answers_go_nowhere():
-    bench = Bench()
-    bench.receive(message_frame(1), message_frame(2), message_frame(3))
-    messages = [bench.dispatcher.take() for _ in range(2)]
-    bench.transport.abort()
+async def test_answers_after_a_lost_connection_return_false():
+    harness = SubscriptionHarness()
+    harness.receive(message_frame(1), message_frame(2), message_frame(3))
+    messages = [harness.dispatcher.take() for _ in range(2)]
+    harness.transport.abort()
     await asyncio.sleep(0)
-    assert bench.owner.told == ["lost"]
+    assert harness.owner.events == ["lost"]
     assert messages[0].is_lost
     assert [messages[0].touch(), messages[0].finish(), messages[1].requeue(0)] == [False, False, False]
-    assert bench.dispatcher.take() is None, "what was not taken is dropped"
+    assert harness.dispatcher.take() is None, "messages that were not taken are dropped"
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ async def test_after_the_loss_answers_go_nowhere():
         (b"E_INVALID cannot FIN in current state", False),
     ],
 )
-async def test_refused_answers(text, is_harmless):
-    bench = Bench()
-    bench.receive(error_frame(text))
-    assert bench.owner.told == [(text.decode(), is_harmless)]
+async def test_a_rejected_answer_is_reported(text, is_harmless):
+    harness = SubscriptionHarness()
+    harness.receive(error_frame(text))
+    assert harness.owner.events == [(text.decode(), is_harmless)]
 
 
-async def test_ready():
-    bench = Bench()
-    bench.subscription.set_ready(25, 9.0)
-    assert await bench.sent() == b"RDY 25\n"
-    assert (bench.subscription.ready_count, bench.subscription.ready_at_s) == (25, 9.0)
+async def test_set_ready_sends_rdy():
+    harness = SubscriptionHarness()
+    harness.subscription.set_ready(25, 9.0)
+    assert await harness.sent() == b"RDY 25\n"
+    assert (harness.subscription.ready_count, harness.subscription.ready_at_s) == (25, 9.0)
 
 
 # Handlers
@@ -133,30 +133,30 @@ async def test_ready():
 
 async def test_a_function_is_called_at_once():
     handled = []
-    bench = Bench(handled.append)
-    bench.receive(message_frame(1), message_frame(2))
+    harness = SubscriptionHarness(handled.append)
+    harness.receive(message_frame(1), message_frame(2))
     assert [message.timestamp for message in handled] == [1, 2]
-    assert await bench.sent() == b"FIN %016d\nFIN %016d\n" % (1, 2)
+    assert await harness.sent() == b"FIN %016d\nFIN %016d\n" % (1, 2)
 
 
-async def test_a_failing_function_requeues():
+async def test_a_message_is_requeued_when_its_function_raises():
     def handler(message):
         raise ValueError("no")
 
-    bench = Bench(handler)
-    bench.receive(message_frame(1))
-    assert await bench.sent() == b"REQ %016d 1500\n" % 1
-    assert bench.owner.told == ["failed"]
+    harness = SubscriptionHarness(handler)
+    harness.receive(message_frame(1))
+    assert await harness.sent() == b"REQ %016d 1500\n" % 1
+    assert harness.owner.events == ["failed"]
 
 
-async def test_a_handler_that_answers_itself_is_left_alone():
-    bench = Bench(lambda message: message.requeue(0, backoff=False))
-    bench.receive(message_frame(1))
-    assert await bench.sent() == b"REQ %016d 0\n" % 1
+async def test_a_message_that_the_handler_answered_is_not_answered_again():
+    harness = SubscriptionHarness(lambda message: message.requeue(0, backoff=False))
+    harness.receive(message_frame(1))
+    assert await harness.sent() == b"REQ %016d 0\n" % 1
 
 
-async def test_a_function_that_takes_long_lets_others_have_their_turn(monkeypatch):
-    """More than a turn's time is spent: the rest waits for the loop to come round."""
+async def test_a_slow_function_yields_to_the_event_loop(monkeypatch):
+    """After ``_TURN_S`` the remaining messages wait for the next loop turn."""
     handled = []
     now_s = [0.0]
 
@@ -165,14 +165,14 @@ async def test_a_function_that_takes_long_lets_others_have_their_turn(monkeypatc
         handled.append(message.timestamp)
 
     monkeypatch.setattr("time.monotonic", lambda: now_s[0])
-    bench = Bench(handler)
-    bench.receive(*(message_frame(number) for number in range(5)))
+    harness = SubscriptionHarness(handler)
+    harness.receive(*(message_frame(number) for number in range(5)))
     assert handled == [0, 1]
     await asyncio.sleep(0)
     assert handled == [0, 1, 2, 3]
     await asyncio.sleep(0)
     assert handled == [0, 1, 2, 3, 4]
-    await bench.dispatcher.close()
+    await harness.dispatcher.close()
 
 
 async def test_a_coroutine_that_never_waits_needs_one_worker():
@@ -181,15 +181,15 @@ async def test_a_coroutine_that_never_waits_needs_one_worker():
     async def handler(message):
         tasks.add(asyncio.current_task())
 
-    bench = Bench(handler)
-    bench.receive(*(message_frame(number) for number in range(100)))
-    sent = await bench.sent() + await bench.sent()
+    harness = SubscriptionHarness(handler)
+    harness.receive(*(message_frame(number) for number in range(100)))
+    sent = await harness.sent() + await harness.sent()
     assert sent.count(b"FIN ") == 100
     assert len(tasks) == 1
-    await bench.dispatcher.close()
+    await harness.dispatcher.close()
 
 
-async def test_coroutines_that_wait_run_at_once_up_to_the_limit():
+async def test_waiting_coroutines_run_concurrently_up_to_the_limit():
     running = []
     go_on = asyncio.Event()
 
@@ -197,8 +197,8 @@ async def test_coroutines_that_wait_run_at_once_up_to_the_limit():
         running.append(message.timestamp)
         await go_on.wait()
 
-    bench = Bench(handler, concurrency=4)
-    bench.receive(*(message_frame(number) for number in range(10)))
+    harness = SubscriptionHarness(handler, concurrency=4)
+    harness.receive(*(message_frame(number) for number in range(10)))
     for _ in range(5):
         await asyncio.sleep(0)
     assert running == [0, 1, 2, 3]
@@ -206,39 +206,39 @@ async def test_coroutines_that_wait_run_at_once_up_to_the_limit():
     for _ in range(5):
         await asyncio.sleep(0)
     assert sorted(running) == list(range(10))
-    await bench.dispatcher.close()
+    await harness.dispatcher.close()
 
 
-async def test_too_many_attempts_are_not_handled():
+async def test_a_message_with_too_many_attempts_is_not_handled():
     handled = []
-    bench = Bench(handled.append, max_attempts=2)
-    bench.receive(message_frame(1, 2), message_frame(2, 3))
+    harness = SubscriptionHarness(handled.append, max_attempts=2)
+    harness.receive(message_frame(1, 2), message_frame(2, 3))
     assert [message.timestamp for message in handled] == [1]
-    assert (await bench.sent()).count(b"FIN ") == 2
+    assert (await harness.sent()).count(b"FIN ") == 2
 
 
-async def test_a_reader_that_is_cancelled_leaves_the_message_to_another():
-    bench = Bench()
-    first, second = asyncio.ensure_future(bench.dispatcher.next()), asyncio.ensure_future(bench.dispatcher.next())
+async def test_a_cancelled_waiter_leaves_the_message_to_another():
+    harness = SubscriptionHarness()
+    first, second = asyncio.ensure_future(harness.dispatcher.next()), asyncio.ensure_future(harness.dispatcher.next())
     await asyncio.sleep(0)
-    bench.receive(message_frame(1))
+    harness.receive(message_frame(1))
     first.cancel()
     assert (await second).timestamp == 1
     assert first.cancelled()
 
 
-async def test_the_end_wakes_everybody():
-    bench = Bench()
-    reading = [asyncio.ensure_future(bench.dispatcher.next()) for _ in range(3)]
+async def test_end_wakes_all_waiters():
+    harness = SubscriptionHarness()
+    reading = [asyncio.ensure_future(harness.dispatcher.next()) for _ in range(3)]
     await asyncio.sleep(0)
-    bench.dispatcher.end()
+    harness.dispatcher.end()
     assert await asyncio.gather(*reading) == [None, None, None]
 
 
-async def test_refusing_gives_everything_back():
-    bench = Bench()
-    bench.receive(message_frame(1))
-    bench.dispatcher.refuse()
-    bench.receive(message_frame(2))
-    assert await bench.sent() == b"REQ %016d 0\nREQ %016d 0\n" % (1, 2)
-    assert bench.owner.told == []
+async def test_refuse_requeues_all_messages():
+    harness = SubscriptionHarness()
+    harness.receive(message_frame(1))
+    harness.dispatcher.refuse()
+    harness.receive(message_frame(2))
+    assert await harness.sent() == b"REQ %016d 0\nREQ %016d 0\n" % (1, 2)
+    assert harness.owner.events == []

@@ -1,4 +1,4 @@
-"""Spans and metrics by OpenTelemetry's conventions; nothing without it."""
+"""Spans and metrics follow OpenTelemetry's conventions for messaging."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from nsqx.client.telemetry import OpenTelemetryConsumer, OpenTelemetryProducer
 
 
 class Exported:
-    """Providers that keep what they get."""
+    """OpenTelemetry providers that keep spans and metrics in memory."""
 
     def __init__(self, monkeypatch):
         pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk missing: pip install opentelemetry-sdk")
@@ -33,7 +33,7 @@ class Exported:
         return self._spans.get_finished_spans()
 
     def metrics(self):
-        """The sum or the count of each metric."""
+        """Return the sum or the count of each metric."""
         data = self._metrics.get_metrics_data()
         found = {}
         for metric in data.resource_metrics[0].scope_metrics[0].metrics:
@@ -47,7 +47,7 @@ def exported(monkeypatch):
     return Exported(monkeypatch)
 
 
-async def test_a_publish(exported):
+async def test_a_publish_makes_a_span_and_metrics(exported):
     telemetry = OpenTelemetryProducer()
     future = asyncio.get_running_loop().create_future()
     telemetry.published("orders", 3, 42, future)
@@ -67,7 +67,7 @@ async def test_a_publish(exported):
     assert exported.metrics() == {"messaging.client.sent.messages": 3, "messaging.client.operation.duration": 1}
 
 
-async def test_a_failed_publish(exported):
+async def test_a_failed_publish_is_marked_as_an_error(exported):
     telemetry = OpenTelemetryProducer()
     future = asyncio.get_running_loop().create_future()
     telemetry.published("orders", 1, 42, future)
@@ -79,7 +79,7 @@ async def test_a_failed_publish(exported):
     assert future.exception() is not None
 
 
-class BenchMessage:
+class FakeMessage:
     id = b"0123456789abcdef"
     body = b"body"
     attempts = 2
@@ -99,9 +99,9 @@ class BenchMessage:
         self.answers.append("requeue")
 
 
-def test_a_handled_message(exported):
+def test_a_handled_message_makes_a_span_and_metrics(exported):
     telemetry = OpenTelemetryConsumer("orders", "billing")
-    with telemetry.processing(BenchMessage()):
+    with telemetry.processing(FakeMessage()):
         pass
     (span,) = exported.spans()
     assert (span.name, span.kind.name) == ("process orders", "CONSUMER")
@@ -121,21 +121,21 @@ def test_a_handled_message(exported):
     assert exported.metrics() == {"messaging.client.consumed.messages": 1, "messaging.process.duration": 1}
 
 
-def test_a_failing_handler(exported):
+def test_a_failing_handler_is_marked_as_an_error(exported):
     telemetry = OpenTelemetryConsumer("orders", "billing")
-    with pytest.raises(ValueError), telemetry.processing(BenchMessage()):
+    with pytest.raises(ValueError), telemetry.processing(FakeMessage()):
         raise ValueError("no")
     (span,) = exported.spans()
     assert span.status.status_code.name == "ERROR"
     assert span.attributes["error.type"] == "ValueError"
 
 
-def test_an_iterated_message(exported):
+def test_an_iterated_message_is_counted(exported):
     OpenTelemetryConsumer("orders", "billing").received()
     assert exported.metrics() == {"messaging.client.consumed.messages": 1}
 
 
-def test_without_opentelemetry_asking_for_it_is_an_error(monkeypatch):
+def test_telemetry_without_opentelemetry_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     for make in (
@@ -146,16 +146,16 @@ def test_without_opentelemetry_asking_for_it_is_an_error(monkeypatch):
             make()
 
 
-async def test_another_telemetry_can_be_given():
-    """Anything with the same methods will do."""
-    told = []
+async def test_a_custom_telemetry_object_is_accepted():
+    """An object with the methods of ``ProducerTelemetry`` is accepted."""
+    published = []
 
-    class Telling:
+    class RecordingTelemetry:
         def published(self, topic, count, size, future):
-            told.append((topic, count, size))
+            published.append((topic, count, size))
 
-    producer = Producer("127.0.0.1:1", telemetry=Telling(), max_publish_attempts=1)
+    producer = Producer("127.0.0.1:1", telemetry=RecordingTelemetry(), max_publish_attempts=1)
     publishes = [producer.publish("t", b"abc"), producer.publish_many("t", [b"a", b"b"])]
     await asyncio.gather(*publishes, return_exceptions=True)
     await producer.close()
-    assert told == [("t", 1, 3), ("t", 2, 14)]
+    assert published == [("t", 1, 3), ("t", 2, 14)]

@@ -1,4 +1,4 @@
-"""A connection on a bench: a transport that keeps what is written, and frames put in by hand."""
+"""A client connection without a socket: the transport records writes, and tests pass frames in directly."""
 
 import asyncio
 import struct
@@ -7,8 +7,8 @@ from nsqx.client.connection import NsqdConnection
 from nsqx.wire import frames
 
 
-class BenchTransport:
-    """A socket that keeps what is written."""
+class RecordingTransport:
+    """A transport that records what is written."""
 
     def __init__(self, protocol):
         self.protocol = protocol
@@ -43,21 +43,21 @@ class BenchTransport:
             asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
 
 
-class ConnectionBench:
-    """A connection that is set up, and its other end."""
+class ConnectionHarness:
+    """A connection after the handshake, with a recording transport."""
 
     def __init__(self, **options):
         timeouts = {"read_timeout_s": 0.0, "write_timeout_s": 1.0, **options}
         self.connection = NsqdConnection("127.0.0.1:4150", asyncio.get_running_loop(), **timeouts)
-        self.transport = BenchTransport(self.connection)
+        self.transport = RecordingTransport(self.connection)
         self.connection.connection_made(self.transport)
 
     def receive(self, *encoded):
-        """nsqd sends frames."""
+        """Pass encoded frames to the connection, as if nsqd had sent them."""
         self.connection.data_received(b"".join(encoded))
 
     async def sent(self):
-        """What went to nsqd since the last call, once the turn is over."""
+        """Return the bytes written since the last call, including those of this loop turn."""
         await asyncio.sleep(0)
         writes, self.transport.writes = self.transport.writes, []
         return b"".join(writes)
