@@ -19,7 +19,7 @@ class Quarantine:
 
     def put(self, name: str) -> None:
         """Move a file into the quarantine; raises OSError."""
-        os.rename(os.path.join(self._directory, name), self._place_for(name))
+        os.rename(os.path.join(self._directory, name), self._path_for(name))
 
     def put_if_there(self, name: str) -> None:
         """Move a file into the quarantine if it exists."""
@@ -35,17 +35,17 @@ class Quarantine:
         """Copy a file into the quarantine if it exists."""
         source = os.path.join(self._directory, name)
         if os.path.exists(source):
-            shutil.copy2(source, self._place_for(name))
+            shutil.copy2(source, self._path_for(name))
 
-    def _place_for(self, name: str) -> str:
+    def _path_for(self, name: str) -> str:
         if not self.path:
             self.path = _make_folder(os.path.join(self._directory, f"doctor-{self._stamp}"))
-        place = os.path.join(self.path, name)
+        target = os.path.join(self.path, name)
         number = 1
-        while os.path.exists(place):
+        while os.path.exists(target):
             number += 1
-            place = os.path.join(self.path, f"{name}.{number}")
-        return place
+            target = os.path.join(self.path, f"{name}.{number}")
+        return target
 
 
 def _make_folder(path: str) -> str:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nsqx.doctor.findings import Finding
-from nsqx.doctor.records import Piece, file_size, pieces_of
+from nsqx.doctor.records import FilePart, file_parts, file_size
 from nsqx.queues.checksums import append_sums
 from nsqx.queues.due_times import due_times_path, load_due_times
 from nsqx.queues.files import DATA, META, SUMS, rename, replace_file
@@ -34,17 +34,17 @@ class DataFile:
     path: str
     size: int
     start: int
-    pieces: list[Piece]
+    parts: list[FilePart]
 
     @property
     def count(self) -> int:
         """The number of deliverable messages."""
-        return sum(piece.count for piece in self.pieces if piece.is_readable)
+        return sum(part.count for part in self.parts if part.is_readable)
 
     @property
     def is_whole(self) -> bool:
         """True if everything in it can be delivered."""
-        return all(piece.is_readable for piece in self.pieces)
+        return all(part.is_readable for part in self.parts)
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ def examine_queue(directory: str, name: str, numbers: list[int], max_msg_size: i
             _examine_data_file(queue, number, positions, max_msg_size)
         _examine_sidecar(queue, number)
     if positions is not None:
-        _compare(queue, numbers, positions)
+        _compare_positions(queue, numbers, positions)
         queue.last_number = max(queue.last_number, positions.write_file)
     _examine_due_times(queue)
     return queue
@@ -139,12 +139,12 @@ def _examine_data_file(queue: Queue, number: int, positions: Positions | None, m
             f"run {_REPAIR}: all of the file counts as undelivered",
         )
         start = 0
-    file = DataFile(number, path, size, start, pieces_of(path, start))
+    file = DataFile(number, path, size, start, file_parts(path, start))
     queue.files.append(file)
-    for piece in file.pieces:
-        if not piece.is_readable:
-            _describe_damage(queue, file, piece)
-    largest = max((piece.largest for piece in file.pieces), default=0)
+    for part in file.parts:
+        if not part.is_readable:
+            _describe_damage(queue, file, part)
+    largest = max((part.largest for part in file.parts), default=0)
     if largest > max_msg_size:
         queue.add(
             "message-too-large",
@@ -156,21 +156,21 @@ def _examine_data_file(queue: Queue, number: int, positions: Positions | None, m
         )
 
 
-def _describe_damage(queue: Queue, file: DataFile, piece: Piece) -> None:
-    length = piece.end - piece.start
-    if piece.count:
-        what = f"{piece.count} message(s) from byte {piece.start} on are damaged: their checksums differ"
+def _describe_damage(queue: Queue, file: DataFile, part: FilePart) -> None:
+    length = part.end - part.start
+    if part.count:
+        what = f"{part.count} message(s) from byte {part.start} on are damaged: their checksums differ"
         code = "data-damaged"
-    elif piece.end == file.size:
+    elif part.end == file.size:
         what = f"the last {length} bytes are not a complete message: a write was interrupted, or the end is damaged"
         code = "data-torn"
     else:
-        what = f"{length} bytes from byte {piece.start} on cannot be read as messages; the bytes after them can"
+        what = f"{length} bytes from byte {part.start} on cannot be read as messages; the bytes after them can"
         code = "data-unreadable"
     queue.add(code, file.path, what, f"run {_REPAIR}: the other messages are kept, and the current file is set aside")
 
 
-def _compare(queue: Queue, numbers: list[int], positions: Positions) -> None:
+def _compare_positions(queue: Queue, numbers: list[int], positions: Positions) -> None:
     """Compare the positions in the meta file with the data files."""
     present = set(numbers)
     expected_last = positions.write_file if positions.write_position else positions.write_file - 1
@@ -210,13 +210,13 @@ def _compare(queue: Queue, numbers: list[int], positions: Positions) -> None:
 
 def _examine_sidecar(queue: Queue, number: int) -> None:
     path = queue.data_path(number)
-    trouble = check_sidecar(path)
-    if trouble:
+    problem = check_sidecar(path)
+    if problem:
         queue.bad_sidecars.append(path)
         queue.add(
             "checksums-damaged",
             sidecar_path(path),
-            f"the checksums of a data file cannot be used: {trouble}",
+            f"the checksums of a data file cannot be used: {problem}",
             f"run {_REPAIR} to create new ones; without them, damage to the data file may not be detected",
         )
 
@@ -290,7 +290,7 @@ def _rewrite(file: DataFile, quarantine: Quarantine) -> None:
     """Replace a data file by one with its readable records, and set the old one aside."""
     with open(file.path, "rb") as old:
         data = old.read()
-    content = b"".join(data[piece.start : piece.end] for piece in file.pieces if piece.is_readable)
+    content = b"".join(data[part.start : part.end] for part in file.parts if part.is_readable)
     quarantine.copy_if_there(os.path.basename(file.path))
     quarantine.put_if_there(os.path.basename(sidecar_path(file.path)))
     if content:
@@ -305,8 +305,8 @@ def _make_sidecar(path: str) -> None:
     """Write the checksums of the readable records of a data file."""
     with open(path, "rb") as file:
         data = file.read()
-    for piece in pieces_of(path, 0):
-        if piece.is_readable:
+    for part in file_parts(path, 0):
+        if part.is_readable:
             sums = bytearray()
-            append_sums(sums, bytearray(data[piece.start : piece.end]), piece.count)
-            add_sums(path, piece.start, piece.end, bytes(sums))
+            append_sums(sums, bytearray(data[part.start : part.end]), part.count)
+            add_sums(path, part.start, part.end, bytes(sums))

@@ -24,7 +24,7 @@ _ID_ANYWHERE = re.compile(rb"(?=[0-9a-f]{16})")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePart:
     """A part of a data file: ``count`` deliverable records, or unreadable bytes."""
 
     is_readable: bool
@@ -34,27 +34,27 @@ class Piece:
     largest: int = 0  # size of the largest message, in bytes
 
 
-def pieces_of(path: str, start: int) -> list[Piece]:
+def file_parts(path: str, start: int) -> list[FilePart]:
     """Return the parts of a data file after ``start``; raises OSError."""
     with open(path, "rb") as file:
         data = file.read()
-    pieces: list[Piece] = []
+    parts: list[FilePart] = []
     unknown_from = -1
     for stretch in scan(path, start, _MAX_RECORD_SIZE):
         if stretch.kind in (UNCHECKED, UNREADABLE):
             unknown_from = stretch.start if unknown_from < 0 else unknown_from
             continue
         if unknown_from >= 0:
-            pieces += _by_looks(data, unknown_from, stretch.start)
+            parts += _parts_by_form(data, unknown_from, stretch.start)
             unknown_from = -1
         if stretch.kind == GOOD:
             largest = max(size for _, size in record_sizes(data, stretch.start, stretch.end)) - _HEAD_SIZE
-            pieces.append(Piece(True, stretch.start, stretch.end, stretch.count, largest))
+            parts.append(FilePart(True, stretch.start, stretch.end, stretch.count, largest))
         elif stretch.kind == DAMAGED:
-            pieces.append(Piece(False, stretch.start, stretch.end, stretch.count))
+            parts.append(FilePart(False, stretch.start, stretch.end, stretch.count))
     if unknown_from >= 0:
-        pieces += _by_looks(data, unknown_from, len(data))
-    return pieces
+        parts += _parts_by_form(data, unknown_from, len(data))
+    return parts
 
 
 def record_sizes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -65,16 +65,16 @@ def record_sizes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]
         start += size
 
 
-def _by_looks(data: bytes, start: int, end: int) -> Iterator[Piece]:
+def _parts_by_form(data: bytes, start: int, end: int) -> Iterator[FilePart]:
     position = start
     while position < end:
         sizes = _run(data, position, end)
         run_end = position + sum(sizes)
         if sizes:
-            yield Piece(True, position, run_end, len(sizes), max(sizes) - _HEAD_SIZE)
+            yield FilePart(True, position, run_end, len(sizes), max(sizes) - _HEAD_SIZE)
         if run_end < end:
             position = _find_record(data, run_end + 1, end)
-            yield Piece(False, run_end, position, 0)
+            yield FilePart(False, run_end, position, 0)
         else:
             position = end
 
@@ -103,10 +103,10 @@ def _is_length_right(data: bytes, position: int, size: int, end: int) -> bool:
     found = _find_record(data, position + _HEAD_SIZE, end)
     if found < follower:
         return False
-    return found == end or _is_left_of_a_record(data, follower, found)
+    return found == end or _is_damaged_record(data, follower, found)
 
 
-def _is_left_of_a_record(data: bytes, start: int, end: int) -> bool:
+def _is_damaged_record(data: bytes, start: int, end: int) -> bool:
     """True if the bytes are a damaged record or a hole, and not the rest of a body."""
     if _ID.match(data, start + _ID_OFFSET):
         return True

@@ -29,13 +29,13 @@ from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqd.authorizer import Authenticated, Refused
+    from nsqx.nsqd.authorizer import AuthCallback, RefusalCallback
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.options import NsqdOptions
 
 _MAX_ANSWER_SIZE = 4 * 1024 * 1024
-_ASK_AGAIN_S = 5.0
-_MAX_QUESTIONS_OF_SUSPECT = 10
+_RETRY_S = 5.0
+_MAX_SUSPECT_QUERIES = 10
 _REFUSALS = (401, 403)
 _FAILED = ("E_AUTH_FAILED", "AUTH failed")
 
@@ -49,7 +49,7 @@ class SecretRefused(NoAnswer):
 
 
 @dataclass(slots=True)
-class Standing:
+class CachedGrants:
     """The secret of a client, the rights granted for it, and when the grant expires."""
 
     secret: str
@@ -57,13 +57,13 @@ class Standing:
     expires_at_s: float
 
 
-class _QueryTurns:
+class _QueryLimit:
     """Limits the concurrent queries for one client address; ``users`` counts the clients that use this object."""
 
-    __slots__ = ("free", "users")
+    __slots__ = ("semaphore", "users")
 
     def __init__(self) -> None:
-        self.free = asyncio.Semaphore(_MAX_QUESTIONS_OF_SUSPECT)
+        self.semaphore = asyncio.Semaphore(_MAX_SUSPECT_QUERIES)
         self.users = 0
 
 
@@ -78,66 +78,66 @@ class HTTPAuthorizer:
         self._ssl_context = ssl_context
         self._loop = asyncio.get_running_loop()
         # Keyed by client id: connected clients that have sent AUTH, their grants, and the tasks that renew them.
-        self._present: set[int] = set()
-        self._standings: dict[int, Standing] = {}
+        self._connected: set[int] = set()
+        self._cached_grants: dict[int, CachedGrants] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._limit = LoginLimit()
-        self._turns: dict[str, _QueryTurns] = {}
+        self._login_limit = LoginLimit()
+        self._query_limits: dict[str, _QueryLimit] = {}
 
     # For sessions
 
-    def authenticate(self, client: Client, secret: bytes, done: Authenticated) -> None:
+    def authenticate(self, client: Client, secret: bytes, done: AuthCallback) -> None:
         """Query the auth servers for the rights that ``secret`` grants."""
-        self._present.add(client.id)
+        self._connected.add(client.id)
         self._start(self._authenticate(client, secret.decode("utf-8", "replace"), done))
 
-    async def _authenticate(self, client: Client, secret: str, done: Authenticated) -> None:
-        if self._limit.suspects(client.remote_host, secret.encode()):
+    async def _authenticate(self, client: Client, secret: str, done: AuthCallback) -> None:
+        if self._login_limit.suspects(client.remote_host, secret.encode()):
             # Otherwise many concurrent guesses would pass the limit before the first one is known to be wrong.
-            async with self._turn_of(client.remote_host):
-                await self._authenticate_at_once(client, secret, done)
+            async with self._limited_queries(client.remote_host):
+                await self._authenticate_now(client, secret, done)
         else:
-            await self._authenticate_at_once(client, secret, done)
+            await self._authenticate_now(client, secret, done)
 
     @asynccontextmanager
-    async def _turn_of(self, address: str) -> AsyncIterator[None]:
+    async def _limited_queries(self, address: str) -> AsyncIterator[None]:
         """Limit the number of concurrent queries for the clients of one address."""
-        turns = self._turns.setdefault(address, _QueryTurns())
-        turns.users += 1
+        limit = self._query_limits.setdefault(address, _QueryLimit())
+        limit.users += 1
         try:
-            async with turns.free:
+            async with limit.semaphore:
                 yield
         finally:
-            turns.users -= 1
-            if not turns.users:
-                del self._turns[address]
+            limit.users -= 1
+            if not limit.users:
+                del self._query_limits[address]
 
-    async def _authenticate_at_once(self, client: Client, secret: str, done: Authenticated) -> None:
+    async def _authenticate_now(self, client: Client, secret: str, done: AuthCallback) -> None:
         address, encoded = client.remote_host, secret.encode()
-        if client.id not in self._present:
+        if client.id not in self._connected:
             return
-        if not self._limit.allows(address, encoded, self._loop.time()):
+        if not self._login_limit.allows(address, encoded, self._loop.time()):
             self._log.warn("PROTOCOL(V2): [%s] AUTH refused, too many wrong secrets", client.remote_address)
             done(ProtocolError("E_AUTH_FAILED", "AUTH failed, too many wrong secrets from this address"))
             return
         try:
-            standing = await self._ask_any(client, secret)
+            cached = await self._query_any(client, secret)
         except NoAnswer as error:
             if isinstance(error, SecretRefused):
-                self._limit.wrong(address, self._loop.time())
+                self._login_limit.wrong(address, self._loop.time())
             self._log.warn("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
             done(ProtocolError(*_FAILED))
             return
-        if client.id not in self._present:
+        if client.id not in self._connected:
             return
-        grants = standing.grants
+        grants = cached.grants
         if not grants.entries:
-            self._limit.wrong(address, self._loop.time())
+            self._login_limit.wrong(address, self._loop.time())
             done(ProtocolError("E_UNAUTHORIZED", "AUTH no authorizations found"))
             return
-        self._limit.right(address, encoded)
-        self._standings[client.id] = standing
+        self._login_limit.right(address, encoded)
+        self._cached_grants[client.id] = cached
         client.authed = True
         client.auth_identity, client.auth_identity_url = grants.identity, grants.identity_url
         answer = {
@@ -149,59 +149,59 @@ class HTTPAuthorizer:
 
     def is_current(self, client: Client) -> bool:
         """True if the grants have not expired, or if the client has none (``check`` refuses it then)."""
-        standing = self._standings.get(client.id)
-        return standing is None or self._loop.time() < standing.expires_at_s
+        cached = self._cached_grants.get(client.id)
+        return cached is None or self._loop.time() < cached.expires_at_s
 
-    def refresh(self, client: Client, done: Refused) -> None:
+    def refresh(self, client: Client, done: RefusalCallback) -> None:
         """Query the auth servers again with the same secret."""
         self._start(self._refresh(client, done))
 
-    async def _refresh(self, client: Client, done: Refused) -> None:
+    async def _refresh(self, client: Client, done: RefusalCallback) -> None:
         try:
-            standing = await self._ask_any(client, self._standings[client.id].secret)
+            cached = await self._query_any(client, self._cached_grants[client.id].secret)
         except NoAnswer as error:
             self._log.warn("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
             done(ProtocolError(*_FAILED))
             return
-        if client.id in self._present:
-            self._standings[client.id] = standing
+        if client.id in self._connected:
+            self._cached_grants[client.id] = cached
             done(None)
 
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
         """Decide from the cached grants."""
-        standing = self._standings.get(client.id)
-        if standing is None or not standing.grants.entries:
+        cached = self._cached_grants.get(client.id)
+        if cached is None or not cached.grants.entries:
             raise ProtocolError("E_AUTH_FIRST", f"AUTH required before {command}")
-        if not standing.grants.allow(topic_name, channel_name):
+        if not cached.grants.allow(topic_name, channel_name):
             raise _unauthorized(command, topic_name, channel_name)
 
-    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
+    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
         """Query again each time the grants expire, until the client disconnects."""
         self._watches[client.id] = self._start(self._watch(client, topic_name, channel_name, revoked))
 
-    async def _watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
+    async def _watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
         while True:
-            standing = self._standings[client.id]
-            await asyncio.sleep(max(0.0, standing.expires_at_s - self._loop.time()))
+            cached = self._cached_grants[client.id]
+            await asyncio.sleep(max(0.0, cached.expires_at_s - self._loop.time()))
             if not self.is_current(client):
                 try:
-                    self._standings[client.id] = await self._ask_any(client, standing.secret)
+                    self._cached_grants[client.id] = await self._query_any(client, cached.secret)
                 except SecretRefused as error:
                     self._log.warn("[%s] the right to SUB was withdrawn - %s", client.remote_address, error)
                     revoked(ProtocolError(*_FAILED))
                     return
                 except NoAnswer as error:
                     self._log.warn("[%s] the right to SUB cannot be confirmed - %s", client.remote_address, error)
-                    await asyncio.sleep(_ASK_AGAIN_S)
+                    await asyncio.sleep(_RETRY_S)
                     continue
-            if not self._standings[client.id].grants.allow(topic_name, channel_name):
+            if not self._cached_grants[client.id].grants.allow(topic_name, channel_name):
                 revoked(_unauthorized("SUB", topic_name, channel_name))
                 return
 
     def forget(self, client: Client) -> None:
         """Forget a client that has disconnected."""
-        self._present.discard(client.id)
-        self._standings.pop(client.id, None)
+        self._connected.discard(client.id)
+        self._cached_grants.pop(client.id, None)
         watch = self._watches.pop(client.id, None)
         if watch is not None:
             watch.cancel()
@@ -224,24 +224,24 @@ class HTTPAuthorizer:
 
     # Queries to auth servers
 
-    async def _ask_any(self, client: Client, secret: str) -> Standing:
+    async def _query_any(self, client: Client, secret: str) -> CachedGrants:
         servers = self._options.auth_http_addresses
         start = random.randrange(len(servers))
         failures = []
         failure: type[NoAnswer] = NoAnswer
         for server in servers[start:] + servers[:start]:
             try:
-                grants = await self._ask(server, client, secret)
+                grants = await self._query(server, client, secret)
             except (http_client.HTTPRequestFailed, InvalidGrants, NoAnswer) as error:
                 if isinstance(error, SecretRefused):
                     failure = SecretRefused
-                failures.append(f"failed to auth against {server} - {_without(secret, str(error))}")
+                failures.append(f"failed to auth against {server} - {_redacted(secret, str(error))}")
                 continue
-            return Standing(secret, grants, self._loop.time() + grants.ttl_s)
+            return CachedGrants(secret, grants, self._loop.time() + grants.ttl_s)
         raise failure("; ".join(failures))
 
-    async def _ask(self, server: str, client: Client, secret: str) -> Grants:
-        question = {
+    async def _query(self, server: str, client: Client, secret: str) -> Grants:
+        parameters = {
             "common_name": client.tls_common_name,
             "remote_ip": client.remote_host,
             "secret": secret,
@@ -251,10 +251,10 @@ class HTTPAuthorizer:
         headers = {"Accept": NSQ_MEDIA_TYPE}
         method, body = "GET", b""
         if self._options.auth_http_request_method == "post":
-            method, body = "POST", orjson.dumps({key: [value] for key, value in question.items()})
+            method, body = "POST", orjson.dumps({key: [value] for key, value in parameters.items()})
             headers["Content-Type"] = "application/json"
         else:
-            url = f"{url}?{urlencode(question)}"
+            url = f"{url}?{urlencode(parameters)}"
         try:
             answer = await http_client.request(
                 method,
@@ -275,7 +275,7 @@ class HTTPAuthorizer:
         return decode_grants(answer.body)
 
 
-def _without(secret: str, text: str) -> str:
+def _redacted(secret: str, text: str) -> str:
     """Remove the secret from ``text`` for the log: an error can contain the query or the server's reply to it."""
     for spelling in (secret, quote_plus(secret), percent_encoded(secret)):
         text = text.replace(spelling, "***")

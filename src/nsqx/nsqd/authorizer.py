@@ -10,8 +10,8 @@ from nsqx.errors import ProtocolError
 if TYPE_CHECKING:
     from nsqx.nsqd.client import Client
 
-Refused = Callable[[ProtocolError | None], object]
-Authenticated = Callable[[bytes | ProtocolError], object]
+RefusalCallback = Callable[[ProtocolError | None], object]
+AuthCallback = Callable[[bytes | ProtocolError], object]
 
 
 class Authorizer(Protocol):
@@ -19,19 +19,19 @@ class Authorizer(Protocol):
 
     is_enabled: bool
 
-    def authenticate(self, client: Client, secret: bytes, done: Authenticated) -> None:
+    def authenticate(self, client: Client, secret: bytes, done: AuthCallback) -> None:
         """Authenticate ``client``; ``done`` receives the answer to AUTH, or the error."""
 
     def is_current(self, client: Client) -> bool:
         """True if ``check`` can decide now; otherwise ``refresh`` must be called first."""
 
-    def refresh(self, client: Client, done: Refused) -> None:
+    def refresh(self, client: Client, done: RefusalCallback) -> None:
         """Renew the rights of ``client``; ``done`` receives None, or the error."""
 
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
         """Raise ProtocolError unless ``client`` may run ``command`` on this topic and channel."""
 
-    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
+    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
         """Watch a client that has subscribed: call ``revoked`` if it loses the right to."""
 
     def forget(self, client: Client) -> None:
@@ -46,7 +46,7 @@ class OpenAuthorizer:
 
     is_enabled = False
 
-    def authenticate(self, client: Client, secret: bytes, done: Authenticated) -> None:  # noqa: ARG002
+    def authenticate(self, client: Client, secret: bytes, done: AuthCallback) -> None:  # noqa: ARG002
         """Refuse AUTH: there is no auth server."""
         done(ProtocolError("E_AUTH_DISABLED", "AUTH disabled"))
 
@@ -54,14 +54,14 @@ class OpenAuthorizer:
         """Return True: rights never expire."""
         return True
 
-    def refresh(self, client: Client, done: Refused) -> None:  # noqa: ARG002
+    def refresh(self, client: Client, done: RefusalCallback) -> None:  # noqa: ARG002
         """Succeed: rights never change."""
         done(None)
 
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
         """No-op: everything is allowed."""
 
-    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: Refused) -> None:
+    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
         """No-op: rights are never revoked."""
 
     def forget(self, client: Client) -> None:

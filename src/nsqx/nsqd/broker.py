@@ -34,7 +34,7 @@ from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_time_queue import DueTimeQueue
 from nsqx.queues.due_times import DueTime, due_times_path, load_due_times
 from nsqx.queues.files import DUE, remove_if_there
-from nsqx.queues.positions import data_path, is_given_up
+from nsqx.queues.positions import data_path, is_discarded
 from nsqx.queues.recovery import data_file_numbers, remove_leftovers
 from nsqx.queues.removal import FileRemover
 from nsqx.units import NS_PER_S
@@ -124,7 +124,7 @@ class Broker:
         self._is_loading = False
         # Topics whose channels are being requested from nsqlookupd, with the task that creates the channels.
         self._fetches: dict[Topic, asyncio.Task[None]] = {}
-        self._knows_topology = TOPOLOGY_AWARE_CONSUMPTION in options.enable_experiment
+        self._is_topology_aware = TOPOLOGY_AWARE_CONSUMPTION in options.enable_experiment
 
     # Topics and channels
 
@@ -155,7 +155,7 @@ class Broker:
         """Start the topic, after creating the channels that it has on other nsqds."""
         if self.lookup is None or not self.options.nsqlookupd_tcp_addresses:
             topic.start()
-        elif self.lookup.can_be_asked():
+        elif self.lookup.has_connection():
             task = asyncio.get_running_loop().create_task(self._fetch_channels(topic, self.lookup))
             self._fetches[topic] = task
         else:
@@ -308,7 +308,7 @@ class Broker:
 
     def locality_of(self, client: Client) -> int:
         """Return how near a client is; always ELSEWHERE unless topology-aware consumption is enabled."""
-        if not self._knows_topology:
+        if not self._is_topology_aware:
             return ELSEWHERE
         if self.options.topology_zone and client.topology_zone == self.options.topology_zone:
             return SAME_ZONE
@@ -498,7 +498,7 @@ class Broker:
     def _remove_deleted_queues(self) -> None:
         """Remove files of deleted topics and channels that the last process did not remove in time."""
         for name, numbers in list(self._left_files.items()):
-            if is_given_up(self.data_path, name, numbers):
+            if is_discarded(self.data_path, name, numbers):
                 del self._left_files[name]
                 paths = (data_path(self.data_path, name, number) for number in numbers)
                 self.remover.remove(self.data_path, name, paths, is_deleted=True)

@@ -1,15 +1,15 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-cdef int64_t _AWAKE_NS
+cdef int64_t _POLL_NS
 cdef int _MISS_COST
-cdef int _MOST_CREDIT
-cdef int _REST_QUESTIONS
+cdef int _MAX_CREDIT
+cdef int _REST_COMMANDS
 
 
 @cython.final
 cdef class BusyPoll:
-    cdef readonly bint is_awake
+    cdef readonly bint is_polling
     cdef bint _is_on
     cdef object _call_soon
     cdef object _now_ns
@@ -20,8 +20,8 @@ cdef class BusyPoll:
     cdef int _credit
     cdef int64_t _until_ns
 
-    cpdef asked(self)
+    cpdef note_command(self)
     cdef bint _is_over(self) except -1
-    cdef _stay_awake(self)
-    cpdef _look(self)
-    cdef _go_to_sleep(self)
+    cdef _start_poll(self)
+    cpdef _poll(self)
+    cdef _stop_polling(self)

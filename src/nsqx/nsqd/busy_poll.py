@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 # How long to poll before blocking.
-AWAKE_NS = 50_000
+POLL_NS = 50_000
 # A poll that found a command adds 1 to the credit, a poll that did not subtracts MISS_COST. Without credit, block.
 MISS_COST = 8
-MOST_CREDIT = 32
+MAX_CREDIT = 32
 # Commands that arrive while the broker blocks before polling is tried again.
-REST_QUESTIONS = 256
+REST_COMMANDS = 256
 
-_AWAKE_NS = AWAKE_NS
+_POLL_NS = POLL_NS
 _MISS_COST = MISS_COST
-_MOST_CREDIT = MOST_CREDIT
-_REST_QUESTIONS = REST_QUESTIONS
+_MAX_CREDIT = MAX_CREDIT
+_REST_COMMANDS = REST_COMMANDS
 
 
 class BusyPoll:
@@ -37,11 +37,11 @@ class BusyPoll:
         "_rest",
         "_until_ns",
         "_yield_core",
-        "is_awake",
+        "is_polling",
     )
 
     def __init__(self) -> None:
-        self.is_awake = False
+        self.is_polling = False
         self._is_on = False
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._now_ns: Callable[[], int] | None = None
@@ -68,17 +68,17 @@ class BusyPoll:
         """Disable busy-polling."""
         self._is_on = False
 
-    def asked(self) -> None:
+    def note_command(self) -> None:
         """Note a command whose client waits for the answer and may send another one."""
         if not self._is_on:
             return
-        if self.is_awake:
+        if self.is_polling:
             if not self._has_found:
                 self._has_found = True
                 self._is_late = self._is_over()
         elif self._credit > 0 or self._rest == 0:
-            self.is_awake = True
-            self._stay_awake()
+            self.is_polling = True
+            self._start_poll()
         else:
             self._rest -= 1
 
@@ -86,30 +86,30 @@ class BusyPoll:
         assert self._now_ns is not None
         return self._now_ns() > self._until_ns
 
-    def _stay_awake(self) -> None:
+    def _start_poll(self) -> None:
         assert self._now_ns is not None
         assert self._call_soon is not None
         self._has_found = False
-        self._until_ns = self._now_ns() + _AWAKE_NS
-        self._call_soon(self._look)
+        self._until_ns = self._now_ns() + _POLL_NS
+        self._call_soon(self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Run in each turn of the loop while polling: poll on, or stop."""
         if not self._is_on or (self._is_late if self._has_found else self._is_over()):
-            self._go_to_sleep()
+            self._stop_polling()
         elif self._has_found:
-            if self._credit < _MOST_CREDIT:
+            if self._credit < _MAX_CREDIT:
                 self._credit += 1
-            self._stay_awake()
+            self._start_poll()
         else:
             assert self._call_soon is not None
             assert self._yield_core is not None
             self._yield_core()
-            self._call_soon(self._look)
+            self._call_soon(self._poll)
 
-    def _go_to_sleep(self) -> None:
-        self.is_awake = False
+    def _stop_polling(self) -> None:
+        self.is_polling = False
         self._credit -= _MISS_COST
         if self._credit < 1:
             self._credit = 0
-            self._rest = _REST_QUESTIONS
+            self._rest = _REST_COMMANDS

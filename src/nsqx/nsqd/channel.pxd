@@ -59,7 +59,7 @@ cdef class Channel:
     @cython.locals(client=Client, near=list, ready=list)
     cdef Client _next_ready(self)
     cdef _deliver(self, Client client, QueuedMessage message, int64_t now_ns)
-    @cython.locals(twin=QueuedMessage)
+    @cython.locals(existing=QueuedMessage)
     cdef _resolve_duplicate_id(self, QueuedMessage message, int64_t now_ns)
     cpdef add_if_ready(self, Client client)
     @cython.locals(message=QueuedMessage)

@@ -285,8 +285,8 @@ class Channel:
 
     def _resolve_duplicate_id(self, message: QueuedMessage, now_ns: int) -> None:
         """Handle a message whose id is in flight: drop the same message read twice from disk, defer a different one."""
-        twin = self.in_flight.find(message.id, 0)
-        if twin is None or twin.timestamp != message.timestamp:
+        existing = self.in_flight.find(message.id, 0)
+        if existing is None or existing.timestamp != message.timestamp:
             self._defer(message, now_ns + _ID_CLASH_DELAY_NS)
         else:
             self.backlog.finish(message)

@@ -4,10 +4,10 @@ from libc.stdint cimport int64_t
 from nsqx.nsqd.session cimport ClientSession
 from nsqx.nsqd.turn cimport Turn
 
-cdef int64_t _PLENTY
-cdef Py_ssize_t _LITTLE
+cdef int64_t _MANY_IN_FLIGHT
+cdef Py_ssize_t _FEW_FINS_SIZE
 cdef Py_ssize_t _LARGE_CHUNK
-cdef Py_ssize_t _MAX_UNCONFIRMED
+cdef Py_ssize_t _MAX_UNCONFIRMED_BYTES
 
 
 cdef class ClientConnection:

@@ -38,14 +38,14 @@ _BAD_PROTOCOL = frames.encode_frame(frames.ERROR, b"E_BAD_PROTOCOL")
 _LINGER_S = 5.0
 _HANDSHAKE_S = 5.0
 # A client with so much unread output is not read from until it reads again.
-_MAX_UNREAD = 4 * OUTPUT_LIMIT
+_MAX_UNREAD_BYTES = 4 * OUTPUT_LIMIT
 _LARGE_CHUNK = LARGE_CHUNK
 # A client that has sent so much since its oldest unconfirmed publish is not read from until the disk confirms it.
-_MAX_UNCONFIRMED = 4 * 1024 * 1024
+_MAX_UNCONFIRMED_BYTES = 4 * 1024 * 1024
 # A consumer with this many messages in flight that sends only a few FINs at a time is read again after 1 ms. It cannot
 # run out of messages in that time. Reading, delivering and sending for every single FIN costs twice as much.
-_PLENTY = 2048
-_LITTLE = 4 * len("FIN 0123456789abcdef\n")
+_MANY_IN_FLIGHT = 2048
+_FEW_FINS_SIZE = 4 * len("FIN 0123456789abcdef\n")
 _COALESCE_S = 0.001
 
 
@@ -154,7 +154,7 @@ class ClientConnection:
             self._read_later(session)
         if self._blocked_at_s:
             self._pause_if_output_unread(session)
-        elif len(data) <= _LITTLE and session.client.in_flight_count >= _PLENTY and self._layers is None:
+        elif len(data) <= _FEW_FINS_SIZE and session.client.in_flight_count >= _MANY_IN_FLIGHT and self._layers is None:
             self._coalesce_fins(session)
 
     def _note_commands(self, session: ClientSession) -> None:
@@ -373,19 +373,19 @@ class ClientConnection:
         self._update_reading(session)
 
     def _may_proceed(self, session: ClientSession) -> bool:
-        return self._accepts_commands and not session.is_paused and self._unconfirmed_bytes <= _MAX_UNCONFIRMED
+        return self._accepts_commands and not session.is_paused and self._unconfirmed_bytes <= _MAX_UNCONFIRMED_BYTES
 
     def _note_unconfirmed(self, session: ClientSession, size: int) -> None:
         """Count input while answers wait for the disk; stop reading if there is too much."""
         self._unconfirmed_bytes += size
-        if self._unconfirmed_bytes > _MAX_UNCONFIRMED:
+        if self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES:
             self._update_reading(session)
 
     def _note_confirmed(self) -> None:
         """Reset the count after answers were sent; read again if no answer waits for the disk."""
         session = self._session
         if session is not None and session.client.commit is None:
-            had_to_wait = self._unconfirmed_bytes > _MAX_UNCONFIRMED
+            had_to_wait = self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES
             self._unconfirmed_bytes = 0
             if had_to_wait:
                 self._read_or_wait(session)
@@ -393,7 +393,7 @@ class ClientConnection:
     def _update_reading(self, session: ClientSession) -> None:
         has_input = session.has_more or self._pieces_left is not None
         is_held = self._waits_turn or self._is_coalescing or not self._accepts_commands or has_input
-        is_held = is_held or self._unconfirmed_bytes > _MAX_UNCONFIRMED
+        is_held = is_held or self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES
         # During a handshake the TLS layer needs the bytes, not the session.
         reads = not is_held and (not session.is_paused or self._handshake is not None)
         if reads != self._is_reading and not self._transport.is_closing():
@@ -405,7 +405,7 @@ class ClientConnection:
 
     def _pause_if_output_unread(self, session: ClientSession) -> None:
         """Stop taking commands if too much output is unread: the number of answers would have no bound."""
-        if self._accepts_commands and self._transport.get_write_buffer_size() > _MAX_UNREAD:
+        if self._accepts_commands and self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
             self._accepts_commands = False
             self._update_reading(session)
 

@@ -203,7 +203,7 @@ class NsqdDaemon:
         context = self._tls_context
         wants_certificates = bool(self._options.http_client_cert_groups)
         if wants_certificates and not self._options.tls_client_auth_policy:
-            context = _tls_context(self._options, asks_client=True)
+            context = _tls_context(self._options, requests_certificate=True)
             assert context is not None
             self._tls_contexts.append(context)
         return context
@@ -316,14 +316,14 @@ def _lookup_credentials(options: NsqdOptions) -> Credentials:
     return Credentials(tokens, context)
 
 
-def _tls_context(options: NsqdOptions, *, asks_client: bool = False) -> ssl.SSLContext | None:
+def _tls_context(options: NsqdOptions, *, requests_certificate: bool = False) -> ssl.SSLContext | None:
     if not options.tls_cert:
         return None
     if options.tls_client_auth_policy == "require":
         return any_certificate_context(
             options.tls_cert, options.tls_key, options.tls_min_version, client_ca_file=options.tls_root_ca_file
         )
-    policy = ssl.CERT_OPTIONAL if asks_client else ssl.CERT_NONE
+    policy = ssl.CERT_OPTIONAL if requests_certificate else ssl.CERT_NONE
     if options.tls_client_auth_policy == "require-verify":
         policy = ssl.CERT_REQUIRED
     return server_context(

@@ -290,7 +290,7 @@ class Lookup:
         """Wait until this nsqd has registered everything with every nsqlookupd once."""
         await asyncio.gather(*(peer.is_registered.wait() for peer in self._peers.values()))
 
-    def can_be_asked(self) -> bool:
+    def has_connection(self) -> bool:
         """True if at least one nsqlookupd is connected."""
         return any(peer.http_address for peer in self._peers.values())
 

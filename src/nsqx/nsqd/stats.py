@@ -121,13 +121,13 @@ WITHOUT_CLIENTS = StatsFilter(include_clients=False)
 Kind = TypeVar("Kind")
 
 
-class Seal(Protocol):
+class StatsEncoder(Protocol):
     """Converts each client, channel and topic as soon as it is collected."""
 
     def __call__(self, stats: Kind) -> Kind: ...
 
 
-def _unsealed(stats: Kind) -> Kind:
+def _unchanged(stats: Kind) -> Kind:
     return stats
 
 
@@ -144,48 +144,50 @@ def collect(
 
 
 def snapshot_steps(
-    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, seal: "Seal" = _unsealed
+    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, encode: "StatsEncoder" = _unchanged
 ) -> Steps[Snapshot]:
     """Collect a snapshot, sorted by name. Each channel and client is consistent by itself; the whole is not."""
     if selection.topic_name and selection.topic_name not in broker.topics:
         return Snapshot(None, None)
     topics = []
-    for steps in each_topic(broker, now_ns, selection, seal):
+    for steps in each_topic(broker, now_ns, selection, encode):
         topic = yield from steps
-        topics.append(seal(topic))
-    return Snapshot(topics, (yield from _producer_steps(broker, selection, seal)))
+        topics.append(encode(topic))
+    return Snapshot(topics, (yield from _producer_steps(broker, selection, encode)))
 
 
 def each_topic(
-    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, seal: "Seal" = _unsealed
+    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, encode: "StatsEncoder" = _unchanged
 ) -> "Iterator[Steps[TopicStats]]":
     """Yield, for each selected topic sorted by name, the job that collects it; deleted topics are skipped."""
     for name in [selection.topic_name] if selection.topic_name else sorted(broker.topics):
         topic = broker.topics.get(name)
         if topic is not None and (not selection.channel_name or selection.channel_name in topic.channels):
-            yield _topic_steps(topic, now_ns, selection, seal)
+            yield _topic_steps(topic, now_ns, selection, encode)
 
 
-def _producer_steps(broker: "Broker", selection: StatsFilter, seal: "Seal") -> Steps[list[ClientStats] | None]:
+def _producer_steps(
+    broker: "Broker", selection: StatsFilter, encode: "StatsEncoder"
+) -> Steps[list[ClientStats] | None]:
     """Collect the clients that have published to any topic; None if there are none or clients are not requested."""
     producers = []
     if selection.include_clients:
         for client in list(broker.clients.values()):
             if client.pub_counts:
-                producers.append(seal(client_stats(client, selection.topic_name)))
+                producers.append(encode(client_stats(client, selection.topic_name)))
             yield
     return producers or None
 
 
-def _topic_steps(topic: "Topic", now_ns: int, selection: StatsFilter, seal: "Seal") -> Steps[TopicStats]:
+def _topic_steps(topic: "Topic", now_ns: int, selection: StatsFilter, encode: "StatsEncoder") -> Steps[TopicStats]:
     channels = []
     latency: LatencyResult | None = None
     for name in [selection.channel_name] if selection.channel_name else sorted(topic.channels):
         channel = topic.channels.get(name)
         if channel is not None:
-            stats = yield from _channel_steps(channel, now_ns, selection, seal)
+            stats = yield from _channel_steps(channel, now_ns, selection, encode)
             latency = stats["e2e_processing_latency"]
-            channels.append(seal(stats))
+            channels.append(encode(stats))
         yield
     # The latency over all channels, shown or not. With a single channel there is nothing to merge.
     if latency is None or not len(topic.channels) == len(channels) == 1:
@@ -212,12 +214,14 @@ def _merge_steps(topic: "Topic", now_ns: int) -> Steps[LatencyResult]:
     return merged_result(sketches, now_ns)
 
 
-def _channel_steps(channel: "Channel", now_ns: int, selection: StatsFilter, seal: "Seal") -> Steps[ChannelStats]:
+def _channel_steps(
+    channel: "Channel", now_ns: int, selection: StatsFilter, encode: "StatsEncoder"
+) -> Steps[ChannelStats]:
     clients: list[ClientStats] | None = None
     if selection.include_clients:
         clients = []
         for client in list(channel.clients.values()):
-            clients.append(seal(client_stats(client, selection.topic_name)))
+            clients.append(encode(client_stats(client, selection.topic_name)))
             yield
     latency: LatencyResult = {"count": 0, "percentiles": None}
     if channel.latency is not None:
@@ -342,7 +346,7 @@ def text_steps(
         for line in _topic_lines(topic, now_ns):
             lines.append(line)
             yield
-    producers = (yield from _producer_steps(broker, selection, _unsealed)) if is_known else None
+    producers = (yield from _producer_steps(broker, selection, _unchanged)) if is_known else None
     lines += ["", "Producers:" if producers else "Producers: None"]
     for client in producers or ():
         lines.append(f"   {_client_line(client, now_ns)}")

@@ -10,7 +10,7 @@ from nsqx.wire.message cimport Batch, QueuedMessage, new_batch, new_message
 
 
 @cython.final
-cdef class Move:
+cdef class BacklogMove:
     cdef readonly int64_t first_record
     cdef readonly int64_t count
     cdef public int64_t pending_count

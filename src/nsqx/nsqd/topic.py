@@ -31,7 +31,7 @@ _MOVES_PER_TURN = 2000
 _MAX_MOVING = 5 * _MOVES_PER_TURN
 
 
-class Move:
+class BacklogMove:
     """Records of the topic's disk queue that are copied; ``pending_count`` copies are not durable yet."""
 
     __slots__ = ("count", "first_record", "is_void", "pending_count")
@@ -84,7 +84,7 @@ class Topic:
         self._is_started = False
         self._is_open = False
         self._is_awake = False
-        self._moves: deque[Move] = deque()
+        self._moves: deque[BacklogMove] = deque()
         self._moving_count = 0
         self.backlog: Backlog = broker.open_backlog(name, self.is_ephemeral, self._disk_pending)
         # The due times of deferred messages that are on disk.
@@ -143,7 +143,7 @@ class Topic:
         """Raise DiskQueueError if the messages need a disk queue that cannot be written."""
         owners: list[Topic | Channel] = [self] if not self._is_open else [*self._channel_list]
         for owner in owners:
-            if owner.backlog.is_refusing(count):
+            if owner.backlog.must_refuse(count):
                 self._broker.recover_disk(owner)
 
     def _fan_out(self, batch: Batch) -> None:
@@ -240,7 +240,7 @@ class Topic:
                 else:
                     channel.put_message(message.copy())
         if moved:
-            move = Move(first_record, moved, len(targets))
+            move = BacklogMove(first_record, moved, len(targets))
             self._moves.append(move)
             self._moving_count += moved
             for target in targets:
@@ -248,11 +248,11 @@ class Topic:
             self.finish_moves()
         return moved
 
-    def _await_copy(self, move: Move, target: DiskQueue, serial: int) -> None:
+    def _await_copy(self, move: BacklogMove, target: DiskQueue, serial: int) -> None:
         if not move.is_void:
             target.when_durable(partial(self._on_durable, move, target, serial))
 
-    def _on_durable(self, move: Move, target: DiskQueue, serial: int, failure: DiskQueueError | None) -> None:
+    def _on_durable(self, move: BacklogMove, target: DiskQueue, serial: int, failure: DiskQueueError | None) -> None:
         """Note that the copies of ``move`` in ``target`` up to record ``serial`` are durable, or that a sync failed."""
         if move.is_void:
             return

@@ -124,7 +124,7 @@ class Turn:
 
     def hold(self, client: Client, command: str, topic: Topic) -> None:
         """Hold output added to ``client`` from here on: it acknowledges a publish to ``topic`` in this turn."""
-        self.busy_poll.asked()
+        self.busy_poll.note_command()
         if self._writers:
             commit = self._commit_of(topic)
             if client.commit is not commit:
@@ -136,7 +136,7 @@ class Turn:
 
         The callback gets None, or the error if they failed.
         """
-        self.busy_poll.asked()
+        self.busy_poll.note_command()
         if self._writers:
             self._commit_of(topic).callbacks.append(callback)
         else:
@@ -200,7 +200,7 @@ class Turn:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._call_soon(self._come_round)
+            self._call_soon(self._run_scheduled)
 
     def _run_pumps(self) -> None:
         while self._pumps:
@@ -208,7 +208,7 @@ class Turn:
             for pump in pumps:
                 pump.pump()
 
-    def _come_round(self) -> None:
+    def _run_scheduled(self) -> None:
         self._is_scheduled = False
         self._run_pumps()
         writers, self._writers = self._writers, []
@@ -217,7 +217,7 @@ class Turn:
         for topic, commit in commits.items():
             self._begin_commit(topic, commit, outcomes)
         self._finish_turn()
-        self._move_on(writers)
+        self._pump_written(writers)
 
     def _write(self, writers: list[Pump]) -> dict[DiskQueue, DiskQueueError | None]:
         """Write the pending records; return the queues written, with the error of each that failed."""
@@ -244,7 +244,7 @@ class Turn:
             for queue in queues:
                 self._durability.disk_used(queue)
 
-    def _move_on(self, writers: list[Pump]) -> None:
+    def _pump_written(self, writers: list[Pump]) -> None:
         """Deliver messages that have just been written: they can be read now."""
         for pump in writers:
             pump.pump()

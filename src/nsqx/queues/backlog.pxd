@@ -26,7 +26,7 @@ cdef class Backlog:
     cpdef put_message(self, QueuedMessage message)
     cpdef put_back(self, QueuedMessage message)
     cpdef bint finish(self, QueuedMessage message) except -1
-    cpdef bint is_refusing(self, int64_t count) except -1
+    cpdef bint must_refuse(self, int64_t count) except -1
     @cython.locals(timestamp=int64_t, message=QueuedMessage)
     cpdef QueuedMessage get(self)
     @cython.locals(head=Batch)

@@ -103,7 +103,7 @@ class Backlog:
         """Finish a message that was taken out; True if the disk queue must be synced for it now."""
         return message.record > 0 and self.disk is not None and self.disk.finish(message.record)
 
-    def is_refusing(self, count: int) -> bool:
+    def must_refuse(self, count: int) -> bool:
         """True if ``count`` more messages do not fit into memory and the disk cannot be written."""
         return (
             self.disk is not None and self.disk.failure is not None and self._memory_count + count > self._memory_limit

@@ -18,26 +18,26 @@ cdef class Deferred:
 
 @cython.final
 cdef class InFlight:
-    cdef dict _lane
-    cdef int64_t _lane_timeout_ns
-    cdef dict _lanes
+    cdef dict _group
+    cdef int64_t _group_timeout_ns
+    cdef dict _groups
     cdef dict _capped
     cdef list _capped_heap
 
-    cdef _use_lane(self, int64_t timeout_ns)
+    cdef _use_group(self, int64_t timeout_ns)
     cpdef bint add(self, QueuedMessage message, int64_t now_ns, int64_t timeout_ns) except -1
     @cython.locals(message=QueuedMessage)
     cpdef QueuedMessage find(self, bytes message_id, int64_t timeout_ns)
     @cython.locals(message=QueuedMessage)
     cpdef QueuedMessage take(self, bytes message_id, int64_t timeout_ns, int64_t client_id)
-    @cython.locals(message=QueuedMessage, lane=dict)
+    @cython.locals(message=QueuedMessage, group=dict)
     cdef QueuedMessage _find_elsewhere(self, bytes message_id)
-    @cython.locals(lane=dict)
+    @cython.locals(group=dict)
     cpdef remove(self, QueuedMessage message, int64_t timeout_ns)
     @cython.locals(limit_ns=int64_t)
     cpdef touch(self, QueuedMessage message, int64_t now_ns, int64_t timeout_ns, int64_t max_timeout_ns)
-    @cython.locals(earliest_ns=int64_t, lane=dict, message=QueuedMessage)
+    @cython.locals(earliest_ns=int64_t, group=dict, message=QueuedMessage)
     cpdef int64_t next_deadline(self)
     cdef _drop_stale(self)
-    @cython.locals(lane=dict, message=QueuedMessage)
+    @cython.locals(group=dict, message=QueuedMessage)
     cpdef list pop_due(self, int64_t now_ns, Py_ssize_t limit)

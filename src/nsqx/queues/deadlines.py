@@ -64,29 +64,29 @@ class InFlight:
     ``_capped``. Its heap may have outdated entries, which are skipped.
     """
 
-    __slots__ = ("_capped", "_capped_heap", "_lane", "_lane_timeout_ns", "_lanes")
+    __slots__ = ("_capped", "_capped_heap", "_group", "_group_timeout_ns", "_groups")
 
     def __init__(self) -> None:
-        self._lane: dict[bytes, QueuedMessage] = {}
-        self._lane_timeout_ns = -1
-        self._lanes: dict[int, dict[bytes, QueuedMessage]] = {}
+        self._group: dict[bytes, QueuedMessage] = {}
+        self._group_timeout_ns = -1
+        self._groups: dict[int, dict[bytes, QueuedMessage]] = {}
         self._capped: dict[bytes, QueuedMessage] = {}
         self._capped_heap: list[tuple[int, bytes]] = []
 
-    def _use_lane(self, timeout_ns: int) -> None:
-        self._lane_timeout_ns = timeout_ns
-        lane = self._lanes.get(timeout_ns)
-        if lane is None:
-            lane = self._lanes[timeout_ns] = {}
-        self._lane = lane
+    def _use_group(self, timeout_ns: int) -> None:
+        self._group_timeout_ns = timeout_ns
+        group = self._groups.get(timeout_ns)
+        if group is None:
+            group = self._groups[timeout_ns] = {}
+        self._group = group
 
     def add(self, message: QueuedMessage, now_ns: int, timeout_ns: int) -> bool:
         """Put a message in flight; False, without a change, if a message with its id is in flight."""
-        if timeout_ns != self._lane_timeout_ns:
-            self._use_lane(timeout_ns)
-        if (len(self._lanes) > 1 or self._capped) and self._find_elsewhere(message.id) is not None:
+        if timeout_ns != self._group_timeout_ns:
+            self._use_group(timeout_ns)
+        if (len(self._groups) > 1 or self._capped) and self._find_elsewhere(message.id) is not None:
             return False
-        if self._lane.setdefault(message.id, message) is not message:
+        if self._group.setdefault(message.id, message) is not message:
             return False
         message.delivered_ns = now_ns
         message.deadline_ns = now_ns + timeout_ns
@@ -94,45 +94,45 @@ class InFlight:
 
     def find(self, message_id: bytes, timeout_ns: int) -> QueuedMessage | None:
         """Return the message with this id or None; the group of ``timeout_ns`` is searched first."""
-        if timeout_ns != self._lane_timeout_ns:
-            self._use_lane(timeout_ns)
-        message = self._lane.get(message_id)
+        if timeout_ns != self._group_timeout_ns:
+            self._use_group(timeout_ns)
+        message = self._group.get(message_id)
         if message is not None:
             return message
         return self._find_elsewhere(message_id)
 
     def take(self, message_id: bytes, timeout_ns: int, client_id: int) -> QueuedMessage | None:
         """Remove and return a message of this client from the group of its timeout; None if it is not there."""
-        if timeout_ns != self._lane_timeout_ns:
-            self._use_lane(timeout_ns)
-        message = self._lane.get(message_id)
+        if timeout_ns != self._group_timeout_ns:
+            self._use_group(timeout_ns)
+        message = self._group.get(message_id)
         if message is None or message.client_id != client_id:
             return None
-        del self._lane[message.id]  # the key object of the dict itself, which is found without a comparison
+        del self._group[message.id]  # the key object of the dict itself, which is found without a comparison
         return message
 
     def _find_elsewhere(self, message_id: bytes) -> QueuedMessage | None:
         message = self._capped.get(message_id)
         if message is not None:
             return message
-        for lane in self._lanes.values():
-            message = lane.get(message_id)
+        for group in self._groups.values():
+            message = group.get(message_id)
             if message is not None:
                 return message
         return None
 
     def remove(self, message: QueuedMessage, timeout_ns: int) -> None:
         """Remove a message that ``find`` returned; ``timeout_ns`` is that of the client that has it."""
-        if timeout_ns != self._lane_timeout_ns:
-            self._use_lane(timeout_ns)
-        if self._lane.get(message.id) is message:
-            del self._lane[message.id]
+        if timeout_ns != self._group_timeout_ns:
+            self._use_group(timeout_ns)
+        if self._group.get(message.id) is message:
+            del self._group[message.id]
         elif self._capped.get(message.id) is message:
             del self._capped[message.id]
         else:
-            for lane in self._lanes.values():
-                if lane.get(message.id) is message:
-                    del lane[message.id]
+            for group in self._groups.values():
+                if group.get(message.id) is message:
+                    del group[message.id]
 
     def touch(self, message: QueuedMessage, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> None:
         """Set a new deadline for a message that ``find`` returned, at most ``max_timeout_ns`` after its delivery."""
@@ -140,7 +140,7 @@ class InFlight:
         limit_ns = message.delivered_ns + max_timeout_ns
         if now_ns + timeout_ns <= limit_ns:
             message.deadline_ns = now_ns + timeout_ns
-            self._lane[message.id] = message
+            self._group[message.id] = message
         else:
             message.deadline_ns = limit_ns
             self._capped[message.id] = message
@@ -149,8 +149,8 @@ class InFlight:
     def next_deadline(self) -> int:
         """Return the time of the next timeout, or NEVER_NS."""
         earliest_ns = _NEVER_NS
-        for lane in self._lanes.values():
-            for message in lane.values():
+        for group in self._groups.values():
+            for message in group.values():
                 if message.deadline_ns < earliest_ns:
                     earliest_ns = message.deadline_ns
                 break
@@ -171,14 +171,14 @@ class InFlight:
     def pop_due(self, now_ns: int, limit: int) -> list[QueuedMessage]:
         """Remove and return messages that have timed out, at most ``limit``."""
         due: list[QueuedMessage] = []
-        for lane in self._lanes.values():
+        for group in self._groups.values():
             late: list[QueuedMessage] = []
-            for message in lane.values():
+            for message in group.values():
                 if message.deadline_ns > now_ns or len(due) + len(late) >= limit:
                     break
                 late.append(message)
             for message in late:
-                del lane[message.id]
+                del group[message.id]
             due += late
         self._drop_stale()
         while self._capped_heap and self._capped_heap[0][0] <= now_ns and len(due) < limit:
@@ -189,19 +189,19 @@ class InFlight:
     def clear(self) -> list[QueuedMessage]:
         """Remove and return all messages."""
         messages = list(self)
-        for lane in self._lanes.values():
-            lane.clear()
+        for group in self._groups.values():
+            group.clear()
         self._capped.clear()
         self._capped_heap.clear()
         return messages
 
     def __iter__(self) -> Iterator[QueuedMessage]:
-        for lane in self._lanes.values():
-            yield from lane.values()
+        for group in self._groups.values():
+            yield from group.values()
         yield from self._capped.values()
 
     def __len__(self) -> int:
         count = len(self._capped)
-        for lane in self._lanes.values():
-            count += len(lane)
+        for group in self._groups.values():
+            count += len(group)
         return count

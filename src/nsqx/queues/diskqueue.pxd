@@ -54,10 +54,10 @@ cdef class DiskQueue:
     cpdef put_message(self, QueuedMessage message)
     @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
     cpdef put_batch(self, Batch batch)
-    cdef _appended(self)
+    cdef _note_appended(self)
     @cython.locals(position=int64_t)
     cdef _make_room(self, int64_t body_size)
-    cdef bint _write_gathered(self) except -1
+    cdef bint _try_write_pending(self) except -1
     @cython.locals(is_next=bint)
     cdef _written(self)
     cpdef bint finish(self, int64_t record) except -1

@@ -33,7 +33,7 @@ from itertools import chain
 from nsqx.errors import DiskQueueError
 from nsqx.queues import checksums
 from nsqx.queues.files import DATA, META, cut_file, open_file, replace_file, write_all
-from nsqx.queues.positions import Finder, QueueLog, data_path, meta_path
+from nsqx.queues.positions import PositionFinder, QueueLog, data_path, meta_path
 from nsqx.queues.record_reader import AT_END, DAMAGED, NOT_NOW, READ_SIZE, RecordReader
 from nsqx.queues.recovery import data_file_numbers
 from nsqx.queues.removal import RemoveFiles, remove_now
@@ -174,7 +174,7 @@ class DiskQueue:
     # Opening
 
     def _load(self, file_numbers: list[int]) -> None:
-        positions = Finder(self._directory, self.name, file_numbers, self._max_record_size, self._log).find()
+        positions = PositionFinder(self._directory, self.name, file_numbers, self._max_record_size, self._log).find()
         self.depth = positions.depth
         self._read_file = positions.read_file
         self._reader.go_to(self._data_path(self._read_file), positions.read_position)
@@ -194,7 +194,7 @@ class DiskQueue:
         """Append one message; ``write_pending`` writes it."""
         self._make_room(len(message.body))
         byteops.append_record(self._pending, message.timestamp, message.attempts, message.id, message.body)
-        self._appended()
+        self._note_appended()
 
     def put_batch(self, batch: Batch) -> None:
         """Append all messages of a batch, which is then empty; ``write_pending`` writes them."""
@@ -203,10 +203,10 @@ class DiskQueue:
             self._make_room(size)
             start = batch.position + 4
             byteops.append_record_from(self._pending, batch.timestamp, batch.number, batch.data, start, start + size)
-            self._appended()
+            self._note_appended()
             batch.skip()
 
-    def _appended(self) -> None:
+    def _note_appended(self) -> None:
         self._pending_count += 1
         self.depth += 1
         if not self._is_announced:
@@ -217,7 +217,7 @@ class DiskQueue:
         position = self._write_position + len(self._pending)
         is_full = position > 0 and position + 4 + HEADER_LENGTH + body_size > self._max_file_size
         # If the write fails, the file exceeds its size limit when the records are written later.
-        if is_full and self._write_gathered():
+        if is_full and self._try_write_pending():
             self._roll()
 
     def write_pending(self) -> None:
@@ -228,14 +228,14 @@ class DiskQueue:
         """
         self._is_announced = False
         is_lost = self._lost_serial > self._turn_serial  # records that were written early because a file was full
-        is_written = self._write_gathered()
+        is_written = self._try_write_pending()
         self._turn_serial = self._written_serial
         if is_lost:
             self.failure = self._loss
         if self.failure is not None and (is_lost or not is_written):
             raise self.failure
 
-    def _write_gathered(self) -> bool:
+    def _try_write_pending(self) -> bool:
         if not self._pending_count:
             return True
         try:
@@ -259,7 +259,7 @@ class DiskQueue:
         checksums.append_sums(self._sums, self._pending, self._pending_count)
         is_next = self._read_file == self._write_file and self._reader.position == self._write_position
         if is_next and len(self._pending) <= READ_SIZE:
-            self._reader.give(self._pending)
+            self._reader.preload(self._pending)
         self._write_position += len(self._pending)
         self._written_serial += self._pending_count
         self._operations += self._pending_count
@@ -386,7 +386,7 @@ class DiskQueue:
             if size == NOT_NOW:
                 return 0
             if size == DAMAGED:
-                self._pass_over(self._reader.reason)
+                self._skip_damaged(self._reader.reason)
             elif size == AT_END and not is_last:
                 self._next_read_file()
             else:
@@ -394,7 +394,7 @@ class DiskQueue:
         self._check_tail()
         return 0
 
-    def _pass_over(self, reason: str) -> None:
+    def _skip_damaged(self, reason: str) -> None:
         """Continue at the next record with a checksum, or give up the rest of the file."""
         following = self._reader.next_known()
         if following < 0:
@@ -541,7 +541,7 @@ class DiskQueue:
             if job.has_lost_data:
                 covered = self._lost_serial = self._written_serial
                 self._loss = self.failure
-                self._distrust_write_file()
+                self._abandon_write_file()
             self._answer_waiting(covered, self.failure)
             return
         if not self._pending_count:
@@ -565,7 +565,7 @@ class DiskQueue:
             if number == self._read_file:
                 self._reader.note_growth()
 
-    def _distrust_write_file(self) -> None:
+    def _abandon_write_file(self) -> None:
         """Continue in a new file: data of a failed fsync may be lost, and a second fsync would report success."""
         self._sums = bytearray()
         self._unsaved_sums.clear()

@@ -2,7 +2,7 @@
 
       <name>.diskqueue.meta.dat      text: depth \\n readFile,readPosition \\n writeFile,writePosition \\n
 
-A meta file is only as recent as its last save. ``Finder`` corrects it by the data files that exist.
+A meta file is only as recent as its last save. ``PositionFinder`` corrects it by the data files that exist.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def data_path(directory: str, name: str, number: int) -> str:
     return os.path.join(directory, f"{name}.diskqueue.{number:06d}.dat")
 
 
-def is_given_up(directory: str, name: str, numbers: list[int]) -> bool:
+def is_discarded(directory: str, name: str, numbers: list[int]) -> bool:
     """True if the meta file says that the queue is empty and continues after all these data files; raises OSError."""
     try:
         meta = _META.match(read_file(META, meta_path(directory, name), _META_SIZE))
@@ -63,7 +63,7 @@ def is_given_up(directory: str, name: str, numbers: list[int]) -> bool:
     return is_empty and max(numbers) < found.read_file
 
 
-class Finder:
+class PositionFinder:
     """Finds the positions of one queue; ``numbers`` are those of the existing data files."""
 
     def __init__(self, directory: str, name: str, numbers: list[int], max_record_size: int, log: QueueLog) -> None:
@@ -82,7 +82,7 @@ class Finder:
         if meta is None or not self._is_plausible(meta):
             return self._rebuild()
         positions = Positions(*map(int, meta.groups()))
-        self._take_up_unrecorded_tail(positions)
+        self._add_unsaved_tail(positions)
         return positions
 
     def _is_plausible(self, meta: re.Match[bytes]) -> bool:
@@ -104,7 +104,7 @@ class Finder:
         depth = sum(self._count(number, 0) for number in self._numbers)
         return Positions(depth, min(self._numbers), 0, max(self._numbers) + 1, 0, is_corrected=True)
 
-    def _take_up_unrecorded_tail(self, positions: Positions) -> None:
+    def _add_unsaved_tail(self, positions: Positions) -> None:
         """Add records that were written after the last save of the meta file, and continue writing in a new file."""
         position, last = positions.write_position, positions.write_file
         for number in self._numbers:

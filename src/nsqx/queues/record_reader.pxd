@@ -29,8 +29,8 @@ cdef class RecordReader:
     cdef Py_ssize_t _limit
 
     cpdef close(self)
-    cdef _forget(self)
-    cpdef give(self, bytearray records)
+    cdef _clear_buffer(self)
+    cpdef preload(self, bytearray records)
     @cython.locals(available=Py_ssize_t, size=Py_ssize_t, found=int)
     cpdef Py_ssize_t next_size(self, int64_t written) except? -9
     cdef int _check_unusual_size(self, Py_ssize_t size, int64_t written) except -9

@@ -79,22 +79,22 @@ class RecordReader:
 
     def skip_to(self, position: int) -> None:
         """Continue at another position of the file."""
-        self._forget()
+        self._clear_buffer()
         self.position = position
 
     def close(self) -> None:
         """Close the file; it is opened again when needed."""
-        self._forget()
+        self._clear_buffer()
         self._sidecar = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _forget(self) -> None:
+    def _clear_buffer(self) -> None:
         self._buffer = b""
         self._offset = self._limit = 0
 
-    def give(self, records: bytearray) -> None:
+    def preload(self, records: bytearray) -> None:
         """Take records that were just written at the current position, so that they need not be read from the file."""
         self._buffer, self._offset, self._limit = records, 0, len(records)
 
@@ -208,7 +208,7 @@ class RecordReader:
             sums, count = sidecar.sums, sidecar.count
             good = checksums.count_good(data, usable, sums, index, count)
             usable += checksums.span(sums, index, index + good)
-            sidecar.pass_over(good, self.position + usable)
+            sidecar.skip(good, self.position + usable)
             if index + good < count:
                 break
         return usable

@@ -105,7 +105,7 @@ def check_sidecar(data_path: str) -> str:
     described = _HEAD.size
     while sidecar.next_block():
         described += _BLOCK.size + len(sidecar.sums)
-    if not sidecar.is_known:
+    if not sidecar.is_identified:
         return "the sidecar is completely damaged, or belongs to another file"
     if described != size:
         return f"{abs(size - described)} of {size} bytes are damaged"
@@ -148,7 +148,7 @@ class Sidecar:
         "_entry",
         "_entry_start",
         "_is_at_end",
-        "_is_known",
+        "_is_identified",
         "_path",
         "_position",
         "count",
@@ -167,12 +167,12 @@ class Sidecar:
         self._buffer = b""  # the bytes after the current block that have been read
         self._position = 0  # of the buffer in the file
         self._is_at_end = False
-        self._is_known = False  # whether the sidecar belongs to the data file
+        self._is_identified = False  # whether the sidecar belongs to the data file
 
     @property
-    def is_known(self) -> bool:
+    def is_identified(self) -> bool:
         """True after the sidecar was found to belong to the data file."""
-        return self._is_known
+        return self._is_identified
 
     def note_growth(self) -> None:
         """Note that blocks were added to the file."""
@@ -196,7 +196,7 @@ class Sidecar:
             self._entry += 1
         return self._entry if self._entry_start == position and self._entry < self.count else -1
 
-    def pass_over(self, count: int, position: int) -> None:
+    def skip(self, count: int, position: int) -> None:
         """Skip ``count`` records of the current block, which end at ``position``."""
         self._entry += count
         self._entry_start = position
@@ -212,11 +212,11 @@ class Sidecar:
 
     def next_block(self) -> bool:
         """Go to the next block; False if there is none yet."""
-        if not self._is_known and not self._find_out():
+        if not self._is_identified and not self._identify():
             return False
         return self._advance()
 
-    def _find_out(self) -> bool:
+    def _identify(self) -> bool:
         """Decide whether the sidecar belongs to the data file; a missing sidecar may be created later."""
         if self._is_at_end:
             return False
@@ -225,10 +225,10 @@ class Sidecar:
         except FileNotFoundError:
             self._is_at_end = True
             return False
-        self._is_known = _fits(head, _first_bytes(self._data_path)) or self._has_intact_record()
-        if not self._is_known:
+        self._is_identified = _matches_head(head, _first_bytes(self._data_path)) or self._has_intact_record()
+        if not self._is_identified:
             self._is_at_end = True
-        return self._is_known
+        return self._is_identified
 
     def _has_intact_record(self) -> bool:
         """True if one of the first records matches its checksum. Goes back to the start of the sidecar."""
@@ -269,12 +269,12 @@ class Sidecar:
                 if len(entries) < count * ENTRY_SIZE:
                     unfinished = at if unfinished < 0 else unfinished
                 elif crc32(self._buffer[at:entries_at][_NUMBERS] + entries) == expected:
-                    self._stand_at(start, end, count, entries)
+                    self._set_block(start, end, count, entries)
                     self._drop(entries_at + len(entries))
                     return True
             at += 1
 
-    def _stand_at(self, start: int, end: int, count: int, entries: bytes) -> None:
+    def _set_block(self, start: int, end: int, count: int, entries: bytes) -> None:
         self.start, self.end, self.count, self.sums = start, end, count, entries
         self._entry, self._entry_start = 0, start
 
@@ -293,7 +293,7 @@ class Sidecar:
         return bool(more)
 
 
-def _fits(head: bytes, first: bytes) -> bool:
+def _matches_head(head: bytes, first: bytes) -> bool:
     """True if a head is valid and was made for a file that starts with ``first``, parts of which may be damaged."""
     if len(head) < _HEAD.size:
         return False

@@ -79,13 +79,13 @@ cdef inline bytes cut(object data, Py_ssize_t start, Py_ssize_t end):
     return PyBytes_FromStringAndSize(<const char *>nsqx_octets(data) + start, end - start)
 
 
-cdef inline int copy_into(bytearray out, Py_ssize_t place, object data, Py_ssize_t start, Py_ssize_t end) except -1:
-    memcpy(PyByteArray_AS_STRING(out) + place, nsqx_octets(data) + start, end - start)
+cdef inline int copy_into(bytearray out, Py_ssize_t position, object data, Py_ssize_t start, Py_ssize_t end) except -1:
+    memcpy(PyByteArray_AS_STRING(out) + position, nsqx_octets(data) + start, end - start)
     return 0
 
 
-cdef inline bint is_greater_id(object data, Py_ssize_t position, object other, Py_ssize_t place):
-    return memcmp(nsqx_octets(data) + position, nsqx_octets(other) + place, 16) > 0
+cdef inline bint is_greater_id(object data, Py_ssize_t position, object other, Py_ssize_t other_position):
+    return memcmp(nsqx_octets(data) + position, nsqx_octets(other) + other_position, 16) > 0
 
 
 cdef inline Py_ssize_t newline_at(object data, Py_ssize_t start, Py_ssize_t end):

@@ -31,14 +31,14 @@ def cut(data: bytes | bytearray, start: int, end: int) -> bytes:
     return bytes(data[start:end])
 
 
-def copy_into(out: bytearray, place: int, data: bytes | bytearray, start: int, end: int) -> None:
-    """Overwrite the bytes of ``out`` from ``place`` on with ``data[start:end]``."""
-    out[place : place + end - start] = data[start:end]
+def copy_into(out: bytearray, position: int, data: bytes | bytearray, start: int, end: int) -> None:
+    """Overwrite the bytes of ``out`` from ``position`` on with ``data[start:end]``."""
+    out[position : position + end - start] = data[start:end]
 
 
-def is_greater_id(data: bytes | bytearray, position: int, other: bytes | bytearray, place: int) -> bool:
-    """True if the 16-byte id at ``position`` of ``data`` is greater than the one at ``place`` of ``other``."""
-    return data[position : position + 16] > other[place : place + 16]
+def is_greater_id(data: bytes | bytearray, position: int, other: bytes | bytearray, other_position: int) -> bool:
+    """True if the 16-byte id at ``position`` of ``data`` is greater than the one at ``other_position`` of ``other``."""
+    return data[position : position + 16] > other[other_position : other_position + 16]
 
 
 def newline_at(data: bytes | bytearray, start: int, end: int) -> int:

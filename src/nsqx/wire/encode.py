@@ -30,8 +30,8 @@ def append_finish(out: bytearray, message_id: bytes | bytearray) -> None:
 
 def append_finishes(out: bytearray, ids: bytearray, count: int) -> None:
     """Append a FIN for each of the first ``count`` ids of ``ids``, 16 bytes each."""
-    for place in range(0, 16 * count, 16):
-        append_finish(out, ids[place : place + 16])
+    for position in range(0, 16 * count, 16):
+        append_finish(out, ids[position : position + 16])
 
 
 def join_batch(bodies: list[bytes]) -> bytes:

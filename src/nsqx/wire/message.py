@@ -68,9 +68,9 @@ class QueuedMessage:
 
     def copy(self) -> QueuedMessage:
         """Return the same message for another channel, as never delivered."""
-        twin = new_message(self.id, self.body, self.timestamp, 0)
-        twin.defer_ns = self.defer_ns
-        return twin
+        copied = new_message(self.id, self.body, self.timestamp, 0)
+        copied.defer_ns = self.defer_ns
+        return copied
 
     def __repr__(self) -> str:
         return f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts} body={len(self.body)} bytes>"

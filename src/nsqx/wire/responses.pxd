@@ -33,6 +33,6 @@ cdef class FrameReader:
     cpdef bytes message_id(self)
     cpdef bytes message_body(self)
     cpdef Py_ssize_t message_size(self) except -1
-    cpdef copy_message_id(self, bytearray out, Py_ssize_t place)
-    cpdef copy_message_body(self, bytearray out, Py_ssize_t place)
+    cpdef copy_message_id(self, bytearray out, Py_ssize_t position)
+    cpdef copy_message_body(self, bytearray out, Py_ssize_t position)
     cpdef bytes take_rest(self)

@@ -140,13 +140,13 @@ class FrameReader:
         """After MESSAGE: return the size of the body in bytes."""
         return self._stop - self._start - _MESSAGE_HEAD
 
-    def copy_message_id(self, out: bytearray, place: int) -> None:
-        """After MESSAGE: copy the message id into ``out`` at ``place``; ``out`` must be large enough."""
-        byteops.copy_into(out, place, self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
+    def copy_message_id(self, out: bytearray, position: int) -> None:
+        """After MESSAGE: copy the message id into ``out`` at ``position``; ``out`` must be large enough."""
+        byteops.copy_into(out, position, self._buffer, self._start + 10, self._start + _MESSAGE_HEAD)
 
-    def copy_message_body(self, out: bytearray, place: int) -> None:
-        """After MESSAGE: copy the body into ``out`` at ``place``; ``out`` must be large enough."""
-        byteops.copy_into(out, place, self._buffer, self._start + _MESSAGE_HEAD, self._stop)
+    def copy_message_body(self, out: bytearray, position: int) -> None:
+        """After MESSAGE: copy the body into ``out`` at ``position``; ``out`` must be large enough."""
+        byteops.copy_into(out, position, self._buffer, self._start + _MESSAGE_HEAD, self._stop)
 
     def take_rest(self) -> bytes:
         """Remove and return the unread bytes, for a layer that takes over the connection."""

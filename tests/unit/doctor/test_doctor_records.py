@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from nsqx.doctor.records import pieces_of
+from nsqx.doctor.records import file_parts
 
 SIZE = 30 + 20
 
@@ -20,15 +20,15 @@ def readable(tmp_path, content, start=0):
     path = tmp_path / "q.diskqueue.000000.dat"
     path.write_bytes(content)
     found, lost, position = [], 0, start
-    for piece in pieces_of(str(path), start):
-        assert piece.start == position
-        position = piece.end
-        if not piece.is_readable:
-            lost += piece.end - piece.start
+    for part in file_parts(str(path), start):
+        assert part.start == position
+        position = part.end
+        if not part.is_readable:
+            lost += part.end - part.start
             continue
-        part = content[piece.start : piece.end]
-        assert piece.count == len(part) // SIZE
-        found += [int(part[offset + 38 : offset + 50]) for offset in range(0, len(part), SIZE)]
+        records = content[part.start : part.end]
+        assert part.count == len(records) // SIZE
+        found += [int(records[offset + 38 : offset + 50]) for offset in range(0, len(records), SIZE)]
     assert position == len(content)
     return found, lost
 
@@ -72,6 +72,6 @@ def test_ids_in_bodies_are_no_records(tmp_path):
     one = struct.pack(">iqH16s", 26 + len(text), 1, 1, b"%016x" % 1) + text
     path = tmp_path / "q.diskqueue.000000.dat"
     path.write_bytes(one * 2 + one[:50])
-    first, rest = pieces_of(str(path), 0)
+    first, rest = file_parts(str(path), 0)
     assert (first.is_readable, first.count, first.largest) == (True, 2, len(text))
     assert (rest.is_readable, rest.start, rest.end) == (False, 2 * len(one), 2 * len(one) + 50)

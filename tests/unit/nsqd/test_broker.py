@@ -57,7 +57,7 @@ class LookupStandIn:
     def __init__(self, channels):
         self._channels = channels
 
-    def can_be_asked(self):
+    def has_connection(self):
         return True
 
     async def channels_of(self, topic_name):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.nsqd.busy_poll import AWAKE_NS, MISS_COST, MOST_CREDIT, REST_QUESTIONS, BusyPoll
+from nsqx.nsqd.busy_poll import MAX_CREDIT, MISS_COST, POLL_NS, REST_COMMANDS, BusyPoll
 
 
 class PaceBench:
@@ -28,17 +28,17 @@ class PaceBench:
         """Time passes, events are handled, and the loop comes round."""
         self.now_ns += after_ns
         for _ in range(events):
-            self.busy_poll.asked()
+            self.busy_poll.note_command()
         self.come_round()
 
     def wake_up(self):
-        self.busy_poll.asked()
-        assert self.busy_poll.is_awake
+        self.busy_poll.note_command()
+        assert self.busy_poll.is_polling
 
     def go_to_sleep(self):
         self.wake_up()
-        self.look(after_ns=AWAKE_NS + 1)
-        assert not self.busy_poll.is_awake
+        self.look(after_ns=POLL_NS + 1)
+        assert not self.busy_poll.is_polling
 
 
 @pytest.fixture
@@ -48,31 +48,31 @@ def bench():
 
 def test_a_pace_that_was_not_started_never_looks_again():
     busy_poll = BusyPoll()
-    busy_poll.asked()
-    assert not busy_poll.is_awake
+    busy_poll.note_command()
+    assert not busy_poll.is_polling
 
 
 def test_nothing_happens_on_a_broker_without_events(bench):
     bench.come_round()
     assert bench.soon == []
-    assert not bench.busy_poll.is_awake
+    assert not bench.busy_poll.is_polling
 
 
 def test_after_an_event_it_looks_for_more_and_then_sleeps(bench):
     bench.wake_up()
-    bench.look(after_ns=AWAKE_NS - 1)
-    assert bench.busy_poll.is_awake
+    bench.look(after_ns=POLL_NS - 1)
+    assert bench.busy_poll.is_polling
     assert bench.yield_count == 1  # others had their chance before the next look
     bench.look(after_ns=2)
-    assert not bench.busy_poll.is_awake
+    assert not bench.busy_poll.is_polling
     assert bench.soon == []  # so the loop sleeps until something comes
 
 
 def test_asleep_many_events_come_before_the_next_attempt(bench):
     bench.go_to_sleep()
-    for _ in range(REST_QUESTIONS):
-        bench.look(events=1, after_ns=AWAKE_NS * 10)
-        assert not bench.busy_poll.is_awake
+    for _ in range(REST_COMMANDS):
+        bench.look(events=1, after_ns=POLL_NS * 10)
+        assert not bench.busy_poll.is_polling
         assert bench.soon == []
     bench.wake_up()
 
@@ -80,46 +80,46 @@ def test_asleep_many_events_come_before_the_next_attempt(bench):
 def test_what_comes_in_time_prolongs_the_moment(bench):
     bench.wake_up()
     for _ in range(100):
-        bench.look(after_ns=AWAKE_NS // 2)
-        bench.look(events=1, after_ns=AWAKE_NS // 4)
-        assert bench.busy_poll.is_awake
+        bench.look(after_ns=POLL_NS // 2)
+        bench.look(events=1, after_ns=POLL_NS // 4)
+        assert bench.busy_poll.is_polling
 
 
 def test_some_misses_are_forgiven_after_many_hits(bench):
     bench.wake_up()
-    for _ in range(MOST_CREDIT):
+    for _ in range(MAX_CREDIT):
         bench.look(events=1)
-    for _ in range(MOST_CREDIT // MISS_COST - 1):
-        bench.look(after_ns=AWAKE_NS + 1)
-        assert not bench.busy_poll.is_awake
+    for _ in range(MAX_CREDIT // MISS_COST - 1):
+        bench.look(after_ns=POLL_NS + 1)
+        assert not bench.busy_poll.is_polling
         bench.look(events=1)
-        assert bench.busy_poll.is_awake
-    bench.look(after_ns=AWAKE_NS + 1)
+        assert bench.busy_poll.is_polling
+    bench.look(after_ns=POLL_NS + 1)
     bench.look(events=1)
-    assert not bench.busy_poll.is_awake
+    assert not bench.busy_poll.is_polling
 
 
 def test_an_event_that_comes_too_late_is_a_miss(bench):
     """As when client and broker share a core, and the client runs only once the broker has been put aside."""
     bench.wake_up()
-    bench.look(events=1, after_ns=AWAKE_NS + 1)
-    assert not bench.busy_poll.is_awake
+    bench.look(events=1, after_ns=POLL_NS + 1)
+    assert not bench.busy_poll.is_polling
     bench.look(events=1)
-    assert not bench.busy_poll.is_awake
+    assert not bench.busy_poll.is_polling
 
 
 def test_a_long_round_that_began_in_time_is_no_miss(bench):
     bench.wake_up()
-    bench.busy_poll.asked()
-    bench.now_ns += AWAKE_NS * 10
+    bench.busy_poll.note_command()
+    bench.now_ns += POLL_NS * 10
     bench.look(events=5)
-    assert bench.busy_poll.is_awake
+    assert bench.busy_poll.is_polling
 
 
 def test_a_pace_stopped_while_awake_goes_to_sleep(bench):
     bench.wake_up()
     bench.busy_poll.stop()
     bench.look()
-    assert not bench.busy_poll.is_awake
+    assert not bench.busy_poll.is_polling
     bench.look(events=1)
     assert bench.soon == []

@@ -8,7 +8,7 @@ from diskqueue_bench import META, data_name, drain, put
 from broker_bench import BenchLog
 from nsqx.queues import removal
 from nsqx.queues.diskqueue import DiskQueue
-from nsqx.queues.positions import is_given_up
+from nsqx.queues.positions import is_discarded
 from nsqx.queues.recovery import data_file_numbers
 from nsqx.queues.removal import FileRemover
 
@@ -156,7 +156,7 @@ def test_closing_leaves_the_rest_to_the_next_start(filled, tmp_path, remover):
     closing.join()
     numbers = data_file_numbers(str(tmp_path))["q"]
     assert numbers == [1, 2, 3]
-    assert is_given_up(str(tmp_path), "q", numbers)
+    assert is_discarded(str(tmp_path), "q", numbers)
 
 
 def test_a_file_that_cannot_be_removed_is_logged(filled, tmp_path, monkeypatch, remover):
@@ -186,4 +186,4 @@ def test_a_file_that_cannot_be_removed_is_logged(filled, tmp_path, monkeypatch, 
 def test_files_are_given_up_if_the_meta_file_says_so(tmp_path, meta, numbers, expected):
     if meta is not None:
         (tmp_path / META).write_bytes(meta)
-    assert is_given_up(str(tmp_path), "q", numbers) == expected
+    assert is_discarded(str(tmp_path), "q", numbers) == expected
