@@ -1,4 +1,4 @@
-# One-word targets; `make test` is all that a new machine needs.
+# On a new machine, `make test` installs everything, checks the code and runs the tests.
 
 comma  := ,
 PYTHON ?= python3
@@ -7,32 +7,33 @@ BIN    := $(VENV)/bin
 PURE   := build/pure
 PEERS  := interop/bin/nsqd
 STATIC := src/nsqx/nsqadmin/static
-# Built again once npm is there.
+# The name changes when npm is installed, so the page is built then.
 PAGE   := build/.page-$(if $(shell command -v npm),with,without)-npm
 SOURCE := $(shell find src -name '*.py' -o -name '*.pxd') setup.py pyproject.toml
 UI     := $(shell find ui -path ui/node_modules -prune -o -type f -print)
-# What setuptools copied before: a module that is gone from src must not live on there.
+# Delete the copies of setuptools: a module removed from src must not stay in build.
 STALE  := find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# A file of tests stays on one core, so that its session or daemon is started once.
+# Run all tests of a file in one process, so its Spark session or daemon starts once.
 PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
-# Spark needs Java 17 or newer; without it everything else works.
+# Spark needs Java 17 or newer. Everything else works without Java.
 JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
 EXTRAS = test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
 
 .NOTPARALLEL:
 .PHONY: setup system ui check test pure interop faults fuzz soak bench wheel docs up demo clean
 
+## Install everything, check the code and run all tests that this machine can run.
 test: system setup check interop
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-## Programs that tests run and pip cannot bring.
+## Install the system packages that the tests need.
 system:
 	@tests/system-packages
 
-## The environment, with the package in it compiled as a user gets it.
+## Create the virtual environment and install the compiled package, as users get it.
 setup: $(VENV)/.installed
 
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -41,40 +42,41 @@ $(VENV)/.tools: constraints.txt pyproject.toml
 	$(PIP) install --constraint constraints.txt setuptools wheel Cython
 	@touch $@
 
-# Other extras than at the last time: Java has come.
+# Reinstall if the extras changed, for example because Java was installed.
 $(VENV)/.extras: $(VENV)/.tools always
 	@echo '$(EXTRAS)' | cmp -s - $@ || echo '$(EXTRAS)' > $@
 
 $(VENV)/.installed: $(VENV)/.extras $(SOURCE) $(PAGE) constraints.txt
 	$(STALE)
-	@echo "installing; to compile takes two or three minutes"
+	@echo "installing the package; compiling takes two or three minutes"
 	$(PIP) install --constraint constraints.txt --no-build-isolation '.[$(EXTRAS)]'
 	@touch $@
 
-## nsqadmin's page, built into the package.
+## Build nsqadmin's page into the package.
 ui: $(PAGE)
 
 $(PAGE): $(UI)
-	@if ! command -v npm >/dev/null; then echo "npm is not installed: nsqadmin will serve its API and no page"; \
+	@if ! command -v npm >/dev/null; then echo "npm is not installed: nsqadmin will serve only its API, without the page"; \
 	elif ! node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'; then \
-	  echo "Node is older than 20.19: nsqadmin will serve its API and no page"; \
+	  echo "Node is older than 20.19: nsqadmin will serve only its API, without the page"; \
 	else echo "building nsqadmin's page"; \
 	  cd ui && npm install --silent --no-package-lock --no-audit --no-fund && npm run --silent build; fi
 	@mkdir -p $(dir $@) && touch $@
 
+## Run the linters and the type checker.
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@if [ -d ui/node_modules ]; then cd ui && npm run --silent check; fi
 
-## The same tests on the same code, uncompiled.
+## Run the tests on the uncompiled package.
 pure: setup
 	rm -rf $(PURE)
 	NSQX_PURE=1 $(PIP) install --no-deps --no-build-isolation --target $(PURE) .
 	PYTHONPATH=$(PURE) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-## The Go daemons, utilities and bench programs, and the Node client, to test and measure against.
+## Build the Go daemons, utilities and bench programs, and install the Node client, for tests and measurements.
 interop: $(PEERS) tests/interop/nsqjs/node_modules
 
 $(PEERS): interop/go.mod interop/go.sum
@@ -87,26 +89,27 @@ tests/interop/nsqjs/node_modules: tests/interop/nsqjs/package.json
 	  cd tests/interop/nsqjs && npm install --silent --no-package-lock --no-audit --no-fund && touch node_modules; \
 	else echo "npm is not installed: tests with nsqjs will be skipped"; fi
 
-## Every fault of the table on Go nsqd and on this one; then Spark drivers, receivers, executors and archives killed.
+## Run every fault of docs/reliability.md on Go's nsqd and on nsqx's, then kill Spark drivers, receivers, executors and archives.
 faults: setup interop
 	$(BIN)/python tests/faults/report.py $(ARGS)
 	@if command -v java >/dev/null; then for nsqd in nsqx go; do \
 	  $(BIN)/python tests/faults/kill_spark.py --nsqd=$$nsqd && $(BIN)/python tests/faults/kill_archive.py --nsqd=$$nsqd || exit 1; \
-	done; else echo "Java is not installed: nothing of Spark was killed"; fi
+	done; else echo "Java is not installed: the Spark faults were skipped"; fi
 
-## Readers and daemons under mutated input, for ten minutes: ARGS='--minutes 1'.
+## Send mutated input to parsers and daemons for ten minutes. ARGS='--minutes 1' shortens it.
 fuzz: setup interop
 	-$(PIP) install --constraint constraints.txt atheris
 	$(BIN)/python tests/fuzz/run.py $(ARGS)
 
-## 5,000 connections and every message accounted for, for ten minutes.
+## Run 5,000 connections for ten minutes and account for every message.
 soak: setup
 	$(BIN)/python tests/soak/run.py $(ARGS)
 
+## Compare nsqx with Go's nsqd.
 bench: setup interop
 	$(BIN)/nsqx bench compare --peer $(PEERS) $(ARGS)
 
-## Both wheels, the page in them.
+## Build the compiled and the pure Python wheel, both with the page.
 wheel: setup
 	rm -rf dist
 	$(STALE)
@@ -114,14 +117,15 @@ wheel: setup
 	NSQX_PURE=1 $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@ls dist
 
-## The manual as a site in build/site.
+## Build the manual as a site in build/site.
 docs: setup
 	$(BIN)/mkdocs build --strict
 
+## Run a whole cluster in one process.
 up: setup
 	$(BIN)/nsqx up $(ARGS)
 
-## A cluster, a stream of clicks, a Spark pipeline and a final count check; HOLD=1 keeps it running.
+## Run a cluster, a stream of clicks and a Spark pipeline, then check the counts. HOLD=1 keeps it running.
 demo: java setup
 	$(BIN)/python examples/demo/run.py $(if $(HOLD),--hold) $(ARGS)
 
@@ -129,5 +133,6 @@ demo: java setup
 java:
 	@tests/system-packages java || { echo "The demo runs Spark, which needs Java 17 or newer: install it, or start the cluster alone with make up"; exit 1; }
 
+## Delete everything that was built or installed.
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis ui/node_modules $(STATIC)
