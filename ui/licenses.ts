@@ -2,7 +2,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Plugin } from "vite";
 
-/** Puts the licences of what is bundled beside the page, as `licenses.txt`. */
+/** Writes the licences of the bundled packages into `licenses.txt` beside the page. */
 export function licenses(): Plugin {
   return {
     name: "licenses",

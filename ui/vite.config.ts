@@ -3,8 +3,8 @@ import { defineConfig, type Plugin } from "vite";
 
 import { licenses } from "./licenses.ts";
 
-// Every address is relative: nsqadmin tells the document by a <base> element where it is served.
-// `npm run dev` asks the nsqadmin at NSQADMIN, by default the one of `nsqx up`.
+// All addresses are relative to the <base> element, which nsqadmin adds to the document.
+// `npm run dev` uses the API of the nsqadmin at NSQADMIN; the default is the one of `nsqx up`.
 const nsqadmin = process.env["NSQADMIN"] ?? "http://127.0.0.1:4171";
 
 const devBase: Plugin = {

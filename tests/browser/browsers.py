@@ -1,4 +1,4 @@
-"""Chromium, started as the tests and the screenshots need it."""
+"""Starts Chromium for the browser tests and the screenshots."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Opener = Callable[..., "Page"]
-"""Opens a view of an nsqadmin: the daemon, the path, and options of the browser's context."""
+"""Opens a view of an nsqadmin; takes the daemon, the path, and options of the browser context."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 UI = _ROOT / "ui"
@@ -26,25 +26,25 @@ _FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Graphs and fonts look the same everywhere.
+    # Render graphs and fonts the same on every machine.
     "--font-render-hinting=none",
 ]
 
 
 def chromium() -> str | None:
-    """Where the system's Chromium is; CHROMIUM names another."""
+    """Return the path of Chromium: $CHROMIUM, else the system's."""
     named = os.environ.get("CHROMIUM")
     return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def what_is_missing() -> str:
-    """Why the page cannot be looked at here; empty if it can."""
+    """Return the reason why the browser tests cannot run here; empty if they can."""
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
         return "playwright is not installed: pip install playwright"
     if chromium() is None:
-        return "Chromium is not installed: install the package chromium, or name one by CHROMIUM"
+        return "Chromium is not installed: install the package chromium, or set CHROMIUM to its path"
     from nsqx.nsqadmin.page import BUILT
 
     if not (Path(BUILT) / "index.html").exists():
@@ -54,7 +54,7 @@ def what_is_missing() -> str:
 
 @contextmanager
 def browser(*flags: str) -> Iterator["Browser"]:
-    """A running Chromium, with ``flags`` beside the usual ones."""
+    """Run Chromium with additional ``flags``."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -66,12 +66,12 @@ def browser(*flags: str) -> Iterator["Browser"]:
 
 
 def accessibility_faults(page: "Page", rules: str = "{}") -> list[tuple[str, list[str]]]:
-    """What axe-core complains of: the rule, and the first elements that break it."""
+    """Return the violations that axe-core reports: the rule and the first elements that break it."""
     page.evaluate(AXE.read_text())
     found = page.evaluate(f"async () => (await axe.run({rules})).violations")
     return [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
 
 
 def view(**options: Any) -> dict[str, Any]:
-    """The options of a browser context: a laptop's screen, light, unless told otherwise."""
+    """Return options of a browser context; the default is the screen of a laptop with light colours."""
     return {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light", **options}

@@ -1,6 +1,6 @@
-"""Fixtures of the tests that look at nsqadmin's page with a real browser.
+"""Fixtures of the tests that open nsqadmin's page in a real browser.
 
-The browser lives as long as one module: while Playwright runs, its event loop keeps other tests from running theirs.
+The browser lives as long as one module: while Playwright runs, its event loop blocks other tests that need one.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ OPEN_TIMEOUT_MS = 15_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is missing is missed by every test here."""
+    """Skip every test here if a requirement is missing."""
     here = Path(__file__).parent
     for item in items if (missing := what_is_missing()) else ():
         if here in item.path.parents:
@@ -62,7 +62,7 @@ def traffic(cluster: Cluster) -> Iterator[Traffic]:
 
 @pytest.fixture
 def open_page(chromium: "Browser") -> Iterator["Opener"]:
-    """Opens views of an nsqadmin; a test fails if the browser had anything to complain about."""
+    """Open views of an nsqadmin; the test fails if the browser reports an error."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
     expected: list[str] = []

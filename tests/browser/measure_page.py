@@ -1,10 +1,10 @@
-"""How nsqadmin's page bears a large cluster: 100 stand-ins for nsqd with 1,000 topics each, looked at with Chromium.
+"""Measures nsqadmin's page with a large cluster: 100 simulated nsqds with 1,000 topics each, opened in Chromium.
 
     python tests/browser/measure_page.py [--nodes 100] [--topics 1000] [--rounds 5]
 
-The stand-ins are those of tests/bench/bench_nsqadmin.py. Printed: how long it takes from asking for the page until the
-topics are on the screen, and from a key or a click until its result is; how long the page is busy with the news of one
-poll; and its memory. Measures and prints; asserts nothing.
+The simulated nsqds are those of tests/bench/bench_nsqadmin.py. Prints the time from the request until the topics are
+visible, the time from a key or click until its result is visible, the processing time of one poll, and the memory of
+the page. Asserts nothing.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from daemons import Daemon, Fleet, wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# Runs in the page: does something, and tells after how many milliseconds the screen shows it.
+# Runs in the page: performs an action and returns the milliseconds until its result is visible.
 UNTIL_SHOWN = """async ([act, isShown]) => {
   const started = performance.now();
   eval(act);
@@ -77,7 +77,7 @@ def load(chromium: "Browser", address: str, rounds: int) -> None:
         page.locator("[data-index]").nth(10).wait_for()
         times.append((time.perf_counter() - started) * 1000)
         context.close()
-    told("from nothing to the topics on the screen", times)
+    told("from the request to visible topics", times)
 
 
 def interact(page: "Page", rounds: int, last: int) -> None:
@@ -109,7 +109,7 @@ def measure(admin: Daemon, arguments: argparse.Namespace) -> None:
     address = f"http://{admin.http_address}/topics"
     with browser() as chromium:
         load(chromium, address, arguments.rounds)
-        # The measuring script is no part of the page, so its rules must not stop it.
+        # The script of the measurement is not part of the page: bypass the content security policy.
         context = chromium.new_context(**view(bypass_csp=True))
         page = context.new_page()
         page.goto(address)

@@ -1,6 +1,6 @@
-"""A cluster that looks like one at work: real daemons, publishers and consumers in a thread of their own.
+"""A busy cluster: real daemons, with publishers and consumers in a separate thread.
 
-Owns what the browser tests and the screenshots look at. Knows nothing of browsers.
+The browser tests and the screenshots use it. Does not know browsers.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Body = Callable[[int], bytes]
 
 
 def order(number: int) -> bytes:
-    """A message as a shop would send it."""
+    """Return a JSON message, an order of a shop."""
     customer = f"c-{number * 7919 % 5000:04d}"
     items = [{"sku": f"SKU-{(number + step) % 97:03d}", "quantity": 1 + (number + step) % 4} for step in range(2)]
     document = {"order": 9007199254740993 + number, "customer": customer, "paid": number % 3 > 0, "items": items}
@@ -30,12 +30,12 @@ def order(number: int) -> bytes:
 
 
 def reading(number: int) -> bytes:
-    """A message that is no text."""
+    """Return a binary message."""
     return bytes((number * step * 37) % 256 for step in range(1, 41)) + b"\xff\x00"
 
 
 class Traffic:
-    """Publishers and consumers, until it is left."""
+    """Publishers and consumers that run until the context is left."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
@@ -56,11 +56,11 @@ class Traffic:
         self._loop.close()
 
     def publish(self, topic: str, per_s: float, body: Body = order, wave_s: float = 0.0) -> None:
-        """Publish to every running nsqd in turn; with ``wave_s`` the rate goes up and down with that period."""
+        """Publish to the running nsqds in turn; with ``wave_s`` the rate rises and falls with that period."""
         self._start(self._publish(topic, per_s, body, wave_s))
 
     def consume(self, topic: str, channel: str, per_s: float = math.inf, **options: Any) -> None:
-        """Consume, at most so many messages a second."""
+        """Consume at most ``per_s`` messages per second."""
         self._start(self._consume(topic, channel, per_s, options))
 
     def _start(self, work: Any) -> None:
@@ -83,7 +83,7 @@ class Traffic:
                     len(each).to_bytes(4, "big") + each for each in bodies
                 )
                 target = f"/mpub?binary=true&topic={topic}"
-                with contextlib.suppress(OSError):  # the nsqd may be going away
+                with contextlib.suppress(OSError):  # the nsqd may be stopping
                     await asyncio.to_thread(nsqds[tick % len(nsqds)].request, "POST", target, packed)
             await asyncio.sleep(TICK_S)
 
@@ -94,7 +94,7 @@ class Traffic:
             async for message in consumer:
                 try:
                     await asyncio.sleep(0 if per_s == math.inf else 1 / per_s)
-                finally:  # a consumer that stops waits for its messages
+                finally:  # a stopping consumer waits for its messages
                     message.finish()
 
     async def _stop(self) -> None:
@@ -104,7 +104,7 @@ class Traffic:
 
 
 class Cluster:
-    """One nsqlookupd, some nsqds, and nsqadmins on request."""
+    """One nsqlookupd, several nsqds, and nsqadmins on request."""
 
     def __init__(self, fleet: Fleet, nsqd_count: int = 2) -> None:
         self._fleet = fleet
@@ -121,7 +121,7 @@ class Cluster:
         return self._fleet.nsqadmin("nsqx", where, "--poll-interval=250ms", "--history-window=5m", *flags)
 
     def make_topic(self, topic: str, *channels: str, messages: int = 0) -> None:
-        """A topic on all nodes, known to nsqlookupd, with so many messages on each."""
+        """Create a topic on all nodes with ``messages`` messages on each; wait until nsqlookupd knows it."""
         for nsqd in self.nsqds:
             nsqd.post("/topic/create", topic=topic)
             for channel in channels:

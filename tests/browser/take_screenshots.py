@@ -1,8 +1,8 @@
-"""Takes the pictures of nsqadmin's page for the documentation, from a real cluster at work.
+"""Takes the screenshots of nsqadmin's page for the documentation, from a real, busy cluster.
 
     python tests/browser/take_screenshots.py [--out docs/images] [--warm-up-s 75] [--only topics,channel]
 
-Needs what the browser tests need. The longer the warm-up, the more the graphs show.
+Has the same requirements as the browser tests. With a longer warm-up the graphs show more.
 """
 
 import argparse
@@ -33,7 +33,7 @@ QUIET_TOPICS = (
 
 
 def set_the_scene(cluster: Cluster, traffic: Traffic) -> None:
-    """Busy topics, quiet ones, one without a consumer, one that is paused, and two that no nsqd has."""
+    """Create busy and quiet topics, one without a consumer, one that is paused, and two that no nsqd has."""
     for number, topic in enumerate(QUIET_TOPICS):
         channels = ["archive", "worker"][: 1 + number % 2]
         cluster.make_topic(topic, *channels, messages=number % 5)
@@ -74,7 +74,7 @@ def confirm(page: "Page") -> None:
 def pause_everywhere(page: "Page") -> None:
     page.get_by_role("button", name="Pause", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
-    page.get_by_role("list", name="Outcome per node").wait_for()
+    page.get_by_role("list", name="Result per node").wait_for()
 
 
 def by_rate(page: "Page") -> None:
@@ -116,7 +116,7 @@ def take(chromium: "Browser", base: str, node: str, look: str, name: str, out: P
     page.evaluate("document.fonts.ready")
     if prepare:
         prepare(page)
-    page.wait_for_timeout(1200)  # a poll or two, so that every number is there
+    page.wait_for_timeout(1200)  # one or two polls, so that all numbers are present
     path = out / f"nsqadmin-{name}-{look}.png"
     page.screenshot(path=path)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB", flush=True)
@@ -127,7 +127,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=IMAGES)
     parser.add_argument("--warm-up-s", type=float, default=75.0)
-    parser.add_argument("--only", default="", help="names of pictures, separated by commas, in every look")
+    parser.add_argument("--only", default="", help="names of screenshots, separated by commas; in every variant")
     arguments = parser.parse_args()
     if missing := what_is_missing():
         print(missing, file=sys.stderr)

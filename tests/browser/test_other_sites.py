@@ -1,4 +1,4 @@
-"""A page of another site, in a real browser, that tries to use the daemons which the browser can reach."""
+"""A page of another site, in a real browser, cannot use the daemons that the browser can reach."""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,14 +19,14 @@ READ = """async (url) => { try { return (await fetch(url)).status } catch (error
 
 @pytest.fixture(scope="module")
 def rebinding_browser() -> Iterator["Browser"]:
-    """A browser whose DNS leads evil.example to this machine, as a page's own DNS server can."""
+    """Run a browser that resolves evil.example to this machine, as an attacker's DNS server can."""
     with browser("--host-resolver-rules=MAP evil.example 127.0.0.1") as running:
         yield running
 
 
 @pytest.fixture
 def evil_port() -> Iterator[int]:
-    """A web server of another site."""
+    """Serve a page of another site; return the port."""
 
     class OnePage(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -63,7 +63,7 @@ def test_a_page_of_another_site_changes_nothing(fleet: Fleet, evil_page: "Page")
         evil_page.evaluate(POST, f"http://{daemon.http_address}/topic/create?topic=forged")
     assert guarded.stats()["topics"] == []
     assert lookupd.request("GET", "/topics").json() == {"topics": []}
-    assert [topic["topic_name"] for topic in as_go.stats()["topics"]] == ["forged"]  # so the browser did send it
+    assert [topic["topic_name"] for topic in as_go.stats()["topics"]] == ["forged"]  # the browser did send the request
 
 
 def test_a_name_rebound_to_a_daemon_reads_and_changes_nothing(fleet: Fleet, rebinding_browser: "Browser") -> None:

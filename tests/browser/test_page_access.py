@@ -1,4 +1,4 @@
-"""nsqadmin's page under other conditions: behind a base path, with tokens, without history."""
+"""nsqadmin's page below a base path, with tokens, and without history."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ def expect(locator: Any) -> Any:
     return expect(locator)
 
 
-def test_everything_works_below_a_base_path(cluster: Cluster, open_page: "Opener", topic: str) -> None:
+def test_the_page_works_below_a_base_path(cluster: Cluster, open_page: "Opener", topic: str) -> None:
     cluster.make_topic(topic, "c")
     admin = cluster.admin("--base-path=/tools/nsq&co")
     page = open_page(admin, "/tools/nsq&co/topics")
@@ -65,7 +65,7 @@ def test_a_token_opens_the_page(cluster: Cluster, open_page: "Opener", topic: st
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
 
-def test_a_session_that_is_over_leads_to_the_login(cluster: Cluster, fleet: Fleet, open_page: "Opener") -> None:
+def test_an_expired_session_leads_to_the_login(cluster: Cluster, fleet: Fleet, open_page: "Opener") -> None:
     flags = (f"--lookupd-http-address={cluster.lookupd.http_address}", f"--auth-token={OPERATE_TOKEN}")
     admin = fleet.nsqadmin("nsqx", *flags)
     page = open_page(admin, "/topics", complains_of=("401 (Unauthorized)", "net::ERR_"))
@@ -77,7 +77,7 @@ def test_a_session_that_is_over_leads_to_the_login(cluster: Cluster, fleet: Flee
     expect(page.get_by_role("heading", level=1, name="Log in")).to_be_visible()
 
 
-def test_without_history_numbers_come_when_asked(cluster: Cluster, open_page: "Opener", topic: str) -> None:
+def test_without_history_the_page_queries_the_numbers(cluster: Cluster, open_page: "Opener", topic: str) -> None:
     cluster.make_topic(topic, "c", messages=3)
     admin = cluster.admin("--poll-interval=0")
     page = open_page(admin)
@@ -87,17 +87,17 @@ def test_without_history_numbers_come_when_asked(cluster: Cluster, open_page: "O
     page.get_by_role("link", name="c", exact=True).click()
     expect(page.get_by_label("The channel in numbers")).to_contain_text("6")
     page.get_by_role("link", name="Counter").click()
-    expect(page.get_by_text("Nothing is counted")).to_be_visible()
+    expect(page.get_by_text("No counts")).to_be_visible()
 
 
-def test_messages_can_be_turned_off(cluster: Cluster, open_page: "Opener", topic: str) -> None:
+def test_following_messages_can_be_disabled(cluster: Cluster, open_page: "Opener", topic: str) -> None:
     cluster.make_topic(topic)
     page = open_page(cluster.admin("--messages=false"), f"/topics/{topic}?view=messages")
     expect(page.get_by_label("The topic in numbers")).to_be_visible()
     expect(page.get_by_role("button", name="Messages")).to_have_count(0)
 
 
-def test_an_address_that_is_none(cluster: Cluster, open_page: "Opener") -> None:
+def test_an_unknown_node_address_is_reported(cluster: Cluster, open_page: "Opener") -> None:
     admin = cluster.admin()
     page = open_page(admin, "/nodes/127.0.0.1:1", complains_of=("404 (Not Found)",))
     expect(page.get_by_text("This nsqd is not in the cluster")).to_be_visible()

@@ -1,4 +1,4 @@
-"""What somebody does who runs a cluster on nsqadmin's page, and what becomes of it on the nsqds."""
+"""Operations on nsqadmin's page, and their effect on the nsqds."""
 
 import re
 from pathlib import Path
@@ -28,8 +28,8 @@ def button(page: "Page | Locator", name: str) -> "Locator":
 
 
 def finish(page: "Page", nsqd_count: int, *others: Daemon) -> None:
-    """The outcome is shown for every node; close it."""
-    outcomes = page.get_by_role("list", name="Outcome per node").get_by_role("listitem")
+    """Check the result of every node and close the dialog."""
+    outcomes = page.get_by_role("list", name="Result per node").get_by_role("listitem")
     expect(outcomes).to_have_count(nsqd_count + len(others))
     expect(outcomes.filter(has_text="done")).to_have_count(nsqd_count + len(others))
     button(page.get_by_role("dialog"), "Close").last.click()
@@ -45,7 +45,9 @@ def depths(cluster: Cluster, topic: str, channel: str) -> list[int]:
 
 
 class TestChannel:
-    def test_paused_and_resumed(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+    def test_a_channel_is_paused_and_resumed(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
+    ) -> None:
         cluster.make_topic(topic, "c")
         page = open_page(admin, f"/topics/{topic}/c")
         button(page, "Pause").click()
@@ -61,7 +63,9 @@ class TestChannel:
         assert paused(cluster, topic, "c") == [False, False]
         expect(button(page, "Pause")).to_be_visible()
 
-    def test_paused_on_one_node(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+    def test_a_channel_is_paused_on_one_node(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
+    ) -> None:
         cluster.make_topic(topic, "c")
         page = open_page(admin, f"/topics/{topic}/c")
         button(page, f"Pause on {cluster.nsqds[1].http_address}").click()
@@ -70,7 +74,7 @@ class TestChannel:
         finish(page, 1)
         assert paused(cluster, topic, "c") == [False, True]
 
-    def test_emptied_once_its_name_is_typed(
+    def test_a_channel_is_emptied_after_its_name_is_typed(
         self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
     ) -> None:
         cluster.make_topic(topic, "c", "kept", messages=5)
@@ -94,13 +98,15 @@ class TestChannel:
         assert depths(cluster, topic, "kept") == [5, 5]
         expect(page.get_by_label("The channel in numbers").get_by_text("0").first).to_be_visible()
 
-    def test_made_and_deleted(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+    def test_a_channel_is_created_and_deleted(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
+    ) -> None:
         cluster.make_topic(topic)
         page = open_page(admin, f"/topics/{topic}")
         button(page, "New channel").click()
         page.get_by_label("Channel", exact=True).fill("made#ephemeral")
         button(page, "Create").click()
-        outcomes = page.get_by_role("list", name="Outcome per node").get_by_role("listitem")
+        outcomes = page.get_by_role("list", name="Result per node").get_by_role("listitem")
         expect(outcomes.filter(has_text="done")).to_have_count(3)
         button(page, "Open it").click()
         expect(page.get_by_role("heading", level=1, name="made#ephemeral")).to_be_visible()
@@ -114,7 +120,7 @@ class TestChannel:
 
 
 class TestTopic:
-    def test_taken_away_from_one_node_then_deleted(
+    def test_a_topic_is_removed_from_one_node_then_deleted(
         self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
     ) -> None:
         cluster.make_topic(topic, "c", messages=2)
@@ -137,7 +143,7 @@ class TestTopic:
         expect(page.get_by_role("heading", level=1, name="Topics")).to_be_visible()
         expect(page.get_by_role("link", name=topic)).to_have_count(0)
 
-    def test_made_for_nsqlookupd_and_forgotten(
+    def test_an_inactive_topic_is_created_and_deleted(
         self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
     ) -> None:
         page = open_page(admin, "/lookup")
@@ -153,10 +159,10 @@ class TestTopic:
         finish(page, 0, cluster.lookupd)
         expect(page.get_by_role("cell", name=topic, exact=True)).to_have_count(0)
 
-    def test_a_created_topic_is_in_the_list_at_once(
+    def test_a_created_topic_is_listed_at_once(
         self, cluster: Cluster, fleet: Fleet, open_page: "Opener", topic: str
     ) -> None:
-        # The next poll would come in a minute.
+        # The next poll is a minute away.
         admin = fleet.nsqadmin(
             "nsqx",
             f"--lookupd-http-address={cluster.lookupd.http_address}",
@@ -173,14 +179,14 @@ class TestTopic:
         expect(page.get_by_text("No nsqd has this topic yet")).to_be_visible()
         admin.request("DELETE", f"/api/topics/{topic}")
 
-    def test_a_bad_name_is_not_sent(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_an_invalid_name_is_not_sent(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics")
         button(page, "New topic").click()
         page.get_by_label("Topic", exact=True).fill("no spaces")
         button(page, "Create").click()
         assert page.get_by_label("Topic", exact=True).evaluate("(input) => input.validity.patternMismatch")
 
-    def test_what_was_done_is_listed(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
+    def test_actions_are_listed(self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str) -> None:
         cluster.make_topic(topic)
         page = open_page(admin, f"/topics/{topic}")
         button(page, "Pause").click()
@@ -194,12 +200,12 @@ class TestTopic:
 class TestLoss:
     @pytest.fixture
     def frail(self, fleet: Fleet, tmp_path: Path) -> Cluster:
-        """A cluster of which one nsqd keeps its data."""
+        """A cluster in which one nsqd keeps its data across restarts."""
         cluster = Cluster(fleet, nsqd_count=1)
         cluster.nsqds.append(cluster.start_nsqd(data_path=tmp_path))
         return cluster
 
-    def test_an_nsqd_goes_away_and_comes_back(
+    def test_an_nsqd_stops_and_returns(
         self, chromium: object, frail: Cluster, open_page: "Opener", topic: str, tmp_path: Path
     ) -> None:
         frail.make_topic(topic, "c")
@@ -216,13 +222,13 @@ class TestLoss:
             expect(health).to_contain_text("Degraded")
             expect(health).to_contain_text(leaving.http_address)
             button(page, "Details").click()
-            expect(page.get_by_role("dialog", name="What is wrong")).to_contain_text(leaving.http_address)
+            expect(page.get_by_role("dialog", name="Problems")).to_contain_text(leaving.http_address)
             page.keyboard.press("Escape")
             expect(page.get_by_role("link", name=leaving.http_address)).to_have_count(0)
-            # The numbers of the other go on.
+            # The numbers of the other nsqd continue.
             chart = page.locator("figure", has_text="Messages")
             points = int(chart.get_attribute("data-points") or 0)
-            wait_until(lambda: int(chart.get_attribute("data-points") or 0) > points, "the chart goes on")
+            wait_until(lambda: int(chart.get_attribute("data-points") or 0) > points, "the chart continues")
             page.get_by_role("link", name="Nodes", exact=True).click()
             expect(page.get_by_role("row", name=re.compile(leaving.http_address))).to_contain_text("Missing")
             page.go_back()
@@ -231,9 +237,7 @@ class TestLoss:
             expect(health).to_contain_text("Healthy")
             expect(page.get_by_role("link", name=leaving.http_address)).to_be_visible()
 
-    def test_nsqadmin_goes_away_and_comes_back(
-        self, cluster: Cluster, fleet: Fleet, open_page: "Opener", topic: str
-    ) -> None:
+    def test_nsqadmin_stops_and_returns(self, cluster: Cluster, fleet: Fleet, open_page: "Opener", topic: str) -> None:
         cluster.make_topic(topic)
         flags = (f"--lookupd-http-address={cluster.lookupd.http_address}", "--poll-interval=250ms")
         admin = fleet.nsqadmin("nsqx", *flags)
@@ -247,13 +251,13 @@ class TestLoss:
         fleet.nsqadmin("nsqx", f"--http-address={address}", *flags)
         expect(health).to_contain_text(re.compile("Healthy|Trouble"))
 
-    def test_without_nsqadmin_every_view_says_so_in_whole_sentences(
+    def test_every_view_reports_that_nsqadmin_does_not_answer(
         self, cluster: Cluster, fleet: Fleet, open_page: "Opener", topic: str
     ) -> None:
         cluster.make_topic(topic, "c")
         admin = fleet.nsqadmin("nsqx", f"--lookupd-http-address={cluster.lookupd.http_address}")
         page = open_page(admin, "/activity", complains_of=("net::ERR_", "Failed to load resource"))
-        expect(page.get_by_text("Nothing was done yet")).to_be_visible()
+        expect(page.get_by_text("No actions yet")).to_be_visible()
         node = cluster.nsqds[0].http_address
         admin.kill()
         for path in (
@@ -275,14 +279,14 @@ class TestLoss:
             said = page.locator("body").inner_text()
             assert not re.search(r"(^|\n)\s*[,;:]|[,;]\s*(\n|$)|undefined|null|NaN", said), (path, said)
 
-    def test_settings_that_do_not_come(self, cluster: Cluster, admin: Daemon, open_page: "Opener") -> None:
+    def test_the_page_retries_if_the_settings_fail(self, cluster: Cluster, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/ping", complains_of=("Failed to load resource", "net::ERR_"))
         page.route("**/api/settings", lambda route: route.abort())
         page.goto(f"http://{admin.http_address}/topics")
         expect(page.get_by_text("nsqadmin does not answer")).to_be_visible()
         expect(page.get_by_role("contentinfo")).to_have_text(re.compile(r"^nsqx\s*Licences$"))
 
-    def test_a_lost_node_is_missed_until_it_is_forgotten(
+    def test_a_lost_node_is_missing_until_it_is_forgotten(
         self, chromium: object, frail: Cluster, open_page: "Opener", topic: str
     ) -> None:
         frail.make_topic(topic, "c")
@@ -297,9 +301,10 @@ class TestLoss:
         expect(depth).to_have_attribute("data-marked", "false")
         expect(depth.get_by_role("img")).to_have_attribute("aria-label", re.compile("channels 1,234"))
         lost.kill()
-        # The depth falls to 0, and the page says why.
+        # The depth falls to 0, and the page explains why.
         expect(health).to_contain_text(f"1 nsqd is missing, with 1,234 messages when last seen: {lost.http_address}")
-        expect(depth.get_by_role("img")).to_have_attribute("aria-label", re.compile("channels 0. A node was missing"))
+        background = re.compile("channels 0. The background is shaded where a node was missing")
+        expect(depth.get_by_role("img")).to_have_attribute("aria-label", background)
         expect(depth).to_have_attribute("data-marked", "true")
         expect(page.get_by_text("1 nsqd that had it is missing, with 1,234 messages when last seen.")).to_be_visible()
         page.goto(f"http://{admin.http_address}/topics?filter=trouble")
@@ -320,14 +325,14 @@ class TestLoss:
         page.goto(f"http://{admin.http_address}/nodes")
         button(page, f"Forget {lost.http_address}").click()
         dialog = page.get_by_role("dialog", name=f"Forget {lost.http_address}")
-        expect(dialog).to_contain_text("1,234 messages were on it when it last answered.")
+        expect(dialog).to_contain_text("It had 1,234 messages when it last answered.")
         button(dialog, "Forget").click()
         expect(health).to_contain_text("Healthy")
         expect(page.get_by_text(lost.http_address)).to_have_count(0)
         page.get_by_role("link", name="Activity").click()
         expect(page.get_by_role("row", name=re.compile(rf"forget node.*{lost.http_address}"))).to_contain_text("done")
 
-    def test_trouble_is_named(self, chromium: object, frail: Cluster, open_page: "Opener", topic: str) -> None:
+    def test_trouble_is_listed(self, chromium: object, frail: Cluster, open_page: "Opener", topic: str) -> None:
         frail.make_topic(topic, "c")
         page = open_page(frail.admin(), "/topics")
         health = page.get_by_role("region", name="Health of the cluster")
@@ -341,7 +346,7 @@ class TestLoss:
         entry.get_by_role("link").click()
         expect(page.get_by_role("heading", level=1, name="c")).to_be_visible()
 
-    def test_a_cluster_that_does_not_answer(self, fleet: Fleet, chromium: object, open_page: "Opener") -> None:
+    def test_an_unreachable_cluster_is_reported(self, fleet: Fleet, chromium: object, open_page: "Opener") -> None:
         lookupd = fleet.nsqlookupd("nsqx")
         admin = fleet.nsqadmin("nsqx", f"--lookupd-http-address={lookupd.http_address}", "--poll-interval=250ms")
         page = open_page(admin, "/topics", complains_of=("502 (Bad Gateway)",))

@@ -1,4 +1,4 @@
-"""What somebody sees who watches a cluster on nsqadmin's page."""
+"""nsqadmin's page shows the cluster, live."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ class TestTopics:
         page.go_back()
         expect(page.get_by_role("button", name="Busy")).to_have_attribute("aria-pressed", "true")
 
-    def test_search_and_its_end(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_a_search_filters_the_topics(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics?sort=-channels_depth")
         expect(rows(page)).to_have_count(15)
         page.get_by_label("Search topics").fill("QUIET 11")
@@ -69,14 +69,14 @@ class TestTopics:
         page.get_by_role("button", name="Show all topics").click()
         expect(rows(page).nth(14)).to_be_visible()
 
-    def test_rows_change_as_messages_come(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_rows_change_as_messages_arrive(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics?q={BUSY}")
         waiting = rows(page).nth(1).get_by_role("cell").nth(4)
         before = waiting.inner_text()
         expect(waiting).not_to_have_text(before)
         assert page.evaluate("(canvas) => canvas.width > 0", page.locator("canvas").first.element_handle())
 
-    def test_thousands_are_a_screenful_at_a_time(
+    def test_only_the_visible_rows_of_thousands_exist(
         self, cluster: Cluster, open_page: "Opener", tmp_path: Path, module_fleet: Any
     ) -> None:
         write_metadata(tmp_path, {f"many.{number:04d}": ["c"] for number in range(2500)})
@@ -101,7 +101,7 @@ class TestTopics:
 
 
 class TestTopic:
-    def test_its_chart_moves(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_the_chart_of_a_topic_moves(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics/{BUSY}")
         chart = page.locator("figure", has_text="Messages")
         expect(chart.get_by_role("img")).to_have_attribute("aria-label", re.compile(r"Messages: published [1-9]\d*"))
@@ -109,9 +109,9 @@ class TestTopic:
         picture = chart.screenshot()
         expect(chart).to_have_attribute("data-points", re.compile(rf"^(?!{points}$)\d+$"))
         assert int(chart.get_attribute("data-points") or 0) > points
-        wait_until(lambda: chart.screenshot() != picture, "the line goes on")
+        wait_until(lambda: chart.screenshot() != picture, "the line moves")
 
-    def test_everything_about_it_is_there(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+    def test_a_topic_shows_its_channels_and_nodes(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics/{BUSY}")
         for nsqd in cluster.nsqds:
             expect(page.get_by_role("link", name=nsqd.http_address)).to_be_visible()
@@ -122,7 +122,7 @@ class TestTopic:
         expect(page.get_by_role("cell", name="shop/1.0").first).to_be_visible()
         expect(page.get_by_role("row", name=re.compile("billing-0")).first).to_contain_text("127.0.0.1:")
 
-    def test_one_that_nobody_has(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_an_unknown_topic_or_channel_is_reported(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics/no.such.topic")
         expect(page.get_by_text("There is no topic “no.such.topic”")).to_be_visible()
         expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
@@ -130,7 +130,7 @@ class TestTopic:
         expect(page.get_by_text("There is no channel “no-such-channel”")).to_be_visible()
         expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
 
-    def test_a_name_that_cannot_be_one(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_an_invalid_name_is_reported(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics/bad%20name")
         for path, text in (
             ("/topics/bad%20name", "“bad name” is not a valid topic name"),
@@ -144,19 +144,19 @@ class TestTopic:
             for name in ("Delete…", "Empty…", "Pause", "Follow"):
                 expect(page.get_by_role("button", name=name)).to_have_count(0)
 
-    def test_an_unknown_path(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_an_unknown_path_is_reported(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/", complains_of=("404 (Not Found)",))
         for path in ("/nothing", "/topics/a/b/c", "/nodes/a/b", "/lookup/x"):
             answer = page.goto(f"http://{admin.http_address}{path}")
             assert answer is not None
             assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
-            expect(page.get_by_role("heading", level=1, name="There is no such page")).to_be_visible()
+            expect(page.get_by_role("heading", level=1, name="Page not found")).to_be_visible()
         page.get_by_role("link", name="All topics").click()
         expect(page.get_by_role("heading", level=1, name="Topics")).to_be_visible()
 
 
 class TestNodes:
-    def test_a_node_and_what_it_has(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+    def test_a_node_shows_its_topics(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
         page = open_page(admin, "/nodes")
         node = cluster.nsqds[0].http_address
         expect(page.get_by_role("row", name=re.compile(node))).to_contain_text("1 of 1")
@@ -169,7 +169,7 @@ class TestNodes:
         channel.click()
         expect(page.get_by_role("heading", level=1, name="billing")).to_be_visible()
 
-    def test_old_versions_and_missing_registrations_are_warned_of(
+    def test_old_versions_and_missing_registrations_cause_a_warning(
         self, cluster: Cluster, module_fleet: Any, open_page: "Opener"
     ) -> None:
         lonely = module_fleet.nsqlookupd("nsqx")
@@ -193,12 +193,12 @@ class TestNodes:
 
 
 class TestMessages:
-    def test_messages_are_followed_and_kept(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+    def test_messages_are_followed_and_downloaded(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics/{BUSY}")
         page.get_by_role("button", name="Messages").click()
         page.get_by_role("button", name="Follow").click()
         message = page.get_by_role("article").first
-        # Too large for a JavaScript number, and as it was published all the same.
+        # Too large for a JavaScript number, but shown as published.
         expect(message).to_contain_text(re.compile(r'"order": 90071992547\d{5}'))
         expect(page.get_by_text(re.compile(r"Following on 2 of 2 nodes: \d+ received"))).to_be_visible()
         page.get_by_role("button", name="Stop").click()
@@ -218,20 +218,20 @@ class TestMessages:
             topics = [nsqd.topic_stats(BUSY) for nsqd in cluster.nsqds]
             return all("tail" not in each["channel_name"] for topic in topics for each in topic["channels"])
 
-        wait_until(is_gone, "the tail's channel goes with its viewer")
+        wait_until(is_gone, "the tail's channel is deleted when the viewer leaves")
 
-    def test_what_is_no_text_is_shown_in_hexadecimal(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_binary_data_is_shown_as_a_hex_dump(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics/sensor.readings?view=messages")
         page.get_by_role("button", name="Follow").click()
         expect(page.get_by_role("article").first).to_contain_text(re.compile(r"000020 {2}([0-9a-f]{2} ){8}ff 00"))
 
-    def test_a_test_message_arrives(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_a_published_test_message_is_shown(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, "/topics/quiet.topic-00?view=messages")
         page.get_by_role("button", name="Follow").click()
         expect(page.get_by_text("Following on 2 of 2 nodes")).to_be_visible()
         form = page.get_by_role("form", name="Publish a test message")
         form.get_by_label("Body", exact=True).fill('{"hello": [1, 2}')
-        expect(form.get_by_text("not valid JSON")).to_be_visible()
+        expect(form.get_by_text("invalid JSON")).to_be_visible()
         form.get_by_label("Body", exact=True).fill('{"hello":[1,2]}')
         expect(form.get_by_text("valid JSON", exact=True)).to_be_visible()
         form.get_by_role("button", name="Publish").click()
@@ -240,16 +240,16 @@ class TestMessages:
         form.get_by_label("Body", exact=True).fill("[" * 60 + "]" * 60)
         form.get_by_role("button", name="Publish").click()
         expect(page.get_by_role("article").first).to_contain_text("[" * 60)
-        form.get_by_label("Body is").select_option("base64")
+        form.get_by_label("Encoding").select_option("base64")
         form.get_by_label("Body", exact=True).fill(base64.b64encode(b"\xff\xfe").decode())
         form.get_by_role("button", name="Publish").click()
         expect(page.get_by_role("article").first).to_contain_text("000000  ff fe")
 
 
 class TestFollowing:
-    """What the page says about following is true."""
+    """The texts about following are true."""
 
-    def test_a_topic_without_a_channel_is_left_alone(
+    def test_a_topic_without_a_channel_is_not_followed(
         self, admin: Daemon, cluster: Cluster, open_page: "Opener"
     ) -> None:
         cluster.make_topic("untouched", messages=5)
@@ -268,12 +268,14 @@ class TestFollowing:
         assert [nsqd.channel_stats("untouched", "first")["depth"] for nsqd in cluster.nsqds] == [5, 5]
         admin.request("DELETE", "/api/topics/untouched")
 
-    def test_text_is_found_and_shown_decoded(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+    def test_a_searched_text_is_found_and_shown_decoded(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener"
+    ) -> None:
         page = open_page(admin, f"/topics/{BUSY}?view=messages")
         page.get_by_label("Show up to").select_option("1")
         page.get_by_label("Contains").fill("李雷")
         page.get_by_role("button", name="Follow").click()
-        expect(page.get_by_text("No message contains this")).to_be_visible()
+        expect(page.get_by_text("No message contains this text")).to_be_visible()
         expect(page.get_by_text(re.compile(r"[1-9][\d,]* messages were searched since"))).to_be_visible()
         body = json.dumps({"customer": "李雷", "said": 'a "b" \n', "hidden": "\u202e"}).encode()
         assert b"\\u674e" in body
@@ -289,7 +291,7 @@ class TestFollowing:
         assert Path(saved.value.path()).read_bytes() == body
         page.get_by_role("button", name="Stop").click()
         page.get_by_label("Contains").fill("nothing like it")
-        expect(page.get_by_text("None of the messages kept on this page contains this")).to_be_visible()
+        expect(page.get_by_text("No message on this page contains this text")).to_be_visible()
 
     def test_messages_over_the_limit_are_counted(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics/{BUSY}?view=messages")
@@ -298,7 +300,7 @@ class TestFollowing:
         page.get_by_role("button", name="Follow").click()
         expect(page.get_by_text(re.compile(r"contain “customer”, [1-9]\d* skipped by the rate limit"))).to_be_visible()
 
-    def test_a_paused_topic_is_said_to_be_paused(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+    def test_a_paused_topic_is_reported_as_paused(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
         topic = "quiet.topic-01"
         for nsqd in cluster.nsqds:
             nsqd.post("/topic/pause", topic=topic)
@@ -311,7 +313,7 @@ class TestFollowing:
 
 
 class TestEverywhere:
-    def test_by_keyboard_alone(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_the_page_works_with_the_keyboard_alone(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin)
         expect(rows(page).nth(14)).to_be_visible()
         page.keyboard.press("Tab")
@@ -335,7 +337,7 @@ class TestEverywhere:
             page.keyboard.press(key)
             expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
 
-    def test_a_phone_needs_no_scrolling_sideways(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
+    def test_a_phone_needs_no_horizontal_scrolling(self, admin: Daemon, cluster: Cluster, open_page: "Opener") -> None:
         page = open_page(admin, "/", **PHONE)
         node = cluster.nsqds[0].http_address
         for path in (*VIEWS, f"/nodes/{node}", f"/topics/{BUSY}?view=messages", "/topics/bad%20name"):
@@ -345,7 +347,7 @@ class TestEverywhere:
         page.get_by_role("navigation", name="Views").get_by_role("link", name="Nodes").click()
         expect(page.get_by_role("heading", level=1, name="Nodes")).to_be_visible()
 
-    def test_dark_as_the_system_or_as_chosen(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_colours_follow_the_system_or_the_choice(self, admin: Daemon, open_page: "Opener") -> None:
         def ground() -> int:
             return sum(map(int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))))
 
@@ -357,7 +359,7 @@ class TestEverywhere:
         expect(page.get_by_role("button", name="Colours: light. Switch to dark")).to_be_visible()
         assert ground() > 600
 
-    def test_nothing_jumps_while_numbers_change(self, admin: Daemon, open_page: "Opener") -> None:
+    def test_the_layout_does_not_shift_while_numbers_change(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics/{BUSY}")
         settled(page)
         expect(page.get_by_role("cell", name="99 %")).to_be_visible()
@@ -371,7 +373,7 @@ class TestEverywhere:
         assert page.evaluate("window.jumps") < 0.01
 
     @pytest.mark.parametrize(("scheme", "rules"), [("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")])
-    def test_every_control_has_a_name_and_every_text_can_be_read(
+    def test_every_control_has_a_name_and_every_text_has_contrast(
         self, admin: Daemon, cluster: Cluster, open_page: "Opener", scheme: str, rules: str
     ) -> None:
         if not AXE.exists():
@@ -388,6 +390,6 @@ VIEWS = ("/topics", f"/topics/{BUSY}", f"/topics/{BUSY}/billing", "/nodes", "/lo
 
 
 def settled(page: "Page") -> None:
-    """Everything that was to come has come."""
+    """Wait until everything is loaded."""
     page.get_by_role("heading", level=1).wait_for()
     expect(page.locator("[aria-label^=Loading]")).to_have_count(0)

@@ -1,4 +1,4 @@
-/** Addresses of the API and of the page's own views, all relative to where the document is served. */
+/** Addresses of the API and of the page's views, relative to the path under which the document is served. */
 
 const base = new URL(".", document.baseURI);
 
@@ -7,12 +7,12 @@ export function api(...parts: string[]): string {
   return new URL(["api", ...parts.map(encodeURIComponent)].join("/"), base).href;
 }
 
-/** The path of a view as the router knows it: `path("topics", name)` is `/topics/name` below any base path. */
+/** The path of a view: `path("topics", name)` is `/topics/name` below the base path. */
 export function path(...parts: string[]): string {
   return base.pathname + parts.map(encodeURIComponent).join("/");
 }
 
-/** The parts of a path below the base, unescaped; null if it is not below it. What is escaped in it may differ. */
+/** The unescaped parts of a path below the base path; null if the path is outside of it. */
 export function partsOf(pathname: string): string[] | null {
   try {
     const above = segments(base.pathname);

@@ -1,4 +1,4 @@
-/** Bodies as bytes. */
+/** Message bodies as bytes. */
 
 const WIDTH = 16;
 const MAX_LINES = 256;
@@ -11,7 +11,7 @@ export function bodyBytes(message: { encoding: "text" | "base64"; body: string }
   return message.encoding === "base64" ? fromBase64(message.body) : new TextEncoder().encode(message.body);
 }
 
-/** Offset, bytes and what of them can be read, 16 bytes a line. */
+/** A hex dump: offset, bytes and printable characters, 16 bytes per line. */
 export function hexDump(data: Uint8Array): string {
   const lines: string[] = [];
   for (let at = 0; at < data.length && lines.length < MAX_LINES; at += WIDTH) {
@@ -24,7 +24,7 @@ export function hexDump(data: Uint8Array): string {
   return lines.join("\n");
 }
 
-/** Has the browser keep something as a file. */
+/** Offers content to the user as a file download. */
 export function download(name: string, content: BlobPart, type: string): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([content], { type }));

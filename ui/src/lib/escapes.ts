@@ -1,17 +1,17 @@
-/** JSON's escapes. */
+/** Escapes in JSON strings. */
 
 const UNICODE_ESCAPE = /(\\\\)|((?:\\u[0-9a-fA-F]{4})+)/g;
 const ANY_ESCAPE = /\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))/g;
 const SHORT: Record<string, string> = { b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
-// Characters that cannot be seen, or that change the direction or the lines of what surrounds them, stay escaped; so do
-// the two that would end a string.
+// Characters stay escaped if they are invisible, change the text direction or break the line; so do the two that end a
+// string.
 const HIDDEN = /[\p{C}\p{Z}"\\]/u;
 
 function looksLikeJSON(text: string): boolean {
   return /^\s*[{["]/.test(text);
 }
 
-/** JSON that shows 李 where `\u674e` is written, and is still valid JSON; any other text as it is. */
+/** Shows 李 for `\u674e` in JSON, which stays valid; returns any other text unchanged. */
 export function readable(text: string): string {
   if (!text.includes("\\u") || !looksLikeJSON(text)) return text;
   return text.replace(UNICODE_ESCAPE, (written: string, backslashes?: string) =>
@@ -19,7 +19,7 @@ export function readable(text: string): string {
   );
 }
 
-/** JSON with every escape decoded, for searching; any other text as it is. */
+/** Decodes every escape in JSON, for searching; returns any other text unchanged. */
 export function decoded(text: string): string {
   if (!text.includes("\\") || !looksLikeJSON(text)) return text;
   return text.replace(ANY_ESCAPE, (_written, digits?: string, letter = "") =>

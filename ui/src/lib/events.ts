@@ -1,8 +1,8 @@
 /**
- * A stream of server-sent events that comes back by itself.
+ * A stream of server-sent events that reconnects by itself.
  *
- * Browsers allow six connections to a server over all tabs, so a tab that nobody has looked at for a while lets go of
- * its stream, and takes it up again when it is looked at.
+ * Browsers allow six connections to a server across all tabs. A tab that has been hidden for a while therefore closes its
+ * stream, and opens it again when it is visible.
  */
 
 const HIDDEN_MS = 30_000;
@@ -11,7 +11,7 @@ const RETRY_MS = 1_000;
 export interface Listener {
   events: Record<string, (data: string) => void>;
   opened?: () => void;
-  /** The connection is lost; it is tried again. */
+  /** The connection is lost; the stream reconnects. */
   lost?: () => void;
 }
 
@@ -47,7 +47,7 @@ export class EventStream {
     this.#source = source;
     source.onopen = () => this.listener.opened?.();
     source.onerror = () => {
-      // Browsers try again themselves, but not after a refusal, whose reason may pass.
+      // Browsers reconnect by themselves, but not after an HTTP error, which may be temporary.
       this.#drop();
       this.listener.lost?.();
       if (!this.#closed) this.#timer = setTimeout(() => this.#open(), RETRY_MS * (1 + Math.random()));

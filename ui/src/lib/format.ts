@@ -1,4 +1,4 @@
-/** Numbers, times and sizes as people read them. */
+/** Formats numbers, times and sizes. */
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const UNITS: [number, string][] = [
@@ -13,7 +13,7 @@ export function count(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : whole.format(value);
 }
 
-/** 1234567 as 1.23M; up to four digits are written out. */
+/** 1234567 as 1.23M; up to four digits are not shortened. */
 export function short(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
   for (const [size, unit] of UNITS) {
@@ -25,7 +25,7 @@ export function short(value: number | null | undefined): string {
   return whole.format(value);
 }
 
-/** Per second: a decimal only where it says something. */
+/** A rate per second, with a decimal only below 10. */
 export function rate(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";
@@ -42,7 +42,7 @@ export function nanoseconds(value: number | null | undefined): string {
   return seconds(value / 1e9);
 }
 
-/** A span of time by its two largest units. */
+/** A duration in its two largest units. */
 export function seconds(value: number): string {
   if (value < 10) return `${three(value)} s`;
   const total = Math.round(value);
@@ -52,7 +52,7 @@ export function seconds(value: number): string {
   return `${Math.floor(total / 86400)} d ${Math.floor((total % 86400) / 3600)} h`;
 }
 
-/** How long ago, in one unit. */
+/** The time since `timeS`, in one unit. */
 export function ago(timeS: number, nowS: number): string {
   const span = Math.max(0, Math.round(nowS - timeS));
   if (span < 2) return "just now";
@@ -71,7 +71,7 @@ export function bytes(value: number): string {
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-/** The time of day; with the day if it is not today's. */
+/** The time of day, with the date if it is not today. */
 export function time(date: Date, now = new Date()): string {
   const today = date.toDateString() === now.toDateString();
   return today ? clock.format(date) : `${day.format(date)} ${clock.format(date)}`;

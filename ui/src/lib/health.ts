@@ -1,4 +1,4 @@
-/** How the cluster is, in one line. "Healthy" is only said if no nsqd is missing and nothing is in trouble. */
+/** The health of the cluster in one line. It is "Healthy" only if no nsqd is missing and there is no trouble. */
 
 import { plural } from "./format";
 import type { Head, MissingNode, Trouble, TroubleKind } from "./types";
@@ -11,11 +11,11 @@ export interface Health {
 
 const TROUBLES: [TroubleKind, (count: number) => string][] = [
   ["no_consumer", (count) => plural(count, "channel or topic has", "channels or topics have") + " messages and no consumer"],
-  ["growing", (count) => plural(count, "backlog grows", "backlogs grow")],
-  ["timing_out", (count) => `messages of ${plural(count, "channel")} time out`],
+  ["growing", (count) => plural(count, "backlog is growing", "backlogs are growing")],
+  ["timing_out", (count) => `messages time out in ${plural(count, "channel")}`],
 ];
 
-/** The short form of each kind, for pills. */
+/** The short label of each kind of trouble. */
 export const TROUBLE_LABELS: Record<TroubleKind, string> = {
   no_consumer: "No consumer",
   growing: "Growing",
@@ -35,11 +35,11 @@ export function missingText(missing: MissingNode[]): string {
   return `${plural(missing.length, "nsqd is", "nsqds are")} missing${lost}: ${names}.`;
 }
 
-/** What is wrong with one missing nsqd. */
+/** The messages on a missing nsqd. */
 export function strandedText(node: MissingNode): string {
-  if (node.stranded === null) return "What is on it is not known: it has never answered.";
-  if (!node.stranded) return "No message was on it when it last answered.";
-  return `${plural(node.stranded, "message was", "messages were")} on it when it last answered.`;
+  if (node.stranded === null) return "It has never answered, so its messages are unknown.";
+  if (!node.stranded) return "It had no messages when it last answered.";
+  return `It had ${plural(node.stranded, "message")} when it last answered.`;
 }
 
 export function clusterHealth(head: Head, message: string): Health {

@@ -1,4 +1,4 @@
-/** The rule that names of topics and channels obey. */
+/** The rule for the names of topics and channels. */
 
 export const NAME_PATTERN = "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?";
 export const NAME_RULE = "A name has 1 to 64 letters, digits, dots, dashes and underscores; it may end in #ephemeral.";

@@ -1,6 +1,6 @@
 /**
- * JSON in lines and colours, token by token from the text itself: numbers too large for JavaScript, doubled keys and the
- * order of keys stay what they are. What is short stays on one line. Escaped characters are shown as what they stand for.
+ * Formats JSON with line breaks and colours. It works on the tokens of the original text: large numbers, duplicate keys
+ * and the order of keys are preserved. Short objects and arrays stay on one line. Escaped characters are decoded.
  */
 
 import { readable } from "./escapes";
@@ -16,7 +16,7 @@ const MAX_LENGTH = 200_000;
 const LINE_LENGTH = 64;
 const MAX_DEPTH = 50;
 
-/** The tokens with line breaks and indentation; null if the text is no JSON object or array, or one nested too deeply. */
+/** The tokens with line breaks and indentation; null if the text is not a JSON object or array, or is nested too deeply. */
 export function pretty(text: string): Token[] | null {
   const trimmed = text.trim();
   if (!/^[[{]/.test(trimmed) || trimmed.length > MAX_LENGTH) return null;
@@ -57,7 +57,7 @@ function laidOut(parts: string[], short: Set<number>): Token[] {
   return tokens;
 }
 
-/** Where those objects and arrays begin, within the outermost, that fit on a line; null if they are too deep. */
+/** The start indices of the inner objects and arrays that fit on one line; null if they are nested too deeply. */
 function shortOnes(parts: string[]): Set<number> | null {
   const found = new Set<number>();
   const open: { index: number; start: number }[] = [];

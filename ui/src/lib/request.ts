@@ -1,4 +1,4 @@
-/** Asking the API for JSON. A refusal is a RequestFailed whose text can be shown to people. */
+/** Requests JSON from the API. A failed request throws RequestFailed, whose text can be shown to the user. */
 
 import { session } from "../state/session.svelte";
 import { NAME_RULE } from "./names";
@@ -6,19 +6,19 @@ import { NAME_RULE } from "./names";
 const TIMEOUT_MS = 20_000;
 
 const WORDS: Record<string, string> = {
-  CROSS_ORIGIN: "The browser says that another site asks. Name this page's origin with --allowed-origin.",
-  FORBIDDEN: "You may look, but not change anything.",
+  CROSS_ORIGIN: "nsqadmin rejected the request as one from another site. Add this page's origin with --allowed-origin.",
+  FORBIDDEN: "You may view the cluster, but not make changes.",
   INVALID_CHANNEL: `This is not a valid channel name. ${NAME_RULE}`,
   INVALID_TOPIC: `This is not a valid topic name. ${NAME_RULE}`,
-  MESSAGES_DISABLED: "Messages cannot be looked at here (--messages=false).",
+  MESSAGES_DISABLED: "Following and publishing messages is disabled (--messages=false).",
   MSG_EMPTY: "A message needs a body.",
   NODE_IS_LISTED:
-    "The cluster still names this nsqd. Wait until no nsqlookupd lists it, or take it out of --nsqd-http-address.",
-  NODE_NOT_FOUND: "No such nsqd is in the cluster.",
-  TOO_MANY_VIEWERS: "Too many people are looking at once. Try again later.",
+    "The cluster still lists this nsqd. Wait until no nsqlookupd lists it, or remove it from --nsqd-http-address.",
+    NODE_NOT_FOUND: "This nsqd is not in the cluster.",
+    TOO_MANY_VIEWERS: "Too many pages are open. Try again later.",
   TOO_MANY_WRONG_TOKENS: "Too many wrong tokens came from your address. Wait a few seconds and try again.",
-  TOPIC_NOT_FOUND: "There is no such topic.",
-  CHANNEL_NOT_FOUND: "There is no such channel.",
+  TOPIC_NOT_FOUND: "This topic does not exist.",
+  CHANNEL_NOT_FOUND: "This channel does not exist.",
   UNAUTHORIZED: "This token is not valid.",
 };
 
@@ -60,7 +60,7 @@ export function get<T>(address: string): Promise<T> {
   return ask<T>("GET", address);
 }
 
-/** The text of anything that was thrown. */
+/** The text of a thrown value. */
 export function reason(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

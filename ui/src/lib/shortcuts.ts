@@ -1,4 +1,4 @@
-/** Keys for the whole page: `/` searches, `?` explains, `g` and a letter goes to a view. */
+/** Keyboard shortcuts: `/` focuses the search, `?` shows the help, `g` and a letter opens a view. */
 
 import { router } from "../state/router.svelte";
 import { path } from "./address";

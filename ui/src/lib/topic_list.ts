@@ -1,4 +1,4 @@
-/** The list of topics: its columns, and which rows are shown in which order. */
+/** The list of topics: its columns, filters and sort order. */
 
 import { count, rate, short } from "./format";
 import type { TopicRow } from "./types";
@@ -9,7 +9,7 @@ export interface Column {
   title: string;
   value: (row: TopicRow) => number;
   format: (value: number) => string;
-  /** What follows the number on a phone, where there are no headings. */
+  /** The suffix of the number on a phone, where the columns have no headings. */
   unit?: string;
 }
 
@@ -40,11 +40,11 @@ export const COLUMNS: Column[] = [
   {
     key: "in_flight",
     label: "In flight",
-    title: "Sent to consumers, not yet finished",
+    title: "Messages sent to consumers and not yet finished",
     value: (row) => row.in_flight,
     format: short,
   },
-  { key: "deferred", label: "Deferred", title: "Waiting for their time", value: (row) => row.deferred, format: short },
+  { key: "deferred", label: "Deferred", title: "Messages with a delay that has not passed", value: (row) => row.deferred, format: short },
   {
     key: "clients",
     label: "Clients",
@@ -66,7 +66,7 @@ export const FILTERS: Record<string, { label: string; test: (row: TopicRow) => b
   trouble: { label: "Trouble", test: (row) => row.trouble.length + row.missing_nodes > 0 },
 };
 
-/** The rows to show. `sort` is a column's key, with a minus for the largest first; equal rows are sorted by name. */
+/** Filters and sorts rows. `sort` is the key of a column, with a minus for descending; equal rows are sorted by name. */
 export function arrange(rows: Iterable<TopicRow>, search: string, filter: string, sort: string): TopicRow[] {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const test = FILTERS[filter]?.test ?? (() => true);

@@ -1,4 +1,4 @@
-/** What nsqadmin's API answers; docs/nsqadmin-api.md describes it. */
+/** The answers of nsqadmin's API, which docs/nsqadmin-api.md describes. */
 
 export type Role = "nobody" | "view" | "operate";
 
@@ -37,11 +37,11 @@ export interface MissingNode {
   address: string;
   last_seen_s: number | null;
   reason: string;
-  /** The cluster still names it, so it cannot be forgotten. */
+  /** True if the cluster still lists it; then it cannot be forgotten. */
   listed: boolean;
-  /** An nsqd that may be the same one at a new address; empty if there is none. */
+  /** The address of an nsqd that is probably the same one, moved; empty if there is none. */
   maybe_at: string;
-  /** How many messages and topics were on it when it last answered; null if it never did. */
+  /** The number of messages and topics at its last answer; null if it never answered. */
   stranded: number | null;
   topics: number | null;
 }
@@ -174,7 +174,7 @@ export interface Client {
   topology_region?: string;
 }
 
-/** How many messages went to consumers nearby; only nsqds with a topology tell. */
+/** The number of messages delivered by distance; only nsqds with a topology report it. */
 interface Delivery {
   zone_local_msg_count?: number;
   region_local_msg_count?: number;
@@ -255,7 +255,7 @@ export interface TailStatus {
   topic: string;
   channel: string;
   nodes: string[];
-  /** Those of the followed nodes on which the topic is paused. */
+  /** The followed nodes on which the topic is paused. */
   paused: string[];
   problems: Record<string, string>;
   contains: string;
@@ -274,7 +274,7 @@ export interface TailMessage {
   body: string;
   size: number;
   truncated: boolean;
-  /** The text that nsqadmin found in the whole body; empty if it looked for none. */
+  /** The text that nsqadmin found in the whole body; empty without a search. */
   foundBy?: string;
 }
 

@@ -1,4 +1,4 @@
-/** The views of the navigation, and the keys that lead there after `g`. */
+/** The views of the navigation, and the keys that open them after `g`. */
 
 import type { IconName } from "../parts/Icon.svelte";
 

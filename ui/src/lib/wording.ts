@@ -1,4 +1,4 @@
-/** What each operation is called and what it does, in the words of the dialogs. */
+/** The names and explanations of the operations, for the dialogs. */
 
 import type { Wish } from "../state/operations.svelte";
 import { plural } from "./format";
@@ -11,7 +11,7 @@ export const VERBS: Record<Wish["name"], { title: string; button: string; done: 
   tombstone: { title: "Remove from this node", button: "Tombstone and delete", done: "Removed" },
 };
 
-/** Whether it destroys messages, and so needs the name typed in. */
+/** True if the operation destroys messages; then the name must be typed. */
 export function destroys(wish: Wish): boolean {
   return wish.name === "empty" || wish.name === "delete" || wish.name === "tombstone";
 }
@@ -25,25 +25,25 @@ export function explain(wish: Wish): string {
   if (wish.channel) {
     switch (wish.name) {
       case "pause":
-        return "Its consumers get no more messages. New ones wait in the channel until it is resumed.";
+        return "Its consumers get no more messages. New messages wait in the channel until it is resumed.";
       case "unpause":
         return "Its consumers get messages again.";
       case "empty":
-        return `What waits in the channel${waiting} is thrown away. This cannot be undone.`;
+        return `The messages in the channel${waiting} are deleted. This cannot be undone.`;
       default:
-        return `The channel goes away with what waits in it${waiting}, and its consumers are disconnected. This cannot be undone.`;
+        return `The channel and the messages in it${waiting} are deleted, and its consumers are disconnected. This cannot be undone.`;
     }
   }
   switch (wish.name) {
     case "pause":
-      return "New messages wait in the topic. Its channels get none until it is resumed.";
+      return "New messages wait in the topic. Its channels get no messages until it is resumed.";
     case "unpause":
-      return "Messages flow into its channels again.";
+      return "Its channels get messages again.";
     case "empty":
-      return `What waits in the topic itself${waiting} is thrown away; its channels keep theirs. This cannot be undone.`;
+      return `The messages in the topic itself${waiting} are deleted; its channels keep theirs. This cannot be undone.`;
     case "delete":
-      return `The topic goes away with all its channels and every message in them${waiting}. This cannot be undone.`;
+      return `The topic, all its channels and every message in them${waiting} are deleted. This cannot be undone.`;
     default:
-      return "Consumers are kept away from the topic on this node, then it is deleted there with its messages. If somebody still publishes to it there, it comes back.";
+      return "nsqlookupd hides the topic on this node from consumers; then the topic and its messages are deleted there. A client that still publishes to this node creates the topic again.";
   }
 }

@@ -1,4 +1,4 @@
-/** The operation that somebody is about to do, or is shown the outcome of. */
+/** The operation whose dialog is open. */
 
 import { api } from "../lib/address";
 import { ask, reason, RequestFailed } from "../lib/request";
@@ -8,7 +8,7 @@ export interface Wish {
   name: Exclude<OperationName, "create">;
   topic: string;
   channel?: string;
-  /** Where it can be done; `node` is where it is to be done, empty for everywhere. */
+  /** The nodes that have the topic or channel; `node` is the selected one, empty for all. */
   nodes: string[];
   node?: string;
   /** Messages that would be lost. */
@@ -36,7 +36,7 @@ class Operations {
 
 export const operations = new Operations();
 
-/** Do it; whatever becomes of it is the result. */
+/** Runs an operation; failures are part of the result. */
 export async function operate(operation: Operation): Promise<Result> {
   try {
     const answer = await ask<{ outcomes: Outcome[]; message: string }>("POST", api("operations"), operation);

@@ -1,7 +1,7 @@
 /**
- * Every topic's row, kept by the stream of changes while some view needs it.
+ * The rows of all topics, updated by a stream of changes while a view needs them.
  *
- * A cluster may have thousands of topics, so rows are plain objects in a plain map; `version` is what views depend on.
+ * A cluster can have thousands of topics, so the rows are plain objects in a plain map; views depend on `version`.
  */
 
 import { api } from "../lib/address";
@@ -23,7 +23,7 @@ class OverviewState {
   #stream: EventStream | null = null;
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  /** Keep the rows up to date until the function returned is called. */
+  /** Keeps the rows up to date until the returned function is called. */
   watch(): () => void {
     this.#viewers += 1;
     if (this.#viewers === 1) this.#start();
@@ -33,12 +33,12 @@ class OverviewState {
     };
   }
 
-  /** Forget a topic that was deleted just now; the next poll may be seconds away. */
+  /** Removes a deleted topic now; the next poll may be seconds away. */
   forget(topic: string): void {
     if (this.rows.delete(topic)) this.version += 1;
   }
 
-  /** Ask at once, for after a change; with history the next poll brings it by itself. */
+  /** Reloads the rows after a change. With history the next poll does this. */
   refresh(): void {
     if (!session.hasHistory) void this.#loadNames();
   }
@@ -69,7 +69,7 @@ class OverviewState {
     pulse.link = "idle";
   }
 
-  /** Without history nsqadmin knows no numbers of all topics, only their names. */
+  /** Loads the names of the topics; without history nsqadmin has no numbers for them. */
   async #loadNames(): Promise<void> {
     try {
       const answer = await get<{ topics: string[] | null; message: string }>(api("topics"));
@@ -95,7 +95,7 @@ class OverviewState {
       row.sparkline = before?.sparkline ?? [];
       this.rows.set(row.name, row);
     }
-    // A point of a sparkline stands for two polls.
+    // A point of a sparkline covers two polls.
     if (delta.number % 2 === 0) {
       for (const row of this.rows.values()) {
         row.sparkline = [...(row.sparkline ?? []), row.rate].slice(-SPARKLINE_POINTS);
@@ -106,7 +106,7 @@ class OverviewState {
 
   #noted(head: Head): void {
     pulse.beat(head);
-    // Before the first poll there is nothing to show yet, which is not the same as no topics.
+    // Before the first poll the topics are unknown, which differs from having none.
     if (head.number >= 0) this.isLoaded = true;
     this.version += 1;
   }

@@ -1,4 +1,4 @@
-/** How the cluster and the connection to nsqadmin are; every stream and every answer reports here. */
+/** The state of the cluster and of the connection to nsqadmin; every stream and every request reports here. */
 
 import { api } from "../lib/address";
 import { get, RequestFailed } from "../lib/request";
@@ -9,7 +9,7 @@ export type Link = "idle" | "connecting" | "live" | "lost";
 class Pulse {
   link = $state<Link>("idle");
   head = $state.raw<Head | null>(null);
-  /** What an answer outside of the streams could not ask. */
+  /** The failures in an answer outside of the streams. */
   warning = $state("");
   nowS = $state(Date.now() / 1000);
 
@@ -25,18 +25,18 @@ class Pulse {
     return (this.head?.message || this.warning).replace(/^WARNING: /, "");
   }
 
-  /** Do not show an nsqd as missing any longer; the next poll may be seconds away. */
+  /** Removes a missing nsqd now; the next poll may be seconds away. */
   forget(address: string): void {
     if (this.head) this.head = { ...this.head, missing: this.missing.filter((each) => each.address !== address) };
   }
 
-  /** A stream has brought news. */
+  /** Handles an event of a stream. */
   beat(head: Head): void {
     this.link = "live";
     this.#take(head);
   }
 
-  /** Ask, for views that follow no stream. */
+  /** Requests the state, for views without a stream. */
   async check(): Promise<void> {
     try {
       this.#take(await get<Head>(api("health")));

@@ -1,4 +1,4 @@
-/** An answer of the API that is asked for again every few seconds while it is shown. */
+/** An answer of the API that is requested again every few seconds while it is shown. */
 
 import { get, reason, RequestFailed } from "../lib/request";
 import { pulse } from "./pulse.svelte";

@@ -1,10 +1,10 @@
-/** Which view is shown, and the address bar. Views are paths below the base; what a view remembers is in the query. */
+/** The current view and the address bar. Views are paths below the base path; the choices in a view are in the query. */
 
 import { tick } from "svelte";
 
 import { partsOf } from "../lib/address";
 
-/** What a view that was left remembers. */
+/** The state of a view that was left. */
 interface Left {
   scrollY: number;
 }
@@ -32,11 +32,11 @@ class Router {
     history.pushState(null, "", href);
     this.place = here();
     scrollTo(0, 0);
-    // Whoever uses a screen reader hears where they are.
+    // Move the focus to the heading, so that screen readers announce the new view.
     requestAnimationFrame(() => document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true }));
   }
 
-  /** Remember a choice of the view in the address; an empty value is left out. */
+  /** Stores choices of the view in the address; empty values are omitted. */
   remember(changes: Record<string, string>): void {
     const query = new URLSearchParams(location.search);
     for (const [name, value] of Object.entries(changes)) {
@@ -48,14 +48,14 @@ class Router {
     this.place = here();
   }
 
-  /** Back to a view, to where in it one was; the browser would scroll before there is anything to scroll. */
+  /** Restores the scroll position of a view; the browser would do so before the content is loaded. */
   async #return(scrollY: number): Promise<void> {
     this.place = here();
     await tick();
     requestAnimationFrame(() => scrollTo(0, scrollY));
   }
 
-  /** Links within the page need no new document. */
+  /** Opens links within the page without loading a new document. */
   #follow(event: MouseEvent): void {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
       return;

@@ -1,4 +1,4 @@
-/** Who looks, and what this nsqadmin can do. */
+/** The user's session, and the settings of this nsqadmin. */
 
 import { api } from "../lib/address";
 import { ask, get, reason } from "../lib/request";
@@ -43,7 +43,7 @@ class Session {
     await this.load();
   }
 
-  /** Something was answered by 401. */
+  /** Handles an answer with status 401. */
   expired(): void {
     if (this.settings && this.settings.role !== "nobody") void this.load();
   }

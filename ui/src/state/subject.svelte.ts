@@ -1,4 +1,4 @@
-/** One topic or channel: its rows, its history, and NSQ's own answer about it, kept up to date while it is shown. */
+/** One topic or channel: its rows, its history, and NSQ's own answer about it, updated while it is shown. */
 
 import { api } from "../lib/address";
 import { EventStream } from "../lib/events";
@@ -20,7 +20,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
   detail = $state.raw<Detail | null>(null);
   points = $state.raw<Points>({ times_s: [], series: {} });
   isLoaded = $state(false);
-  /** No nsqd that answers has it; what is known of it besides is in the row. */
+  /** True if no answering nsqd has it; the row holds what is known of it. */
   isGone = $state(false);
   problem = $state("");
   #stream: EventStream | null = null;
@@ -44,7 +44,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
     if (this.#stream) pulse.link = "idle";
   }
 
-  /** Ask at once, for after a change. */
+  /** Reloads after a change. */
   async refresh(): Promise<void> {
     try {
       this.#takeDetail(await get(this.channel ? api("topics", this.topic, this.channel) : api("topics", this.topic)));
@@ -62,7 +62,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
     pulse.link = "connecting";
     this.#stream = new EventStream(`${api("stream")}?${query.toString()}`, {
       events: {
-        // After a lost connection the history has a hole, so it is asked for anew.
+        // After a lost connection the history has a gap, so it is requested again.
         snapshot: (data) => {
           this.#takeRow(JSON.parse(data) as SubjectEvent);
           void this.#loadHistory();
@@ -105,13 +105,13 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
 
   async #loadHistory(): Promise<void> {
     this.#hasHistory = true;
-    if (this.row === null) return; // nothing is known of it; the first poll that finds it brings a first point
+    if (this.row === null) return; // the first poll that finds it adds the first point
     const parts = this.channel ? [this.topic, this.channel] : [this.topic];
     try {
       const history = await get<History>(api("history", "topics", ...parts));
       this.points = { times_s: history.times_s, series: history.series };
     } catch {
-      // The graphs begin with the next poll.
+      // The graphs start with the next poll.
       this.points = { times_s: [], series: {} };
     }
   }
@@ -121,7 +121,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
     const { times_s, series } = this.points;
     if ((times_s.at(-1) ?? 0) >= event.time_s) return;
     const kept = Math.ceil((session.settings?.history_window_s ?? 3600) / event.interval_s);
-    // Without an nsqd that answers nothing was measured: a gap, not a zero.
+    // No nsqd answered, so nothing was measured: add a gap, not a zero.
     const values = this.row?.nodes ? (this.row as unknown as Record<string, number>) : null;
     const names = new Set([...Object.keys(series), ...SERIES, ...(this.channel ? [] : ["channels_depth"])]);
     const next: Record<string, (number | null)[]> = {};

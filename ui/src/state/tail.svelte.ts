@@ -1,4 +1,4 @@
-/** The messages of a topic as they come, the newest first; only the last few hundred are kept. */
+/** The messages of a topic as they are published, newest first; only the last few hundred are kept. */
 
 import { api } from "../lib/address";
 import type { TailMessage, TailStatus } from "../lib/types";
@@ -42,11 +42,11 @@ export class Tail {
     });
     source.onerror = () => {
       if (source.readyState !== EventSource.CLOSED) {
-        this.problem = "The connection is lost. Trying again…";
+        this.problem = "The connection is lost. Reconnecting…";
         return;
       }
       this.stop();
-      this.problem = "nsqadmin refused to follow the topic: too many viewers follow topics now, or you may not read messages.";
+      this.problem = "nsqadmin refused to follow the topic: too many topics are being followed, or you may not read messages.";
     };
     source.onopen = () => (this.problem = "");
   }
@@ -64,7 +64,7 @@ export class Tail {
     this.shownCount = 0;
   }
 
-  /** However many come, the page is drawn once a frame. */
+  /** Updates the page at most once per frame, however many messages arrive. */
   #take(message: TailMessage): void {
     this.#arrived.push(message);
     if (this.#arrived.length === 1) this.#frame = requestAnimationFrame(() => this.#flush());

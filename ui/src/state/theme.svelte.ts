@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it; remembered in this browser. */
+/** The colours: light, dark, or those of the system; stored in the browser. */
 
 export type Choice = "system" | "light" | "dark";
 
@@ -35,7 +35,7 @@ class Theme {
     try {
       localStorage.setItem(KEY, choice);
     } catch {
-      // A browser that keeps nothing forgets it with the tab.
+      // Storage is disabled: the choice lasts until the tab is closed.
     }
     this.#apply();
   }
