@@ -1,4 +1,4 @@
-"""Addresses, against what Go's net.SplitHostPort and net.JoinHostPort make of them."""
+"""Addresses are parsed and formatted like Go's net.SplitHostPort and net.JoinHostPort."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from nsqx.net.address import TCPAddress, UnixAddress, format_host_port, parse_ad
         ("host:-0", "host", 0),
     ],
 )
-def test_host_and_port(text, host, port):
+def test_host_and_port_are_parsed(text, host, port):
     assert parse_address(text) == TCPAddress(host, port)
 
 
@@ -49,7 +49,7 @@ def test_host_and_port(text, host, port):
         "[[::1]]:1",
     ],
 )
-def test_what_is_not_host_and_port_is_a_socket_path(text):
+def test_any_other_text_is_a_socket_path(text):
     parsed = parse_address(text)
     assert parsed == UnixAddress(text)
     assert parsed.socket_name == text
@@ -87,7 +87,7 @@ def test_a_service_name_is_a_port(monkeypatch):
         ("a\0b", 'address "a\\x00b": neither host:port nor the path of a unix socket'),
     ],
 )
-def test_bad_addresses_give_one_line(text, error):
+def test_an_invalid_address_is_an_error_of_one_line(text, error):
     with pytest.raises(ConfigError) as caught:
         parse_address(text)
     assert "\n" not in str(caught.value)
@@ -105,7 +105,7 @@ def test_bad_addresses_give_one_line(text, error):
         ("a%b", "a%b:80"),
     ],
 )
-def test_format_host_port(host, text):
+def test_an_ipv6_host_is_bracketed(host, text):
     assert format_host_port(host, 80) == text
     assert str(TCPAddress(host, 80)) == text
 
@@ -114,5 +114,5 @@ def test_a_unix_address_shows_its_path():
     assert str(UnixAddress("/run/nsqd.sock")) == "/run/nsqd.sock"
 
 
-def test_an_empty_address_to_listen_on_leaves_the_name_to_the_system():
+def test_an_empty_listen_address_leaves_the_name_to_the_system():
     assert parse_listen_address("") == UnixAddress("")

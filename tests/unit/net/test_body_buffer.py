@@ -1,4 +1,4 @@
-"""Bytes that arrive in pieces."""
+"""A body that arrives in pieces."""
 
 import sys
 
@@ -9,7 +9,7 @@ from nsqx.net.body_buffer import BodyBuffer
 
 
 @given(st.lists(st.integers(0, 3000)))
-def test_joined_as_added(lengths: list[int]) -> None:
+def test_pieces_are_joined_in_order(lengths: list[int]) -> None:
     pieces = BodyBuffer()
     added = [bytes([index % 256]) * length for index, length in enumerate(lengths)]
     for piece in added:

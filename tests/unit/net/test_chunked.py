@@ -1,4 +1,4 @@
-"""Chunked bodies: what they say, where they end, and which are refused."""
+"""Chunked bodies: their content, their end, and the malformed ones that are rejected."""
 
 import gc
 import weakref
@@ -19,19 +19,19 @@ def encode(*chunks: bytes, trailers: bytes = b"") -> bytes:
 
 
 def decode(data: bytes, max_bytes: int = 1000) -> tuple[bytes, int]:
-    """The body in ``data`` and where it ended."""
+    """Return the body in ``data`` and the position of its end."""
     body = ChunkedBody(max_bytes)
     end = body.feed(data, 0)
     assert body.complete
     return body.take(), end
 
 
-def test_ends_where_the_next_request_begins() -> None:
+def test_a_body_ends_where_the_next_request_begins() -> None:
     coded = encode(b"abc", b"de")
     assert decode(coded + NEXT) == (b"abcde", len(coded))
 
 
-def test_starts_where_it_is_told() -> None:
+def test_decoding_starts_at_the_given_position() -> None:
     body = ChunkedBody(100)
     assert body.feed(b"head" + encode(b"abc"), 4) == 4 + len(encode(b"abc"))
     assert body.take() == b"abc"
@@ -47,11 +47,11 @@ def test_starts_where_it_is_told() -> None:
         encode(b"abc", trailers=b"X: y\r\nHost: evil\r\n"),
     ],
 )
-def test_forms(coded: bytes) -> None:
+def test_valid_forms_are_decoded(coded: bytes) -> None:
     assert decode(coded + NEXT) == (b"abc", len(coded))
 
 
-def test_empty() -> None:
+def test_an_empty_body() -> None:
     assert decode(b"0\r\n\r\n" + NEXT) == (b"", 5)
 
 
@@ -60,7 +60,7 @@ def test_empty() -> None:
     trailers=st.sampled_from([b"", b"A: b\r\n", b"A:\r\nB: c\r\n"]),
     cuts=st.lists(st.integers(0, 400)),
 )
-def test_any_split_gives_the_same(chunks: list[bytes], trailers: bytes, cuts: list[int]) -> None:
+def test_any_split_of_the_input_gives_the_same_body(chunks: list[bytes], trailers: bytes, cuts: list[int]) -> None:
     coded = encode(*chunks, trailers=trailers)
     stream = coded + NEXT
     places = sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})
@@ -100,32 +100,32 @@ def test_any_split_gives_the_same(chunks: list[bytes], trailers: bytes, cuts: li
         b"3\r\nabc\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n",
     ],
 )
-def test_refused(coded: bytes) -> None:
+def test_malformed_coding_is_rejected(coded: bytes) -> None:
     with pytest.raises(HTTPError) as caught:
         decode(coded)
     assert (caught.value.status, caught.value.code) == (400, "BAD_REQUEST")
 
 
-def test_limit() -> None:
+def test_a_body_over_the_limit_is_oversize() -> None:
     assert decode(encode(b"x" * 600, b"x" * 400), max_bytes=1000)[0] == b"x" * 1000
     body = ChunkedBody(999)
     body.feed(encode(b"x" * 600, b"x" * 400), 0)
     assert body.oversize
 
 
-def test_limit_holds_before_the_chunk_has_ended() -> None:
+def test_the_limit_applies_before_a_chunk_is_complete() -> None:
     body = ChunkedBody(10)
     body.feed(b"ffffff\r\n" + b"x" * 11, 0)
     assert body.oversize
     assert body.size <= 10
 
 
-def test_byte_by_byte_is_allowed() -> None:
+def test_a_body_may_be_sent_byte_by_byte() -> None:
     assert decode(encode(*[b"x"] * 50_000), max_bytes=50_000)[0] == b"x" * 50_000
 
 
 @pytest.mark.parametrize("end", [ChunkedBody.take, ChunkedBody.abandon])
-def test_nothing_is_left_for_the_collector(end: Callable[[ChunkedBody], object]) -> None:
+def test_the_decoder_leaves_no_reference_cycle(end: Callable[[ChunkedBody], object]) -> None:
     body = ChunkedBody(100)
     body.feed(b"3\r\nab", 0)
     seen = weakref.ref(body)
@@ -144,13 +144,13 @@ def feed_often(body: ChunkedBody, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("filler", [b"1;" + b"x" * 1000 + b"\r\na\r\n", b"1;" + b"x" * 1000])
-def test_endless_extensions_are_abuse(filler: bytes) -> None:
+def test_endless_extensions_are_rejected(filler: bytes) -> None:
     body = ChunkedBody(1_000_000)
     with pytest.raises(HTTPError, match="BAD_REQUEST"):
         feed_often(body, filler)
 
 
-def test_endless_trailers_are_abuse() -> None:
+def test_endless_trailers_are_rejected() -> None:
     body = ChunkedBody(1_000_000)
     body.feed(b"0\r\n", 0)
     with pytest.raises(HTTPError, match="BAD_REQUEST"):

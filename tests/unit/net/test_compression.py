@@ -1,4 +1,4 @@
-"""Deflate and snappy as layers: what goes in comes out, whatever the pieces; nothing grows without bound."""
+"""Deflate and snappy as layers: any split decodes to the original, and output is bounded."""
 
 import struct
 import zlib
@@ -24,7 +24,7 @@ def unwrap_all(layer, data, limit=LIMIT):
 
 @LAYERS
 @given(writes=st.lists(st.binary(max_size=300), max_size=6), data=st.data())
-def test_any_split_reads_the_same(layer_type, writes, data):
+def test_any_split_of_the_input_decodes_the_same(layer_type, writes, data):
     sender, receiver = layer_type(), layer_type()
     wire = b"".join(sender.wrap(write) for write in writes if write)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
@@ -35,7 +35,7 @@ def test_any_split_reads_the_same(layer_type, writes, data):
 
 
 @LAYERS
-def test_every_write_can_be_read_at_once(layer_type):
+def test_every_write_can_be_decoded_at_once(layer_type):
     sender, receiver = layer_type(), layer_type()
     for number in range(50):
         write = b"write %d" % number
@@ -43,7 +43,7 @@ def test_every_write_can_be_read_at_once(layer_type):
 
 
 @LAYERS
-def test_large_writes(layer_type):
+def test_large_writes_are_decoded(layer_type):
     body = bytes(range(256)) * 4000
     sender, receiver = layer_type(), layer_type()
     assert unwrap_all(receiver, sender.wrap(body)) == body
@@ -52,7 +52,7 @@ def test_large_writes(layer_type):
 
 @LAYERS
 def test_output_comes_in_bounded_pieces(layer_type):
-    """Megabytes of zeros take few bytes to send; no piece is larger than the limit."""
+    """Megabytes of zeros compress to few bytes; no decoded piece is larger than the limit."""
     sender, receiver = layer_type(), layer_type()
     block = bytes(1024 * 1024)
     wire = b"".join(sender.wrap(block) for _ in range(20))
@@ -66,7 +66,7 @@ def test_output_comes_in_bounded_pieces(layer_type):
 
 
 @LAYERS
-def test_layers_say_nothing_of_their_own(layer_type):
+def test_compressions_send_no_data_of_their_own(layer_type):
     assert layer_type().take_output() == b""
 
 
@@ -97,8 +97,8 @@ def chunk(kind, data):
     return bytes([kind]) + len(data).to_bytes(3, "little") + data
 
 
-def test_a_snappy_bomb_is_refused():
-    """A compressed chunk that claims to stand for more than a chunk may."""
+def test_a_snappy_bomb_is_rejected():
+    """A compressed chunk must not claim to decode to more than 65536 bytes."""
     bomb = bytes(cramjam.snappy.compress_raw(bytes(1024 * 1024)))
     with pytest.raises(BadCompression, match="decodes to 1048576 bytes, at most 65536"):
         Snappy().unwrap(b"\xff\x06\x00\x00sNaPpY" + chunk(0, b"crc!" + bomb), LIMIT)
@@ -117,17 +117,17 @@ def test_a_snappy_bomb_is_refused():
         (b"\xff\x05\x00\x00sNaPp", "invalid stream identifier"),
     ],
 )
-def test_bad_snappy(wire, text):
+def test_invalid_snappy_is_rejected(wire, text):
     with pytest.raises(BadCompression, match=text):
         Snappy().unwrap(wire, LIMIT)
 
 
-def test_bad_deflate():
+def test_invalid_deflate_is_rejected():
     with pytest.raises(BadCompression, match="deflate: "):
         Deflate().unwrap(b"\x07nonsense", LIMIT)
 
 
-def test_deflate_after_its_end():
+def test_data_after_the_end_of_deflate_is_rejected():
     ended = zlib.compressobj(6, zlib.DEFLATED, -15)
     wire = ended.compress(b"x") + ended.flush()
     with pytest.raises(BadCompression, match="after the end"):

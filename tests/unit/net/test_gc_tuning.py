@@ -1,4 +1,4 @@
-"""Garbage collections stay short: many objects that have survived a full one are not visited again."""
+"""Garbage collections stay short: objects that survived a full collection are not visited again."""
 
 import subprocess
 import sys

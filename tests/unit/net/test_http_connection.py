@@ -1,4 +1,4 @@
-"""A connection without a socket: the order of answers, back pressure, refusals, deadlines, endings."""
+"""A connection without a socket: the order of answers, backpressure, rejections, deadlines, closing."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ BIG = b"x" * 100_000
 
 
 class Service:
-    """A server whose handlers do what HTTP tests need; requests that were put off wait in ``deferred``."""
+    """A server with handlers for the tests; requests with a deferred answer are in ``deferred``."""
 
     def __init__(self, **options: Any) -> None:
         self.deferred: list[Request] = []
@@ -87,11 +87,11 @@ class Service:
         return Response(200, request.params["name"].encode())
 
     async def awaited_answers(self) -> None:
-        """Waits until the handlers that are awaited now have ended."""
+        """Wait until the awaited handlers have finished."""
         await asyncio.gather(*self.server._tasks)
 
     def answer_deferred(self) -> None:
-        """Answers what was put off, the last first."""
+        """Answer the deferred requests, the last one first."""
         while self.deferred:
             request = self.deferred.pop()
             request.respond(Response(200, request.body))
@@ -114,14 +114,14 @@ def post_chunked(path: str, *chunks: bytes) -> bytes:
 
 
 def talk(data: bytes, **options: Any) -> tuple[list[tuple[int, bytes]], MemoryTransport, Service]:
-    """Status and body of each answer to ``data``."""
+    """Return the status and body of each answer to ``data``, the transport and the service."""
     service = Service(**options)
     connection, transport = connect(service.server)
     connection.data_received(data)
     return [(answer.status, answer.body) for answer in read_answers(transport.written)], transport, service
 
 
-def test_what_a_handler_sees() -> None:
+def test_a_handler_sees_the_request() -> None:
     _, _, service = talk(post("/echo?a=b&a=c", b"body", "X-Y: z"))
     (request,) = service.seen
     assert (request.method, request.path, request.raw_query) == ("POST", "/echo", b"a=b&a=c")
@@ -134,21 +134,21 @@ def test_what_a_handler_sees() -> None:
     ("peer", "text"),
     [(("::1", 80, 0, 0), "[::1]:80"), ("", "@"), (b"", "@"), (None, "@"), (("10.0.0.1", 1), "10.0.0.1:1")],
 )
-def test_remote(peer: object, text: str) -> None:
+def test_the_remote_address_of_a_request(peer: object, text: str) -> None:
     connection, _ = connect(Service().server, MemoryTransport(peer))
     assert connection.remote == text
 
 
-def test_path_parameter() -> None:
+def test_a_path_parameter_reaches_the_handler() -> None:
     assert talk(get("/param/a%20b"))[0] == [(200, b"a b")]
 
 
-def test_equal_heads_do_not_mix_up_their_bodies() -> None:
+def test_requests_with_equal_heads_keep_their_bodies() -> None:
     answers, _, _ = talk(post("/echo", b"one") + post("/echo", b"two") + get("/param/a") + get("/param/b"))
     assert answers == [(200, b"one"), (200, b"two"), (200, b"a"), (200, b"b")]
 
 
-def test_remembered_heads_are_bounded() -> None:
+def test_the_cache_of_heads_is_bounded() -> None:
     service = Service()
     connection, transport = connect(service.server)
     for number in range(3000):
@@ -159,7 +159,7 @@ def test_remembered_heads_are_bounded() -> None:
     assert all(len(raw) <= 1024 for raw in service.server.heads)
 
 
-def test_pipelined_answers_are_one_write() -> None:
+def test_pipelined_answers_are_sent_in_one_write() -> None:
     answers, transport, _ = talk(get() * 5)
     assert len(answers) == 5
     assert transport.writes == 1
@@ -178,7 +178,7 @@ def test_deferred_answers_keep_the_order() -> None:
     assert transport.writes == 2
 
 
-def test_a_request_is_answered_once() -> None:
+def test_a_second_answer_is_an_error() -> None:
     service = Service()
     connection, _ = connect(service.server)
     connection.data_received(post("/late", b"1"))
@@ -188,7 +188,7 @@ def test_a_request_is_answered_once() -> None:
         request.respond(OK)
 
 
-def test_an_answer_for_a_client_that_has_gone() -> None:
+def test_an_answer_after_disconnection_is_dropped() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"1") + post("/late", b"2"))
@@ -197,8 +197,8 @@ def test_an_answer_for_a_client_that_has_gone() -> None:
     assert not transport.written
 
 
-def test_an_answer_for_a_client_that_is_going() -> None:
-    """The transport closes, and the connection has not been told yet."""
+def test_an_answer_while_the_transport_closes_is_dropped() -> None:
+    """The transport is closing, but connection_lost has not been called yet."""
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"1"))
@@ -208,7 +208,7 @@ def test_an_answer_for_a_client_that_is_going() -> None:
 
 
 @pytest.mark.parametrize("data", [post("/late", b"1") * 2, post_chunked("/echo", b"abc")[:-6], get()[:-1]])
-def test_a_lost_connection_is_held_by_nothing(data: bytes) -> None:
+def test_a_lost_connection_is_freed(data: bytes) -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(data)
@@ -225,7 +225,7 @@ def test_a_lost_connection_is_held_by_nothing(data: bytes) -> None:
     assert not transport.written
 
 
-def test_many_deferred_answers_stop_the_reading() -> None:
+def test_many_deferred_answers_pause_reading() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"x") * 300)
@@ -242,15 +242,15 @@ def test_many_deferred_answers_stop_the_reading() -> None:
     assert len(read_answers(transport.written)) == 300
 
 
-async def test_requests_behind_an_awaited_one_wait() -> None:
+async def test_requests_wait_for_an_awaited_handler() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(get("/awaited") + get("/awaited") + get())
     assert len(service.futures) == 1
     assert not transport.reading
-    connection.data_received(get("/param/x")[:10])  # was on its way when reading stopped
+    connection.data_received(get("/param/x")[:10])  # was in transit when reading stopped
     connection.data_received(get("/param/x")[10:])
-    for number, future in enumerate(service.futures):  # the second appears when the first is done
+    for number, future in enumerate(service.futures):  # the second is added when the first is done
         future.set_result(Response(200, b"%d" % number))
         await service.awaited_answers()
     assert [answer.body for answer in read_answers(transport.written)] == [b"0", b"1", b"OK", b"x"]
@@ -264,7 +264,7 @@ async def test_requests_behind_an_awaited_one_wait() -> None:
         (ValueError("secret"), (500, b'{"message":"INTERNAL_ERROR"}'), 1),
     ],
 )
-async def test_awaited_errors(error: Exception, answer: tuple[int, bytes], logged: int) -> None:
+async def test_errors_of_awaited_handlers(error: Exception, answer: tuple[int, bytes], logged: int) -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(get("/awaited") + get())
@@ -274,7 +274,7 @@ async def test_awaited_errors(error: Exception, answer: tuple[int, bytes], logge
     assert len(service.log.errors) == logged
 
 
-async def test_awaited_answer_for_a_client_that_has_gone() -> None:
+async def test_an_awaited_answer_after_disconnection_is_dropped() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(get("/awaited") + get())
@@ -286,7 +286,7 @@ async def test_awaited_answer_for_a_client_that_has_gone() -> None:
 
 
 @pytest.mark.parametrize("path", ["/failing", "/wrong"])
-def test_a_failing_handler(path: str) -> None:
+def test_a_failing_handler_is_answered_with_500(path: str) -> None:
     answers, transport, service = talk(get(path) + get())
     assert answers == [(500, b'{"message":"INTERNAL_ERROR"}'), (200, b"OK")]
     (line,) = service.log.errors
@@ -295,19 +295,19 @@ def test_a_failing_handler(path: str) -> None:
     assert not transport.closed
 
 
-def test_a_handler_that_fails_after_its_answer() -> None:
+def test_a_handler_may_fail_after_its_answer() -> None:
     answers, _, service = talk(get("/answered-and-failed") + get())
     assert answers == [(200, b"OK"), (200, b"OK")]
     assert len(service.log.errors) == 1
 
 
-def test_a_refusing_handler() -> None:
+def test_an_http_error_becomes_the_answer() -> None:
     answers, _, service = talk(get("/refusing") + get())
     assert answers == [(503, b'{"message":"EXITING"}'), (200, b"OK")]
     assert not service.log.errors
 
 
-def test_requests_are_logged_as_routes_say() -> None:
+def test_a_route_decides_whether_requests_are_logged() -> None:
     _, _, service = talk(
         get() + post("/echo", b"x") + get("/refusing?a=%20b") + get("/nope") + get("/PING") + b"nonsense\r\n\r\n"
     )
@@ -321,7 +321,7 @@ def test_requests_are_logged_as_routes_say() -> None:
     assert len(service.log.debugs) == 1
 
 
-def test_nothing_is_logged_below_info() -> None:
+def test_nothing_is_logged_if_info_is_disabled() -> None:
     service = Service()
     service.log.info_enabled = False
     connection, _ = connect(service.server)
@@ -329,28 +329,28 @@ def test_nothing_is_logged_below_info() -> None:
     assert not service.log.infos
 
 
-def test_http10_closes() -> None:
+def test_http10_closes_the_connection() -> None:
     answers, transport, _ = talk(b"GET /ping HTTP/1.0\r\n\r\n" + get())
     assert answers == [(200, b"OK")]
     assert transport.closed
     assert read_answers(transport.written)[0].version == "HTTP/1.0"
 
 
-def test_http10_kept_alive() -> None:
+def test_http10_may_be_kept_alive() -> None:
     answers, transport, _ = talk(b"GET /ping HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + get())
     assert len(answers) == 2
     assert not transport.closed
     assert read_answers(transport.written)[0].headers["connection"] == "keep-alive"
 
 
-def test_close_asked() -> None:
+def test_connection_close_is_obeyed() -> None:
     answers, transport, _ = talk(get("/ping", "Connection: close") + get())
     assert answers == [(200, b"OK")]
     assert transport.closed
     assert read_answers(transport.written)[0].headers["connection"] == "close"
 
 
-def test_close_asked_with_a_deferred_answer() -> None:
+def test_connection_close_waits_for_a_deferred_answer() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"1", "Connection: close") + get())
@@ -360,7 +360,7 @@ def test_close_asked_with_a_deferred_answer() -> None:
     assert [answer.body for answer in read_answers(transport.written)] == [b"1"]
 
 
-def test_head_gets_no_body() -> None:
+def test_an_answer_to_head_has_no_body() -> None:
     _, transport, _ = talk_raw(b"HEAD /ping HTTP/1.1\r\nHost: x\r\n\r\n" + get())
     head, ping = read_answers(transport.written, to_heads=1)
     assert (head.status, head.headers["content-length"]) == (405, "32")
@@ -374,7 +374,7 @@ def talk_raw(data: bytes) -> tuple[Any, MemoryTransport, Service]:
     return connection, transport, service
 
 
-def test_upgrade_with_a_body_does_not_smuggle() -> None:
+def test_an_upgrade_with_a_body_smuggles_no_request() -> None:
     upgrade = ("Connection: Upgrade", "Upgrade: h2c")
     hidden = get("/param/hidden")
     assert talk(post("/echo", hidden, *upgrade) + get())[0] == [(200, hidden), (200, b"OK")]
@@ -389,7 +389,7 @@ def test_trailers_do_not_become_headers() -> None:
     assert len(service.seen) == 2
 
 
-def test_refusal_comes_after_earlier_answers() -> None:
+def test_a_rejection_follows_earlier_answers() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"1") + b"GET /ping HTTP/1.1\r\n\r\n" + get())
@@ -400,7 +400,7 @@ def test_refusal_comes_after_earlier_answers() -> None:
     assert not service.seen
 
 
-def test_refusal_closes_after_the_client_has_had_time_to_read() -> None:
+def test_a_rejection_closes_after_time_to_read_it() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(b"nonsense\r\n\r\n")
@@ -414,7 +414,7 @@ def test_refusal_closes_after_the_client_has_had_time_to_read() -> None:
     assert len(read_answers(transport.written)) == 1
 
 
-def test_a_client_that_sends_on_and_on_after_a_refusal() -> None:
+def test_a_client_that_keeps_sending_after_a_rejection_is_closed() -> None:
     connection, transport, _ = talk_raw(b"nonsense\r\n\r\n")
     for _ in range(9):
         connection.data_received(b"x" * 1024 * 1024)
@@ -424,19 +424,19 @@ def test_a_client_that_sends_on_and_on_after_a_refusal() -> None:
 @pytest.mark.parametrize(
     "start", [b"\x16\x03\x01", b"  V2", b"get /", b"\r\n", b"GET /ping HTTP/1.1\n", b"GET /ping HTTP/1.1\r\nA: b\nC"]
 )
-def test_what_cannot_become_a_request_is_refused_at_once(start: bytes) -> None:
+def test_input_that_cannot_become_a_request_is_rejected_at_once(start: bytes) -> None:
     _, transport, _ = talk_raw(start)
     assert [answer.status for answer in read_answers(transport.written)] == [400]
 
 
-def test_a_cr_before_the_lf_that_comes_later() -> None:
+def test_a_line_break_may_arrive_in_two_parts() -> None:
     connection, transport, _ = talk_raw(b"GET /ping HTTP/1.1\r")
     connection.data_received(b"\nHost: x\r\n\r")
     connection.data_received(b"\n")
     assert [answer.status for answer in read_answers(transport.written)] == [200]
 
 
-def test_body_over_the_limit_is_refused_unread() -> None:
+def test_a_body_over_the_limit_is_rejected_unread() -> None:
     answers, transport, service = talk(post("/echo", b"")[:-5].replace(b"Content-Length: 0", b"Content-Length: 1001"))
     assert not answers  # the head has no end yet
     connection, transport = connect(service.server)
@@ -448,43 +448,43 @@ def test_body_over_the_limit_is_refused_unread() -> None:
     assert not service.seen
 
 
-def test_body_at_the_limit() -> None:
+def test_a_body_at_the_limit_is_accepted() -> None:
     assert talk(post("/echo", b"x" * 1000))[0] == [(200, b"x" * 1000)]
     assert talk(post_chunked("/echo", b"x" * 500, b"x" * 500))[0] == [(200, b"x" * 1000)]
 
 
-def test_chunked_body_over_the_limit() -> None:
+def test_a_chunked_body_over_the_limit_is_rejected() -> None:
     answers, transport, service = talk(post_chunked("/echo", b"x" * 500, b"x" * 501) + get())
     assert answers == [(413, b'{"message":"MSG_TOO_BIG"}')]
     assert transport.eof_written
     assert not service.seen
 
 
-def test_limit_that_depends_on_the_request() -> None:
+def test_a_limit_may_depend_on_the_request() -> None:
     assert talk(post("/asked?max=3", b"abc"))[0] == [(200, b"abc")]
     assert talk(post("/asked?max=2", b"abc"))[0] == [(413, b'{"message":"ASKED_TOO_MUCH"}')]
     assert talk(post("/asked?max=%zz", b"abc"))[0] == [(400, b'{"message":"INVALID_REQUEST"}')]
     assert talk(post("/asked?max=x", b"abc"))[0] == [(500, b'{"message":"INTERNAL_ERROR"}')]
 
 
-def test_refused_requests_are_logged_as_their_route_says() -> None:
+def test_rejected_requests_are_logged() -> None:
     _, _, service = talk(post("/asked?max=2", b"abc"))
     assert service.log.infos[0].startswith("413 POST /asked?max=2 (127.0.0.1:4321) ")
 
 
-def test_unwanted_body_is_skipped() -> None:
+def test_an_unused_body_is_skipped() -> None:
     answers, transport, _ = talk(post("/nope", b"x" * 1000) + post("/ping", b"y") + get())
     assert [status for status, _ in answers] == [404, 405, 200]
     assert not transport.closed
 
 
-def test_large_unwanted_body_is_not_read() -> None:
+def test_a_large_unused_body_is_not_read() -> None:
     answers, transport, _ = talk(post("/nope", b"x" * 300_000))
     assert answers == [(404, b'{"message":"NOT_FOUND"}')]
     assert transport.eof_written
 
 
-def test_announced_body_allocates_nothing() -> None:
+def test_an_announced_body_allocates_nothing() -> None:
     service = Service()
     service.server._router._methods["POST"]._static["/echo"].body_limit = BodyLimit(2**62, "")
     connection, transport = connect(service.server)
@@ -493,7 +493,7 @@ def test_announced_body_allocates_nothing() -> None:
     assert connection._reader._pieces.size == 3
 
 
-def test_expectation_is_met_and_then_the_body_read() -> None:
+def test_100_continue_is_sent_before_the_body() -> None:
     head, body = post("/echo", b"body", "Expect: 100-continue").split(b"body")[0], b"body"
     connection, transport, _ = talk_raw(head)
     assert transport.written == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -501,14 +501,14 @@ def test_expectation_is_met_and_then_the_body_read() -> None:
     assert [answer.body for answer in read_answers(transport.written)] == [b"", b"body"]
 
 
-def test_expectation_with_the_body_already_there() -> None:
+def test_100_continue_is_sent_even_if_the_body_has_arrived() -> None:
     request = post("/echo", b"body", "Expect: 100-continue")
     answers, transport, _ = talk(request + request + get())
     assert answers == [(100, b""), (200, b"body"), (100, b""), (200, b"body"), (200, b"OK")]
     assert transport.reading
 
 
-def test_expectation_waits_for_earlier_answers() -> None:
+def test_100_continue_waits_for_earlier_answers() -> None:
     connection, transport, service = talk_raw(post("/late", b"1") + post("/echo", b"22", "Expect: 100-continue")[:-2])
     assert not transport.written
     service.answer_deferred()
@@ -518,20 +518,20 @@ def test_expectation_waits_for_earlier_answers() -> None:
 
 
 @pytest.mark.parametrize(("path", "length", "status"), [("/echo", 1001, 413), ("/nope", 10, 404)])
-def test_expectation_of_what_is_refused(path: str, length: int, status: int) -> None:
+def test_100_continue_is_not_sent_for_a_rejected_request(path: str, length: int, status: int) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n".encode()
     answers, transport, _ = talk(head)
     assert [answer[0] for answer in answers] == [status]
     assert transport.eof_written
 
 
-def test_head_size() -> None:
+def test_the_size_of_a_head_is_limited() -> None:
     answers, transport, _ = talk(get("/ping", "A: " + "x" * 2000), max_header_bytes=1000)
     assert answers == [(431, b'{"message":"HEADER_TOO_BIG"}')]
     assert transport.eof_written
 
 
-def test_endless_head() -> None:
+def test_an_endless_head_is_rejected() -> None:
     service = Service(max_header_bytes=1000)
     connection, transport = connect(service.server)
     connection.data_received(b"GET /ping HTTP/1.1\r\nA: ")
@@ -540,7 +540,7 @@ def test_endless_head() -> None:
     assert [answer.status for answer in read_answers(transport.written)] == [431]
 
 
-def test_gate_answers_in_place_of_handlers() -> None:
+def test_the_gate_answers_instead_of_the_handler() -> None:
     closed = error_response(403, "TLS_REQUIRED")
     answers, transport, service = talk(get() + post("/echo", b"x") + get("/nope"), gate=lambda _request: closed)
     assert [status for status, _ in answers] == [403, 403, 403]
@@ -548,13 +548,13 @@ def test_gate_answers_in_place_of_handlers() -> None:
     assert not transport.closed
 
 
-def test_gate_comes_before_the_body() -> None:
+def test_the_gate_is_called_before_the_body_is_read() -> None:
     closed = error_response(403, "TLS_REQUIRED")
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
     assert [status for status, _ in talk(head, gate=lambda _request: closed)[0]] == [403]
 
 
-def test_gate_lets_pass_and_refuses() -> None:
+def test_the_gate_accepts_and_rejects() -> None:
     def gate(request: Request) -> Response | None:
         if b"authorization" not in request.headers:
             raise HTTPError(401, "UNAUTHORIZED")
@@ -569,7 +569,7 @@ def test_gate_lets_pass_and_refuses() -> None:
     assert len(service.log.errors) == 1
 
 
-def test_slow_reader_is_not_read_from() -> None:
+def test_a_client_that_does_not_read_is_not_read_from() -> None:
     class FullTransport(MemoryTransport):
         def write(self, data: bytes) -> None:
             super().write(data)
@@ -588,7 +588,7 @@ def test_slow_reader_is_not_read_from() -> None:
     assert transport.reading
 
 
-def test_client_that_stops_sending_still_gets_its_answers() -> None:
+def test_a_half_closed_client_still_gets_its_answers() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"1") + get())
@@ -599,28 +599,28 @@ def test_client_that_stops_sending_still_gets_its_answers() -> None:
 
 
 @pytest.mark.parametrize("data", [get()[:-1], post("/echo", b"abc")[:-1], post_chunked("/echo", b"abc")[:-1]])
-def test_client_that_stops_in_the_middle(data: bytes) -> None:
+def test_a_request_that_ends_early_is_rejected(data: bytes) -> None:
     connection, transport, service = talk_raw(data)
     assert not connection.eof_received()
     assert [answer.status for answer in read_answers(transport.written)] == [400]
     assert not service.seen
 
 
-def test_idle_client_that_goes() -> None:
+def test_an_idle_client_may_disconnect() -> None:
     connection, transport, _ = talk_raw(get())
     assert not connection.eof_received()
     connection.connection_lost(None)
     assert len(read_answers(transport.written)) == 1
 
 
-def test_closing_server_takes_no_new_connection() -> None:
+def test_a_closing_server_accepts_no_connection() -> None:
     service = Service()
     service.server.closing = True
     _, transport = connect(service.server)
     assert transport.closed
 
 
-def test_closing_server_ends_with_the_answers_it_owes() -> None:
+def test_a_closing_server_sends_pending_answers() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late", b"1") + post("/late", b"2"))
@@ -634,7 +634,7 @@ def test_closing_server_ends_with_the_answers_it_owes() -> None:
 
 
 class TestDeadlines:
-    """The server's sweep tells the time; here the test does."""
+    """The test advances the time instead of the server's sweep."""
 
     def setup_method(self) -> None:
         self.service = Service(header_timeout_s=10, body_timeout_s=60, idle_timeout_s=120)
@@ -650,27 +650,27 @@ class TestDeadlines:
     def statuses(self) -> list[int]:
         return [answer.status for answer in read_answers(self.transport.written)]
 
-    def test_nothing_is_sent(self) -> None:
+    def test_a_silent_client_is_closed(self) -> None:
         self.pass_time(10)
         assert not self.transport.closed
         self.pass_time(2)
         assert self.transport.closed
         assert not self.transport.written
 
-    def test_half_a_head(self) -> None:
+    def test_an_incomplete_head_is_answered_with_408(self) -> None:
         self.connection.data_received(get()[:-1])
         self.pass_time(10)
         assert not self.transport.written
         self.pass_time(2)
         assert self.statuses() == [408]
 
-    def test_dripping_head(self) -> None:
+    def test_a_slow_head_gets_no_more_time(self) -> None:
         for byte in get("/ping", "A: " + "x" * 50):
             self.connection.data_received(bytes([byte]))
             self.pass_time(1)
         assert self.statuses() == [408]
 
-    def test_head_after_requests_has_its_own_time(self) -> None:
+    def test_a_later_head_has_its_own_deadline(self) -> None:
         self.connection.data_received(get())
         self.pass_time(100)
         self.connection.data_received(get() + get()[:-1])
@@ -680,8 +680,8 @@ class TestDeadlines:
         assert self.statuses() == [200, 200, 408]
 
     @pytest.mark.parametrize("data", [post("/echo", b"x" * 500)[:-400], post_chunked("/echo", b"x" * 500)[:-400]])
-    def test_body(self, data: bytes) -> None:
-        """A trickle gets no more time."""
+    def test_a_trickling_body_is_answered_with_408(self, data: bytes) -> None:
+        """A trickle does not extend the deadline."""
         self.connection.data_received(data)
         for _ in range(6):
             self.pass_time(10)
@@ -702,7 +702,7 @@ class TestDeadlines:
         self.connection.data_received(b"x" * 64 * 1024)
         assert self.statuses() == [200]
 
-    def test_idle(self) -> None:
+    def test_an_idle_connection_is_closed(self) -> None:
         self.connection.data_received(get())
         self.pass_time(120)
         assert not self.transport.closed
@@ -710,14 +710,14 @@ class TestDeadlines:
         assert self.transport.closed
         assert self.statuses() == [200]
 
-    def test_each_request_begins_the_idle_time_again(self) -> None:
+    def test_each_request_restarts_the_idle_timeout(self) -> None:
         for _ in range(5):
             self.connection.data_received(get())
             self.pass_time(100)
         assert self.statuses() == [200] * 5
         assert not self.transport.closed
 
-    def test_handlers_have_all_the_time(self) -> None:
+    def test_a_handler_has_no_deadline(self) -> None:
         self.connection.data_received(post("/late", b"1"))
         self.pass_time(1000)
         assert not self.transport.closed
@@ -727,20 +727,20 @@ class TestDeadlines:
         self.pass_time(30)
         assert self.transport.closed
 
-    def test_last_request_has_all_the_time_too(self) -> None:
+    def test_the_handler_of_the_last_request_has_no_deadline(self) -> None:
         self.connection.data_received(post("/late", b"1", "Connection: close"))
         self.pass_time(1000)
         assert not self.transport.closed
         self.service.answer_deferred()
         assert self.statuses() == [200]
 
-    def test_client_that_does_not_leave_after_a_refusal(self) -> None:
+    def test_a_client_that_stays_after_a_rejection_is_closed(self) -> None:
         self.connection.data_received(b"nonsense\r\n\r\n")
         assert not self.transport.closed
         self.pass_time(5)
         assert self.transport.aborted
 
-    def test_client_that_takes_nothing(self) -> None:
+    def test_a_client_that_reads_nothing_is_closed(self) -> None:
         self.connection.data_received(get("/big"))
         self.transport.write_buffer_size = 100_000
         self.connection.pause_writing()
@@ -751,7 +751,7 @@ class TestDeadlines:
         self.pass_time(65)
         assert self.transport.aborted
 
-    def test_transport_that_does_not_close(self) -> None:
+    def test_a_transport_that_does_not_close_is_aborted(self) -> None:
         self.connection.data_received(get("/ping", "Connection: close"))
         assert self.transport.closed
         assert not self.transport.aborted
@@ -776,7 +776,9 @@ requests = st.one_of(
 
 @settings(max_examples=300)
 @given(conversation=st.lists(requests, min_size=1, max_size=8), cuts=st.lists(st.integers(0, 2000)), lazy=st.booleans())
-def test_any_split_gives_the_same_answers(conversation: list[tuple[bytes, bytes]], cuts: list[int], lazy: bool) -> None:
+def test_any_split_of_the_input_gives_the_same_answers(
+    conversation: list[tuple[bytes, bytes]], cuts: list[int], lazy: bool
+) -> None:
     service = Service()
     connection, transport = connect(service.server)
     stream = b"".join(request for request, _ in conversation)
@@ -824,7 +826,7 @@ fragments = st.one_of(
 
 @settings(max_examples=300)
 @given(parts=st.lists(fragments, max_size=20))
-def test_any_bytes_give_whole_answers_and_no_failure(parts: list[bytes]) -> None:
+def test_any_input_gives_complete_answers_and_no_exception(parts: list[bytes]) -> None:
     service = Service()
     connection, transport = connect(service.server)
     for part in parts:
@@ -838,7 +840,7 @@ def test_any_bytes_give_whole_answers_and_no_failure(parts: list[bytes]) -> None
     assert not service.server.connections
 
 
-def test_large_bodies_with_deferred_answers_stop_the_reading() -> None:
+def test_large_bodies_with_deferred_answers_pause_reading() -> None:
     service = Service()
     connection, transport = connect(service.server)
     connection.data_received(post("/late-large", b"x" * 1_000_000) * 8)
@@ -855,9 +857,9 @@ def test_large_bodies_with_deferred_answers_stop_the_reading() -> None:
 # Taking turns
 
 
-def test_pipelined_requests_are_handled_in_slices() -> None:
+def test_pipelined_requests_are_processed_in_slices() -> None:
     service = Service()
-    soon = Soon(service.server, itertools.count(0, ROUND_NS).__next__)  # a round is over after every slice
+    soon = Soon(service.server, itertools.count(0, ROUND_NS).__next__)  # every slice uses up a turn
     connection, transport = connect(service.server)
     connection.data_received(get() * 1000)
     counts = [len(service.seen)]
@@ -871,7 +873,7 @@ def test_pipelined_requests_are_handled_in_slices() -> None:
     assert transport.reading
 
 
-def test_connections_with_many_requests_take_turns_and_others_do_not_wait() -> None:
+def test_busy_connections_take_turns_and_others_do_not_wait() -> None:
     service = Service()
     soon = Soon(service.server, itertools.count(0, ROUND_NS).__next__)
     floods = [connect(service.server) for _ in range(3)]
@@ -888,7 +890,7 @@ def test_connections_with_many_requests_take_turns_and_others_do_not_wait() -> N
     assert [len(read_answers(transport.written)) for _, transport in floods] == [320] * 3
 
 
-def test_a_large_chunk_of_a_body_is_not_followed_by_another_in_the_same_turn() -> None:
+def test_only_one_large_chunk_of_a_body_is_processed_per_turn() -> None:
     service = Service()
     connection, transport = connect(service.server)
     body = b"x" * (2 * LARGE_CHUNK)
@@ -902,7 +904,7 @@ def test_a_large_chunk_of_a_body_is_not_followed_by_another_in_the_same_turn() -
     assert [answer.body for answer in read_answers(transport.written)] == [body]
 
 
-def test_a_connection_that_is_lost_between_two_slices_is_handled_no_further() -> None:
+def test_a_connection_lost_between_two_slices_is_not_processed() -> None:
     service = Service()
     connection, _ = connect(service.server)
     connection.data_received(get() * 100)
@@ -912,7 +914,7 @@ def test_a_connection_that_is_lost_between_two_slices_is_handled_no_further() ->
     assert len(service.seen) == before
 
 
-def test_a_close_in_a_later_slice_is_the_end() -> None:
+def test_a_close_in_a_later_slice_ends_the_connection() -> None:
     service = Service()
     connection, transport = connect(service.server)
     last = b"GET /ping HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -922,7 +924,7 @@ def test_a_close_in_a_later_slice_is_the_end() -> None:
     assert transport.closed
 
 
-def test_a_server_that_does_not_listen_has_no_port_and_no_address() -> None:
+def test_a_server_has_no_port_and_no_address_before_serve() -> None:
     server = HTTPServer(Router(), RememberingLog())
 
     assert server.port == -1

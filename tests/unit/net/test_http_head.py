@@ -1,4 +1,4 @@
-"""Which heads are requests, what they ask for, and which are refused."""
+"""Request heads: which are accepted, their meaning, and which are rejected."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def refusal_of(raw: bytes) -> tuple[int, str]:
     return caught.value.status, caught.value.code
 
 
-def test_plain_get() -> None:
+def test_a_plain_get_is_parsed() -> None:
     head = head_of("Accept: */*", line="GET /stats?format=json HTTP/1.1")
     assert (head.method, head.path, head.raw_query) == ("GET", "/stats", b"format=json")
     assert head.headers == {b"host": b"x", b"accept": b"*/*"}
@@ -25,7 +25,7 @@ def test_plain_get() -> None:
     assert (head.keep_alive, head.http10, head.ordinary) == (True, False, True)
 
 
-def test_body_lengths() -> None:
+def test_content_length_is_parsed() -> None:
     assert head_of("Content-Length: 12").content_length == 12
     assert head_of("Content-Length:\t0012  ").content_length == 12
     assert head_of("Content-Length: 18446744073709551615").content_length == 2**64 - 1
@@ -44,14 +44,14 @@ def test_body_lengths() -> None:
         ("1.0", "keep-alive", True),
     ],
 )
-def test_keep_alive(version: str, connection: str | None, kept: bool) -> None:
+def test_keep_alive_depends_on_version_and_header(version: str, connection: str | None, kept: bool) -> None:
     head = head_of(*([f"Connection: {connection}"] if connection else []), line=f"GET / HTTP/{version}")
     assert head.keep_alive is kept
     assert head.http10 is (version == "1.0")
     assert head.ordinary is (kept and version == "1.1")
 
 
-def test_keep_alive_is_that_of_the_head_not_of_its_body() -> None:
+def test_keep_alive_does_not_depend_on_the_body() -> None:
     assert not head_of("Connection: close", "Content-Length: 3", line="POST / HTTP/1.1").keep_alive
     assert head_of("Connection: keep-alive", "Content-Length: 3", line="POST / HTTP/1.0").keep_alive
 
@@ -64,14 +64,14 @@ def test_http10_needs_no_host() -> None:
     assert head_of(line="GET / HTTP/1.0", host=False).http10
 
 
-def test_expectation() -> None:
+def test_the_expect_header_is_parsed() -> None:
     assert head_of("Content-Length: 1", "Expect: 100-Continue").expects_continue
     assert head_of("Transfer-Encoding: chunked", "Expect: 100-continue").expects_continue
     assert not head_of("Expect: 100-continue").expects_continue
     assert not head_of("Content-Length: 1", "Expect: 100-continue", line="POST / HTTP/1.0").expects_continue
 
 
-def test_upgrade_is_not_taken_up_and_the_body_stays_a_body() -> None:
+def test_an_upgrade_is_ignored_and_the_body_is_kept() -> None:
     """java.net.http offers HTTP/2 with every request, bodies included."""
     head = head_of(
         "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "Content-Length: 5", line="POST /pub HTTP/1.1"
@@ -84,11 +84,11 @@ def test_connect_is_the_last_request() -> None:
     assert (head.path, head.keep_alive) == ("", False)
 
 
-def test_of_a_repeated_header_the_first_value_counts() -> None:
+def test_the_first_value_of_a_repeated_header_counts() -> None:
     assert head_of("X: a", "X: b").headers[b"x"] == b"a"
 
 
-def test_values_lose_surrounding_white_space_and_keep_other_bytes() -> None:
+def test_white_space_around_values_is_removed() -> None:
     assert head_of("X:  a\xff b \t").headers[b"x"] == b"a\xff b"
 
 
@@ -180,25 +180,25 @@ BAD_REQUESTS = {
 
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
-def test_bad_request(name: str) -> None:
+def test_malformed_heads_are_rejected(name: str) -> None:
     assert refusal_of(BAD_REQUESTS[name]) == (400, "BAD_REQUEST")
 
 
 @pytest.mark.parametrize("version", ["0.9", "1.2", "2.0", "9.9"])
-def test_other_versions(version: str) -> None:
+def test_other_http_versions_are_rejected(version: str) -> None:
     raw = f"GET /p HTTP/{version}\r\nHost: x\r\n\r\n".encode()
     assert refusal_of(raw) == (505, "HTTP_VERSION_NOT_SUPPORTED")
 
 
-def test_coding_that_we_cannot_undo() -> None:
+def test_other_transfer_codings_are_rejected() -> None:
     assert refusal_of(POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n") == (501, "NOT_IMPLEMENTED")
 
 
-def test_unknown_expectation() -> None:
+def test_an_unknown_expectation_is_rejected() -> None:
     assert refusal_of(POST + b"Content-Length: 1\r\nExpect: a miracle\r\n\r\n") == (417, "EXPECTATION_FAILED")
 
 
-def test_number_of_headers() -> None:
+def test_the_number_of_headers_is_limited() -> None:
     allowed = b"".join(b"X%d: y\r\n" % number for number in range(MAX_HEADERS - 1))
     assert len(parse_head(GET + allowed + b"\r\n").headers) == MAX_HEADERS
     assert refusal_of(GET + allowed + b"Y: z\r\n\r\n") == (431, "HEADER_TOO_BIG")
@@ -225,7 +225,7 @@ def test_number_of_headers() -> None:
         (b"h:80", "", b""),
     ],
 )
-def test_targets(target: bytes, path: str, query: bytes) -> None:
+def test_targets_are_split_into_path_and_query(target: bytes, path: str, query: bytes) -> None:
     assert split_target(target) == (path, query)
 
 
@@ -248,18 +248,18 @@ def test_targets(target: bytes, path: str, query: bytes) -> None:
         (b"a=%ff", {"a": "\ufffd"}),
     ],
 )
-def test_queries(raw: bytes, values: dict[str, str]) -> None:
+def test_queries_are_parsed_as_in_go(raw: bytes, values: dict[str, str]) -> None:
     assert parse_query(raw) == values
 
 
 @pytest.mark.parametrize("raw", [b"a=%", b"a=%4", b"a=%zz", b"%=a", b"a;b", b"a=1;b=2", b"a=1&;", b"good=1&bad=%g0"])
-def test_malformed_queries(raw: bytes) -> None:
+def test_malformed_queries_are_rejected(raw: bytes) -> None:
     with pytest.raises(HTTPError) as caught:
         parse_query(raw)
     assert (caught.value.status, caught.value.code) == (400, "INVALID_REQUEST")
 
 
-def test_a_malformed_query_is_refused_when_it_is_asked_for() -> None:
+def test_a_malformed_query_is_rejected_when_it_is_read() -> None:
     head = head_of(line="GET /p?a=%zz HTTP/1.1")
     for _ in range(2):
         with pytest.raises(HTTPError):

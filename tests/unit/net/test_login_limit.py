@@ -1,4 +1,4 @@
-"""The limit on wrong logins: who is limited, who is not, and how much is remembered."""
+"""The limit on wrong logins: which clients it affects, and its memory."""
 
 from nsqx.net import login_limit
 from nsqx.net.login_limit import BURST, LoginLimit
@@ -10,7 +10,7 @@ def use_up(limit: LoginLimit, address: str, now_s: float = 0.0) -> None:
         assert limit.wrong(address, now_s) == (number == BURST - 1)
 
 
-def test_an_address_that_is_wrong_too_often_waits() -> None:
+def test_an_address_with_too_many_wrong_logins_must_wait() -> None:
     limit = LoginLimit()
     use_up(limit, "192.0.2.1")
     assert not limit.allows("192.0.2.1", b"right", 0.5)
@@ -26,7 +26,7 @@ def test_other_addresses_are_not_limited() -> None:
     assert limit.allows("192.0.2.2", b"right", 0.0)
 
 
-def test_a_secret_that_was_right_before_is_never_limited() -> None:
+def test_a_secret_that_was_correct_before_is_never_limited() -> None:
     limit = LoginLimit()
     limit.right("192.0.2.1", b"right")
     use_up(limit, "192.0.2.1")
@@ -36,7 +36,7 @@ def test_a_secret_that_was_right_before_is_never_limited() -> None:
     assert not limit.allows("192.0.2.1", b"wrong", 0.0)
 
 
-def test_an_ipv6_network_is_one_client() -> None:
+def test_an_ipv6_network_counts_as_one_client() -> None:
     limit = LoginLimit()
     for number in range(BURST):
         limit.wrong(f"2001:db8::{number:x}", 0.0)

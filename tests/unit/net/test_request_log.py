@@ -1,4 +1,4 @@
-"""The lines that requests make in the log."""
+"""The log lines of requests."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ def request_for(target: bytes) -> Request:
     return request
 
 
-def test_request_line_is_nsqds() -> None:
+def test_the_request_line_has_the_form_of_nsqd() -> None:
     line = request_line(request_for(b"/topic/create?topic=a%20b"), 10_726)
     assert line == "404 POST /topic/create?topic=a%20b (127.0.0.1:51554) 10.726µs"
 
 
-def test_failure_is_one_line_and_tells_where() -> None:
+def test_a_failure_is_one_line_with_its_location() -> None:
     try:
         raise ValueError("first\nsecond")
     except ValueError as error:

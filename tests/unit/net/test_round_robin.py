@@ -1,4 +1,4 @@
-"""Members take turns, and the loop gets its turn when a round has taken long enough."""
+"""Members take turns, and the event loop continues when a turn has lasted long enough."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from nsqx.net.round_robin import ROUND_NS, RoundRobin
 
 
 class Bench:
-    """A round-robin with a clock that members move."""
+    """A round-robin with a fake clock that the members advance."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -19,7 +19,7 @@ class Bench:
         self.ends += 1
 
     def come_round(self) -> list[str]:
-        """One turn of the loop; the names of those that worked in it."""
+        """Run one turn of the loop; return the names of the members that worked."""
         self.worked.clear()
         callbacks, self.soon[:] = self.soon[:], []
         for callback in callbacks:
@@ -28,7 +28,7 @@ class Bench:
 
 
 class Worker:
-    """Has so many slices of work, each of which takes its time."""
+    """A member with ``slices`` slices of work of ``slice_ns`` each."""
 
     def __init__(self, bench: Bench, name: str, slices: int, slice_ns: int = ROUND_NS // 4) -> None:
         self._bench = bench
@@ -50,7 +50,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_round_lasts_about_a_millisecond_and_the_next_goes_on_where_it_ended(bench):
+def test_a_turn_lasts_about_a_millisecond_and_the_next_one_continues(bench):
     for name in "abc":
         Worker(bench, name, 3)
     assert bench.come_round() == ["a", "b", "c", "a"]
@@ -59,20 +59,20 @@ def test_a_round_lasts_about_a_millisecond_and_the_next_goes_on_where_it_ended(b
     assert (bench.come_round(), bench.ends) == ([], 3)
 
 
-def test_one_member_gets_all_of_the_round(bench):
+def test_a_single_member_gets_the_whole_turn(bench):
     Worker(bench, "a", 6)
     assert bench.come_round() == ["a"] * 4
     assert bench.come_round() == ["a"] * 2
 
 
-def test_a_long_slice_is_the_last_of_its_round(bench):
+def test_a_long_slice_ends_the_turn(bench):
     Worker(bench, "a", 2, 10 * ROUND_NS)
     Worker(bench, "b", 1)
     assert bench.come_round() == ["a"]
     assert bench.come_round() == ["b", "a"]
 
 
-def test_members_wait_for_one_callback(bench):
+def test_members_share_one_callback(bench):
     for name in "abc":
         Worker(bench, name, 1)
     assert len(bench.soon) == 1

@@ -1,4 +1,4 @@
-"""Which route a request takes. What a near miss gets is what Go's nsqd 1.3.0 was seen to answer."""
+"""Routing of requests. The answers to near misses were recorded from Go's nsqd 1.3.0."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def route_of(method: str, target: str) -> tuple[Route, Head]:
 
 def miss(method: str, target: str) -> Response:
     route, head = route_of(method, target)
-    assert route.answer is not None, "it was a hit"
+    assert route.answer is not None, "the path has a handler"
     assert route.handler(Request(Peer(), head)) is route.answer
     return route.answer
 
@@ -64,14 +64,14 @@ class Peer:
         ("POST", "/debug/pprof/symbol", {}),
     ],
 )
-def test_hit(method: str, target: str, params: dict[str, str]) -> None:
+def test_a_route_is_found(method: str, target: str, params: dict[str, str]) -> None:
     route, head = route_of(method, target)
     assert route.handler is handler
     assert route.answer is None
     assert head.params == params
 
 
-def test_route_carries_what_it_was_added_with() -> None:
+def test_a_route_keeps_its_settings() -> None:
     route, _ = route_of("POST", "/pub")
     assert (route.body_limit, route.logged) == (BodyLimit(10, "MSG_TOO_BIG"), False)
     route, _ = route_of("GET", "/ping")
@@ -95,7 +95,7 @@ def test_route_carries_what_it_was_added_with() -> None:
         ("DELETE", "/Ping"),
     ],
 )
-def test_not_found(method: str, target: str) -> None:
+def test_an_unknown_path_is_404(method: str, target: str) -> None:
     answer = miss(method, target)
     assert (answer.status, answer.body) == (404, b'{"message":"NOT_FOUND"}')
     assert route_of(method, target)[0].logged
@@ -112,7 +112,7 @@ def test_not_found(method: str, target: str) -> None:
         ("DELETE", "/debug/pprof/symbol", "GET, OPTIONS, POST"),
     ],
 )
-def test_method_not_allowed(method: str, target: str, allow: str) -> None:
+def test_another_method_is_405(method: str, target: str, allow: str) -> None:
     answer = miss(method, target)
     assert (answer.status, answer.body) == (405, b'{"message":"METHOD_NOT_ALLOWED"}')
     assert ("Allow", allow) in answer.headers
@@ -123,7 +123,7 @@ def test_method_not_allowed(method: str, target: str, allow: str) -> None:
     ("target", "headers"),
     [("/pub", (("Allow", "OPTIONS, POST"),)), ("/config/x", (("Allow", "GET, OPTIONS, PUT"),)), ("*", ())],
 )
-def test_options(target: str, headers: tuple[tuple[str, str], ...]) -> None:
+def test_options_lists_the_methods(target: str, headers: tuple[tuple[str, str], ...]) -> None:
     answer = miss("OPTIONS", target)
     assert (answer.status, answer.body, answer.content_type, answer.headers) == (200, b"", None, headers)
     assert not route_of("OPTIONS", target)[0].logged
@@ -153,7 +153,7 @@ def test_options(target: str, headers: tuple[tuple[str, str], ...]) -> None:
         ("PUT", "/config/x/", "/config/x"),
     ],
 )
-def test_redirect(method: str, target: str, location: str) -> None:
+def test_a_near_miss_is_redirected(method: str, target: str, location: str) -> None:
     answer = miss(method, target)
     assert answer.status == (301 if method == "GET" else 307)
     assert ("Location", location) in answer.headers
@@ -161,7 +161,7 @@ def test_redirect(method: str, target: str, location: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["//evil.example/ping", "//evil.example/..", "/\\evil.example/ping/", "//ping//x"])
-def test_redirects_stay_here(target: str) -> None:
+def test_a_redirect_never_leaves_the_site(target: str) -> None:
     route, _ = route_of("GET", target)
     for name, value in () if route.answer is None else route.answer.headers:
         assert name != "Location" or not value.startswith(("//", "/\\"))
@@ -185,11 +185,11 @@ def test_redirects_stay_here(target: str) -> None:
         ("///a///", "/a/"),
     ],
 )
-def test_clean_path(path: str, cleaned: str) -> None:
+def test_paths_are_cleaned_as_in_go(path: str, cleaned: str) -> None:
     assert clean_path(path) == cleaned
 
 
-def test_routes_are_added_before_it_is_frozen() -> None:
+def test_adding_a_route_to_a_frozen_router_is_an_error() -> None:
     router = Router()
     router.add("GET", "/a", handler)
     router.freeze()
@@ -197,6 +197,6 @@ def test_routes_are_added_before_it_is_frozen() -> None:
         router.add("GET", "/b", handler)
 
 
-def test_paths_begin_with_a_slash() -> None:
+def test_a_path_without_a_slash_is_an_error() -> None:
     with pytest.raises(ValueError):
         Router().add("GET", "a", handler)

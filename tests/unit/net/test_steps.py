@@ -1,4 +1,4 @@
-"""Long jobs in steps: all at once, a bounded number in each turn of the loop, and several jobs in turn."""
+"""Long jobs in steps: all at once, a bounded number per turn of the loop, and several jobs in turn."""
 
 import asyncio
 
@@ -10,25 +10,25 @@ from nsqx.net.steps import STEPS_PER_TURN, StepScheduler, finish, join_steps
 
 
 def counting(done, count):
-    """A job that notes each of its steps in ``done``."""
+    """A job that records each of its steps in ``done``."""
     for number in range(count):
         done.append(number)
         yield
     return "result"
 
 
-def test_finish_does_every_step():
+def test_finish_runs_every_step():
     done = []
     assert finish(counting(done, 1000)) == "result"
     assert len(done) == 1000
 
 
-def test_joined_pieces_take_a_step_each():
+def test_joining_takes_a_step_for_each_piece():
     assert sum(1 for _ in join_steps(b",", [b"a", b"b", b"c"])) == 3
     assert finish(join_steps(b",", [b"a", b"b", b"c"])) == b"a,b,c"
 
 
-async def test_a_long_job_lets_the_loop_turn():
+async def test_a_long_job_yields_to_the_loop():
     done = []
     progress = Progress(lambda: len(done))
     assert await progress.watch(StepScheduler().run(counting(done, 10 * STEPS_PER_TURN))) == "result"
@@ -36,7 +36,7 @@ async def test_a_long_job_lets_the_loop_turn():
     assert progress.longest <= STEPS_PER_TURN
 
 
-async def test_steps_that_take_long_are_few_in_a_turn(monkeypatch):
+async def test_a_turn_is_limited_in_time(monkeypatch):
     monkeypatch.setattr(steps, "TURN_NS", 0)
     done = []
     progress = Progress(lambda: len(done))
@@ -44,7 +44,7 @@ async def test_steps_that_take_long_are_few_in_a_turn(monkeypatch):
     assert progress.longest == 1
 
 
-async def test_a_short_job_is_done_at_once(monkeypatch):
+async def test_a_short_job_finishes_at_once(monkeypatch):
     monkeypatch.setattr(steps, "TURN_NS", 60_000_000_000)
     done = []
     job = StepScheduler().run(counting(done, STEPS_PER_TURN - 1))
@@ -54,8 +54,8 @@ async def test_a_short_job_is_done_at_once(monkeypatch):
     assert len(done) == STEPS_PER_TURN - 1
 
 
-async def test_jobs_that_run_together_take_turns():
-    """However many there are, one of them goes on in a turn of the loop, and none waits for the end of another."""
+async def test_concurrent_jobs_take_turns():
+    """Each turn of the loop continues one job, and no job waits for the end of another."""
     turns, done = StepScheduler(), [[] for _ in range(5)]
     jobs = [asyncio.ensure_future(turns.run(counting(each, 1000), steps_per_turn=10)) for each in done]
     await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def test_jobs_that_run_together_take_turns():
     assert progress_of_first.longest <= 10
 
 
-async def test_a_job_that_is_cancelled_does_not_hold_up_the_others():
+async def test_a_cancelled_job_does_not_block_the_others():
     turns, done = StepScheduler(), []
     cancelled = asyncio.ensure_future(turns.run(counting([], 1000), steps_per_turn=10))
     other = asyncio.ensure_future(turns.run(counting(done, 1000), steps_per_turn=10))

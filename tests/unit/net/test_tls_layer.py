@@ -1,4 +1,4 @@
-"""TLS as a layer, a client's and a server's talking to each other; and layers stacked."""
+"""TLS as a layer between a client and a server, alone and stacked with compression."""
 
 import ssl
 
@@ -39,7 +39,7 @@ def stacks(client_layer, server_layer):
 
 
 def exchange(client, server, from_client=b"", from_server=b""):
-    """Carry what each has to say until both are silent; what each has read."""
+    """Transfer bytes until both sides are silent; return the data that each has read."""
     read_by_client, read_by_server = b"", b""
     to_server = client.take_output() + (client.send(from_client) if from_client else b"")
     to_client = server.take_output() + (server.send(from_server) if from_server else b"")
@@ -51,7 +51,7 @@ def exchange(client, server, from_client=b"", from_server=b""):
 
 
 @pytest.mark.parametrize("version", ["tls1.2", "tls1.3"])
-def test_handshake_and_data(authority, server_context, version):
+def test_data_is_exchanged_after_the_handshake(authority, server_context, version):
     context = context_of(tls_root_ca_file=authority.cert, tls_min_version=version)
     context.maximum_version = context.minimum_version
     tls = TLSLayer(context, server_hostname="localhost")
@@ -65,7 +65,7 @@ def test_handshake_and_data(authority, server_context, version):
     assert exchange(client, server, big, big) == (big, big)
 
 
-def test_what_is_said_too_early_is_said_later(authority, server_context):
+def test_data_before_the_handshake_is_sent_afterwards(authority, server_context):
     client, server = stacks(
         TLSLayer(context_of(tls_root_ca_file=authority.cert), server_hostname="localhost"),
         TLSLayer(server_context, server_side=True),
@@ -74,13 +74,13 @@ def test_what_is_said_too_early_is_said_later(authority, server_context):
 
 
 @pytest.mark.parametrize("compression", [Deflate, Snappy])
-def test_compression_inside(authority, server_context, compression):
+def test_compression_works_inside_tls(authority, server_context, compression):
     client, server = stacks(
         TLSLayer(context_of(tls_root_ca_file=authority.cert), server_hostname="localhost"),
         TLSLayer(server_context, server_side=True),
     )
     exchange(client, server)
-    # nsqd says OK through the new layer at once, so its bytes may be here before the layer is.
+    # nsqd sends OK through the new layer at once, so its bytes may arrive before the layer is added.
     assert list(server.push(compression(), b"")) == []
     early = server.send(b"OK")
     decrypted = b"".join(client.receive(early))
@@ -112,7 +112,7 @@ def test_pieces_are_bounded(authority, server_context):
         ({"tls_insecure_skip_verify": True}, "localhost", None),
     ],
 )
-def test_trust(authority, server_context, options, hostname, text):
+def test_certificates_are_verified(authority, server_context, options, hostname, text):
     trusted = {"tls_root_ca_file": authority.cert} if options.pop("trusted", False) else {}
     client, server = stacks(
         TLSLayer(context_of(**options, **trusted), server_hostname=hostname),
@@ -125,13 +125,13 @@ def test_trust(authority, server_context, options, hostname, text):
             exchange(client, server)
 
 
-def test_what_is_not_tls(authority):
+def test_input_that_is_not_tls_is_rejected(authority):
     layer = TLSLayer(context_of(tls_root_ca_file=authority.cert), server_hostname="localhost")
     with pytest.raises(TLSFailed, match="TLS: "):
         layer.unwrap(b"HTTP/1.1 400 Bad Request\r\n\r\n", LIMIT)
 
 
-def test_wrong_files(tmp_path):
+def test_invalid_certificate_files_are_rejected(tmp_path):
     path = tmp_path / "empty.pem"
     path.write_text("")
     with pytest.raises(ConfigError, match="TLS files .*empty.pem"):

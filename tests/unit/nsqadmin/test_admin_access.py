@@ -1,4 +1,4 @@
-"""Who may do what: origins, tokens, sessions, proxies."""
+"""Access rules: origins, tokens, sessions, proxies."""
 
 import io
 from typing import Any
@@ -68,12 +68,12 @@ class TestOrigin:
             ({"origin": "http://page.example"}, False),
         ],
     )
-    def test_rule(self, headers: dict[str, str], passes: bool) -> None:
+    def test_requests_of_other_sites_are_rejected(self, headers: dict[str, str], passes: bool) -> None:
         rules = access(allowed_origins=["https://page.example/"])
         expected = None if passes else (403, "CROSS_ORIGIN")
         assert refusal(rules.check_origin, request(**headers)) == expected
 
-    def test_default_ports(self) -> None:
+    def test_an_origin_may_omit_its_default_port(self) -> None:
         rules = access()
         assert refusal(rules.check_origin, request(host="a.example", origin="https://a.example")) is None
         assert refusal(rules.check_origin, request(host="a.example:443", origin="https://a.example")) is None
@@ -84,10 +84,10 @@ class TestRoles:
     def role(self, rules: Access, now_s: float = 0.0, **headers: str) -> Role:
         return rules.caller(request(**headers), now_s).role
 
-    def test_without_tokens_everybody_may_do_everything(self) -> None:
+    def test_without_tokens_every_caller_may_operate(self) -> None:
         assert self.role(access()) == Role.OPERATE
 
-    def test_one_token_for_all(self) -> None:
+    def test_the_auth_token_allows_everything(self) -> None:
         rules = access(auth_token=TOKEN)
         assert self.role(rules) == Role.NOBODY
         assert self.role(rules, authorization=f"Bearer {TOKEN}") == Role.OPERATE
@@ -96,17 +96,17 @@ class TestRoles:
         assert self.role(rules, authorization=f"Basic {TOKEN}") == Role.NOBODY
         assert self.role(rules, authorization="Bearer") == Role.NOBODY
 
-    def test_a_token_for_each_role(self) -> None:
+    def test_each_token_gives_its_role(self) -> None:
         rules = access(view_token=TOKEN, operate_token=OTHER)
         assert self.role(rules) == Role.NOBODY
         assert self.role(rules, authorization=f"Bearer {TOKEN}") == Role.VIEW
         assert self.role(rules, authorization=f"Bearer {OTHER}") == Role.OPERATE
 
-    def test_only_one_role_has_a_token(self) -> None:
+    def test_roles_with_only_one_token(self) -> None:
         assert self.role(access(operate_token=TOKEN)) == Role.VIEW
         assert self.role(access(view_token=TOKEN), authorization=f"Bearer {TOKEN}") == Role.VIEW
 
-    def test_require(self) -> None:
+    def test_a_missing_role_is_rejected(self) -> None:
         rules = access(view_token=TOKEN, operate_token=OTHER, admin_users=["ann"])
         nobody = rules.caller(request(), 0)
         viewer = rules.caller(request(authorization=f"Bearer {TOKEN}"), 0)
@@ -119,7 +119,7 @@ class TestRoles:
         assert refusal(rules.require, operator, Role.VIEW) is None
         assert refusal(rules.require, ann, Role.OPERATE) is None
 
-    def test_sessions_end(self) -> None:
+    def test_sessions_expire(self) -> None:
         rules = access(auth_token=TOKEN)
         key = rules.open_session(Role.VIEW, 100.0)
         cookie = f"nsqadmin_session={key}"
@@ -143,7 +143,7 @@ class TestUsers:
     def user(self, rules: Access, **arguments: str) -> str:
         return rules.caller(request(x_forwarded_user="root", **arguments), 0).user
 
-    def test_loopback_is_believed(self) -> None:
+    def test_the_user_header_is_accepted_from_loopback(self) -> None:
         rules = access()
         assert self.user(rules) == "root"
         assert self.user(rules, peer="::1") == "root"
@@ -151,19 +151,19 @@ class TestUsers:
         assert self.user(rules, peer="10.0.0.1") == ""
         assert self.user(rules, peer="") == ""
 
-    def test_listed_proxies_are_believed(self) -> None:
+    def test_the_user_header_is_accepted_from_trusted_proxies(self) -> None:
         rules = access(trusted_proxies=["10.0.0.0/8", "fd00::/8"])
         assert self.user(rules) == ""
         assert self.user(rules, peer="10.9.8.7") == "root"
         assert self.user(rules, peer="fd00::7") == "root"
         assert self.user(rules, peer="11.0.0.1") == ""
 
-    def test_everybody_can_be_believed_as_in_go(self) -> None:
+    def test_every_address_can_be_trusted_as_in_go(self) -> None:
         rules = access(trusted_proxies=["0.0.0.0/0", "::/0"])
         assert self.user(rules, peer="8.8.8.8") == "root"
         assert self.user(rules, peer="2001:db8::1") == "root"
 
-    def test_a_forged_user_is_warned_of_once(self) -> None:
+    def test_a_forged_user_is_logged_once(self) -> None:
         lines = io.StringIO()
         rules = access(Log("", WARN, lines), admin_users=["root"])
         for _ in range(3):
@@ -182,12 +182,12 @@ class TestUsers:
             ("", ""),
         ],
     )
-    def test_basic_user(self, header: str, user: str) -> None:
+    def test_the_user_of_basic_authentication(self, header: str, user: str) -> None:
         assert access().caller(request(authorization=header), 0).basic_user == user
 
 
 class TestCaller:
-    def test_url(self) -> None:
+    def test_the_url_of_a_caller(self) -> None:
         rules = access()
         caller = rules.caller(request(path="/api/topics/a b#c", query="x=1"), 0)
         assert caller.url == "http://admin.example:4171/api/topics/a%20b%23c?x=1"
@@ -197,7 +197,7 @@ class TestCaller:
         assert rules.caller(request(x_forwarded_proto="https", peer="9.9.9.9"), 0).url.startswith("http://")
         assert rules.caller(request(peer="::1"), 0).remote == "[::1]:5000"
 
-    def test_config_network(self) -> None:
+    def test_config_is_limited_to_its_network(self) -> None:
         rules = access()
         assert refusal(rules.check_config, request()) is None
         assert refusal(rules.check_config, request(peer="::ffff:127.9.9.9")) is None

@@ -1,4 +1,4 @@
-"""Rings of measurements."""
+"""Time series in rings."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nsqx.nsqadmin.history import Track, WallClock, condense
 
 
-def test_a_series_is_what_was_put() -> None:
+def test_a_series_returns_the_stored_values() -> None:
     clock = WallClock(10)
     track = Track(clock, 2)
     for number in range(3):
@@ -19,7 +19,7 @@ def test_a_series_is_what_was_put() -> None:
     assert [clock.time_s(number) for number in clock.range()] == [100, 101, 102]
 
 
-def test_only_the_last_are_remembered() -> None:
+def test_only_the_latest_polls_are_remembered() -> None:
     clock = WallClock(3)
     track = Track(clock, 1)
     for number in range(8):
@@ -28,7 +28,7 @@ def test_only_the_last_are_remembered() -> None:
     assert track.series(0, clock.range()) == [5, 6, 7]
 
 
-def test_range_since_a_time() -> None:
+def test_polls_since_a_time() -> None:
     clock = WallClock(5)
     for number in range(7):
         clock.tick(number * 10.0)
@@ -39,13 +39,13 @@ def test_range_since_a_time() -> None:
     assert clock.range(-math.inf) == range(2, 7)
 
 
-def test_nothing_yet() -> None:
+def test_an_empty_history() -> None:
     clock = WallClock(5)
     assert clock.range() == range(0)
     assert Track(clock, 1).series(0, clock.range()) == []
 
 
-def test_what_was_not_there_is_a_gap() -> None:
+def test_a_missing_value_is_a_gap() -> None:
     clock = WallClock(10)
     track = Track(clock, 1)
     for number in range(9):
@@ -56,7 +56,7 @@ def test_what_was_not_there_is_a_gap() -> None:
     assert track.series(0, range(4, 7)) == [None, None, 6]
 
 
-def test_a_gap_does_not_show_what_stood_there_a_lap_ago() -> None:
+def test_a_gap_does_not_show_overwritten_values() -> None:
     clock = WallClock(4)
     track = Track(clock, 1)
     for number in range(4):
@@ -67,7 +67,7 @@ def test_a_gap_does_not_show_what_stood_there_a_lap_ago() -> None:
     assert track.series(0, clock.range()) == [103, None, None, 6]
 
 
-def test_what_is_idle_costs_nothing() -> None:
+def test_an_idle_series_allocates_nothing() -> None:
     clock = WallClock(1000)
     track = Track(clock, 3)
     track.put(clock.tick(0.0), (0, 0.0, 0))
@@ -81,7 +81,7 @@ def test_what_is_idle_costs_nothing() -> None:
     capacity=st.integers(1, 6),
     steps=st.lists(st.one_of(st.none(), st.integers(0, 1000)), max_size=30),
 )
-def test_any_coming_and_going(capacity: int, steps: list[int | None]) -> None:
+def test_any_sequence_of_values_and_gaps(capacity: int, steps: list[int | None]) -> None:
     clock = WallClock(capacity)
     track = Track(clock, 1)
     for time_s, value in enumerate(steps):
@@ -91,7 +91,7 @@ def test_any_coming_and_going(capacity: int, steps: list[int | None]) -> None:
     assert track.series(0, clock.range()) == steps[-capacity:]
 
 
-def test_condense() -> None:
+def test_a_series_is_condensed_to_means() -> None:
     assert condense([1, 2, 3], 5) == [1, 2, 3]
     assert condense([1, 3, 5, 7], 2) == [2, 6]
     assert condense([None, 3, None, None], 2) == [3, None]

@@ -1,4 +1,4 @@
-"""nsqadmin's options: NSQ's flags and ours, and what is refused at start."""
+"""nsqadmin's options: NSQ's flags, our own, and the values that are rejected at the start."""
 
 import io
 from pathlib import Path
@@ -40,11 +40,11 @@ def usable(**changes: Any) -> NsqadminOptions:
     return NsqadminOptions(**{"nsqlookupd_http_addresses": ["127.0.0.1:4161"], **changes})
 
 
-def test_every_flag_of_go_is_there() -> None:
+def test_every_flag_of_go_exists() -> None:
     assert {flag.name for flag in FLAGS} >= GO_FLAGS
 
 
-def test_defaults_are_nsqs() -> None:
+def test_defaults_are_those_of_nsq() -> None:
     options = parse()
     assert options == NsqadminOptions()
     assert options.http_address == "0.0.0.0:4171"
@@ -54,7 +54,7 @@ def test_defaults_are_nsqs() -> None:
     assert options.log_level == log.INFO
 
 
-def test_flags_repeat_and_have_the_config_names_of_go(tmp_path: Path) -> None:
+def test_flags_repeat_and_have_the_config_keys_of_go(tmp_path: Path) -> None:
     options = parse("-lookupd-http-address=a:1", "--lookupd-http-address", "b:2", "--admin-user=me")
     assert options.nsqlookupd_http_addresses == ["a:1", "b:2"]
     assert options.admin_users == ["me"]
@@ -102,19 +102,19 @@ def test_version_and_unknown_flags() -> None:
         ({"auth_token_file": "/does/not/exist"}, "failed to read --auth-token-file /does/not/exist"),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         validate(usable(**changes))
 
 
-def test_what_is_accepted() -> None:
+def test_valid_options_are_accepted() -> None:
     validate(usable())
     validate(usable(poll_interval=0, history_window=0))
     validate(usable(allow_config_from_cidr=""))
     validate(usable(allowed_origins=["https://a.example", "http://b.example:8080/"]))
 
 
-def test_a_token_file_that_is_empty_is_no_open_door(tmp_path: Path) -> None:
+def test_an_empty_token_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("\n")
     with pytest.raises(ConfigError, match="at least 16 characters"):
@@ -129,21 +129,21 @@ def test_a_token_file_that_is_empty_is_no_open_door(tmp_path: Path) -> None:
     ("given", "normalized"),
     [("", "/"), ("/", "/"), ("//", "/"), ("x", "/x"), ("/x/", "/x"), ("//x//y/../z", "/x/z"), ("..", "/")],
 )
-def test_base_path(given: str, normalized: str) -> None:
+def test_the_base_path_is_normalized(given: str, normalized: str) -> None:
     assert normalized_base_path(given) == normalized
 
 
-def test_history_points() -> None:
+def test_the_number_of_history_points() -> None:
     assert history_points(usable()) == 720
     assert history_points(usable(poll_interval=7 * S, history_window=20 * S)) == 3
 
 
-def test_the_header_is_believed_from_loopback_unless_told_otherwise() -> None:
+def test_loopback_is_trusted_by_default() -> None:
     assert [str(network) for network in trusted_networks(usable())] == ["127.0.0.0/8", "::1/128"]
     assert [str(network) for network in trusted_networks(usable(trusted_proxies=["10.1.2.3"]))] == ["10.1.2.3/32"]
 
 
-def test_options_of_the_client_that_follows_messages() -> None:
+def test_client_options_of_tails() -> None:
     options = usable(consumer_opts=["tls_v1", "auth_secret,s3cret"])
     validate(options)
     assert tail_options(options) == {"tls_v1": True, "auth_secret": "s3cret"}

@@ -1,4 +1,4 @@
-"""Records and notifications of what was done."""
+"""Audit records and notifications."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ CALLER = Caller("1.2.3.4:5", "ann", "basic", Role.OPERATE, "agent/1", "http://h/
 
 
 class Endpoint:
-    """Takes notifications, but for the first few."""
+    """A notification endpoint that fails the first ``failures`` requests."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
@@ -38,7 +38,7 @@ def audit(endpoint: Endpoint | None = None, **options: Any) -> tuple[Audit, io.S
     return Audit(NsqadminOptions(**options), cast("Any", endpoint), Log("", INFO, lines)), lines
 
 
-async def test_a_line_in_the_log_and_one_in_the_file(tmp_path: Path) -> None:
+async def test_an_action_is_logged_and_appended_to_the_file(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     records, lines = audit(audit_log=str(path))
     records.record(Action("pause_channel", "t", "c"), CALLER, DONE)
@@ -53,13 +53,13 @@ async def test_a_line_in_the_log_and_one_in_the_file(tmp_path: Path) -> None:
     assert (written[0]["role"], written[0]["user"], written[0]["basic_user"]) == ("operate", "ann", "basic")
 
 
-async def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+async def test_an_unwritable_file_is_only_logged(tmp_path: Path) -> None:
     records, lines = audit(audit_log=str(tmp_path))
     records.record(Action("x", "t"), CALLER, DONE)
     assert "failed to write --audit-log" in lines.getvalue()
 
 
-async def test_the_file_may_be_moved_away(tmp_path: Path) -> None:
+async def test_the_file_may_be_rotated(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     records, _ = audit(audit_log=str(path))
     records.record(Action("x", "t"), CALLER, DONE)
@@ -68,7 +68,7 @@ async def test_the_file_may_be_moved_away(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["action"] == "y"
 
 
-async def test_notifications_in_order() -> None:
+async def test_notifications_are_sent_in_order() -> None:
     endpoint = Endpoint(failures=1)
     records, lines = audit(endpoint, notification_http_endpoint="http://hook/")
     records.start()
@@ -84,7 +84,7 @@ async def test_notifications_in_order() -> None:
     assert "failed to POST notification - refused" in lines.getvalue()
 
 
-async def test_no_endpoint_no_notification() -> None:
+async def test_without_an_endpoint_nothing_is_sent() -> None:
     endpoint = Endpoint()
     records, _ = audit(endpoint)
     records.start()
@@ -93,7 +93,7 @@ async def test_no_endpoint_no_notification() -> None:
     assert endpoint.received == []
 
 
-async def test_waiting_notifications_are_bounded() -> None:
+async def test_the_notification_queue_is_bounded() -> None:
     records, lines = audit(Endpoint(), notification_http_endpoint="http://hook/")
     for _ in range(1001):
         records.notify(Action("x", "t"), CALLER)

@@ -21,7 +21,7 @@ def topic(name: str, *channels: dict[str, Any], **changes: Any) -> dict[str, Any
 
 
 class Polls:
-    """A ledger that is fed at a poll a second."""
+    """Cluster statistics that are fed with one poll per second."""
 
     def __init__(self, capacity: int = 10, trouble_polls: int = 4) -> None:
         self.cluster_stats = ClusterStats(capacity, trouble_polls)
@@ -82,41 +82,41 @@ def test_rates_need_two_polls(polls: Polls) -> None:
     assert polls.cluster_stats.totals["rate"] == 15
 
 
-def test_what_is_new_on_a_known_node_counts_from_nothing(polls: Polls) -> None:
+def test_a_new_topic_on_a_known_node_counts_from_zero(polls: Polls) -> None:
     polls.poll(a=[])
     polls.poll(a=[topic("t", channel("c", message_count=7), message_count=8)])
     assert polls.row("t")["rate"] == 8
     assert polls.channel("t", "c")["rate"] == 7
 
 
-def test_a_node_that_comes_makes_no_peak(polls: Polls) -> None:
+def test_a_joining_node_causes_no_peak(polls: Polls) -> None:
     polls.poll(a=[topic("t", message_count=5)])
     polls.poll(a=[topic("t", message_count=6)], b=[topic("t", message_count=1_000_000)])
     assert polls.row("t")["rate"] == 1
     assert polls.row("t")["message_count"] == 1_000_006
 
 
-def test_a_node_that_goes_makes_no_hole(polls: Polls) -> None:
+def test_a_leaving_node_causes_no_negative_rate(polls: Polls) -> None:
     polls.poll(a=[topic("t", message_count=5)], b=[topic("t", message_count=900)])
     polls.poll(a=[topic("t", message_count=8)])
     assert polls.row("t")["rate"] == 3
 
 
-def test_a_node_that_failed_once_is_measured_from_when_it_last_answered(polls: Polls) -> None:
+def test_a_rate_after_a_failure_covers_the_time_since_the_last_answer(polls: Polls) -> None:
     polls.poll(a=[topic("t", message_count=10)])
     polls.poll(failed=("a",), b=[])
     polls.poll(a=[topic("t", message_count=30)])
     assert polls.row("t")["rate"] == 10
 
 
-def test_a_node_that_restarted_counts_from_nothing(polls: Polls) -> None:
+def test_a_restarted_node_counts_from_zero(polls: Polls) -> None:
     polls.poll(a=[topic("t", channel("c", message_count=90), message_count=100)])
     polls.poll(a=[topic("t", channel("c", message_count=3), message_count=4)])
     assert polls.row("t")["rate"] == 4
     assert polls.channel("t", "c")["rate"] == 3
 
 
-def test_topics_in_between_do_not_mix_counters_up(polls: Polls) -> None:
+def test_new_topics_in_between_do_not_shift_counters(polls: Polls) -> None:
     polls.poll(a=[topic("b", channel("x", message_count=20), message_count=10), topic("d", message_count=100)])
     polls.poll(
         a=[
@@ -132,7 +132,7 @@ def test_topics_in_between_do_not_mix_counters_up(polls: Polls) -> None:
     assert polls.row("d")["rate"] == 5
 
 
-def test_only_changes_are_marked(polls: Polls) -> None:
+def test_only_changed_rows_are_marked(polls: Polls) -> None:
     for _ in range(2):
         polls.poll(
             a=[topic("still", message_count=1), topic("busy", message_count=polls.cluster_stats.clock.number + 5)]
@@ -141,7 +141,7 @@ def test_only_changes_are_marked(polls: Polls) -> None:
     assert {each.name for each in polls.cluster_stats.present_topics() if each.changed == number} == {"busy"}
 
 
-def test_topics_go_and_come_back(polls: Polls) -> None:
+def test_topics_disappear_and_return(polls: Polls) -> None:
     polls.poll(a=[topic("t", channel("c"))])
     polls.poll(a=[])
     assert polls.cluster_stats.removed == ["t"]
@@ -155,7 +155,7 @@ def test_topics_go_and_come_back(polls: Polls) -> None:
     assert series == [0, None, None, 0]
 
 
-def test_what_nobody_has_seen_for_long_is_forgotten() -> None:
+def test_topics_outside_the_history_are_forgotten() -> None:
     polls = Polls(capacity=3)
     polls.poll(a=[topic("t", channel("c")), topic("u", channel("d"))])
     assert polls.cluster_stats.subject_count == 4
@@ -166,7 +166,7 @@ def test_what_nobody_has_seen_for_long_is_forgotten() -> None:
     assert polls.cluster_stats.subject_count == 1
 
 
-def test_a_poll_that_found_out_nothing_leaves_a_gap_and_what_was_known(polls: Polls) -> None:
+def test_a_failed_poll_leaves_a_gap_and_keeps_the_last_values(polls: Polls) -> None:
     polls.poll(a=[topic("t", depth=4)])
     polls.cluster_stats.skip(polls.now_s + 1)
     assert [each.name for each in polls.cluster_stats.present_topics()] == ["t"]
@@ -174,7 +174,7 @@ def test_a_poll_that_found_out_nothing_leaves_a_gap_and_what_was_known(polls: Po
     assert polls.cluster_stats.topics["t"].track.series(1, polls.cluster_stats.clock.range()) == [4, None, 5]
 
 
-def test_readers_see_nothing_of_a_poll_under_way(polls: Polls) -> None:
+def test_readers_see_nothing_of_an_open_poll(polls: Polls) -> None:
     polls.poll(a=[topic("t", depth=4)])
     polls.cluster_stats.open()
     polls.cluster_stats.add_node("a", {"topics": [topic("t", depth=9), topic("new")]}, 2000.0)
@@ -186,27 +186,27 @@ def test_readers_see_nothing_of_a_poll_under_way(polls: Polls) -> None:
     "document",
     [None, [], {}, {"topics": 5}, {"topics": [1]}, {"topics": [{}]}, {"topics": [topic("t", depth="x")]}],
 )
-def test_what_is_no_stats_is_refused(polls: Polls, document: Any) -> None:
+def test_invalid_stats_are_rejected(polls: Polls, document: Any) -> None:
     polls.cluster_stats.open()
     with pytest.raises(ValueError, match="not nsqd's stats"):
         polls.cluster_stats.add_node("a", document, 1.0)
 
 
-def test_there_is_a_limit(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_topics_is_limited(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_SUBJECTS", 3)
     polls.poll(a=[topic("a", channel("x")), topic("b", channel("y")), topic("c", message_count=5)])
     assert {each.name for each in polls.cluster_stats.present_topics()} == {"a", "b"}
     assert polls.cluster_stats.topics["b"].channels == {}
 
 
-def test_sparkline() -> None:
+def test_a_sparkline_is_the_recent_rate() -> None:
     polls = Polls(capacity=100)
     for number in range(90):
         polls.poll(a=[topic("t", message_count=number * 3)])
     assert polls.cluster_stats.sparkline(polls.cluster_stats.topics["t"]) == [3] * 30
 
 
-def test_what_a_node_has(polls: Polls) -> None:
+def test_the_messages_of_a_node(polls: Polls) -> None:
     polls.poll(
         a=[
             topic(
@@ -223,7 +223,7 @@ def test_what_a_node_has(polls: Polls) -> None:
     assert polls.cluster_stats.holdings("b") == {}
 
 
-def test_a_lost_node_does_not_look_like_a_shrinking_backlog(polls: Polls) -> None:
+def test_messages_of_a_lost_node_are_counted_as_stranded(polls: Polls) -> None:
     on_a = [topic("t", channel("c", depth=5, client_count=1))]
     polls.poll(a=on_a, b=[topic("t", channel("c", depth=70), depth=2), topic("only", channel("d", depth=1))])
     lost = polls.cluster_stats.holdings("b")
@@ -242,7 +242,7 @@ def test_a_lost_node_does_not_look_like_a_shrinking_backlog(polls: Polls) -> Non
     assert polls.cluster_stats.removed == ["only"]
 
 
-def test_what_is_only_on_missing_nodes_is_not_forgotten() -> None:
+def test_topics_on_missing_nodes_only_are_not_forgotten() -> None:
     polls = Polls(capacity=3)
     for _ in range(8):
         polls.poll(a=[], absent=({"t": Holding(1, {"c": 2})},), registered=("made",))
@@ -274,18 +274,18 @@ def test_messages_without_a_consumer_are_trouble(polls: Polls) -> None:
     assert [(each["topic"], each["channel"]) for each in found["worst"]] == [("no-channel", ""), ("unread", "c")]
 
 
-def test_a_backlog_that_grows_is_trouble(polls: Polls) -> None:
+def test_a_growing_backlog_is_trouble(polls: Polls) -> None:
     def poll(depth: int) -> list[str]:
         polls.poll(a=[topic("t", channel("c", depth=depth, client_count=1))])
         kinds: list[str] = polls.row("t")["trouble"]
         return kinds
 
-    assert [poll(depth) for depth in (0, 50, 100, 150)] == [[]] * 4, "not yet for long enough"
+    assert [poll(depth) for depth in (0, 50, 100, 150)] == [[]] * 4, "it has not grown for long enough"
     assert poll(200) == ["growing"]
     assert poll(260) == ["growing"]
     assert poll(90) == []
     for depth in (91, 92, 93, 94, 95):
-        assert poll(depth) == [], "a few messages more are no trouble"
+        assert poll(depth) == [], "growth by a few messages is not trouble"
 
 
 def test_timeouts_are_trouble_for_a_while(polls: Polls) -> None:

@@ -1,4 +1,4 @@
-"""Which nsqds are missed, for how long, and what they had."""
+"""The inventory: which nsqds are missing, since when, and their messages."""
 
 from nsqx.nsqadmin.inventory import Holding, Inventory
 
@@ -13,13 +13,13 @@ def listed(*names: str) -> dict[str, str]:
     return dict.fromkeys(names, "")
 
 
-def test_an_nsqd_that_answers_is_not_missed() -> None:
+def test_an_answering_nsqd_is_not_missing() -> None:
     inventory = Inventory()
     assert inventory.note(listed("a:1", "b:1"), {}, 100.0) == []
     assert inventory.missing == []
 
 
-def test_one_that_fails_is_missed_with_the_reason() -> None:
+def test_a_failing_nsqd_is_missing_with_the_reason() -> None:
     inventory = Inventory()
     inventory.note(listed("a:1", "b:1"), {"b:1": "connection refused"}, 100.0)
     (missing,) = inventory.missing
@@ -31,7 +31,7 @@ def test_one_that_fails_is_missed_with_the_reason() -> None:
     assert (missing["last_seen_s"], missing["reason"], missing["stranded"]) == (105.0, "timeout", 0)
 
 
-def test_one_that_is_no_longer_listed_is_missed_for_good() -> None:
+def test_an_unlisted_nsqd_stays_missing() -> None:
     inventory = Inventory()
     inventory.note(listed("a:1", "c:1", "b:1"), {}, 100.0)
     assert sorted(inventory.note(listed("a:1"), {}, 105.0)) == ["b:1", "c:1"]
@@ -42,7 +42,7 @@ def test_one_that_is_no_longer_listed_is_missed_for_good() -> None:
     assert addresses(inventory) == ["b:1"]
 
 
-def test_what_it_had_is_shown() -> None:
+def test_messages_of_a_missing_nsqd_are_shown() -> None:
     inventory = Inventory()
     inventory.note(listed("a:1"), {}, 100.0)
     inventory.note({}, {}, 105.0)
@@ -59,12 +59,12 @@ def test_what_it_had_is_shown() -> None:
     assert inventory.stranded_topics("unknown:1", 1) == []
 
 
-def test_one_is_forgotten_on_purpose_only() -> None:
+def test_only_an_unlisted_nsqd_can_be_forgotten() -> None:
     inventory = Inventory()
     inventory.note(listed("a:1", "b:1", "c:1"), {}, 100.0)
     inventory.note(listed("a:1", "c:1"), {"c:1": "refused"}, 105.0)
-    assert not inventory.forget("a:1"), "it is there"
-    assert not inventory.forget("c:1"), "it would be missed again at once"
+    assert not inventory.forget("a:1"), "it is present"
+    assert not inventory.forget("c:1"), "it is still listed"
     assert not inventory.forget("unknown:1")
     assert inventory.forget("b:1")
     assert addresses(inventory) == ["c:1"]
@@ -72,11 +72,11 @@ def test_one_is_forgotten_on_purpose_only() -> None:
     assert inventory.missing == []
 
 
-def test_one_that_may_have_come_back_at_another_address() -> None:
+def test_a_missing_nsqd_may_have_returned_at_another_address() -> None:
     inventory = Inventory()
     inventory.note({"10.0.0.1:4151": "host-a", "10.0.0.2:4151": "host-b"}, {}, 100.0)
     inventory.note({"10.0.0.2:4151": "host-b"}, {}, 105.0)
     assert inventory.missing[0]["maybe_at"] == ""
     inventory.note({"10.0.0.2:4151": "host-b", "10.0.0.9:4151": "host-a"}, {}, 110.0)
-    assert addresses(inventory) == ["10.0.0.1:4151"], "a name is no proof"
+    assert addresses(inventory) == ["10.0.0.1:4151"], "the same host name does not prove that it is the same nsqd"
     assert inventory.missing[0]["maybe_at"] == "10.0.0.9:4151"

@@ -30,7 +30,7 @@ def some_nodes() -> Inventory:
     return inventory
 
 
-async def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+async def test_the_saved_inventory_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "new" / "nodes.json"
     await Disk(path).file.save(some_nodes())
     disk = Disk(path)
@@ -47,7 +47,7 @@ async def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", b"[]", b'{"format": 2, "nodes": []}', b'{"format": 1, "nodes": [{"address": "a"}]}']
 )
-def test_a_damaged_file_is_reported_and_put_aside(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_file_is_logged_and_renamed(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "nodes.json"
     path.write_bytes(content)
     disk = Disk(path)
@@ -58,7 +58,7 @@ def test_a_damaged_file_is_reported_and_put_aside(tmp_path: Path, content: bytes
         decode(content)
 
 
-async def test_where_nothing_can_be_written_that_is_said_once(tmp_path: Path) -> None:
+async def test_an_unwritable_file_is_logged_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     disk = Disk(tmp_path / "file" / "nodes.json")
     for _ in range(3):
@@ -67,7 +67,7 @@ async def test_where_nothing_can_be_written_that_is_said_once(tmp_path: Path) ->
     assert "the list of nodes is kept in memory" in disk.lines.getvalue()
 
 
-async def test_no_file_is_made_to_say_that_nothing_is_known(tmp_path: Path) -> None:
+async def test_saving_an_empty_inventory_creates_no_file(tmp_path: Path) -> None:
     path = tmp_path / "nodes.json"
     await Disk(path).file.save(Inventory())
     assert os.listdir(tmp_path) == []
@@ -76,7 +76,7 @@ async def test_no_file_is_made_to_say_that_nothing_is_known(tmp_path: Path) -> N
     assert Disk(path).load().known == {}
 
 
-async def test_nothing_is_kept_if_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_stored_with_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     disk = Disk("-")
     await disk.file.save(some_nodes())
@@ -85,16 +85,14 @@ async def test_nothing_is_kept_if_that_is_asked_for(tmp_path: Path, monkeypatch:
     assert disk.lines.getvalue() == ""
 
 
-def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/nsq")
     first = state_path(NsqadminOptions(nsqlookupd_http_addresses=["l1:1", "l2:1"]))
     assert first.startswith("/home/nsq/.local/state/nsqx/nsqadmin/nodes-")
     assert state_path(NsqadminOptions(nsqlookupd_http_addresses=["l2:1", "l1:1"])) == first
-    assert state_path(NsqadminOptions(nsqlookupd_http_addresses=["other:1"])) != first, (
-        "every cluster has a file of its own"
-    )
+    assert state_path(NsqadminOptions(nsqlookupd_http_addresses=["other:1"])) != first, "every cluster has its own file"
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
     assert state_path(NsqadminOptions(nsqd_http_addresses=["a:1"])).startswith("/xdg/nsqx/nsqadmin/nodes-")
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/nsqadmin:/other")

@@ -1,4 +1,4 @@
-"""Fields of answers: what is absent or null is empty, and what has another type is told by the field's name."""
+"""Fields of JSON answers: absent and null are empty, and an error about a wrong type names the field."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ from nsqx.nsqadmin.upstream import UpstreamFailed
         (strings, ["x"], []),
     ],
 )
-def test_there_absent_and_null(read: Callable[[Any, str], Any], value: Any, empty: Any) -> None:
+def test_a_field_may_be_present_absent_or_null(read: Callable[[Any, str], Any], value: Any, empty: Any) -> None:
     assert read({"key": value}, "key") == value
     assert read({}, "key") == empty
     assert read({"key": None}, "key") == empty
@@ -38,12 +38,12 @@ def test_there_absent_and_null(read: Callable[[Any, str], Any], value: Any, empt
         (strings, [1]),
     ],
 )
-def test_another_type(read: Callable[[Any, str], Any], value: Any) -> None:
+def test_a_wrong_type_is_rejected(read: Callable[[Any, str], Any], value: Any) -> None:
     with pytest.raises(UpstreamFailed, match="json: field depth "):
         read({"depth": value}, "depth")
 
 
 @pytest.mark.parametrize("document", [None, [], "text"])
-def test_a_document_that_is_no_object(document: Any) -> None:
+def test_a_document_must_be_an_object(document: Any) -> None:
     with pytest.raises(UpstreamFailed, match="json: not an object"):
         items(document, "topics")

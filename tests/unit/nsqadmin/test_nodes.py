@@ -1,4 +1,4 @@
-"""The nsqds that several nsqlookupds know."""
+"""The nsqds that several nsqlookupds list."""
 
 import random
 from typing import Any
@@ -14,7 +14,7 @@ def node(name: str, **changes: Any) -> Node:
     return Node.decode({**fields, "remote_address": f"{name}:9", **changes})
 
 
-def test_the_same_node_at_two_nsqlookupds() -> None:
+def test_a_node_at_two_nsqlookupds_is_merged() -> None:
     merged = merge([("l1:4161", [node("b"), node("a")]), ("l2:4161", [node("a", remote_address="")])])
     assert [each.hostname for each in merged] == ["a", "b"]
     assert merged[0].remote_addresses == ["l1:4161/a:9", "l2:4161/N/A"]
@@ -27,7 +27,7 @@ def test_old_versions_are_marked() -> None:
     assert {each.hostname for each in merged if each.is_out_of_date} == {"b", "c", "d"}
 
 
-def test_versions() -> None:
+def test_versions_are_compared_as_semantic_versions() -> None:
     order = [
         "nonsense",
         "0.0.1",
@@ -42,7 +42,7 @@ def test_versions() -> None:
     assert parse_version("1.2") == parse_version("0.0.0") == parse_version("01.2.3")
 
 
-def test_in_the_form_of_the_answer() -> None:
+def test_a_node_in_the_form_of_the_answer() -> None:
     shown = node("a", topics=["z", "b"], tombstones=[True, False], topology_zone="z1").document()
     assert shown["topics"] == [{"topic": "z", "tombstoned": True}, {"topic": "b", "tombstoned": False}]
     assert shown["remote_addresses"] is None
@@ -51,16 +51,16 @@ def test_in_the_form_of_the_answer() -> None:
     assert node("a").document()["topics"] is None
 
 
-def test_missing_tombstones_are_none() -> None:
+def test_tombstones_may_be_absent() -> None:
     assert node("a", topics=["x", "y"], tombstones=[True]).topics == [("x", True), ("y", False)]
 
 
-def test_addresses() -> None:
+def test_addresses_of_a_node() -> None:
     six = node("a", broadcast_address="fd00::1")
     assert (six.http_address, six.tcp_address) == ("[fd00::1]:4151", "[fd00::1]:4150")
 
 
 @pytest.mark.parametrize("changes", [{"tcp_port": "x"}, {"topics": [1]}, {"hostname": []}, {"topics": "abc"}])
-def test_what_is_no_node(changes: dict[str, Any]) -> None:
+def test_an_invalid_node_is_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(UpstreamFailed):
         node("a", **changes)

@@ -1,4 +1,4 @@
-"""What an operation is called and asks for; where it goes is tested with real daemons."""
+"""The names and request paths of operations. tests/integration covers their targets with real daemons."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from nsqx.nsqadmin.operations import ClusterOperation
         (ClusterOperation("delete", "t", "c"), ("channel/delete?topic=t&channel=c",)),
     ],
 )
-def test_paths(operation: ClusterOperation, paths: tuple[str, ...]) -> None:
+def test_the_request_paths_of_an_operation(operation: ClusterOperation, paths: tuple[str, ...]) -> None:
     assert operation.paths == paths
 
 

@@ -1,4 +1,4 @@
-"""Polling the cluster, and what viewers are sent of it."""
+"""Polling the cluster, and the events for viewers."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ from nsqx.nsqadmin.upstream import UpstreamFailed
 
 
 class Answers:
-    """Stands in for upstream: documents by URL; what is missing fails."""
+    """A fake upstream: documents by URL; other URLs fail."""
 
     def __init__(self) -> None:
         self.documents: dict[str, Any] = {}
@@ -80,21 +80,21 @@ def stage() -> Stage:
     return made
 
 
-async def test_every_node_is_asked_once(stage: Stage) -> None:
+async def test_every_node_is_polled_once(stage: Stage) -> None:
     await stage.poll()
     assert stage.poller.node_count == 3
     assert stage.poller.cluster_stats.topics["t"].row["message_count"] == 3
     assert stage.poller.problems == []
 
 
-async def test_named_nsqds() -> None:
+async def test_an_nsqd_given_twice_is_polled_once() -> None:
     stage = Stage(nsqd_http_addresses=["a:1", "a:1"])
     stage.answers.set_topics("a:1", t=1)
     await stage.poll()
     assert stage.poller.cluster_stats.topics["t"].row["nodes"] == 1
 
 
-async def test_some_fail(stage: Stage) -> None:
+async def test_partial_failures_are_reported(stage: Stage) -> None:
     del stage.answers.documents["http://l2:1/nodes"]
     stage.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {"topics": [5]}
     for _ in range(3):
@@ -102,10 +102,10 @@ async def test_some_fail(stage: Stage) -> None:
     assert stage.poller.problems[0] == "no http://l2:1/nodes"
     assert "not nsqd's stats" in stage.poller.problems[1]
     assert stage.present() == ["t"]
-    assert stage.lines.getvalue().count("poll: no http://l2:1/nodes") == 1, "told of once, not at every poll"
+    assert stage.lines.getvalue().count("poll: no http://l2:1/nodes") == 1, "logged once, not at every poll"
 
 
-async def test_all_fail(stage: Stage) -> None:
+async def test_a_poll_without_nsqlookupd_is_skipped(stage: Stage) -> None:
     await stage.poll()
     stage.answers.documents.clear()
     await stage.poll()
@@ -114,7 +114,7 @@ async def test_all_fail(stage: Stage) -> None:
     assert stage.poller.cluster_stats.clock.number == 1
 
 
-async def test_every_nsqd_fails(stage: Stage) -> None:
+async def test_a_poll_without_any_nsqd_is_skipped(stage: Stage) -> None:
     await stage.poll()
     for url in [url for url in stage.answers.documents if "stats" in url]:
         del stage.answers.documents[url]
@@ -133,7 +133,7 @@ async def test_a_topic_that_only_nsqlookupd_knows_is_listed(stage: Stage) -> Non
     assert stage.poller.cluster_stats.removed == ["made"]
 
 
-async def test_what_a_lost_node_had_is_stranded(stage: Stage) -> None:
+async def test_messages_of_a_lost_node_are_stranded(stage: Stage) -> None:
     await stage.poll()
     stage.answers.set_nodes("l2:1", "b:1")
     stage.answers.set_topics("a:1", t=1)
@@ -160,13 +160,13 @@ async def test_a_change_brings_the_next_poll_forward(stage: Stage) -> None:
     await stage.poller.stop()
 
 
-async def test_it_goes_on_after_a_fault(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_polling_continues_after_an_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = 0
 
     async def fail() -> None:
         nonlocal failures
         failures += 1
-        raise RuntimeError("a fault of ours")
+        raise RuntimeError("a programming error")
 
     monkeypatch.setattr(stage.poller, "poll", fail)
     stage.poller.interval_s = 0.001
@@ -176,7 +176,7 @@ async def test_it_goes_on_after_a_fault(stage: Stage, monkeypatch: pytest.Monkey
             await stage.poller.next_poll.wait()
     await stage.poller.stop()
     assert failures >= 3
-    assert "a fault of ours" in stage.lines.getvalue()
+    assert "a programming error" in stage.lines.getvalue()
 
 
 def parse(data: bytes) -> tuple[str, Any]:
@@ -189,7 +189,7 @@ async def next_event(events: AsyncGenerator[bytes, None]) -> tuple[str, Any]:
         return parse(await anext(events))
 
 
-async def test_a_snapshot_and_then_changes(stage: Stage) -> None:
+async def test_a_stream_starts_with_a_snapshot_and_continues_with_changes(stage: Stage) -> None:
     await stage.poll()
     events = stage.live._all_events(stage.poller)
     name, data = await next_event(events)
@@ -208,19 +208,19 @@ async def test_a_snapshot_and_then_changes(stage: Stage) -> None:
     await events.aclose()
 
 
-async def test_who_missed_a_poll_gets_a_snapshot(stage: Stage) -> None:
+async def test_a_viewer_that_missed_a_poll_gets_a_snapshot(stage: Stage) -> None:
     await stage.poll()
     events = stage.live._all_events(stage.poller)
     await next_event(events)
     for _ in range(2):
         await stage.poll()
     name, data = await next_event(events)
-    # The first poll was waited for and is over, so what is sent is the state of now.
+    # The stream waited for the first poll, which is over: it sends the current state.
     assert (name, data["number"]) == ("snapshot", 2)
     await events.aclose()
 
 
-async def test_what_all_viewers_get_is_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_encoded_once_for_all_viewers(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.poll()
     written = 0
     write = stage.live._overview

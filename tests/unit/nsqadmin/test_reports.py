@@ -1,4 +1,4 @@
-"""Stats of several nodes, summed as Go sums them."""
+"""The statistics of several nodes are summed as in Go."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def decode(place: NodePlace, document: dict[str, Any]) -> TopicReport:
     return TopicReport.decode(document, place, NOW_S)
 
 
-def test_one_node() -> None:
+def test_the_report_of_one_node() -> None:
     stats = decode(A, topic(channel(clients=[client("x")], paused=True), depth=7, backend_depth=3)).document()
     assert (stats["node"], stats["hostname"], stats["nodes"]) == ("a:4151", "host-a", None)
     assert (stats["depth"], stats["memory_depth"], stats["backend_depth"]) == (7, 4, 3)
@@ -53,7 +53,7 @@ def test_nodes_are_added_and_sorted_by_host() -> None:
 
 
 def test_the_first_nodes_channels_become_the_topics_own() -> None:
-    """As in Go: the sum replaces the first node's entry, and names only the nodes after it."""
+    """As in Go, the sum replaces the first node's entry and lists only the nodes after it."""
     total = TopicReport("t")
     total.add(decode(A, topic(channel("c", depth=1), channel("only-a"))))
     total.add(decode(B, topic(channel("c", depth=2), channel("only-b"))))
@@ -64,7 +64,7 @@ def test_the_first_nodes_channels_become_the_topics_own() -> None:
     assert shown["nodes"][0]["channels"][0] == shown["channels"][0]
 
 
-def test_clients_of_all_nodes() -> None:
+def test_clients_of_all_nodes_are_listed() -> None:
     total = ChannelReport("x", "t", "c")
     for place, names in ((A, ("z", "m")), (B, ("a",))):
         total.add(ChannelReport.decode(channel(clients=[client(name) for name in names]), "t", place, NOW_S))
@@ -75,7 +75,7 @@ def test_clients_of_all_nodes() -> None:
     assert len(shown["nodes"][0]["clients"]) == 2
 
 
-def test_lists_are_null_until_something_is_in_them() -> None:
+def test_empty_lists_are_null() -> None:
     total = ChannelReport("x", "t", "c")
     assert total.document()["clients"] is None
     total.add(ChannelReport.decode(channel(clients=[]), "t", A, NOW_S))
@@ -85,7 +85,7 @@ def test_lists_are_null_until_something_is_in_them() -> None:
     assert ChannelReport.decode(channel(clients=None), "t", A, NOW_S).document()["clients"] is None
 
 
-def test_counts_by_zone_appear_where_they_are_known() -> None:
+def test_counts_by_zone_appear_if_nsqd_reports_them() -> None:
     plain = decode(A, topic(channel())).document()
     assert "delivery_msg_count" not in plain
     assert "delivery_msg_count" not in plain["channels"][0]
@@ -100,7 +100,7 @@ def percentile(quantile: float, value: float) -> dict[str, float]:
     return {"quantile": quantile, "value": value}
 
 
-def test_latency_of_one_node() -> None:
+def test_the_latency_of_one_node() -> None:
     latency = Latency.decode({"count": 4, "percentiles": [percentile(0.99, 10.0)]})
     assert latency is not None
     assert latency.document()["percentiles"] == [
@@ -117,7 +117,7 @@ def test_latencies_are_averaged_by_count() -> None:
     total.add(None)
     shown = total.document()
     assert (shown["count"], shown["host"], shown["topic"]) == (4, "*", "t")
-    # The least is that of the last node, as in Go.
+    # The minimum is that of the last node, as in Go.
     assert shown["percentiles"] == [
         {"average": 40, "count": 4, "max": 50, "min": 50, "quantile": 0.5},
         {"average": 20, "count": 1, "max": 20, "min": 20, "quantile": 0.99},
@@ -140,6 +140,6 @@ def test_latencies_are_averaged_by_count() -> None:
         {"topic_name": "t", "channels": [{"clients": ["x"]}]},
     ],
 )
-def test_what_is_no_stats_is_an_upstream_failure(document: dict[str, Any]) -> None:
+def test_invalid_stats_raise_upstream_failed(document: dict[str, Any]) -> None:
     with pytest.raises(UpstreamFailed, match="json: "):
         decode(A, document)

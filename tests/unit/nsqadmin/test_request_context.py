@@ -1,4 +1,4 @@
-"""Bodies and queries, read as Go reads them."""
+"""Bodies and queries are decoded as in Go."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def fault(body: bytes) -> tuple[int, str]:
         (b"{}{}", {}),
     ],
 )
-def test_what_is_read(body: bytes, fields: dict[str, object]) -> None:
+def test_valid_bodies_are_decoded(body: bytes, fields: dict[str, object]) -> None:
     assert read_fields(body, KINDS) == fields
 
 
@@ -48,20 +48,20 @@ def test_what_is_read(body: bytes, fields: dict[str, object]) -> None:
         (b'{"on":{}}', "json: cannot unmarshal object into Go struct field .on of type bool"),
     ],
 )
-def test_what_is_refused(body: bytes, text: str) -> None:
+def test_invalid_bodies_are_rejected(body: bytes, text: str) -> None:
     assert fault(body) == (400, text)
 
 
-def test_deep_nesting_is_refused() -> None:
+def test_deep_nesting_is_rejected() -> None:
     assert fault(b"[" * 200_000)[0] == 400
 
 
-def test_query_faults() -> None:
+def test_malformed_queries_have_the_messages_of_go() -> None:
     assert query_fault(b"a=%zz") == 'invalid URL escape "%zz"'
     assert query_fault(b"a=1&b=%2") == 'invalid URL escape "%2"'
     assert query_fault(b"a;b&c=%zz") == "invalid semicolon separator in query"
 
 
-def test_an_empty_text_has_no_type() -> None:
+def test_an_empty_text_has_no_content_type() -> None:
     assert "content-type" not in text_response("").headers
     assert text_response("x").headers["content-type"] == "text/plain; charset=utf-8"

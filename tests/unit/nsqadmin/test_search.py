@@ -1,4 +1,4 @@
-"""What a search finds in a body."""
+"""Searching message bodies."""
 
 import json
 
@@ -23,15 +23,15 @@ from nsqx.nsqadmin.search import Search, decoded
         ("", b"anything"),
     ],
 )
-def test_found(text: str, body: bytes) -> None:
+def test_the_text_is_found(text: str, body: bytes) -> None:
     assert Search(text).finds("0123456789abcdef", body)
 
 
 @pytest.mark.parametrize(("text", "body"), [("李", b"{}"), ("A", b"not json \\u0041"), ("x", b""), ("x", b"\xff")])
-def test_not_found(text: str, body: bytes) -> None:
+def test_the_text_is_not_found(text: str, body: bytes) -> None:
     assert not Search(text).finds("0123456789abcdef", body)
 
 
 @pytest.mark.parametrize("body", ['{"a": "\\ud83d"}', '["\\ude00\\ud83d"]', '"\\u12', "{\\"])
-def test_broken_escapes_do_no_harm(body: str) -> None:
+def test_invalid_escapes_are_ignored(body: str) -> None:
     decoded(body).encode()

@@ -1,4 +1,4 @@
-"""Equal questions under way at the same time."""
+"""Concurrent equal queries share one answer."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from nsqx.nsqadmin.single_flight import SingleFlight
 
 
 class Question:
-    """Something that takes until it is let go."""
+    """A query that finishes when it is released."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -29,7 +29,7 @@ async def share_in_turn(single_flight: SingleFlight, question: Question, count: 
     return tasks
 
 
-async def test_one_call_for_all_who_ask() -> None:
+async def test_concurrent_callers_share_one_call() -> None:
     single_flight, question = SingleFlight(), Question()
     tasks = await share_in_turn(single_flight, question, 5)
     question.go.set()
@@ -37,23 +37,23 @@ async def test_one_call_for_all_who_ask() -> None:
     assert await single_flight.share("q", question.ask) == 2
 
 
-async def test_other_questions_are_others() -> None:
+async def test_different_questions_are_not_shared() -> None:
     single_flight, question = SingleFlight(), Question()
     question.go.set()
     assert await asyncio.gather(single_flight.share(1, question.ask), single_flight.share(2, question.ask)) == [1, 2]
 
 
-async def test_after_a_change_nobody_joins() -> None:
+async def test_callers_after_a_change_start_a_new_call() -> None:
     single_flight, question = SingleFlight(), Question()
     before = await share_in_turn(single_flight, question, 2)
     single_flight.forget()
     after = await share_in_turn(single_flight, question, 2)
     question.go.set()
     assert await asyncio.gather(*before, *after) == [1, 1, 2, 2]
-    assert await single_flight.share("q", question.ask) == 3, "the older call's end does not hide the newer"
+    assert await single_flight.share("q", question.ask) == 3, "the end of the older call does not remove the newer one"
 
 
-async def test_what_has_been_under_way_for_long_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_call_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights_module, "MAX_AGE_S", 0.0)
     single_flight, question = SingleFlight(), Question()
     tasks = await share_in_turn(single_flight, question, 2)
@@ -72,7 +72,7 @@ async def test_a_failure_is_shared() -> None:
     assert [str(outcome) for outcome in outcomes] == ["no"] * 3
 
 
-async def test_one_who_leaves_does_not_take_the_answer_along() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_call() -> None:
     single_flight, question = SingleFlight(), Question()
     first, second = await share_in_turn(single_flight, question, 2)
     first.cancel()

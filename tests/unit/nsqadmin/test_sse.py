@@ -16,7 +16,7 @@ def test_an_event_is_three_lines() -> None:
 
 
 class Connection:
-    """What uvicorn would be to a response."""
+    """A fake ASGI server for a response."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -38,7 +38,7 @@ SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}}
 
 
 class Source:
-    """Events on request, which remembers whether it was closed."""
+    """Yields events on request and records whether it was closed."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -62,7 +62,7 @@ async def test_events_are_sent_until_their_end() -> None:
     assert viewers.count == 0
 
 
-async def test_a_viewer_who_leaves_ends_the_source() -> None:
+async def test_a_disconnected_viewer_ends_the_source() -> None:
     viewers, source, connection = Viewers(5), Source(), Connection()
     response = viewers.response(source.events())
     assert viewers.count == 1
@@ -86,7 +86,7 @@ async def test_closing_ends_every_stream() -> None:
         viewers.response(source.events())
 
 
-async def test_silence_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keepalives_are_sent_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "KEEPALIVE_S", 0.001)
     viewers, source, connection = Viewers(5), Source(), Connection()
     serving = asyncio.create_task(viewers.response(source.events())(SCOPE, connection.receive, connection.send))
@@ -100,7 +100,7 @@ async def test_silence_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connection.sent[-1] == b"late" or b"late" in connection.sent
 
 
-async def test_there_is_a_limit() -> None:
+async def test_the_number_of_streams_is_limited() -> None:
     viewers = Viewers(1)
     first = viewers.response(Source().events())
     with pytest.raises(HTTPError, match="TOO_MANY_VIEWERS"):

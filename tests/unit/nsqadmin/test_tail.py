@@ -1,4 +1,4 @@
-"""What of a topic's messages reaches a viewer."""
+"""Which messages of a topic a tail shows."""
 
 import struct
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reader_at(body: bytes = b"hello") -> FrameReader:
-    """A reader that has just met a message."""
+    """Return a reader that has just parsed a message."""
     data = struct.pack(">qH16s", 1234567890123456789, 3, b"0123456789abcdef") + body
     reader = FrameReader()
     reader.feed(struct.pack(">ii", len(data) + 4, 2) + data)
@@ -33,7 +33,7 @@ class Clock:
 
 
 class EmptyCluster:
-    """Knows no topic."""
+    """A cluster without topics."""
 
     async def topic_nodes(self, topic: str, problems: list[str]) -> list[Any]:
         raise UpstreamFailed(f"no {topic}")
@@ -48,7 +48,7 @@ def parse(data: bytes) -> tuple[str, Any]:
     return name.decode(), orjson.loads(document)
 
 
-async def test_a_message_as_it_is_shown() -> None:
+async def test_a_message_is_shown_with_its_fields() -> None:
     tail = tail_of(Clock())
     tail.take("n:4151", reader_at())
     events = tail.events()
@@ -71,7 +71,7 @@ async def test_a_message_as_it_is_shown() -> None:
     await events.aclose()
 
 
-async def test_no_more_than_the_rate() -> None:
+async def test_the_rate_limit_is_kept() -> None:
     clock = Clock()
     tail = tail_of(clock, per_s=5)
     for _ in range(20):
@@ -87,7 +87,7 @@ async def test_no_more_than_the_rate() -> None:
     assert (len(tail._waiting), tail._dropped) == (12, 33)
 
 
-async def test_only_what_contains_the_text_counts_against_the_rate() -> None:
+async def test_only_matching_messages_count_against_the_rate() -> None:
     tail = tail_of(Clock(), per_s=2, contains="Hit")
     for body in (b"miss", b"a hit", b"miss", b"HIT", b"hit again"):
         tail.take("n", reader_at(body))
@@ -110,7 +110,7 @@ async def test_large_bodies_are_limited_by_their_size() -> None:
     tail.close()
 
 
-def test_what_nsqd_did_not_send_is_counted() -> None:
+def test_messages_that_nsqd_did_not_send_are_counted() -> None:
     tail = tail_of(Clock())
     source = _Source(tail, "n", cast("Any", ConnectionStandIn()))
     tail._sources["n"] = source
@@ -119,12 +119,12 @@ def test_what_nsqd_did_not_send_is_counted() -> None:
     assert tail._status()["missed"] == 50
     source.received = 60
     source.note(TopicState(False, {tail.channel: ChannelCounts(100, 0)}))
-    assert tail._status()["missed"] == 50, "a number that was shown does not shrink"
+    assert tail._status()["missed"] == 50, "the number never decreases"
     tail.lost("n", None)
     assert tail._status()["missed"] == 50
 
 
-async def test_a_viewer_who_does_not_read_costs_no_memory() -> None:
+async def test_a_viewer_that_does_not_read_uses_bounded_memory() -> None:
     clock = Clock()
     tail = tail_of(clock)
     for _ in range(500):
@@ -145,7 +145,7 @@ class ConnectionStandIn:
         self.sent.append(b"close")
 
 
-async def test_a_flood_is_not_even_asked_for() -> None:
+async def test_reading_pauses_above_the_limit() -> None:
     clock = Clock()
     tail = tail_of(clock)
     connection = ConnectionStandIn()
@@ -179,13 +179,13 @@ async def test_a_flood_is_not_even_asked_for() -> None:
         (b"\x00\x1f", 10, ("text", "\x00\x1f", 2, False)),
     ],
 )
-def test_bodies(body: bytes, limit: int, shown: tuple[str, str, int, bool]) -> None:
+def test_bodies_are_shown_as_text_or_base64(body: bytes, limit: int, shown: tuple[str, str, int, bool]) -> None:
     document = shown_body(body, limit)
     assert (document["encoding"], document["body"], document["size"], document["truncated"]) == shown
     orjson.dumps(document)
 
 
-def test_every_tail_has_a_channel_of_its_own() -> None:
+def test_every_tail_has_its_own_channel() -> None:
     first, second = tail_of(Clock()), tail_of(Clock())
     assert first.channel != second.channel
     assert len(first.channel) <= 64

@@ -1,4 +1,4 @@
-"""Where following takes nothing from a consumer."""
+"""Following a topic must not take messages from a consumer."""
 
 import pytest
 
@@ -24,11 +24,11 @@ def topic_with(*channels: str) -> TopicState:
         (topic_with(OWN, "c"), ""),
     ],
 )
-def test_another_lasting_channel_is_needed(state: TopicState | None, reason: str) -> None:
+def test_following_needs_another_channel_that_is_not_ephemeral(state: TopicState | None, reason: str) -> None:
     assert refusal(state, OWN) == reason
 
 
-def test_the_state_of_a_topic() -> None:
+def test_the_state_of_a_topic_is_decoded() -> None:
     channel = {
         "channel_name": "c",
         "message_count": 9,

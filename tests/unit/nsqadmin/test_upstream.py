@@ -1,4 +1,4 @@
-"""Why somebody could not be asked, in Go's words."""
+"""Failures of upstream requests have Go's wording."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ URL = "http://n.example:4151/stats?format=json"
 
 
 class Net:
-    """Stands in for the HTTP client: answers in turn, or fails."""
+    """A fake HTTP client: returns or raises the given outcomes in turn."""
 
     def __init__(self, *outcomes: HTTPAnswer | Exception) -> None:
         self.outcomes = list(outcomes)
@@ -55,7 +55,7 @@ async def failure(question: Any) -> str:
     return str(caught.value)
 
 
-async def test_a_good_answer(asking: Any) -> None:
+async def test_a_successful_answer_is_decoded(asking: Any) -> None:
     upstream, net = asking(HTTPAnswer(200, body=b'{"a":1}'), HTTPAnswer(200))
     assert await upstream.get(NSQD, URL) == {"a": 1}
     await upstream.post(NSQD, "http://n:1/topic/pause?topic=t", b"x")
@@ -64,7 +64,7 @@ async def test_a_good_answer(asking: Any) -> None:
     assert net.asked[1] == ("POST", "http://n:1/topic/pause?topic=t", b"x", headers)
 
 
-async def test_the_token_of_one_kind_of_daemon_goes_nowhere_else(asking: Any) -> None:
+async def test_a_token_is_sent_only_to_its_kind_of_daemon(asking: Any) -> None:
     upstream, net = asking(*[HTTPAnswer(200, body=b"{}") for _ in range(2)])
     await upstream.get(NSQLOOKUPD, URL)
     await upstream.get_elsewhere("http://graphite.example/render", {})
@@ -91,19 +91,19 @@ async def test_the_token_of_one_kind_of_daemon_goes_nowhere_else(asking: Any) ->
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong"), "tls: "),
     ],
 )
-async def test_no_answer(asking: Any, error: Exception, reason: str) -> None:
+async def test_a_failed_request_has_the_message_of_go(asking: Any, error: Exception, reason: str) -> None:
     upstream, _ = asking(error)
     assert (await failure(upstream.get(NSQD, URL))).startswith(f'Get "{URL}": {reason}')
 
 
-async def test_a_refusal(asking: Any) -> None:
+async def test_an_error_status_has_the_message_of_go(asking: Any) -> None:
     upstream, _ = asking(HTTPAnswer(404, body=b'{"message":"X"}'), HTTPAnswer(500), HTTPAnswer(599, body=b"?"))
     assert await failure(upstream.get(NSQD, URL)) == 'got response 404 Not Found "{\\"message\\":\\"X\\"}"'
     assert await failure(upstream.post(NSQD, URL)) == 'got response 500 Internal Server Error ""'
     assert await failure(upstream.post(NSQD, URL)) == 'got response 599  "?"'
 
 
-async def test_an_nsqd_that_wants_tls_is_asked_again(asking: Any) -> None:
+async def test_a_request_is_repeated_over_https_if_nsqd_requires_it(asking: Any) -> None:
     refusal = HTTPAnswer(403, body=b'{"message": "TLS_REQUIRED", "https_port": 4152}')
     upstream, net = asking(refusal, HTTPAnswer(200, body=b"[]"))
     assert await upstream.get(NSQD, URL) == []
@@ -114,13 +114,13 @@ async def test_an_nsqd_that_wants_tls_is_asked_again(asking: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"https_port":"x"}', b"<html>"])
-async def test_another_403_is_a_refusal(asking: Any, body: bytes) -> None:
+async def test_other_403_answers_are_errors(asking: Any, body: bytes) -> None:
     upstream, net = asking(HTTPAnswer(403, body=body))
     await failure(upstream.get(NSQD, URL))
     assert len(net.asked) == 1
 
 
-def test_what_is_no_json() -> None:
+def test_invalid_json_has_the_message_of_go() -> None:
     for body, reason in (
         (b"", "unexpected end of JSON input"),
         (b"<html>", "invalid character '<' looking for beginning of value"),
@@ -130,7 +130,7 @@ def test_what_is_no_json() -> None:
             decode(body)
 
 
-def test_tls_options() -> None:
+def test_tls_options_of_upstream_requests() -> None:
     assert credentials(NsqadminOptions()).ssl_context is None
     context = credentials(NsqadminOptions(http_client_tls_insecure_skip_verify=True)).ssl_context
     assert context is not None

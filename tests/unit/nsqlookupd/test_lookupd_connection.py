@@ -1,4 +1,4 @@
-"""Connections on a stand-in transport and clock: deadlines, back pressure, the end."""
+"""Connections with a fake transport and clock: deadlines, backpressure, closing."""
 
 import asyncio
 import io
@@ -20,7 +20,7 @@ NS_PER_S = 1_000_000_000
 
 
 class ClockStandIn:
-    """An event loop of which only the timers matter."""
+    """A fake event loop that only has timers."""
 
     def __init__(self):
         self.timers = []
@@ -93,7 +93,7 @@ class TransportStandIn:
 
 
 class Line:
-    """A connection with all its stand-ins."""
+    """A connection with its fakes."""
 
     def __init__(self, options=None, **transport):
         self.stream = io.StringIO()
@@ -111,7 +111,7 @@ async def line():
 
 
 class TestDeadlines:
-    async def test_strangers_must_speak(self, line):
+    async def test_a_silent_connection_without_identify_is_closed(self, line):
         assert line.clock.pending == [STRANGER_TIMEOUT_S]
         line.connection.data_received(b"  V1")
         assert line.clock.pending == [STRANGER_TIMEOUT_S]
@@ -119,15 +119,15 @@ class TestDeadlines:
         assert line.transport.aborted
         assert "client(127.0.0.1:5) - i/o timeout" in line.stream.getvalue()
 
-    async def test_strangers_have_as_long_as_producers(self):
+    async def test_the_identify_timeout_is_at_least_the_producer_timeout(self):
         line = Line(NsqlookupdOptions(inactive_producer_timeout=500 * NS_PER_S))
         assert line.clock.pending == [500.0]
 
-    async def test_peers_may_be_silent(self, line):
+    async def test_a_connection_may_be_silent_after_identify(self, line):
         line.connection.data_received(HELLO)
         assert line.clock.pending == []
 
-    async def test_answers_must_be_taken(self, line):
+    async def test_a_client_that_does_not_read_answers_is_closed(self, line):
         line.connection.data_received(HELLO)
         line.connection.pause_writing()
         assert not line.transport.reading
@@ -140,13 +140,13 @@ class TestDeadlines:
         assert line.transport.aborted
         assert not line.lookupd.registry.clients.producers
 
-    async def test_blocked_while_reading(self, line):
-        """The transport may say so inside the write that answers."""
+    async def test_writing_may_block_during_a_read(self, line):
+        """The transport may call pause_writing during the write of an answer."""
         line.transport.write = lambda data: line.connection.pause_writing()
         line.connection.data_received(HELLO)
         assert line.clock.pending == [BLOCKED_TIMEOUT_S]
 
-    async def test_last_answer_must_be_taken(self, line):
+    async def test_a_client_that_does_not_read_the_last_answer_is_closed(self, line):
         line.transport.unsent = 10
         line.connection.data_received(b"  V1NOPE\n")
         assert line.transport.sent.endswith(b"E_INVALID invalid command NOPE")
@@ -157,12 +157,12 @@ class TestDeadlines:
 
 
 class TestTurns:
-    """A connection that sends very much does not hold up the others."""
+    """A connection that sends a lot does not block the others."""
 
     @pytest.fixture
     async def soon(self, line):
         callbacks = []
-        ticks = itertools.count(0, ROUND_NS)  # a round is over after every slice
+        ticks = itertools.count(0, ROUND_NS)  # every slice uses up a turn
         line.lookupd.round_robin = RoundRobin(callbacks.append, ticks.__next__)
         return callbacks
 
@@ -172,7 +172,7 @@ class TestTurns:
         for callback in callbacks:
             callback()
 
-    async def test_commands_are_handled_in_slices(self, line, soon):
+    async def test_commands_are_processed_in_slices(self, line, soon):
         line.connection.data_received(HELLO)
         line.connection.data_received(b"PING\n" * 1000)
         counts = [0, line.lookupd.counts.pings]
@@ -185,7 +185,7 @@ class TestTurns:
         assert line.transport.sent.count(b"OK") == 1000
         assert line.transport.reading
 
-    async def test_nothing_is_handled_while_answers_are_not_taken(self, line, soon):
+    async def test_no_command_is_processed_while_writing_is_blocked(self, line, soon):
         line.connection.data_received(HELLO)
         line.connection.data_received(b"PING\n" * 1000)
         line.connection.pause_writing()
@@ -198,7 +198,7 @@ class TestTurns:
         assert line.lookupd.counts.pings == 1000
         assert line.transport.reading
 
-    async def test_a_connection_that_is_lost_leaves_the_round(self, line, soon):
+    async def test_a_lost_connection_leaves_the_round_robin(self, line, soon):
         line.connection.data_received(HELLO)
         line.connection.data_received(b"PING\n" * 1000)
         line.transport.abort()
@@ -207,7 +207,7 @@ class TestTurns:
         self.come_round(soon)
         assert line.lookupd.counts.pings == before
 
-    async def test_a_mistake_in_a_later_slice_is_the_end(self, line, soon):
+    async def test_an_error_in_a_later_slice_closes_the_connection(self, line, soon):
         line.connection.data_received(HELLO)
         line.connection.data_received(b"PING\n" * 100 + b"NOPE\n" + b"PING\n" * 100)
         while soon:
@@ -217,7 +217,7 @@ class TestTurns:
 
 
 class TestEnd:
-    async def test_client_leaves(self, line):
+    async def test_a_client_disconnects(self, line):
         line.connection.data_received(HELLO + b"REGISTER t\n")
         assert line.connection.eof_received() is False
         line.connection.connection_lost(None)
@@ -227,18 +227,18 @@ class TestEnd:
         assert line.clock.pending == []
         assert "client(127.0.0.1:5) - EOF" in line.stream.getvalue()
 
-    async def test_connection_breaks(self, line):
+    async def test_a_connection_is_reset(self, line):
         line.connection.data_received(HELLO)
         line.connection.connection_lost(ConnectionResetError("reset by peer"))
         assert not line.lookupd.registry.clients.producers
         assert "client(127.0.0.1:5) - reset by peer" in line.stream.getvalue()
 
-    async def test_command_cut_short(self, line):
+    async def test_an_incomplete_command_at_the_end_is_an_error(self, line):
         line.connection.data_received(b"  V1IDENTIFY\n")
         line.connection.eof_received()
         assert line.transport.sent.endswith(b"E_BAD_BODY IDENTIFY failed to read body size")
 
-    async def test_shutdown(self, line):
+    async def test_shutdown_closes_the_connection(self, line):
         line.connection.data_received(HELLO)
         line.connection.close()
         assert line.transport.closed
@@ -254,6 +254,6 @@ class TestEnd:
         (("::ffff:0:1", 5, 0, 0), "[::ffff:0:1]:5"),
     ],
 )
-async def test_remote_address(peername, shown):
+async def test_the_remote_address_is_logged(peername, shown):
     line = Line(peername=peername)
     assert f"TCP: new client({shown})" in line.stream.getvalue()

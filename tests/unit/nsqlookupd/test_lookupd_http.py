@@ -1,4 +1,4 @@
-"""HTTP handlers on stand-in requests: the answers that grow, what happens while they are written, and /metrics."""
+"""HTTP handlers with fake requests: the large answers, changes while they are encoded, and /metrics."""
 
 import asyncio
 import io
@@ -56,7 +56,7 @@ def content(response):
 
 
 class TestLookup:
-    def test_producers_and_channels(self, lookupd, api):
+    def test_lookup_lists_producers_and_channels(self, lookupd, api):
         join(lookupd, 1, "t/ch")
         assert content(api.lookup(RequestStandIn(topic="t"))) == {
             "channels": ["ch"],
@@ -74,21 +74,21 @@ class TestLookup:
             ],
         }
 
-    def test_nobody(self, lookupd, api):
+    def test_lookup_of_a_topic_without_producers(self, lookupd, api):
         lookupd.registry.create_topic("t")
         assert api.lookup(RequestStandIn(topic="t")).body == b'{"channels":[],"producers":[]}'
 
     @pytest.mark.parametrize(
         ("query", "status", "code"), [({}, 400, "MISSING_ARG_TOPIC"), ({"topic": "x"}, 404, "TOPIC_NOT_FOUND")]
     )
-    def test_refused(self, api, query, status, code):
+    def test_an_invalid_lookup_is_rejected(self, api, query, status, code):
         with pytest.raises(HTTPError) as refusal:
             api.lookup(RequestStandIn(**query))
         assert (refusal.value.status, refusal.value.code) == (status, code)
 
 
 class TestNodes:
-    async def test_topics_and_tombstones(self, lookupd, api):
+    async def test_nodes_lists_topics_and_tombstones(self, lookupd, api):
         join(lookupd, 1, "a", "b/ch")
         join(lookupd, 2)
         lookupd.registry.tombstone("b", "host1:4151")
@@ -97,8 +97,8 @@ class TestNodes:
         assert (two["topics"], two["tombstones"]) == ([], [])
         assert list(one)[-3:] == ["topology_region", "tombstones", "topics"]
 
-    async def test_peers_that_leave_meanwhile(self, lookupd, api, monkeypatch):
-        """The answer is written in slices; who leaves between two of them is no longer in it."""
+    async def test_a_peer_that_disconnects_meanwhile_is_omitted(self, lookupd, api, monkeypatch):
+        """The answer is encoded in slices; a peer that disconnects in between is omitted."""
         monkeypatch.setattr(steps, "TURN_NS", 0)
         peers = [join(lookupd, number, "t") for number in range(4)]
         writing = asyncio.ensure_future(api.nodes(RequestStandIn()))
@@ -111,7 +111,7 @@ class TestNodes:
 
 
 class TestDebug:
-    async def test_registrations_that_somebody_has(self, lookupd, api):
+    async def test_debug_lists_registrations_with_producers(self, lookupd, api):
         peer = join(lookupd, 1, "t/ch")
         lookupd.registry.create_topic("empty")
         lookupd.registry.tombstone("t", "host1:4151")
@@ -124,10 +124,10 @@ class TestDebug:
         assert client["last_update"] == peer.last_update_ns
         assert list(client) == sorted(client)
 
-    async def test_nothing(self, api):
+    async def test_debug_of_an_empty_registry(self, api):
         assert (await api.debug(RequestStandIn())).body == b"{}"
 
-    async def test_changes_meanwhile(self, lookupd, api, monkeypatch):
+    async def test_debug_survives_changes_meanwhile(self, lookupd, api, monkeypatch):
         monkeypatch.setattr(steps, "TURN_NS", 0)
         peer = join(lookupd, 1, "a", "b", "c")
         writing = asyncio.ensure_future(api.debug(RequestStandIn()))
@@ -137,14 +137,14 @@ class TestDebug:
         assert content(await writing) == {}
 
 
-def test_log_of_a_forged_tombstone(lookupd, stream):
+def test_a_forged_tombstone_is_quoted_in_the_log(lookupd, stream):
     LookupdAdminAPI(lookupd).tombstone(RequestStandIn(topic="t\nforged", node="n\x1b"))
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().endswith('producer@"n\\x1b" of topic("t\\nforged")\n')
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_metrics(lookupd, api, openmetrics):
+def test_metrics_report_the_state(lookupd, api, openmetrics):
     peer = join(lookupd, 1, "a/c1", "a/c2", "b")
     join(lookupd, 2)
     peer.heard_ns -= 10**15

@@ -17,7 +17,7 @@ def options_of(*argv):
     return options_from_argv(argv, io.StringIO())
 
 
-def test_defaults():
+def test_defaults_are_those_of_nsq():
     assert options_of() == NsqlookupdOptions(
         log_level=2,
         log_prefix="[nsqlookupd] ",
@@ -36,7 +36,7 @@ def test_every_option_has_a_flag():
     }
 
 
-def test_flags_win_over_the_file(tmp_path):
+def test_flags_override_the_file(tmp_path):
     config = tmp_path / "nsqlookupd.toml"
     config.write_text('tcp_address = "1.1.1.1:1"\nhttp_address = "2.2.2.2:2"\ntombstone_lifetime = 1500\n')
     options = options_of("-config", str(config), "--tcp-address=3.3.3.3:3", "-inactive-producer-timeout", "1h")
@@ -44,7 +44,7 @@ def test_flags_win_over_the_file(tmp_path):
     assert (options.tombstone_lifetime, options.inactive_producer_timeout) == (3 * S // 2, 3600 * S)
 
 
-def test_unknown_key_of_the_file_is_told(tmp_path):
+def test_an_unknown_key_of_the_file_is_logged(tmp_path):
     config = tmp_path / "nsqlookupd.toml"
     config.write_text("surprise = 1\n")
     stderr = io.StringIO()
@@ -53,7 +53,7 @@ def test_unknown_key_of_the_file_is_told(tmp_path):
     assert 'unknown key "surprise" is ignored' in stderr.getvalue()
 
 
-def test_mistakes_and_version():
+def test_an_unknown_flag_and_the_version_flag():
     with pytest.raises(UsageError, match="flag provided but not defined: -x\nUsage of nsqlookupd:"):
         options_of("-x")
     with pytest.raises(VersionRequested):
@@ -69,12 +69,12 @@ def test_mistakes_and_version():
         ({"tombstone_lifetime": -1}, "--tombstone-lifetime must not be negative"),
     ],
 )
-def test_refused(changes, text):
+def test_invalid_options_are_rejected(changes, text):
     with pytest.raises(ConfigError, match=text):
         validate(NsqlookupdOptions(**changes))
 
 
-def test_empty_addresses_are_any_free_port():
+def test_an_empty_address_means_any_free_port():
     options = NsqlookupdOptions(tcp_address="", http_address="")
     validate(options)
     assert (options.tcp_address, options.http_address) == (":0", ":0")

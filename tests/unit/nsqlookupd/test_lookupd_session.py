@@ -1,4 +1,4 @@
-"""Sessions by transcripts: bytes in, answers out, and what the registry and the log have of it."""
+"""Sessions as transcripts: bytes in, answers out, with the effects on the registry and the log."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ INTRODUCTION = b'{"version":"1.3.0"}'
 
 
 class Desk:
-    """A lookupd and a session of it, and what they log."""
+    """A lookupd with one session, and their log."""
 
     def __init__(self):
         self.stream = io.StringIO()
@@ -37,7 +37,7 @@ class Desk:
 
     @property
     def log(self):
-        """Lines without their time."""
+        """The lines of the log without their time."""
         return [line.split(" ", 2)[2] for line in self.stream.getvalue().splitlines()]
 
 
@@ -57,14 +57,14 @@ def desk():
 
 @pytest.fixture
 def nsqd():
-    """A desk whose client has identified itself."""
+    """A desk whose client has sent IDENTIFY."""
     desk = Desk()
     assert desk.ask(MAGIC + IDENTIFY) == [INTRODUCTION]
     return desk
 
 
 class TestBeginning:
-    def test_bad_magic(self, desk):
+    def test_a_wrong_magic_is_an_error(self, desk):
         assert desk.ask(b"  V2PING\n") == [b"E_BAD_PROTOCOL"]
         assert desk.session.ended
         desk.session.close("EOF")
@@ -73,23 +73,23 @@ class TestBeginning:
             "ERROR: client(1.2.3.4:5) bad protocol magic '  V2'",
         ]
 
-    def test_no_magic(self, desk):
+    def test_a_connection_may_end_before_the_magic(self, desk):
         assert desk.ask(b"  V") == []
         assert desk.session.receive_end() == b""
         desk.session.close("EOF")
         assert desk.log[1:] == ["INFO: failed to read protocol version - EOF"]
 
-    def test_ping_first(self, desk):
+    def test_ping_is_allowed_before_identify(self, desk):
         assert desk.ask(MAGIC + b"PING\n") == [b"OK"]
 
     @pytest.mark.parametrize("command", [b"REGISTER t", b"REGISTER", b"UNREGISTER t"])
-    def test_nothing_else_first(self, desk, command):
+    def test_other_commands_need_identify(self, desk, command):
         assert desk.ask(MAGIC + command + b"\nPING\n") == [b"E_INVALID client must IDENTIFY"]
         assert desk.session.ended
 
 
 class TestIdentify:
-    def test_peer_is_known(self, nsqd):
+    def test_identify_registers_the_peer(self, nsqd):
         (peer,) = nsqd.lookupd.registry.clients.producers
         assert (peer.id, peer.node) == ("1.2.3.4:5", "host:4151")
         assert json.loads(peer.described)["remote_address"] == "1.2.3.4:5"
@@ -98,7 +98,7 @@ class TestIdentify:
             "INFO: DB: client(1.2.3.4:5) REGISTER category:client key: subkey:",
         ]
 
-    def test_again(self, nsqd):
+    def test_a_second_identify_is_an_error(self, nsqd):
         assert nsqd.ask(b"IDENTIFY\n") == [b"E_INVALID cannot IDENTIFY again"]
         assert not nsqd.lookupd.registry.clients.producers
 
@@ -111,10 +111,10 @@ class TestIdentify:
             (2**31 - 1, b"E_BAD_BODY IDENTIFY body too big 2147483647 > 1048576"),
         ],
     )
-    def test_impossible_size(self, desk, size, text):
+    def test_an_invalid_identify_size_is_an_error(self, desk, size, text):
         assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", size)) == [text]
 
-    def test_biggest_size(self, desk):
+    def test_the_largest_identify_is_accepted(self, desk):
         start = IDENTIFY[13:-1] + b',"x":"'
         body = start + b"y" * (MAX_IDENTIFY_SIZE - len(start) - 2) + b'"}'
         assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", MAX_IDENTIFY_SIZE) + body) == [INTRODUCTION]
@@ -128,7 +128,7 @@ class TestIdentify:
             (b"null", b"E_BAD_BODY IDENTIFY missing fields"),
         ],
     )
-    def test_bad_body(self, desk, body, text):
+    def test_an_invalid_identify_body_is_an_error(self, desk, body, text):
         assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", len(body)) + body) == [text]
 
     @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ class TestIdentify:
             (b"IDENTIFY\n\0\0\0\5{}", b"E_BAD_BODY IDENTIFY failed to read body"),
         ],
     )
-    def test_cut_short(self, desk, cut_off, text):
+    def test_an_incomplete_identify_is_an_error(self, desk, cut_off, text):
         assert desk.ask(MAGIC + cut_off) == []
         assert answers_in(desk.session.receive_end()) == [text]
         assert desk.session.ended
 
 
 class TestRegistering:
-    def test_topic_and_channel(self, nsqd):
+    def test_a_topic_and_a_channel_are_registered(self, nsqd):
         assert nsqd.ask(b"REGISTER t\nREGISTER t ch\nREGISTER t ch\n") == [b"OK"] * 3
         registry = nsqd.lookupd.registry
         assert [topic.key for topic in registry.topics()] == ["t"]
@@ -157,14 +157,14 @@ class TestRegistering:
             "INFO: DB: client(1.2.3.4:5) REGISTER category:channel key:t subkey:ch",
         ]
 
-    def test_taking_off(self, nsqd):
+    def test_a_topic_and_a_channel_are_unregistered(self, nsqd):
         assert nsqd.ask(b"REGISTER t ch\nUNREGISTER t ch\nUNREGISTER t\nUNREGISTER t\n") == [b"OK"] * 4
         assert nsqd.log[-2:] == [
             "INFO: DB: client(1.2.3.4:5) UNREGISTER category:channel key:t subkey:ch",
             "INFO: DB: client(1.2.3.4:5) UNREGISTER category:topic key:t subkey:",
         ]
 
-    def test_topic_before_its_channels_is_odd(self, nsqd):
+    def test_unregistering_a_topic_before_its_channels_logs_a_warning(self, nsqd):
         nsqd.ask(b"REGISTER t ch\nUNREGISTER t\n")
         assert nsqd.log[-2] == "WARNING: client(1.2.3.4:5) unexpected UNREGISTER category:channel key:t subkey:ch"
 
@@ -183,7 +183,7 @@ class TestRegistering:
         ],
         ids=lambda value: repr(value[:20]),
     )
-    def test_mistakes_end_the_session(self, nsqd, line, text):
+    def test_errors_end_the_session(self, nsqd, line, text):
         assert nsqd.ask(b"REGISTER t ch\n" + line + b"\nPING\n") == [b"OK", text]
         assert nsqd.session.ended
         assert nsqd.ask(b"PING\n") == []
@@ -191,7 +191,7 @@ class TestRegistering:
         assert not any(one.producers for one in registry.registrations())
         assert registry.channel_count == 1
 
-    def test_counts(self, nsqd):
+    def test_registrations_are_counted(self, nsqd):
         nsqd.ask(b"REGISTER t ch\nREGISTER t ch\nUNREGISTER t ch\nPING\n")
         nsqd.session.close("EOF")
         counts = nsqd.lookupd.counts
@@ -199,7 +199,7 @@ class TestRegistering:
 
 
 class TestEnd:
-    def test_log_of_the_end(self, nsqd):
+    def test_the_end_of_a_session_is_logged(self, nsqd):
         nsqd.ask(b"REGISTER t\n")
         before = len(nsqd.log)
         nsqd.session.close("EOF")
@@ -224,7 +224,7 @@ SCRIPT = MAGIC + IDENTIFY + b"REGISTER t ch\r\n PING \nUNREGISTER t\nREGISTER u\
 
 
 @given(st.lists(st.integers(0, len(SCRIPT))))
-def test_any_split_gives_the_same(cuts):
+def test_any_split_of_the_input_gives_the_same_answers(cuts):
     desk = Desk()
     places = sorted({*cuts, 0, len(SCRIPT)})
     seen = []
@@ -235,7 +235,7 @@ def test_any_split_gives_the_same(cuts):
 
 
 @given(st.binary(max_size=300))
-def test_nothing_breaks_a_session(data):
+def test_no_input_breaks_a_session(data):
     desk = Desk()
     desk.session.receive(MAGIC + data)
     desk.session.receive_end()
@@ -243,8 +243,8 @@ def test_nothing_breaks_a_session(data):
     assert not desk.lookupd.registry.clients.producers
 
 
-async def test_registrations_of_a_peer_that_leaves_are_logged_a_part_each_turn(nsqd):
-    """A peer may have thousands, and others are not to wait for the log."""
+async def test_registrations_of_a_disconnected_peer_are_logged_in_parts(nsqd):
+    """A peer can have thousands of registrations, and other connections must not wait for the log."""
     nsqd.ask(b"".join(b"REGISTER t%d\n" % number for number in range(500)))
 
     def logged():

@@ -1,4 +1,4 @@
-"""The registry: the rules about time with clocks that stand still, and everything else against a simple model."""
+"""The registry: the rules about time with fake clocks, and everything else against a simple model."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def peer_at(registry, number=1):
 
 
 class TestTime:
-    def test_silent_peers_are_left_out(self):
+    def test_silent_peers_are_not_listed(self):
         clocks = Clocks()
         registry = clocks.registry()
         peer = peer_at(registry)
@@ -37,7 +37,7 @@ class TestTime:
         clocks.now_ns += 1
         assert registry.producers([topic]) == registry.active_peers() == []
 
-    def test_a_ping_brings_a_peer_back(self):
+    def test_a_ping_lists_a_silent_peer_again(self):
         clocks = Clocks()
         registry = clocks.registry()
         peer = peer_at(registry)
@@ -47,7 +47,7 @@ class TestTime:
         assert registry.active_peers() == [peer]
         assert peer.last_update_ns == 5_000_007
 
-    def test_registering_is_no_sign_of_life(self):
+    def test_registering_does_not_count_as_a_ping(self):
         clocks = Clocks()
         registry = clocks.registry()
         peer = peer_at(registry)
@@ -55,14 +55,14 @@ class TestTime:
         registry.register(peer, "t")
         assert registry.active_peers() == []
 
-    def test_the_wall_clock_decides_nothing(self):
+    def test_timeouts_do_not_use_the_wall_clock(self):
         clocks = Clocks()
         registry = clocks.registry()
         peer = peer_at(registry)
         clocks.wall_ns += 10**18
         assert registry.active_peers() == [peer]
 
-    def test_tombstones_end(self):
+    def test_tombstones_expire(self):
         clocks = Clocks()
         registry = clocks.registry()
         peer = peer_at(registry)
@@ -76,7 +76,7 @@ class TestTime:
 
 
 class TestTombstones:
-    def test_only_the_named_node_and_topic(self):
+    def test_a_tombstone_applies_to_its_node_and_topic_only(self):
         registry = Clocks().registry()
         one, two = peer_at(registry, 1), peer_at(registry, 2)
         for peer in (one, two):
@@ -87,7 +87,7 @@ class TestTombstones:
         assert registry.producers(registry.topics("b")) == [one]
         assert (registry.tombstones(one), registry.tombstones(two)) == ([False, False], [False, True])
 
-    def test_registering_again_keeps_it_and_anew_drops_it(self):
+    def test_a_tombstone_ends_when_a_producer_registers_after_unregistering(self):
         registry = Clocks().registry()
         peer = peer_at(registry)
         registry.register(peer, "t")
@@ -98,7 +98,7 @@ class TestTombstones:
         registry.register(peer, "t")
         assert registry.tombstones(peer) == [False]
 
-    def test_of_every_topic(self):
+    def test_a_tombstone_may_apply_to_every_topic(self):
         registry = Clocks().registry()
         peer = peer_at(registry)
         registry.register(peer, "a")
@@ -107,7 +107,7 @@ class TestTombstones:
         assert registry.producers(registry.topics()) == []
 
 
-def test_a_peer_of_several_topics_is_found_once():
+def test_a_peer_of_several_topics_is_listed_once():
     registry = Clocks().registry()
     peer = peer_at(registry)
     registry.register(peer, "a")
@@ -116,7 +116,7 @@ def test_a_peer_of_several_topics_is_found_once():
     assert registry.producers(registry.topics()) == [peer]
 
 
-def test_ephemeral_ones_stay_while_somebody_has_them():
+def test_an_ephemeral_channel_stays_while_it_has_producers():
     registry = Clocks().registry()
     one, two = peer_at(registry, 1), peer_at(registry, 2)
     for peer in (one, two):
@@ -127,7 +127,7 @@ def test_ephemeral_ones_stay_while_somebody_has_them():
         assert (registry.topic_count, registry.channel_count) == (left, left)
 
 
-def test_removed_registrations_are_told_in_order():
+def test_removed_registrations_are_returned_in_order():
     registry = Clocks().registry()
     peer = peer_at(registry)
     registry.register(peer, "t", "c1")
@@ -149,7 +149,7 @@ PEERS = st.integers(0, 2)
 
 
 class AgainstAModel(RuleBasedStateMachine):
-    """The model is Go nsqlookupd's: one flat map from (category, key, subkey) to the ids that have it."""
+    """The model is that of Go's nsqlookupd: one flat map from (category, key, subkey) to the ids of its producers."""
 
     def __init__(self):
         super().__init__()
@@ -235,7 +235,7 @@ class AgainstAModel(RuleBasedStateMachine):
         assert seen == self.model
 
     @invariant()
-    def same_questions(self):
+    def same_lookups(self):
         topics = [key for key in self.model if key[0] == "topic"]
         channels = [key for key in self.model if key[0] == "channel"]
         assert (self.registry.topic_count, self.registry.channel_count) == (len(topics), len(channels))
@@ -248,7 +248,7 @@ class AgainstAModel(RuleBasedStateMachine):
             assert list(map(key_of, self.registry.topics(name))) == [key for key in topics if key[1] == name]
 
     @invariant()
-    def peers_know_what_they_have(self):
+    def peers_refer_to_their_registrations(self):
         for number, peer in self.peers.items():
             for category, index in (("topic", peer.topics), ("channel", peer.channels)):
                 expected = {key for key, ids in self.model.items() if key[0] == category and number in ids}
