@@ -387,7 +387,7 @@ class OperationBody(TypedDict):
     node: NotRequired[Annotated[str, "The HTTP address of one nsqd of the cluster. `tombstone` requires it."]]
 
 
-class DaemonResult(TypedDict):
+class OutcomeDocument(TypedDict):
     """The result on one daemon; ``error`` is empty if the operation succeeded."""
 
     kind: Literal["nsqd", "nsqlookupd"]
@@ -395,10 +395,10 @@ class DaemonResult(TypedDict):
     error: str
 
 
-class OperationResult(TypedDict):
+class OperationDocument(TypedDict):
     """The result on each daemon."""
 
-    outcomes: list[DaemonResult]
+    outcomes: list[OutcomeDocument]
     message: str
 
 

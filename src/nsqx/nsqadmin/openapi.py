@@ -301,11 +301,11 @@ _PAGE_ROUTES = {
         "operations",
         "Run an operation on all daemons or on one nsqd, and return each result",
         body=_json(types.OperationBody, "The operation."),
-        response=_json(types.OperationResult, "Done on at least one daemon."),
+        response=_json(types.OperationDocument, "Done on at least one daemon."),
         errors=f"INVALID_OPERATION, INVALID_TOPIC, INVALID_CHANNEL, INVALID_NODE, {_INVALID_JSON}, TOPIC_NOT_FOUND, "
         "NODE_NOT_FOUND, UPSTREAM_ERROR",
         other_responses={
-            502: _json(types.OperationResult | ErrorMessage, "The operation failed on every daemon."),
+            502: _json(types.OperationDocument | ErrorMessage, "The operation failed on every daemon."),
         },
     ),
     "GET /api/inventory": RouteDoc(
