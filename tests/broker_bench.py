@@ -25,7 +25,7 @@ MINUTE = 60 * SECOND
 
 
 class BenchTimer:
-    """A callback to come, for broker and event loop alike."""
+    """A scheduled callback, for the broker and for the event loop."""
 
     def __init__(self, when_ns: int, callback: Callable[..., object], arguments: tuple[object, ...]) -> None:
         self.when_ns = when_ns
@@ -38,7 +38,7 @@ class BenchTimer:
 
 
 class BenchClock:
-    """Stands still until ``advance``, which fires timers in order, each at its own time."""
+    """A clock that moves only by ``advance``, which fires timers in order, each at its own time."""
 
     def __init__(self) -> None:
         self.monotonic_ns = 5_000 * SECOND
@@ -68,7 +68,7 @@ class BenchClock:
 
 
 class BenchLog:
-    """Keeps what was logged, as (level, line)."""
+    """Keeps the log lines as (level, line)."""
 
     level = INFO
 
@@ -92,7 +92,7 @@ class BenchLog:
 
 
 class Saved:
-    """The future of a save that is over."""
+    """The future of a completed save."""
 
     def done(self) -> bool:
         return True
@@ -159,7 +159,7 @@ class BenchRemover:
 
 
 class BenchLink:
-    """A client's socket: what was written, and whether it was closed after that."""
+    """A client's socket: the written bytes, and whether it was closed."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -167,7 +167,7 @@ class BenchLink:
         self.is_closed = False
 
     def write(self, data: bytearray) -> None:
-        assert not self.is_closed, "written after the close"
+        assert not self.is_closed, "written after close"
         self.data += data
         self.write_count += 1
 
@@ -178,13 +178,13 @@ class BenchLink:
         pass
 
     def take_frames(self) -> list[Frame]:
-        """The frames written since the last call."""
+        """Return the frames written since the last call."""
         frames = split_frames(bytes(self.data))
         self.data.clear()
         return frames
 
     def take_messages(self) -> list[Message]:
-        """The messages written since the last call; any other frame fails the test."""
+        """Return the messages written since the last call; fail the test if another frame was written."""
         frames = self.take_frames()
         assert all(frame.type == 2 for frame in frames), frames
         return [Message.decode(frame.data) for frame in frames]
@@ -194,7 +194,7 @@ class BenchLink:
 
 
 class Bench:
-    """A broker with its clock, its log, and the callbacks that wait for the loop to come round."""
+    """A broker with its clock, its log, and the callbacks of the next turn."""
 
     def __init__(self, data_path: Path, clock: BenchClock | None = None, **options: Any) -> None:
         self.clock = clock or BenchClock()
@@ -208,7 +208,7 @@ class Bench:
         self.broker.restore([])
 
     def settle(self) -> None:
-        """End the turn, and let the loop come round until nothing is left to do."""
+        """End the turn, and run turns of the loop until no callback is left."""
         self.broker.turn.end()
         self.come_round()
 
@@ -220,10 +220,10 @@ class Bench:
             self.soon.clear()
             for callback in callbacks:
                 callback()
-        raise AssertionError("the loop does not come to rest")
+        raise AssertionError("the loop does not become idle")
 
     def advance(self, duration_ns: int) -> None:
-        """Let time pass, and the loop come round after it."""
+        """Advance the clock, then run turns of the loop until no callback is left."""
         self.clock.advance(duration_ns)
         self.settle()
 
@@ -237,7 +237,7 @@ class Bench:
         self.settle()
 
     def connect(self, **settings: Any) -> Client:
-        """A client that has said its magic; ``settings`` are attributes of it."""
+        """Return a client that has sent the magic; ``settings`` are attributes of the client."""
         client = self.broker.new_client("127.0.0.1:1234", "127.0.0.1", BenchLink())
         client.heartbeat_interval_ns = 30 * SECOND
         client.msg_timeout_ns = self.options.msg_timeout
@@ -246,7 +246,7 @@ class Bench:
         return client
 
     def consume(self, topic_name: str, channel_name: str, ready_count: int = 0, **settings: Any) -> Client:
-        """A client that is subscribed and ready for ``ready_count``."""
+        """Return a client that is subscribed, with RDY ``ready_count``."""
         client = self.connect(**settings)
         channel = self.broker.topic(topic_name).channel(channel_name)
         channel.add_client(client)
@@ -261,18 +261,18 @@ class Bench:
         self.settle()
 
     def leave(self, client: Client) -> None:
-        """The client's connection is gone."""
+        """Simulate the end of the client's connection."""
         self.broker.clients.pop(client.id, None)
         client.channel.remove_client(client)
         self.settle()
 
 
 def split_frames(data: bytes) -> list[Frame]:
-    """The frames in ``data``, which must end with the last of them."""
+    """Return the frames in ``data``, which must contain nothing else."""
     frames = []
     while data:
         size, kind = struct.unpack_from(">ii", data)
-        assert len(data) >= 4 + size, "a frame is cut off"
+        assert len(data) >= 4 + size, "an incomplete frame"
         frames.append(Frame(kind, data[8 : 4 + size]))
         data = data[4 + size :]
     return frames

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs, made with openssl."""
+"""Makes certificates for tests with openssl: an authority and the certificates that it signs."""
 
 import subprocess
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ _NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key: two file names."""
+    """The file names of a certificate and its key."""
 
     cert: str
     key: str
 
 
 class Authority:
-    """Signs certificates; ``cert`` is the file that those trust who trust it."""
+    """Signs certificates; ``cert`` is the file of the authority's own certificate."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self._directory = directory
@@ -28,7 +28,7 @@ class Authority:
         )
 
     def sign(self, name: str, alternatives: str = "DNS:localhost,IP:127.0.0.1", *, days: int = 2) -> Certificate:
-        """A certificate for ``name``; with ``days=-1`` it has expired."""
+        """Return a certificate for ``name``; with ``days=-1`` it has expired."""
         made = Certificate(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
         extensions.write_text(f"subjectAltName={alternatives}\n")
@@ -39,7 +39,7 @@ class Authority:
 
 
 def self_signed(directory: Path, name: str) -> Certificate:
-    """A certificate that nobody vouches for but itself."""
+    """Return a self-signed certificate."""
     made = Certificate(str(directory / f"{name}.pem"), str(directory / f"{name}.key"))
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     _openssl(

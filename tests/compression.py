@@ -1,7 +1,6 @@
-"""The stream layers of a V2 connection, written apart from the package's own so that the two check each other.
+"""The compression layers of a V2 connection. They share no code with the package, so that tests compare the two.
 
-Owns bytes in, bytes out. Snappy frames are read in full (raw and compressed chunks, checksums verified) and written as
-raw chunks, which the format allows.
+Snappy is read completely: raw and compressed chunks, with their checksums. It is written as raw chunks.
 """
 
 import zlib
@@ -13,7 +12,7 @@ _MAX_CHUNK_BYTES = 65536
 
 
 class Layer(Protocol):
-    """One direction-less stream transformation: what to put on the wire, and what the wire's bytes mean."""
+    """Encodes bytes for the wire and decodes bytes from the wire."""
 
     def encode(self, data: bytes) -> bytes: ...
 
@@ -79,7 +78,7 @@ class SnappyLayer:
 
 
 def decompress_snappy_block(block: bytes) -> bytes:
-    """The content of one compressed snappy block: a varint of its length, then literals and copies."""
+    """Decompress a snappy block: a varint of its length, then literals and copies."""
     expected, position = _read_varint(block)
     out = bytearray()
     while position < len(block):
@@ -112,7 +111,7 @@ def decompress_snappy_block(block: bytes) -> bytes:
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The checksum of a snappy chunk."""
+    """Return the checksum of a snappy chunk."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test shares. Being here puts tests/ on the import path: ``from daemons import Fleet``."""
+"""Fixtures for all tests. This file also puts tests/ on the import path: ``from daemons import Fleet``."""
 
 import itertools
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from daemons import Fleet
 
-# How long an example takes is a matter of the machine, and no property of the code.
+# The duration of an example depends on the machine, so it is not limited.
 settings.register_profile("nsqx", deadline=None)
 settings.load_profile("nsqx")
 
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    """Starts daemons that end with the test."""
+    """Daemons that end with the test."""
     daemons = Fleet()
     yield daemons
     daemons.close()

@@ -1,9 +1,8 @@
-"""Real daemon processes for tests: start one, wait until it serves, read its log, end it.
+"""Real daemon processes for tests: start a daemon, wait until it serves, read its log, stop it.
 
-Owns processes, their data directories and nothing of NSQ's protocol beyond asking /stats. Every listener is on a
-loopback port that the system chose: the daemon's own log line ``TCP: listening on 127.0.0.1:PORT`` tells which, and is
-also the sign that it serves. The reference daemons and ours start by the same calls: ``start_nsqd("go")`` and
-``start_nsqd("nsqx")``.
+Owns processes and their data directories. Every listener uses a loopback port that the system chooses. The log line
+``TCP: listening on 127.0.0.1:PORT`` names the port and shows that the daemon serves. Go's daemons and those of nsqx are
+started in the same way: ``start_nsqd("go")`` and ``start_nsqd("nsqx")``.
 """
 
 import atexit
@@ -42,12 +41,12 @@ _running: set["Daemon"] = set()
 
 
 class DaemonFailed(Exception):
-    """A daemon ended, or stayed silent, when it should have served; the text carries its log."""
+    """A daemon ended or did not serve in time; the text contains its log."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """An HTTP answer; header names are lower case."""
+    """An HTTP response; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -58,18 +57,18 @@ class Response:
 
 
 def has_go() -> bool:
-    """True if the reference programs are built."""
+    """Return True if Go's programs are built."""
     return (GO_PROGRAMS / "nsqd").exists()
 
 
 def require_go() -> None:
-    """Skip the running test unless the reference programs are built."""
+    """Skip the test if Go's programs are not built."""
     if not has_go():
         pytest.skip(GO_MISSING)
 
 
 def program_command(implementation: str, program: str) -> list[str]:
-    """The command line, without flags, that runs ``program`` of the Go reference or of this package."""
+    """Return the command line, without flags, of Go's ``program`` or of nsqx's."""
     if implementation == "go":
         require_go()
         return [str(GO_PROGRAMS / program)]
@@ -79,7 +78,7 @@ def program_command(implementation: str, program: str) -> list[str]:
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago; only for programs that cannot choose one themselves."""
+    """Return a loopback port that was free a moment ago, for programs that cannot use port 0."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -87,12 +86,12 @@ def free_port() -> int:
 
 
 def random_host() -> str:
-    """A loopback address that nothing else uses, for programs that want certain ports."""
+    """Return a random loopback address, for programs that need fixed ports."""
     return f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 15.0) -> Any:
-    """The first truthy value of ``condition``, asked again and again; for state that nothing announces."""
+    """Call ``condition`` until it returns a true value, and return that; raise AssertionError after the timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -158,7 +157,7 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """Everything the daemon has written to stderr so far."""
+        """The output of the daemon on stderr so far."""
         with self._changed:
             return "".join(self._lines)
 
@@ -180,7 +179,7 @@ class Daemon:
         return int(self.http_address.rpartition(":")[2])
 
     def wait_for_log(self, pattern: str, timeout_s: float = 15.0) -> re.Match[str]:
-        """The first match of ``pattern`` in the log, waiting for it if need be."""
+        """Wait for ``pattern`` in the log and return the first match; raise DaemonFailed after the timeout."""
         regex = re.compile(pattern)
         found: re.Match[str] | None = None
 
@@ -196,7 +195,7 @@ class Daemon:
         return found
 
     def stop(self, signal_number: int = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Ask the daemon to end; its exit code."""
+        """Stop the daemon with a signal and return its exit code."""
         if self.running:
             self.process.send_signal(signal_number)
         try:
@@ -208,14 +207,14 @@ class Daemon:
         return code
 
     def kill(self) -> None:
-        """End the daemon as a crash would."""
+        """Kill the daemon, as in a crash."""
         if self.running:
             self.process.kill()
         self.process.wait()
         self._release()
 
     def close(self) -> None:
-        """End the daemon, gracefully if it can, and remove the data directory that was made for it."""
+        """Stop the daemon and remove the data directory that was created for it."""
         self.stop()
         if self._owned_directory is not None:
             shutil.rmtree(self._owned_directory, ignore_errors=True)
@@ -234,7 +233,7 @@ class Daemon:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Response:
-        """One HTTP request on a connection of its own; ``query`` is appended, escaped, to ``target``."""
+        """Send one HTTP request on a new connection; ``query`` is escaped and appended to ``target``."""
         if query:
             target = f"{target}?{urlencode(query, quote_via=quote)}"
         connection = http.client.HTTPConnection(self.http_address, timeout=REQUEST_TIMEOUT_S)
@@ -247,24 +246,24 @@ class Daemon:
             connection.close()
 
     def post(self, target: str, body: bytes | None = None, **query: str) -> Response:
-        """A POST that must succeed: ``post("/pub", b"hello", topic="t")``."""
+        """Send a POST that must succeed: ``post("/pub", b"hello", topic="t")``."""
         response = self.request("POST", target, body, query=query)
         assert response.status == 200, (target, query, response)
         return response
 
     def stats(self, **query: str) -> Any:
-        """/stats as JSON."""
+        """Return /stats as JSON."""
         response = self.request("GET", "/stats", query={"format": "json", **query})
         assert response.status == 200, response
         return response.json()
 
     def topic_stats(self, topic: str) -> Any:
-        """The entry of one topic in /stats, or None."""
+        """Return the entry of one topic in /stats, or None."""
         found = [entry for entry in self.stats()["topics"] or [] if entry["topic_name"] == topic]
         return found[0] if found else None
 
     def channel_stats(self, topic: str, channel: str) -> Any:
-        """The entry of one channel in /stats, or None."""
+        """Return the entry of one channel in /stats, or None."""
         entry = self.topic_stats(topic)
         found = [each for each in entry["channels"] if each["channel_name"] == channel] if entry else []
         return found[0] if found else None
@@ -302,9 +301,9 @@ def start_nsqd(
     data_path: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Daemon:
-    """nsqd on free loopback ports, in ``data_path`` or in a directory that goes away when the daemon is closed.
+    """Start nsqd on free loopback ports, in ``data_path`` or in a directory that is removed when the daemon is closed.
 
-    A flag given here replaces the default this function would add: ``--http-address=`` starts nsqd without HTTP.
+    A flag in ``flags`` replaces the default of this function: ``--http-address=`` starts nsqd without HTTP.
     """
     directory = str(data_path) if data_path is not None else tempfile.mkdtemp(prefix="nsqd-")
     arguments = _with_defaults(
@@ -333,7 +332,7 @@ def start_nsqd(
 
 
 def write_metadata(data_path: str | os.PathLike[str], channels_by_topic: Mapping[str, list[str]]) -> None:
-    """An nsqd.dat for a daemon that is to start with these topics and channels."""
+    """Write an nsqd.dat with these topics and channels."""
     topics = [
         {"name": topic, "paused": False, "channels": [{"name": channel, "paused": False} for channel in channels]}
         for topic, channels in channels_by_topic.items()
@@ -342,14 +341,14 @@ def write_metadata(data_path: str | os.PathLike[str], channels_by_topic: Mapping
 
 
 def start_nsqlookupd(implementation: str, *flags: str, env: Mapping[str, str] | None = None) -> Daemon:
-    """nsqlookupd on free loopback ports."""
+    """Start nsqlookupd on free loopback ports."""
     defaults = {"tcp-address": "127.0.0.1:0", "http-address": "127.0.0.1:0", "broadcast-address": "127.0.0.1"}
     command = [*program_command(implementation, "nsqlookupd"), *_with_defaults(flags, defaults)]
     return Daemon(command, listeners=("TCP", "HTTP"), env=env)
 
 
 def start_nsqadmin(implementation: str, *flags: str, env: Mapping[str, str] | None = None) -> Daemon:
-    """nsqadmin on a free loopback port; the caller names the nsqlookupd or nsqd to ask. Ours keeps nothing on disk."""
+    """Start nsqadmin on a free loopback port, without a state file; ``flags`` name its nsqlookupds or nsqds."""
     defaults = {"http-address": "127.0.0.1:0"}
     if implementation != "go":
         defaults["state-file"] = "-"
@@ -358,7 +357,7 @@ def start_nsqadmin(implementation: str, *flags: str, env: Mapping[str, str] | No
 
 
 class Fleet:
-    """Starts daemons and ends them together."""
+    """Starts daemons and stops them together."""
 
     def __init__(self) -> None:
         self._daemons: list[Daemon] = []
@@ -373,7 +372,7 @@ class Fleet:
         return self._add(start_nsqadmin(implementation, *flags, **options))
 
     def close(self) -> None:
-        """End every daemon, the youngest first; a daemon that fails to end does not keep the others alive."""
+        """Stop every daemon, the last one first; raise the first failure after all are stopped."""
         failures: list[Exception] = []
         while self._daemons:
             try:

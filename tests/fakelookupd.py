@@ -1,6 +1,6 @@
-"""A stand-in for nsqlookupd that remembers what it is told and answers as a test says: right, wrong, late or never.
+"""A fake nsqlookupd that records its input and answers as the test defines: correctly, wrongly, late or never.
 
-Owns two listeners and a thread for each connection. The true nsqlookupd is in ``daemons``.
+Owns two listeners and a thread for each connection. The real nsqlookupd is in ``daemons``.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from rawlookup import sized
 
 WAIT_S = 15.0
 OK = sized(b"OK")
-# What an answer may be besides bytes: nothing, the connection kept open; the end of the connection; its reset.
+# Answers other than bytes: no answer on an open connection, a closed connection, a reset connection.
 SILENCE = None
 CLOSE = "close"
 RESET = "reset"
@@ -27,15 +27,15 @@ _IDENTIFY = "IDENTIFY"
 
 
 def http_answer(body: bytes, status: str = "200 OK") -> bytes:
-    """A complete answer over HTTP."""
+    """Return a complete HTTP response."""
     return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status.encode(), len(body), body)
 
 
 class FakeLookupd:
-    """``commands`` are the lines received, IDENTIFY by that word only; ``identities`` the JSON bodies after it.
+    """``commands`` are the received lines; ``identities`` are the JSON bodies of IDENTIFY.
 
-    ``answer`` and ``http_answer`` may be replaced at any time by functions of a command and of a request's target;
-    they are called in the connection's own thread and may block.
+    A test may replace ``answer``, a function of a command, and ``http_answer``, a function of a request's target. They
+    are called in the thread of the connection and may block.
     """
 
     def __init__(self) -> None:
@@ -76,12 +76,12 @@ class FakeLookupd:
 
     @property
     def open_count(self) -> int:
-        """Connections of nsqd that are open."""
+        """The number of open connections of nsqds."""
         return len(self._open_tcp)
 
     @property
     def introduction(self) -> dict[str, Any]:
-        """What an honest nsqlookupd says of itself."""
+        """The answer of a correct nsqlookupd to IDENTIFY."""
         http_port = int(self.http_address.rpartition(":")[2])
         tcp_port = int(self.tcp_address.rpartition(":")[2])
         return {"broadcast_address": "127.0.0.1", "http_port": http_port, "tcp_port": tcp_port, "version": "1.3.0"}
@@ -94,29 +94,29 @@ class FakeLookupd:
         return http_answer(json.dumps({"channels": self.channels.get(topic, [])}).encode())
 
     def wait_for(self, condition: Callable[["FakeLookupd"], Any], what: str, timeout_s: float = WAIT_S) -> Any:
-        """The first truthy value of ``condition``, asked whenever something has come in."""
+        """Call ``condition`` after each input until it returns a true value, and return the value."""
         with self._changed:
             value = self._changed.wait_for(lambda: condition(self), timeout_s)
         assert value, f"not within {timeout_s} s: {what}; received {self._commands}, {self.requests}"
         return value
 
     def wait_for_commands(self, *commands: str) -> None:
-        """Wait until all of these have been received since the last ``forget``."""
-        self.wait_for(lambda fake: set(commands) <= set(fake._commands), f"told {commands}")
+        """Wait until all ``commands`` have been received since the last ``forget``."""
+        self.wait_for(lambda fake: set(commands) <= set(fake._commands), f"received {commands}")
 
     def forget(self) -> None:
-        """Begin ``commands`` anew."""
+        """Clear ``commands``."""
         with self._changed:
             self._commands.clear()
 
     def drop(self, how: str = CLOSE) -> None:
-        """End every connection, by an orderly close or by a reset."""
+        """Close or reset every connection."""
         with self._changed:
             for each in self._sockets:
                 _end(each, how)
 
     def close(self) -> None:
-        """Stop listening and end every connection."""
+        """Stop listening and close every connection."""
         with self._changed:
             self._closing = True
         for listener in self._listeners:
@@ -198,7 +198,7 @@ def _send(connection: socket.socket, answer: Answer) -> None:
 
 
 def _end(connection: socket.socket, how: str) -> None:
-    """Make the thread that serves ``connection`` close it; told not to linger, Linux then sends a reset."""
+    """Make the thread of ``connection`` close it; with RESET, SO_LINGER makes Linux send a reset."""
     try:
         if how == RESET:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

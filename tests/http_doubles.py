@@ -1,4 +1,4 @@
-"""What HTTP tests need around a connection: a log that remembers, a transport without a socket, a reader of answers."""
+"""Test doubles for HTTP connections: a log in memory, a transport without a socket, a parser of responses."""
 
 import time
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from nsqx.net.round_robin import RoundRobin
 
 
 class Soon:
-    """Callbacks of a server's round-robin, which run when a test says so."""
+    """Callbacks of a server's round-robin, which run when the test calls ``come_round`` or ``settle``."""
 
     def __init__(self, server: HTTPServer, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.callbacks: list[Callable[[], None]] = []
         server.round_robin = RoundRobin(self.callbacks.append, now_ns)
 
     def come_round(self) -> None:
-        """Run the callbacks that wait now, as one turn of the loop does."""
+        """Run the callbacks that wait now, as one turn of the loop."""
         callbacks, self.callbacks[:] = self.callbacks[:], []
         for callback in callbacks:
             callback()
@@ -30,7 +30,7 @@ class Soon:
 
 
 class RememberingLog:
-    """Keeps every line, by level."""
+    """Keeps the lines of each level."""
 
     def __init__(self, *, info_enabled: bool = True) -> None:
         self.info_enabled = info_enabled
@@ -49,7 +49,7 @@ class RememberingLog:
 
 
 class MemoryTransport:
-    """Takes what is written; does what a test tells it."""
+    """A transport that keeps the written bytes; the test sets its state."""
 
     def __init__(self, peer: object = ("127.0.0.1", 4321)) -> None:
         self._peer = peer
@@ -97,7 +97,7 @@ class MemoryTransport:
 
 
 def connect(server: HTTPServer, transport: MemoryTransport | None = None) -> tuple[Any, MemoryTransport]:
-    """A new connection of ``server`` and its transport."""
+    """Return a new connection of ``server`` and its transport."""
     transport = transport or MemoryTransport()
     connection: Any = HTTPConnection(server)
     connection.connection_made(transport)
@@ -106,7 +106,7 @@ def connect(server: HTTPServer, transport: MemoryTransport | None = None) -> tup
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; header names are lower case."""
+    """One response; header names are lower case."""
 
     status: int
     body: bytes
@@ -115,11 +115,11 @@ class Answer:
 
 
 def read_answers(data: bytes, *, to_heads: int = 0) -> list[Answer]:
-    """Every answer in ``data``, which must end with the last one; the first ``to_heads`` answer HEAD requests."""
+    """Return the responses in ``data``, which has nothing else; the first ``to_heads`` are to HEAD requests."""
     answers = []
     while data:
         head, end, data = bytes(data).partition(b"\r\n\r\n")
-        assert end, f"an answer without its end: {head!r}"
+        assert end, f"a response without the end of its head: {head!r}"
         status_line, *lines = head.decode().split("\r\n")
         version, status, _ = status_line.split(" ", 2)
         headers = {}
@@ -132,6 +132,6 @@ def read_answers(data: bytes, *, to_heads: int = 0) -> list[Answer]:
             continue
         length = 0 if len(answers) < to_heads else int(headers["content-length"])
         body, data = data[:length], data[length:]
-        assert len(body) == length, "an answer is cut off"
+        assert len(body) == length, "an incomplete response"
         answers.append(Answer(int(status), body, headers, version))
     return answers

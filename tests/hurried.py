@@ -1,4 +1,4 @@
-"""nsqd of this package with other limits of time towards nsqlookupd than usual, so that tests need not wait."""
+"""Starts nsqx's nsqd with short timeouts for nsqlookupd, so that tests do not wait."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from daemons import Daemon
 
 
 def start_hurried_nsqd(*flags: str, data_path: str | os.PathLike[str] | None = None, **limits_s: float) -> Daemon:
-    """nsqd on free loopback ports with these values for constants of its lookup module."""
+    """Start nsqd on free loopback ports; ``limits_s`` are values for constants of its lookup module."""
     changes = "".join(f"lookup.{name} = {value}; " for name, value in limits_s.items())
     program = f"import sys; from nsqx.nsqd import lookup; {changes}from nsqx.cli.nsqd import main; sys.exit(main())"
     directory = str(data_path) if data_path is not None else tempfile.mkdtemp(prefix="nsqd-")

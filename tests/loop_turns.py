@@ -1,4 +1,4 @@
-"""How much work an event loop does between two of its turns: for tests that a long job lets others have theirs."""
+"""Measures the work per turn of an event loop, to test that long jobs do not block the loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 class Progress:
-    """How far a job gets in each turn of the loop, by a number that it makes grow."""
+    """The progress of a job in each turn of the loop; ``measure`` returns a number that the job increases."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self._measure = measure
@@ -16,11 +16,11 @@ class Progress:
 
     @property
     def longest(self) -> int:
-        """The growth in one turn at most."""
+        """The largest progress in one turn."""
         return max(self.steps, default=0)
 
     async def watch(self, job: Awaitable[Result]) -> Result:
-        """Do the job, looking at the number in every turn of the loop."""
+        """Run the job, measure its progress in every turn, and return its result."""
         task = asyncio.ensure_future(job)
         before = self._measure()
         while True:

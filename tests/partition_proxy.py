@@ -1,6 +1,6 @@
-"""A TCP proxy that misbehaves on command, for tests of partitions: cut, blackhole, delay, corrupt, and heal.
+"""A TCP proxy for tests of network partitions: it can cut, blackhole, delay or corrupt connections, and heal.
 
-Owns a listener, the connections through it and the thread that carries their bytes; knows nothing of what they mean.
+Owns a listener, its connections and the thread that forwards their bytes. It does not read the bytes.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ _T = TypeVar("_T")
 
 
 class Proxy:
-    """Listens on ``listen`` (``host:port``, port 0 for any) and carries bytes to and from ``target``.
+    """Listens on ``listen`` (``host:port``, port 0 for any) and forwards bytes to and from ``target``.
 
-    Every switch holds for present and future connections until the next one is thrown.
+    Each mode applies to open and future connections until another mode is set.
     """
 
     def __init__(self, target: str, listen: str = "127.0.0.1:0") -> None:
@@ -47,7 +47,7 @@ class Proxy:
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open on the client's side."""
+        """The number of open connections of clients."""
         return len(self._connections)
 
     def cut(self) -> None:
@@ -55,23 +55,23 @@ class Proxy:
         self._do(self._cut())
 
     def blackhole(self) -> None:
-        """Keep and take connections, and carry nothing; what is sent now arrives when healed."""
+        """Keep and accept connections, and forward nothing; the bytes arrive after ``heal``."""
         self._do(self._set(flowing=False))
 
     def delay(self, delay_s: float) -> None:
-        """Hold every piece back for so long, in both directions."""
+        """Delay every piece in both directions."""
         self._do(self._set(delay_s=delay_s))
 
     def corrupt(self, corruption: Callable[[bytes], bytes]) -> None:
-        """Send the client what ``corruption`` makes of each piece that the target answers."""
+        """Apply ``corruption`` to each piece from the target to the client."""
         self._do(self._set(corruption=corruption))
 
     def heal(self) -> None:
-        """Behave again, on the same address."""
+        """Forward normally again, on the same address."""
         self._do(self._heal())
 
     def close(self) -> None:
-        """End everything."""
+        """Close the listener and every connection."""
         self._do(self._cut())
         self._stop_thread()
 

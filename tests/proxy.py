@@ -1,4 +1,4 @@
-"""A TCP proxy that can lose its connections: for tests of clients whose network fails."""
+"""A TCP proxy whose connections can be cut, for tests of clients on a failing network."""
 
 import asyncio
 import random
@@ -7,13 +7,13 @@ from typing import Self
 
 
 async def let_accepted_in() -> None:
-    """After a server was closed: wait for connections that it had accepted and not yet handed over."""
+    """After a server was closed, wait for the handlers of connections that it had accepted."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 class Proxy:
-    """Passes bytes on to ``target`` until told to cut, and counts the connections it has had."""
+    """Forwards bytes to ``target`` and counts the connections."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
@@ -47,13 +47,13 @@ class Proxy:
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
-        """Break every connection without a word."""
+        """Reset every connection."""
         writers, self._writers = self._writers, []
         for writer in writers:
             writer.transport.abort()
 
     async def keep_cutting(self, rng: random.Random, longest_s: float) -> None:
-        """Cut again and again, after random times."""
+        """Cut repeatedly, at random intervals."""
         while True:
             await asyncio.sleep(rng.random() * longest_s)
             self.cut()
@@ -75,7 +75,7 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers.append(far_writer)
-        if writer.transport.is_closing():  # cut in the meantime
+        if writer.transport.is_closing():  # cut while connecting
             far_writer.transport.abort()
             return
         await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer), return_exceptions=True)

@@ -1,7 +1,7 @@
-"""A blocking NSQ client made of bytes: it sends what a test says, legal or not, and shows every frame that comes back.
+"""A blocking NSQ client that sends any bytes, valid or not, and returns every frame.
 
-Owns one socket. It never answers heartbeats, never reconnects and checks nothing, so that a test sees the daemon as it
-is. The functions build commands; the methods of the same names send them.
+Owns one socket. It does not answer heartbeats, does not reconnect and checks nothing, so that a test sees the real
+behaviour of the daemon. The functions build commands; the methods of the same names send them.
 """
 
 import json
@@ -22,7 +22,7 @@ TIMEOUT_S = 15.0
 
 
 class Frame(NamedTuple):
-    """What the daemon sent: a frame type and its data."""
+    """A frame from the daemon: type and data."""
 
     type: int
     data: bytes
@@ -33,7 +33,7 @@ CLOSE_WAIT = Frame(RESPONSE, b"CLOSE_WAIT")
 
 
 class ConnectionEnded(Exception):
-    """The daemon closed the connection where a frame was expected."""
+    """The daemon closed the connection before the expected frame."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Message:
 
 
 def sized(data: bytes) -> bytes:
-    """``data`` after its size as a big endian int32."""
+    """Prefix ``data`` with its size as a big-endian int32."""
     return struct.pack(">i", len(data)) + data
 
 
@@ -77,7 +77,7 @@ def mpub(topic: str, bodies: list[bytes]) -> bytes:
 
 
 def mpub_body(bodies: list[bytes]) -> bytes:
-    """What follows the outer size of MPUB, and the body of a binary /mpub: a count, then sizes and messages."""
+    """Return the body of MPUB without its size, or of a binary /mpub: a count, then sizes and messages."""
     return struct.pack(">i", len(bodies)) + b"".join(sized(body) for body in bodies)
 
 
@@ -131,12 +131,12 @@ class RawClient:
 
     @property
     def local_address(self) -> str:
-        """``host:port`` of this end, as the daemon shows it."""
+        """The local ``host:port``, as the daemon shows it."""
         host, port = self._socket.getsockname()[:2]
         return f"{host}:{port}"
 
     def send(self, data: bytes) -> None:
-        """Send every byte; a connection that the daemon has reset swallows them."""
+        """Send every byte; do nothing if the daemon has reset the connection."""
         self.send_unlayered(self._layer.encode(data) if self._layer is not None else data)
 
     def send_unlayered(self, data: bytes) -> None:
@@ -148,18 +148,18 @@ class RawClient:
             pass
 
     def start_tls(self, context: ssl.SSLContext) -> None:
-        """Speak TLS from here on; the daemon must have agreed in its answer to IDENTIFY."""
-        assert not self._received, "bytes of the plain connection are unread"
+        """Start TLS; the daemon must have accepted it in its answer to IDENTIFY."""
+        assert not self._received, "unread bytes of the plain connection"
         self._socket.settimeout(self.timeout_s)
         self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
 
     def start_compression(self, layer: Layer) -> None:
-        """Put ``layer`` on the connection; what was received and not yet read belongs to it."""
+        """Add ``layer`` to the connection; it also decodes bytes that were received and not read yet."""
         self._layer = layer
         self._received = bytearray(layer.decode(bytes(self._received)))
 
     def half_close(self) -> None:
-        """End the sending direction: the daemon meets the end of the stream, this end can still read."""
+        """End the sending direction; reading is still possible."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
@@ -169,7 +169,7 @@ class RawClient:
         self._socket.close()
 
     def read_frame(self, timeout_s: float | None = None) -> Frame:
-        """The next frame, heartbeats included. TimeoutError if none is complete in time, ConnectionEnded at the end."""
+        """Return the next frame, also a heartbeat; raise TimeoutError, or ConnectionEnded at the end of the stream."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         while (frame := self._take_frame()) is None:
             if not self._receive(deadline):
@@ -182,20 +182,20 @@ class RawClient:
         return [self.read_frame() for _ in range(count)]
 
     def read_answer(self, timeout_s: float | None = None) -> Frame:
-        """The next frame that is not a heartbeat."""
+        """Return the next frame that is not a heartbeat."""
         while True:
             frame = self.read_frame(timeout_s)
             if frame != (RESPONSE, HEARTBEAT):
                 return frame
 
     def read_message(self, timeout_s: float | None = None) -> Message:
-        """The next frame that is not a heartbeat, which must be a message."""
+        """Return the next frame that is not a heartbeat; it must be a message."""
         frame = self.read_answer(timeout_s)
         assert frame.type == MESSAGE, frame
         return Message.decode(frame.data)
 
     def read_until_closed(self, timeout_s: float | None = None) -> list[Frame]:
-        """Every frame up to the end of the connection. TimeoutError if the daemon keeps it open."""
+        """Return every frame until the end of the connection; raise TimeoutError if the daemon keeps it open."""
         frames = []
         while True:
             try:
@@ -204,7 +204,7 @@ class RawClient:
                 return frames
 
     def read_until_quiet(self, quiet_s: float) -> tuple[list[Frame], bool]:
-        """Every frame until nothing came for ``quiet_s`` or the connection ended; and whether it ended."""
+        """Return the frames until none arrives for ``quiet_s`` or the connection ends, and whether it ended."""
         frames = []
         while True:
             try:
@@ -269,7 +269,7 @@ class RawClient:
         return Frame(frame_type, data)
 
     def _receive(self, deadline: float) -> bool:
-        """Add what arrives before ``deadline`` to the buffer; False if nothing did or the connection ended."""
+        """Receive bytes before ``deadline``; return False if none arrived or the connection ended."""
         if self._closed_by_daemon:
             return False
         self._socket.settimeout(max(0.001, deadline - time.monotonic()))

@@ -1,6 +1,6 @@
-"""A blocking client of nsqlookupd's TCP port made of bytes: it sends what a test says, legal or not.
+"""A blocking client of nsqlookupd's TCP port that sends any bytes, valid or not.
 
-Owns one socket; checks nothing, so that a test sees the daemon as it is.
+Owns one socket and checks nothing, so that a test sees the real behaviour of the daemon.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Self
 MAGIC = b"  V1"
 TIMEOUT_S = 15.0
 
-# What a well-behaved nsqd says of itself.
+# The IDENTIFY fields of a correct nsqd.
 NSQD = {
     "broadcast_address": "nsqd.test",
     "hostname": "host.test",
@@ -23,22 +23,22 @@ NSQD = {
 
 
 class ConnectionEnded(Exception):
-    """The daemon closed the connection where an answer was expected."""
+    """The daemon closed the connection before the expected answer."""
 
 
 def sized(data: bytes) -> bytes:
-    """``data`` after its size as a big endian int32."""
+    """Prefix ``data`` with its size as a big-endian int32."""
     return struct.pack(">i", len(data)) + data
 
 
 def identify(**changes: Any) -> bytes:
-    """An IDENTIFY command with the fields of NSQD, changed; a field that is None is left out."""
+    """Return an IDENTIFY command with the fields of NSQD and ``changes``; a field that is None is left out."""
     fields = {name: value for name, value in {**NSQD, **changes}.items() if value is not None}
     return b"IDENTIFY\n" + sized(json.dumps(fields).encode())
 
 
 class RawLookupClient:
-    """One connection to nsqlookupd, which begins with ``magic``."""
+    """One connection to nsqlookupd, begun with ``magic``."""
 
     def __init__(self, address: str, magic: bytes = MAGIC) -> None:
         host, _, port = address.rpartition(":")
@@ -63,7 +63,7 @@ class RawLookupClient:
         self._socket.sendall(data)
 
     def ask(self, command: bytes) -> bytes:
-        """Send a command; its answer."""
+        """Send a command and return the answer."""
         self.send(command)
         return self.read_answer()
 
@@ -72,14 +72,14 @@ class RawLookupClient:
         return self._read(size)
 
     def read_to_end(self) -> bytes:
-        """All that the daemon still sends before it closes the connection."""
+        """Return all bytes until the daemon closes the connection."""
         received = bytearray()
         while chunk := self._receive(65536):
             received += chunk
         return bytes(received)
 
     def send_end(self) -> None:
-        """Tell the daemon that nothing more comes."""
+        """End the sending direction."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def _read(self, size: int) -> bytes:
@@ -94,5 +94,5 @@ class RawLookupClient:
     def _receive(self, size: int) -> bytes:
         try:
             return self._socket.recv(size)
-        except ConnectionResetError:  # closed with unread commands: what came before has been read
+        except ConnectionResetError:  # closed with unread commands; the bytes before were read
             return b""

@@ -1,4 +1,4 @@
-"""An nsqd that does only what a test tells it: for answers that a real one gives too rarely, too late or never."""
+"""A scripted nsqd, for answers that a real nsqd gives rarely, late or never."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class Conversation:
         self.identify: Any = None
 
     async def command(self) -> tuple[bytes, ...]:
-        """The words of the next command, and its body if it has one; raises EOFError."""
+        """Return the words of the next command, and its body if it has one; raise EOFError at the end."""
         words: tuple[bytes, ...] = ()
         while True:
             event = self._commands.next()
@@ -47,7 +47,7 @@ class Conversation:
                 return (*words, self._commands.take_body())
 
     async def greet(self, **terms: Any) -> None:
-        """Take the magic and IDENTIFY, and agree."""
+        """Read the magic and IDENTIFY, and answer with ``terms``."""
         assert await self._reader.readexactly(4) == b"  V2"
         words = await self.command()
         assert words[0] == b"IDENTIFY"
@@ -64,7 +64,7 @@ class Conversation:
         self._writer.write(data)
 
     def reset(self) -> None:
-        """End the connection so that the client sees a reset."""
+        """Close the connection with a reset."""
         linger = struct.pack("ii", 1, 0)
         self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._writer.transport.abort()
@@ -72,7 +72,7 @@ class Conversation:
 
 @asynccontextmanager
 async def scripted_nsqd(script: Callable[[Conversation], Awaitable[None]]) -> AsyncIterator[str]:
-    """Runs ``script`` for every connection; gives the address. A script that fails fails the test."""
+    """Run ``script`` for every connection; yield the address. An exception in the script fails the test."""
     failures: list[BaseException] = []
     tasks: set[asyncio.Task[None]] = set()
 

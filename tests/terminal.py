@@ -1,4 +1,4 @@
-"""Running a command on a pseudo-terminal of a given width."""
+"""Runs a command on a pseudo-terminal of a given width."""
 
 import errno
 import fcntl
@@ -16,9 +16,9 @@ _TIMEOUT_S = 40
 
 
 def run_on_terminal(command: list[str], columns: int, *, end_when: str = "") -> tuple[int, str]:
-    """The exit code and what the terminal shows, stdout and stderr together, without colours.
+    """Run a command; return its exit code and the text on the terminal, without colours.
 
-    With ``end_when`` the command gets SIGINT once that text was shown.
+    If ``end_when`` is given, the command gets SIGINT after it has printed that text.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))

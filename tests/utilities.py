@@ -1,4 +1,4 @@
-"""Running NSQ's utilities, the reference ones and ours, in tests: to their end, or until a block ends."""
+"""Runs the utilities of Go's NSQ and of nsqx: until they end, or for the duration of a block."""
 
 import gzip
 import io
@@ -33,17 +33,17 @@ class Ended:
 
     @property
     def lines(self) -> list[str]:
-        """What it said, without the time."""
+        """The lines of stderr without their time."""
         return [_DATE.sub("", line) for line in self.stderr.splitlines()]
 
     @property
     def errors(self) -> list[str]:
-        """What it said beyond telling what it does."""
+        """The lines of stderr that are not informational."""
         return [line for line in self.lines if not line.startswith(("INF ", "INFO:", "Adding consumer"))]
 
 
 def run_utility(implementation: str, name: str, *flags: str, stdin: bytes = b"", timeout_s: float = TIMEOUT_S) -> Ended:
-    """Run a utility to its end."""
+    """Run a utility until it ends."""
     command = [*program_command(implementation, name), *flags]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s)
     return Ended(done.returncode, done.stdout, done.stderr.decode(errors="replace"))
@@ -74,12 +74,12 @@ class Running:
             self._log.close()
 
     def end(self) -> int:
-        """Ask it to end, unless it has; its exit code."""
+        """Send SIGTERM and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait until it ends by itself; its exit code."""
+        """Wait until the utility ends by itself, and return the exit code."""
         return self.process.wait(TIMEOUT_S)
 
     def hang_up(self) -> None:
@@ -100,14 +100,14 @@ def publish(daemon: Daemon, topic: str, bodies: list[bytes]) -> None:
 
 
 def make_channels(daemon: Daemon, topic: str, *channels: str) -> None:
-    """A topic whose messages go to each of the channels from the first one on."""
+    """Create a topic and its channels, so that each channel gets every message."""
     daemon.post("/topic/create", topic=topic)
     for channel in channels:
         daemon.post("/channel/create", topic=topic, channel=channel)
 
 
 def is_finished(daemon: Daemon, topic: str, channel: str, count: int) -> bool:
-    """True if so many messages went through a channel and none is left."""
+    """Return True if the channel has delivered ``count`` messages and all are finished."""
     entry = daemon.channel_stats(topic, channel)
     return entry is not None and entry["message_count"] == count and left(daemon, topic, channel) == 0
 
@@ -140,7 +140,7 @@ def wait_closed(process_id: int, directory: Path) -> None:
     def is_closed() -> bool:
         try:
             opened = [os.readlink(link) for link in Path(f"/proc/{process_id}/fd").iterdir()]
-        except FileNotFoundError:  # one was closed just now
+        except FileNotFoundError:  # a file was closed during the listing
             return False
         return not any(name.startswith(f"{directory}/") for name in opened)
 
@@ -148,13 +148,13 @@ def wait_closed(process_id: int, directory: Path) -> None:
 
 
 def left(daemon: Daemon, topic: str, channel: str) -> int:
-    """How many messages a channel still has to hand out or to see finished."""
+    """Return how many messages of a channel wait, are in flight, or are deferred."""
     entry = daemon.channel_stats(topic, channel)
     return entry["depth"] + entry["in_flight_count"] + entry["deferred_count"] if entry else 0
 
 
 def consume(daemon: Daemon, topic: str, channel: str = "consumed") -> list[bytes]:
-    """Take all messages off a channel of a topic."""
+    """Consume all messages of a topic through a channel and return their bodies."""
     stats = daemon.topic_stats(topic)
     if stats is None:
         return []
@@ -171,23 +171,23 @@ def consume(daemon: Daemon, topic: str, channel: str = "consumed") -> list[bytes
 
 
 class UnfinishedMember(Exception):
-    """A gzip file ends in the middle."""
+    """A gzip file is incomplete."""
 
 
 def gzip_members(data: bytes) -> list[bytes]:
-    """What each member of a gzip file holds."""
+    """Return the content of each member of a gzip file."""
     members = []
     while data:
         decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
         members.append(decoder.decompress(data) + decoder.flush())
         if not decoder.eof:
-            raise UnfinishedMember("the last member is cut off")
+            raise UnfinishedMember("the last member is incomplete")
         data = decoder.unused_data
     return members
 
 
 def tree(directory: Path) -> dict[str, object]:
-    """Every file below a directory by name, with what it holds; compressed ones by member."""
+    """Return the content of every file below a directory by name; of compressed files a list of members."""
     return {
         str(path.relative_to(directory)): gzip_members(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -201,7 +201,7 @@ def unzip(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """An HTTP request that was made."""
+    """A received HTTP request."""
 
     method: str
     target: str
@@ -210,7 +210,7 @@ class Request:
 
     @property
     def essence(self) -> tuple[object, ...]:
-        """What one client's requests have in common with another's."""
+        """The parts of a request that do not depend on the client."""
         ignored = ("host", "connection")
         headers = {name: value for name, value in self.headers.items() if name not in ignored}
         return self.method, self.target, sorted(headers.items()), self.body
@@ -218,7 +218,7 @@ class Request:
 
 @dataclass
 class Endpoint:
-    """An HTTP server that keeps every request; ``answers`` says the status and headers by path, else it is 200."""
+    """An HTTP server that keeps every request; ``answers`` has the status and headers by path, by default 200."""
 
     address: str = ""
     requests: list[Request] = field(default_factory=list)

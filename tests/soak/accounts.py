@@ -1,6 +1,6 @@
-"""Every message of a soak, by its number: sent, acknowledged, and how often each channel has had it.
+"""Accounts of a soak test: for each message whether it was sent and acknowledged, and its deliveries by channel.
 
-The body of a message says which it is, and that it is whole:
+The body of a message identifies it and has a checksum:
 
       0       1        2            6             10
       +-------+--------+------------+-------------+------ ... ------+
@@ -33,13 +33,13 @@ SIZES = (
 
 
 def pick_size(pick: random.Random) -> int:
-    """A size between 10 bytes and 1 MiB, mostly small."""
+    """Return a random size between 10 bytes and 1 MiB, mostly small."""
     _, least, most = pick.choices(SIZES, [share for share, _, _ in SIZES])[0]
     return pick.randint(least, most)
 
 
 def write_body(topic: int, origin: int, number: int, size: int) -> bytes:
-    """The body of a message."""
+    """Return the body of a message."""
     head = HEAD.pack(topic, origin, number)
     start = number % (len(_NOISE) // 2)
     filling = _NOISE[start : start + size - MIN_SIZE]
@@ -47,7 +47,7 @@ def write_body(topic: int, origin: int, number: int, size: int) -> bytes:
 
 
 def read_body(body: bytes) -> tuple[int, int, int] | None:
-    """Topic, origin and number of a message; None if it is not as it was published."""
+    """Return topic, origin and number of a message, or None if its body was changed."""
     if len(body) < MIN_SIZE:
         return None
     whole = zlib.crc32(memoryview(body)[MIN_SIZE:], zlib.crc32(memoryview(body)[: HEAD.size]))
@@ -58,27 +58,27 @@ def read_body(body: bytes) -> tuple[int, int, int] | None:
 
 
 class Accounts:
-    """What one process has sent and received."""
+    """The messages that one process has sent and received."""
 
     def __init__(self) -> None:
-        # By topic and origin: the state of every number. By topic, channel and origin: how often each came.
+        # The state of each number by topic and origin; the deliveries of each number by topic, channel and origin.
         self.sent: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
         self.seen: dict[tuple[int, int, int], bytearray] = defaultdict(bytearray)
         self.foreign = 0
         self.sent_bytes = 0
 
     def next_number(self, topic: int, origin: int) -> int:
-        """The number of a message about to be sent."""
+        """Return the number of the next message to send."""
         numbers = self.sent[topic, origin]
         numbers.append(UNKNOWN)
         return len(numbers) - 1
 
     def acked(self, topic: int, origin: int, number: int, *, is_deferred: bool = False) -> None:
-        """nsqd has said OK."""
+        """Record the OK of nsqd."""
         self.sent[topic, origin][number] = ACKED_DEFERRED if is_deferred else ACKED
 
     def received(self, topic: int, channel: int, body: bytes) -> None:
-        """A message came to a consumer."""
+        """Record a delivery."""
         read = read_body(body)
         if read is None or read[0] != topic:
             self.foreign += 1
@@ -90,11 +90,11 @@ class Accounts:
         counts[number] = min(counts[number] + 1, _MOST)
 
     def merge(self, other: "Accounts") -> None:
-        """Add what another process has."""
+        """Add the accounts of another process."""
         self.foreign += other.foreign
         self.sent_bytes += other.sent_bytes
         for place, numbers in other.sent.items():
-            assert place not in self.sent, "two processes bear one number"
+            assert place not in self.sent, "two processes have the same origin"
             self.sent[place] = numbers
         for key, counts in other.seen.items():
             mine = self.seen[key]
@@ -106,20 +106,20 @@ class Accounts:
 
 @dataclass
 class Balance:
-    """The accounts closed."""
+    """The totals of all accounts."""
 
     sent: int = 0
     acked: int = 0
     deliveries: int = 0
     lost: int = 0
     deferred_lost: int = 0
-    """Of those published by DPUB; not in ``lost``."""
+    """Lost messages of DPUB; they are not counted in ``lost``."""
     duplicated: int = 0
     foreign: int = 0
 
 
 def balance(accounts: Accounts, channels: int) -> Balance:
-    """Lost: acknowledged, and never delivered by one of the topic's channels."""
+    """Compute the totals. A message is lost if it was acknowledged and a channel of its topic never delivered it."""
     result = Balance(foreign=accounts.foreign)
     for (topic, origin), numbers in accounts.sent.items():
         result.sent += len(numbers)

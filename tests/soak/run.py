@@ -1,4 +1,4 @@
-"""``python tests/soak/run.py``: see soak_run."""
+"""Runs the soak test: ``python tests/soak/run.py``. See soak_run.py."""
 
 import sys
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""The soak: one nsqd, thousands of clients that misbehave, pauses and restarts; then every message is accounted for.
+"""The soak test: one nsqd, thousands of misbehaving clients, pauses and restarts. Every message is accounted for.
 
     python tests/soak/run.py [--minutes 10] [--connections 5000] [--rate 1000] [--kill] [--json FILE]
 
-Exits with 1 if a message is lost, if one is not as it was published, if the log has a traceback, or if memory grows.
-With --kill restarts are kill -9, and nsqd runs with --mem-queue-size=0 --sync-every=1, which is what survives that;
-messages of DPUB, which are in memory until they are due, do not, and are counted apart.
+The exit code is 1 if a message is lost or changed, if the log has a traceback, or if memory grows. With --kill nsqd is
+restarted by kill -9. It then runs with --mem-queue-size=0 --sync-every=1, because only messages on disk survive.
+Messages of DPUB are in memory until they are due, so they may be lost then and are counted separately.
 """
 
 import argparse
@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "fuzz")]
 
 from accounts import Accounts, Balance, balance  # noqa: E402
 from bombardment import trouble_in  # noqa: E402
-from crowd import Counts, Plan, run_crowd  # noqa: E402
+from client_group import Counts, Plan, run_client_group  # noqa: E402
 
 from daemons import Daemon, start_nsqd  # noqa: E402
 
@@ -35,14 +35,14 @@ TOPICS, CHANNELS = 10, 3
 PROCESSES = 2
 PRODUCER_SHARE = 0.1
 LIFETIME_S = 120.0
-# Publishing waits while more messages than this are on their way.
+# Publishing pauses while nsqd holds more messages than this.
 MAX_BACKLOG = 20_000
 RAMP_S, RAMP_SHARE = 60.0, 0.95
 WARM_UP_S = 60.0
 SAMPLE_S = 1.0
 DRAIN_S = 240.0
 STOP_S = 90.0
-# All restarts come in the first half, so that the last process lives long enough for its memory to tell something.
+# All restarts are in the first half, so that the memory of the last process can be observed for long enough.
 RESTARTS_AT = (0.12, 0.22, 0.32, 0.42)
 MIN_WINDOW_S = 120.0
 MAX_GROWTH_MIB, MAX_GROWTH_SHARE = 24.0, 0.10
@@ -50,7 +50,7 @@ MAX_GROWTH_MIB, MAX_GROWTH_SHARE = 24.0, 0.10
 
 @dataclass
 class Figures:
-    """What the soak has found."""
+    """The results of a soak test."""
 
     minutes: float
     connections: int = 0
@@ -64,7 +64,7 @@ class Figures:
     left_to_time_out: int = 0
     refusals: dict[str, int] = field(default_factory=dict)
     tracebacks: list[str] = field(default_factory=list)
-    crowd_failures: list[str] = field(default_factory=list)
+    client_failures: list[str] = field(default_factory=list)
     stop_s: list[float] = field(default_factory=list)
     left_in_nsqd: int = 0
     is_killed: bool = False
@@ -77,7 +77,7 @@ class Figures:
 
     @property
     def is_flat(self) -> bool:
-        """True if memory stays where it is after the warm-up, or if there was no time to tell."""
+        """True if memory does not grow after the warm-up, or if the run was too short to tell."""
         growth_mib = self.rss_last_mib - self.rss_first_mib
         return self.rss_window_s < MIN_WINDOW_S or growth_mib < max(
             MAX_GROWTH_MIB, MAX_GROWTH_SHARE * self.rss_first_mib
@@ -85,14 +85,21 @@ class Figures:
 
     @property
     def is_good(self) -> bool:
-        told = self.balance
-        deferred_lost = 0 if self.is_killed else told.deferred_lost
-        bad = told.lost or deferred_lost or told.foreign or self.tracebacks or self.crowd_failures or self.left_in_nsqd
+        totals = self.balance
+        deferred_lost = 0 if self.is_killed else totals.deferred_lost
+        bad = (
+            totals.lost
+            or deferred_lost
+            or totals.foreign
+            or self.tracebacks
+            or self.client_failures
+            or self.left_in_nsqd
+        )
         return not bad and self.is_flat
 
 
 class Soak:
-    """One nsqd over its lives, and the processes that use it."""
+    """One nsqd with its restarts, and the processes with its clients."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._connections = arguments.connections
@@ -102,32 +109,32 @@ class Soak:
         self._random = random.Random(arguments.seed)
         self._seed = arguments.seed
         self._directory = tempfile.mkdtemp(prefix="soak-")
-        self._tcp_port, self._http_port = _quiet_port(), _quiet_port()
+        self._tcp_port, self._http_port = _unassigned_port(), _unassigned_port()
         self._share = multiprocessing.get_context("spawn").Value("d", 1.0)
         self._started_s = time.monotonic()
-        self._life_began_s = 0.0
+        self._process_began_s = 0.0
         self._paused: list[tuple[float, str, dict[str, str]]] = []
         self._logs: list[str] = []
         self.figures = Figures(arguments.minutes, is_killed=arguments.kill)
         self.daemon = self._start()
 
     def run(self) -> Figures:
-        """From the first client to the last message."""
-        crowds = []
+        """Run from the first client to the last message and return the results."""
+        client_processes = []
         try:
             for topic in range(TOPICS):
                 self.daemon.post("/topic/create", topic=f"soak{topic}")
                 for channel in range(CHANNELS):
                     self.daemon.post("/channel/create", topic=f"soak{topic}", channel=f"ch{channel}")
-            crowds = [self._start_crowd(origin) for origin in range(PROCESSES)]
-            self._await_crowds(crowds)
-            self._make_trouble()
-            for _, pipe in crowds:
-                pipe.send("calm")
+            client_processes = [self._start_clients(origin) for origin in range(PROCESSES)]
+            self._await_clients(client_processes)
+            self._pause_and_restart()
+            for _, pipe in client_processes:
+                pipe.send("drain")
             self._drain()
-            self._settle_accounts(crowds)
+            self._settle_accounts(client_processes)
         finally:
-            for process, _ in crowds:
+            for process, _ in client_processes:
                 process.kill()
             self._logs.append(self.daemon.log)
             self.daemon.stop(timeout_s=STOP_S)
@@ -147,10 +154,10 @@ class Soak:
             data_path=self._directory,
         )
         daemon.request("PUT", "/config/log_level", b"warn")
-        self._life_began_s = time.monotonic()
+        self._process_began_s = time.monotonic()
         return daemon
 
-    def _start_crowd(self, origin: int) -> tuple[Any, Any]:
+    def _start_clients(self, origin: int) -> tuple[Any, Any]:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         clients = self._connections // PROCESSES
@@ -167,30 +174,30 @@ class Soak:
             10_000 if self._duration_s >= 60 else 3_000,
             self._seed + origin,
         )
-        process = context.Process(target=run_crowd, args=(plan, self._share, there))
+        process = context.Process(target=run_client_group, args=(plan, self._share, there))
         process.start()
         return process, here
 
-    def _await_crowds(self, crowds: list[tuple[Any, Any]]) -> None:
-        """Wait until nearly all clients have come; time runs from then on."""
+    def _await_clients(self, client_processes: list[tuple[Any, Any]]) -> None:
+        """Wait until nearly all clients are connected; the duration counts from then on."""
         deadline_s = time.monotonic() + RAMP_S
         while time.monotonic() < deadline_s:
-            for _, pipe in crowds:
+            for _, pipe in client_processes:
                 pipe.send("count")
-            if sum(pipe.recv().connected for _, pipe in crowds) >= RAMP_SHARE * self._connections:
+            if sum(pipe.recv().connected for _, pipe in client_processes) >= RAMP_SHARE * self._connections:
                 break
             time.sleep(0.2)
         self._started_s = time.monotonic()
 
-    def _make_trouble(self) -> None:
-        """Pauses and restarts, while nsqd's memory is watched."""
+    def _pause_and_restart(self) -> None:
+        """Pause topics and channels, restart nsqd, and sample its memory."""
         restarts = [self._started_s + share * self._duration_s for share in RESTARTS_AT]
         end_s = self._started_s + self._duration_s
         next_sample_s = next_pause_s = time.monotonic()
         while (now_s := time.monotonic()) < end_s or restarts:
             if restarts and now_s >= restarts[0]:
                 self._restart()
-                # What a restart takes does not count.
+                # The time of a restart does not count.
                 taken_s = time.monotonic() - now_s
                 restarts = [when_s + taken_s for when_s in restarts[1:]]
                 end_s += taken_s
@@ -234,11 +241,11 @@ class Soak:
     def _sample(self) -> None:
         status = Path(f"/proc/{self.daemon.pid}/status").read_text()
         rss_mib = int(status.partition("VmRSS:")[2].split()[0]) / 1024
-        self.figures.rss_mib.append((round(time.monotonic() - self._life_began_s, 1), round(rss_mib, 1)))
-        self._share.value = 0.0 if sum(self._places()) > MAX_BACKLOG else 1.0
+        self.figures.rss_mib.append((round(time.monotonic() - self._process_began_s, 1), round(rss_mib, 1)))
+        self._share.value = 0.0 if sum(self._message_counts()) > MAX_BACKLOG else 1.0
 
-    def _places(self) -> tuple[int, int, int]:
-        """How many messages wait, are in flight, are deferred."""
+    def _message_counts(self) -> tuple[int, int, int]:
+        """Return how many messages wait, are in flight, and are deferred."""
         topics = self.daemon.stats(include_clients="false", include_mem="false")["topics"]
         channels = [channel for topic in topics for channel in topic["channels"]]
         return (
@@ -249,13 +256,13 @@ class Soak:
 
     def _drain(self) -> None:
         deadline_s = time.monotonic() + DRAIN_S
-        while (left := self._places()) != (0, 0, 0) and time.monotonic() < deadline_s:
+        while (left := self._message_counts()) != (0, 0, 0) and time.monotonic() < deadline_s:
             time.sleep(0.5)
         self.figures.left_in_nsqd = sum(left)
 
-    def _settle_accounts(self, crowds: list[tuple[Any, Any]]) -> None:
+    def _settle_accounts(self, client_processes: list[tuple[Any, Any]]) -> None:
         total = Accounts()
-        for process, pipe in crowds:
+        for process, pipe in client_processes:
             pipe.send("end")
             accounts, counts = pipe.recv()
             process.join()
@@ -271,20 +278,20 @@ class Soak:
         figures.breaks += counts.breaks
         figures.requeued += counts.requeued
         figures.left_to_time_out += counts.left_to_time_out
-        figures.crowd_failures += counts.failures
+        figures.client_failures += counts.failures
         for code, count in counts.refusals.items():
             figures.refusals[code] = figures.refusals.get(code, 0) + count
 
     def _judge_memory(self) -> None:
-        """The last life, from the end of its warm-up: the first and the last third, and the straight line through."""
+        """Compare the first and last third of the last process's samples after its warm-up; compute the slope."""
         figures = self.figures
         figures.rss_most_mib = max((mib for _, mib in figures.rss_mib), default=0.0)
-        last_life: list[tuple[float, float]] = []
+        last_process: list[tuple[float, float]] = []
         for sample in figures.rss_mib:
-            if last_life and sample[0] < last_life[-1][0]:
-                last_life = []
-            last_life.append(sample)
-        window = [sample for sample in last_life if sample[0] >= WARM_UP_S]
+            if last_process and sample[0] < last_process[-1][0]:
+                last_process = []
+            last_process.append(sample)
+        window = [sample for sample in last_process if sample[0] >= WARM_UP_S]
         if len(window) < 3:
             return
         third = len(window) // 3
@@ -301,8 +308,8 @@ def _slope(points: list[tuple[float, float]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
 
 
-def _quiet_port() -> int:
-    """A free port below those that the system gives to clients: no client can take it while nsqd is down."""
+def _unassigned_port() -> int:
+    """Return a free port outside of the range for clients, so that no client takes it while nsqd is down."""
     while True:
         port = random.randint(20_000, 30_000)
         with socket.socket() as listener:
@@ -314,45 +321,45 @@ def _quiet_port() -> int:
 
 
 def show(figures: Figures) -> None:
-    """The figures as a table."""
-    told = figures.balance
+    """Print the results as a table."""
+    totals = figures.balance
     rows = {
         "minutes": figures.minutes,
         "connections at once": figures.connections,
-        "connections made, broken off by clients": f"{figures.connects}, {figures.breaks}",
+        "connections made, closed by clients": f"{figures.connects}, {figures.breaks}",
         "restarts": f"{figures.restarts} (stops took {figures.stop_s} s)" if figures.stop_s else figures.restarts,
         "pauses of topics and channels": figures.pauses,
-        "messages sent, MiB": f"{told.sent}, {figures.mib_sent}",
-        "acknowledged": told.acked,
-        "deliveries": told.deliveries,
+        "messages sent, MiB": f"{totals.sent}, {figures.mib_sent}",
+        "acknowledged": totals.acked,
+        "deliveries": totals.deliveries,
         "requeued, left to time out": f"{figures.requeued}, {figures.left_to_time_out}",
-        "LOST": told.lost,
-        "lost of those deferred by DPUB": told.deferred_lost,
-        "not as published": told.foreign,
-        "delivered more than once": told.duplicated,
+        "LOST": totals.lost,
+        "lost messages of DPUB": totals.deferred_lost,
+        "changed": totals.foreign,
+        "delivered more than once": totals.duplicated,
         "left in nsqd at the end": figures.left_in_nsqd,
         "tracebacks": len(figures.tracebacks),
-        "memory at most, MiB": figures.rss_most_mib,
+        "maximum memory, MiB": figures.rss_most_mib,
         "memory of the last process after warm-up, MiB": f"{figures.rss_first_mib}, at the end {figures.rss_last_mib}",
-        "slope, MiB a minute": f"{figures.rss_slope_mib_per_min} over {figures.rss_window_s:.0f} s",
+        "slope, MiB per minute": f"{figures.rss_slope_mib_per_min} over {figures.rss_window_s:.0f} s",
         "refusals": figures.refusals,
         "verdict": "good" if figures.is_good else "NOT GOOD",
     }
     print("| figure | |\n|---|---|")
     for name, value in rows.items():
         print(f"| {name} | {value} |")
-    for line in [*figures.tracebacks[:5], *figures.crowd_failures[:5]]:
+    for line in [*figures.tracebacks[:5], *figures.client_failures[:5]]:
         print(line)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Load one nsqd for a while and account for every message.")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default 10)")
+    parser = argparse.ArgumentParser(description="Load one nsqd and account for every message.")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration (default 10)")
     parser.add_argument("--connections", type=int, default=5000, help="clients at once (default 5000)")
-    parser.add_argument("--rate", type=float, default=1000.0, help="messages published a second (default 1000)")
+    parser.add_argument("--rate", type=float, default=1000.0, help="messages published per second (default 1000)")
     parser.add_argument("--kill", action="store_true", help="restart by kill -9")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", help="write the figures to this file too")
+    parser.add_argument("--json", help="also write the figures to this file")
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < arguments.connections + 500:

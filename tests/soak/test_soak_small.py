@@ -1,4 +1,4 @@
-"""The soak in small, restarts by SIGTERM and by kill -9; ``make soak`` is the real one."""
+"""A short soak test, with restarts by SIGTERM and by kill -9; ``make soak`` runs a long one."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ def test_every_message_is_accounted_for(restart: str) -> None:
     assert figures.balance.deliveries >= 3 * figures.balance.acked
 
 
-def test_accounts_see_what_is_lost_repeated_and_damaged() -> None:
+def test_accounts_count_lost_repeated_and_changed_messages() -> None:
     accounts = Accounts()
     for number in range(3):
         assert accounts.next_number(1, 0) == number
@@ -31,5 +31,5 @@ def test_accounts_see_what_is_lost_repeated_and_damaged() -> None:
     accounts.received(1, 0, write_body(1, 0, 1, 10))
     accounts.received(1, 0, body[:-1] + b"?")
     accounts.received(1, 0, write_body(2, 0, 1, 10))
-    told = balance(accounts, 1)
-    assert (told.acked, told.lost, told.duplicated, told.foreign) == (3, 1, 1, 2)
+    totals = balance(accounts, 1)
+    assert (totals.acked, totals.lost, totals.duplicated, totals.foreign) == (3, 1, 1, 2)

@@ -1,7 +1,7 @@
-"""One process full of clients: producers and consumers of many kinds, which come, misbehave, vanish and come again.
+"""One process with many clients: producers and consumers that connect, misbehave, disconnect and connect again.
 
-Speaks NSQ's protocol by the package's own reader of frames and nothing else of its client, so that thousands of
-connections cost little. Ends with its accounts.
+The clients use the package's frame parser and no other part of its client, so that thousands of connections need little
+CPU time. At the end the process returns its accounts.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ CONNECTS_PER_S = 500.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What one process is to do."""
+    """The task of one process."""
 
     origin: int
     port: int
@@ -34,14 +34,14 @@ class Plan:
     consumers: int
     messages_per_s: float
     lifetime_s: float
-    """How long a connection lives, on average, until its client breaks it off."""
+    """The average time until a client closes its connection."""
     msg_timeout_ms: int
     seed: int
 
 
 @dataclass
 class Counts:
-    """What has happened in one process."""
+    """The number of events in one process."""
 
     connected: int = 0
     most_connected: int = 0
@@ -54,11 +54,11 @@ class Counts:
     stopped_reading: int = 0
     refusals: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    """Mistakes of the crowd itself."""
+    """Errors in the clients themselves."""
 
 
-class Crowd:
-    """All clients of the process, and what they share."""
+class ClientGroup:
+    """All clients of the process, and their shared state."""
 
     def __init__(self, plan: Plan, share: Any) -> None:
         self.plan = plan
@@ -66,8 +66,8 @@ class Crowd:
         self.accounts = Accounts()
         self.counts = Counts()
         self.share = share
-        self.is_calm = False
-        """True at the end: nobody publishes, everybody finishes what comes."""
+        self.is_draining = False
+        """True at the end: producers publish nothing, and consumers finish every message."""
         self.is_over = False
         self.clients: list[Client] = []
 
@@ -78,13 +78,13 @@ class Crowd:
             kind = Producer if index < plan.producers else Consumer
             self.clients.append(kind(self, index))
         tasks = [loop.create_task(client.live()) for client in self.clients]
-        tasks.append(loop.create_task(self._mischief()))
+        tasks.append(loop.create_task(self._break_connections()))
         while not self.is_over:
             command = await loop.run_in_executor(None, pipe.recv)
-            if command == "calm":
-                self.is_calm = True
+            if command == "drain":
+                self.is_draining = True
                 for client in self.clients:
-                    client.calm_down()
+                    client.start_drain()
             elif command == "count":
                 pipe.send(self.counts)
             else:
@@ -96,33 +96,33 @@ class Crowd:
                 self.counts.failures.append(repr(outcome))
         pipe.send((self.accounts, self.counts))
 
-    async def _mischief(self) -> None:
-        """Connections end all the time; some of them without a word."""
+    async def _break_connections(self) -> None:
+        """Close random connections, some of them with a reset."""
         while True:
             await asyncio.sleep(self.random.expovariate(len(self.clients) / self.plan.lifetime_s))
-            if not self.is_calm:
+            if not self.is_draining:
                 self.random.choice(self.clients).break_off()
 
 
 class Client:
-    """One client, over all its connections."""
+    """One client with a series of connections."""
 
-    def __init__(self, crowd: Crowd, index: int) -> None:
-        self.crowd = crowd
+    def __init__(self, group: ClientGroup, index: int) -> None:
+        self.group = group
         self.index = index
-        self.topic = index % crowd.plan.topics
-        self.random = random.Random(crowd.plan.seed * 100_003 + index)
+        self.topic = index % group.plan.topics
+        self.random = random.Random(group.plan.seed * 100_003 + index)
         self.transport: Any = None
         self.reader = FrameReader()
         self.lost = asyncio.Event()
 
     async def live(self) -> None:
-        """Connect, and again whenever the connection is gone."""
+        """Connect, and connect again whenever the connection is lost."""
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self.random.random() * len(self.crowd.clients) / CONNECTS_PER_S)
+        await asyncio.sleep(self.random.random() * len(self.group.clients) / CONNECTS_PER_S)
         while True:
             try:
-                await loop.create_connection(lambda: self, "127.0.0.1", self.crowd.plan.port)  # type: ignore[arg-type, return-value]
+                await loop.create_connection(lambda: self, "127.0.0.1", self.group.plan.port)  # type: ignore[arg-type, return-value]
             except OSError:
                 pass
             else:
@@ -131,32 +131,32 @@ class Client:
             await asyncio.sleep(0.05 + self.random.random() * MAX_BACK_OFF_S)
 
     async def use(self) -> None:
-        """What to do with a new connection."""
+        """Use a new connection; does nothing by default."""
 
     def break_off(self) -> None:
-        """Leave, half of the time without a word."""
+        """Close the connection, half of the time with a reset."""
         if self.transport is not None:
-            self.crowd.counts.breaks += 1
+            self.group.counts.breaks += 1
             self.transport.abort() if self.random.random() < 0.5 else self.transport.close()
 
-    def calm_down(self) -> None:
-        """From now on, behave."""
+    def start_drain(self) -> None:
+        """Stop misbehaving; does nothing by default."""
 
     def on_event(self, event: int) -> None:
-        """A frame has come."""
+        """Handle a frame; does nothing by default."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.reader = FrameReader()
         self.lost.clear()
-        counts = self.crowd.counts
+        counts = self.group.counts
         counts.connects += 1
         counts.connected += 1
         counts.most_connected = max(counts.most_connected, counts.connected)
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.transport = None
-        self.crowd.counts.connected -= 1
+        self.group.counts.connected -= 1
         self.lost.set()
 
     def data_received(self, data: bytes) -> None:
@@ -168,7 +168,7 @@ class Client:
                 continue
             if event == responses.ERROR:
                 code = reader.data.split(b" ", 1)[0].decode()
-                refusals = self.crowd.counts.refusals
+                refusals = self.group.counts.refusals
                 refusals[code] = refusals.get(code, 0) + 1
             self.on_event(event)
 
@@ -187,23 +187,23 @@ class Client:
 class Producer(Client):
     """Publishes to one topic, one message or several at a time, some of them deferred."""
 
-    def __init__(self, crowd: Crowd, index: int) -> None:
-        super().__init__(crowd, index)
+    def __init__(self, group: ClientGroup, index: int) -> None:
+        super().__init__(group, index)
         self._answers: asyncio.Queue[bool] = asyncio.Queue()
 
     async def use(self) -> None:
         self._answers = asyncio.Queue()
         self.send(MAGIC)
-        plan = self.crowd.plan
+        plan = self.group.plan
         mean_s = plan.producers * 4.0 / plan.messages_per_s  # four messages at a time, on average
         while self.transport is not None:
             await asyncio.sleep(self.random.expovariate(1 / mean_s))
-            if self.crowd.is_calm or self.crowd.share.value <= 0:
+            if self.group.is_draining or self.group.share.value <= 0:
                 continue
             await self._publish()
 
     async def _publish(self) -> None:
-        plan, accounts = self.crowd.plan, self.crowd.accounts
+        plan, accounts = self.group.plan, self.group.accounts
         choice = self.random.random()
         count = self.random.randint(2, 25) if choice < 0.23 else 1
         numbers = [accounts.next_number(self.topic, plan.origin) for _ in range(count)]
@@ -234,17 +234,17 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Takes one channel's messages: most finish at once, some are slow, requeue, forget, or stop reading."""
+    """Consumes one channel. Most consumers finish at once; some are slow, requeue, never answer, or stop reading."""
 
-    def __init__(self, crowd: Crowd, index: int) -> None:
-        super().__init__(crowd, index)
-        self.channel = (index // crowd.plan.topics) % crowd.plan.channels
+    def __init__(self, group: ClientGroup, index: int) -> None:
+        super().__init__(group, index)
+        self.channel = (index // group.plan.topics) % group.plan.channels
         self._is_slow = self.random.random() < 0.05
         self._stops_reading = self.random.random() < 0.02
 
     async def use(self) -> None:
         ready = self.random.choice((1, 2, 5, 20))
-        plan = self.crowd.plan
+        plan = self.group.plan
         self.send(MAGIC + identify(client_id=f"soak-{plan.origin}-{self.index}", msg_timeout=plan.msg_timeout_ms))
         self.send(sub(f"soak{self.topic}", f"ch{self.channel}") + rdy(ready))
 
@@ -253,11 +253,11 @@ class Consumer(Client):
             return
         reader = self.reader
         message_id = reader.message_id()
-        self.crowd.accounts.received(self.topic, self.channel, reader.message_body())
-        if self.crowd.is_calm:
+        self.group.accounts.received(self.topic, self.channel, reader.message_body())
+        if self.group.is_draining:
             self.send(fin(message_id))
             return
-        choice, counts = self.random.random(), self.crowd.counts
+        choice, counts = self.random.random(), self.group.counts
         if choice < 0.02:
             counts.requeued += 1
             self.send(req(message_id, self.random.choice((0, 0, 100, 2000))))
@@ -281,10 +281,10 @@ class Consumer(Client):
         loop.call_later(delay_s, lambda: self.send(fin(message_id)) if self.transport is held_on else None)
 
     def _stop_reading(self) -> None:
-        """The socket fills up on nsqd's side, for a while."""
+        """Read nothing for a while, so that nsqd's socket fills up."""
         paused = self.transport
         if paused is not None and not paused.is_closing():
-            self.crowd.counts.stopped_reading += 1
+            self.group.counts.stopped_reading += 1
             paused.pause_reading()
             asyncio.get_running_loop().call_later(self.random.uniform(2, 15), self._read_again, paused)
 
@@ -292,12 +292,12 @@ class Consumer(Client):
         if self.transport is paused and not paused.is_closing():
             paused.resume_reading()
 
-    def calm_down(self) -> None:
+    def start_drain(self) -> None:
         self._stops_reading = self._is_slow = False
 
 
-def run_crowd(plan: Plan, share: Any, pipe: Pipe) -> None:
-    """The whole life of the process."""
+def run_client_group(plan: Plan, share: Any, pipe: Pipe) -> None:
+    """Run all clients of this process until the end."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard) if soft < hard else (soft, hard))
-    uvloop.run(Crowd(plan, share).run(pipe))
+    uvloop.run(ClientGroup(plan, share).run(pipe))
