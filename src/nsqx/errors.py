@@ -143,7 +143,7 @@ class NotConnected(PublishFailed):
 
 
 class PublishTimedOut(PublishFailed, TimeoutError):
-    """The deadline of a publish has passed. The text has the reason and says if the message may be published."""
+    """The deadline of a publish has passed. The text says why, and if the message may have been published."""
 
     def __init__(self, topic: str, attempts: int, timeout_s: float, reason: object, *, may_be_published: bool) -> None:
         ending = _MAY_BE_PUBLISHED if may_be_published else "; the message was not sent"

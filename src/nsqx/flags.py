@@ -86,7 +86,7 @@ class Flag:
 
 
 class OptionTable:
-    """Makes the rows of a daemon's table whose defaults are the attributes of its ``Options``."""
+    """Creates the flags of a daemon. The default of each option is the attribute of ``defaults`` with its key."""
 
     def __init__(self, defaults: object) -> None:
         self._defaults = defaults

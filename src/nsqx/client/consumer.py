@@ -89,15 +89,15 @@ class Consumer:
             handler: Function or coroutine function that is called with each message.
             nsqd_tcp_addresses: nsqds to consume from, as ``host:port`` or the path of a unix socket.
             lookupd_http_addresses: nsqlookupds that name the nsqds of the topic.
-            concurrency: Most calls of a coroutine handler that run at once. Default: ``max_in_flight``.
+            concurrency: Largest number of coroutine handlers that run at once. Default: ``max_in_flight``.
             on_give_up: Called with a message that was delivered more than ``max_attempts`` times, before the message
                 is finished.
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
-            **options: See the options of the client.
+            **options: Options of the client, such as ``max_in_flight``. OptionKeywords lists them.
 
         Raises:
             ConfigError: An argument is invalid, or no address is given.
-            InvalidName: NSQ does not allow the name of the topic or channel.
+            InvalidName: The name of the topic or channel is not valid.
         """
         self.topic = check_name("topic", topic)
         self.channel = check_name("channel", channel)

@@ -58,7 +58,7 @@ class Dispatcher:
         give_up: Handler | None,
         telemetry: ConsumerTelemetry | None = None,
     ) -> None:
-        """Without a handler, messages wait for ``take`` or ``next``. ``give_up`` gets those over ``max_attempts``."""
+        """Without a handler, messages wait for ``take`` or ``next``. ``give_up`` is for those over ``max_attempts``."""
         self.messages: deque[Message] = deque()
         self._handler = handler
         self._is_direct = handler is not None and not _is_coroutine_function(handler)

@@ -109,15 +109,15 @@ class Producer:
             nsqd_tcp_addresses: nsqds to publish to, as ``host:port`` or the path of a unix socket.
             lookupd_http_addresses: nsqlookupds that name the nsqds to publish to.
             batching: Send publishes to one topic together if they are made in the same turn of the event loop.
-            max_outstanding: Most unanswered commands per connection. Further publishes wait in memory.
-            max_outstanding_bytes: Most unanswered bytes per connection. Further publishes wait in memory.
-            max_batch_bytes: Largest MPUB command. Must not exceed nsqd's ``--max-body-size`` (5 MiB by default).
-            max_publish_attempts: Attempts after which a publish fails.
+            max_outstanding: Largest number of unanswered commands per connection. Further publishes wait in memory.
+            max_outstanding_bytes: Largest number of unanswered bytes per connection. Further publishes wait in memory.
+            max_batch_bytes: Largest size of one MPUB command. Keep it below nsqd's ``--max-body-size`` (default 5 MiB).
+            max_publish_attempts: Number of attempts after which a publish fails.
             retry_delay: Delay before a publish or a connection is tried again. The first retry of a publish is made at
                 once. The delay doubles with each attempt, up to 5 s.
             publish_timeout: Longest time for one publish, including retries (10 s by default).
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
-            **options: See the options of the client.
+            **options: Options of the client, such as ``tls_v1``. OptionKeywords lists them.
 
         Raises:
             ConfigError: An argument is invalid, or no address is given.

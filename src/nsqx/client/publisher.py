@@ -25,8 +25,8 @@ class Publication:
     """A publish command and the future of its caller.
 
     Attributes:
-        head: The command line.
-        body: The bytes that follow the size.
+        head: The first line of the command, such as ``PUB orders``.
+        body: The bytes after the first line and the size.
         future: The future of the caller; None if there are members.
         members: The publications that batching has joined into this command; None otherwise.
         attempts: Number of failed attempts.
@@ -62,7 +62,7 @@ class Publication:
     is_uncertain: bool
 
     def succeed(self) -> None:
-        """Complete the future, or those of the members."""
+        """Complete the future, or the futures of the members."""
         if self.members is not None:
             for member in self.members:
                 member.succeed()
@@ -70,7 +70,7 @@ class Publication:
             self.future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Fail the future, or those of the members."""
+        """Set an exception on the future, or on the futures of the members."""
         if self.members is not None:
             for member in self.members:
                 member.fail(error)
@@ -84,7 +84,7 @@ class Publication:
         return self.future is None or self.future.done()
 
     def expire(self, now_s: float, reason: str, is_under_way: bool) -> None:
-        """Fail this publication, or those of its members, whose deadline has passed."""
+        """Fail this publication if its deadline has passed; of a batch, fail the members whose deadline has passed."""
         if self.members is not None:
             self.deadline_s = _NEVER_S
             for member in self.members:
@@ -184,7 +184,7 @@ class Publisher(FrameReceiver):
         return len(self._under_way) - self._expired_count
 
     def publish(self, publication: Publication) -> None:
-        """Send a publication and wait for its answer."""
+        """Send a publication and queue it until its answer arrives."""
         self._under_way.append(publication)
         self.bytes_under_way += len(publication.body)
         self.connection.send_sized(publication.head, publication.body)
