@@ -102,12 +102,12 @@ def test_json_is_decoded_joined_deduplicated_and_written(spark, pipeline, our_ns
     assert set(letters) == set(bad)
     assert len(pipeline.dead_letters) == len(bad)
     reasons = [letters[value]["reason"] for value in bad]
-    assert reasons[0].startswith("the value is no JSON: ")
+    assert reasons[0].startswith("the value is not JSON: ")
     assert reasons[1:] == [
         "the value is not UTF-8",
         'field order_id: INT expected, found "x"',
-        "the value is JSON, but no object: [1]",
-        "required, but not so: amount > 0",
+        "the value is JSON but not an object: [1]",
+        "does not meet the requirement: amount > 0",
     ]
     assert {letter["origin"] for letter in letters.values()} == {"source.messages"}
     assert totals_in(our_nsqd, f"{topic}_totals") == {"ann": 10.0, "bob": 2.5, "eve": 1.0}
@@ -122,7 +122,7 @@ def test_json_is_decoded_joined_deduplicated_and_written(spark, pipeline, our_ns
     assert "files: batch" in pipeline.out
     assert "not running: stopped" in pipeline.out
     assert pipeline.call("explain") == 0
-    assert "reads messages by channel test.files" in pipeline.out
+    assert "reads messages through channel test.files" in pipeline.out
 
 
 FORMATS = """
@@ -225,9 +225,12 @@ def test_every_format(spark, pipeline, our_nsqd, topic):
     letters = sorted((letter["origin"], letter["reason"]) for letter in pipeline.dead_letters)
     assert [origin for origin, _ in letters] == ["source.listed"] * 2 + ["source.packed"] * 3 + ["source.plain"]
     assert ("source.plain", "the value is not UTF-8") in letters
-    assert ("source.packed", "required, but not so: size < 100") in letters
-    assert ("source.packed", "the value is no such Avro: 4 bytes are left over") in letters
-    assert ("source.listed", "the value does not fit the schema of the csv") in letters
+    assert ("source.packed", "does not meet the requirement: size < 100") in letters
+    assert (
+        "source.packed",
+        "the value is not a record of this Avro schema: 4 bytes are left after the record",
+    ) in letters
+    assert ("source.listed", "the value does not match the csv schema") in letters
 
 
 FUNCTIONS = """
@@ -288,12 +291,12 @@ def test_python_functions_and_an_inferred_schema(spark, pipeline, our_nsqd, topi
     assert sorted(kept.read_text().split("\n")) == ["", "1 2", "6 12", "6 12"]
     letters = [json.loads(body) for body in take_all(our_nsqd, f"{topic}_dead", 3)]
     assert len(letters) == 3
-    told = {letter["origin"]: letter["reason"] for letter in letters if "not in its schema" not in letter["reason"]}
+    told = {letter["origin"]: letter["reason"] for letter in letters if "its schema" not in letter["reason"]}
     assert told == {
         "step.doubled": f"{module}:double failed: ValueError: three is unlucky",
         "sink.doubled": f"{module}:keep failed: KeyError: 'two'",
     }
-    assert any("gave what is not in its schema" in letter["reason"] for letter in letters)
+    assert any("does not match its schema" in letter["reason"] for letter in letters)
     unlucky = next(letter for letter in letters if "unlucky" in letter["reason"])
     assert json.loads(unlucky["value"])["number"] == 3
     assert unlucky["topic"] == topic
@@ -349,7 +352,7 @@ def test_it_runs_until_told_to_stop_and_alone(spark, pipeline, our_nsqd, topic, 
         assert pipeline.call("status") == 0
         assert "running since" in pipeline.out
         assert pipeline.call("run", "--once") == 1
-        assert "is running already" in pipeline.err
+        assert "is already running" in pipeline.err
     finally:
         stopping.set()
         runner.join(60)

@@ -56,7 +56,7 @@ def test_a_signal_ends_it_and_spark_submit_goes_on(our_nsqd, topic, tmp_path):
     )
     try:
         lines = []
-        while "100 in all" not in "".join(lines) and (line := running.stdout.readline()):
+        while "100 in total" not in "".join(lines) and (line := running.stdout.readline()):
             lines.append(line)
         running.send_signal(signal.SIGTERM)
         out, err = running.communicate(timeout=170)
@@ -64,7 +64,7 @@ def test_a_signal_ends_it_and_spark_submit_goes_on(our_nsqd, topic, tmp_path):
         running.kill()
     assert running.returncode == 0, err
     assert all(" files: batch " in line for line in lines)
-    assert "stopping after the batches under way" in out
+    assert "stopping after the current batches" in out
     assert err == ""
     assert sorted(row["number"] for row in read_rows(tmp_path / "out")) == list(range(100))
 

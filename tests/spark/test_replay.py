@@ -80,7 +80,7 @@ def test_a_choice_by_time_and_condition(spark, our_nsqd, archive, topic, capsys)
     assert error.startswith("nsqx replay: --where: A column")
     assert error.count("\n") == 1
     assert replay(our_nsqd, archive, topic, "--from", "yesterdayish") == 1
-    assert "is no time such as" in capsys.readouterr().err
+    assert "is not a time such as" in capsys.readouterr().err
     assert replay(our_nsqd, archive, topic, "--dry-run", "--until", "2026-11-15T10:00") == 0
     assert capsys.readouterr().out == "180 messages\n"
 
@@ -124,4 +124,4 @@ def test_what_is_no_archive_is_refused(spark, our_nsqd, topic, tmp_path, capsys)
     assert "there is no directory" in capsys.readouterr().err
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     assert replay(our_nsqd, tmp_path, topic) == 1
-    assert "is no archive: it has no column value, timestamp, id, but a" in capsys.readouterr().err
+    assert "is not an archive: it has no column value, timestamp, id, only a" in capsys.readouterr().err

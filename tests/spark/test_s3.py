@@ -103,7 +103,7 @@ def test_either_name_means_the_same_place(s3_environment):
 
 
 def test_settings_in_an_address_are_refused():
-    with pytest.raises(ConfigError, match="address with .settings cannot be used here: for S3 set AWS_ENDPOINT_URL"):
+    with pytest.raises(ConfigError, match="URI with .settings cannot be used here: for S3 set AWS_ENDPOINT_URL"):
         located(".", "s3://bucket/x?endpoint_override=localhost")
 
 

@@ -1,5 +1,5 @@
-"""Data pipelines on Spark: topics in, tables and topics out, described by one TOML file; archives and their replay.
+"""Data pipelines on Spark: a TOML file describes how topics become files, tables and topics; archives and replay.
 
-Stands on ``nsqx.spark``, the data source. ``description`` is what the file says, ``plan`` makes DataFrames of it,
-``sinks`` and their kin write batches, ``runner`` runs the queries.
+Uses the data source ``nsqx.spark``. ``parser`` reads the file into ``model``, ``plan`` builds DataFrames from it,
+``sinks`` writes batches, and ``runner`` runs the queries.
 """

@@ -1,8 +1,8 @@
-"""A topic kept as Parquet files by date and hour: a pipeline of one source and one file sink.
+"""The archive: a pipeline with one source and one sink that writes topics to Parquet files by date and hour.
 
     DIR/date=2026-11-15/hour=11/archive-1f0c2d3e-00000012-0.parquet
 
-The columns are those of the data source. What the pipeline remembers is in ``DIR/.nsqx``, unless told otherwise.
+The columns are those of the data source. The default state directory is ``DIR/.nsqx``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FROM messages
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSpec:
-    """What is to be kept, and where."""
+    """Which topics to archive, where, and how."""
 
     topics: Sequence[str]
     pattern: str
@@ -45,14 +45,14 @@ class ArchiveSpec:
     trigger_ms: int = 60_000
     compression: str = "zstd"
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of the data source."""
+    """Options of the data source."""
 
 
 def archive_pipeline(archive: ArchiveSpec, nsq: Nsq, settings: Mapping[str, str] | None = None) -> Pipeline:
-    """The pipeline that makes the archive; raises ConfigError."""
+    """Return the pipeline that writes the archive; raises ConfigError."""
     for topic in archive.topics:
         if not is_valid_name(topic):
-            raise ConfigError(f"topic {topic!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+            raise ConfigError(f"invalid topic name {topic!r}: use 1 to 64 of a-z A-Z 0-9 . _ -")
     path = located(".", archive.to)
     state = located(".", archive.state) if archive.state else f"{path}/{STATE}"
     source = Source(

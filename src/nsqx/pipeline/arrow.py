@@ -1,4 +1,4 @@
-"""Rows as Python has them, and Arrow batches as Spark wants them."""
+"""Conversion of rows from Python dicts to Arrow batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def arrow_schema_of(schema: Mapping[str, Any]) -> pa.Schema:
-    """The Arrow schema of a Spark schema that is given as JSON."""
+    """Return the Arrow schema for a Spark schema in its JSON form."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -19,7 +19,7 @@ def arrow_schema_of(schema: Mapping[str, Any]) -> pa.Schema:
 
 
 def rows_to_batch(rows: Sequence[Row], schema: pa.Schema) -> tuple[pa.RecordBatch, list[tuple[Row, str]]]:
-    """A batch of the rows that fit the schema, and the others with the reason."""
+    """Return a batch of the rows that match the schema, and the other rows with the reason."""
     try:
         return pa.RecordBatch.from_pylist(list(rows), schema=schema), []
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,7 +1,10 @@
-"""Avro records: their schema in Spark's terms, and reading one from the body of a message.
+"""Avro records: converts their schema to Spark's and decodes message bodies. Needs fastavro.
 
-``framing`` is what stands before the record: nothing; the two bytes and the fingerprint of Avro's single-object
-encoding; or the zero byte and the number of a schema registry. Needs fastavro.
+``framing`` is the prefix of the record:
+
+    none             no prefix
+    single-object    two marker bytes and the fingerprint of the schema, 10 bytes in all
+    confluent        a zero byte and the schema's number in a schema registry, 5 bytes in all
 """
 
 from __future__ import annotations
@@ -39,13 +42,13 @@ _LOGICAL = {
 
 
 def spark_schema_json(avro_schema: str) -> dict[str, Any]:
-    """The Spark schema, as JSON, of an Avro record; raises ConfigError with the reason."""
+    """Return the Spark schema, in its JSON form, of an Avro record; raises ConfigError."""
     try:
         parsed = json.loads(avro_schema)
     except ValueError as error:
-        raise ConfigError(f"the Avro schema is no JSON: {error}") from None
+        raise ConfigError(f"the Avro schema is not valid JSON: {error}") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise ConfigError("the Avro schema must be a record, whose fields become columns")
+        raise ConfigError("the Avro schema must be a record: its fields become columns")
     _fastavro_schema(avro_schema)
     named: dict[str, Any] = {}
     found = _type_of(parsed, named)
@@ -61,7 +64,8 @@ def _type_of(kind: Any, named: dict[str, Any]) -> Any:
             return named[kind]
         if kind not in _PRIMITIVES:
             raise ConfigError(
-                f"the Avro schema refers to {kind!r}, which it does not define before, or which is recursive"
+                f"the Avro schema uses type {kind!r} before it is defined: define it first; recursive types cannot be"
+                " used"
             )
         return _PRIMITIVES[kind]
     name = kind["type"]
@@ -108,11 +112,11 @@ def _union_type(kinds: list[Any], named: dict[str, Any]) -> Any:
         return "long"
     if set(map(str, found)) <= {"integer", "long", "float", "double"}:
         return "double"
-    raise ConfigError(f"the Avro union {json.dumps(kinds)} has no type in Spark: a type and null is possible")
+    raise ConfigError(f"the Avro union {json.dumps(kinds)} has no Spark type: use one type and null")
 
 
 def avro_reader(avro_schema: str, framing: str) -> Callable[[bytes], dict[str, Any]]:
-    """A function, fit for pickling, that reads the body of a message; it raises whatever it meets."""
+    """Return a function that decodes a message body; it can be pickled and may raise any exception."""
     return _Reader(avro_schema, framing)
 
 
@@ -135,25 +139,25 @@ class _Reader:
         stream = io.BytesIO(unframed(value, self._framing, self._schema))
         record = _fastavro().schemaless_reader(stream, self._schema, None)
         if rest := stream.read():
-            raise ValueError(f"{len(rest)} bytes are left over")
+            raise ValueError(f"{len(rest)} bytes are left after the record")
         if not isinstance(record, dict):
-            raise ValueError("it is no record")
+            raise ValueError("the value is not a record")
         return record
 
 
 def unframed(value: bytes, framing: str, schema: Any) -> bytes:
-    """The record without what stands before it; raises ValueError if that is not as it should be."""
+    """Return the record without its prefix; raises ValueError if the prefix is wrong."""
     if framing == "single-object":
         if value[:2] != _SINGLE_OBJECT:
-            raise ValueError("it does not begin as the single-object encoding does")
+            raise ValueError("the two marker bytes of the single-object encoding are missing")
         canonical = _fastavro().schema.to_parsing_canonical_form(schema)
         ours = bytes.fromhex(_fastavro().schema.fingerprint(canonical, "CRC-64-AVRO"))
         if value[2:_SINGLE_OBJECT_LENGTH] not in (ours, ours[::-1]):
-            raise ValueError(f"it was written with another schema, of fingerprint {value[2:10].hex()}")
+            raise ValueError(f"the record was written with another schema, fingerprint {value[2:10].hex()}")
         return value[_SINGLE_OBJECT_LENGTH:]
     if framing == "confluent":
         if value[:1] != b"\0" or len(value) < _REGISTRY_LENGTH:
-            raise ValueError("it does not begin with a zero byte and the number of a schema")
+            raise ValueError("the zero byte and the schema number at the start are missing")
         return value[_REGISTRY_LENGTH:]
     return value
 
@@ -163,7 +167,7 @@ def _fastavro() -> Any:
         import_module("fastavro.schema")
         return import_module("fastavro")
     except ImportError:
-        raise ConfigError("format avro needs fastavro: install with pip install 'nsqx[pipeline]'") from None
+        raise ConfigError("format avro requires fastavro: pip install 'nsqx[pipeline]'") from None
 
 
 def _fastavro_schema(text: str) -> Any:

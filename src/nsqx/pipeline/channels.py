@@ -1,8 +1,9 @@
-"""Making the channels of all sinks before any of them is consumed, so that every sink sees every message.
+"""Creation of the channels of all sinks before any of them is consumed, so every sink gets every message.
 
-NSQ gives a new channel only what comes after it, and the first channel of a topic all that has gathered before. So the
-channels are announced to nsqlookupd, which tells nsqds that get the topic later, and made on those that have it; and a
-topic that has messages but no channel yet is paused for that moment.
+A new channel gets only messages that are published after its creation, except that the first channel of a topic gets
+the topic's whole backlog. The channels are therefore registered at nsqlookupd, where nsqds that create the topic later
+find them, and created on every nsqd that has the topic. A topic with a backlog and without channels is paused while its
+channels are created.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TIMEOUT_S = 5.0
 
 
 def check_reachable(nsq: Nsq) -> None:
-    """Raise ConfigError unless somebody answers."""
+    """Raise ConfigError if no nsqlookupd, or without nsqlookupd no nsqd, answers."""
     asyncio.run(_check_reachable(nsq))
 
 
@@ -37,7 +38,7 @@ async def _check_reachable(nsq: Nsq) -> None:
         try:
             await find_topics(nsq.lookupd, nsq.credentials())
         except LookupFailed as error:
-            raise ConfigError(f"{error}: start it, or say where it is ([nsq] lookupd, --lookupd)") from None
+            raise ConfigError(f"{error}: start it, or set its address in [nsq] lookupd or --lookupd") from None
         return
     failures = []
     for address in nsq.nsqd:
@@ -49,11 +50,11 @@ async def _check_reachable(nsq: Nsq) -> None:
         else:
             writer.close()
             return
-    raise ConfigError(f"{'; '.join(failures)}: start it, or say where it is ([nsq] nsqd, --nsqd)")
+    raise ConfigError(f"{'; '.join(failures)}: start it, or set its address in [nsq] nsqd or --nsqd")
 
 
 def make_channels(pipeline: Pipeline, planned: Sequence[Planned]) -> None:
-    """Make the channels of every sink, where the nsqds are known by nsqlookupd; raises ConfigError."""
+    """Create the channels of all sinks; no-op without nsqlookupd. Raises ConfigError."""
     if not pipeline.nsq.lookupd:
         return
     wanted: dict[str, list[str]] = {}
@@ -64,7 +65,7 @@ def make_channels(pipeline: Pipeline, planned: Sequence[Planned]) -> None:
     try:
         asyncio.run(_ChannelMaker(pipeline.nsq.credentials()).make_all(pipeline.nsq.lookupd, wanted))
     except NSQError as error:
-        raise pipeline.fail("nsq.lookupd", f"the channels could not be made: {error}") from None
+        raise pipeline.fail("nsq.lookupd", f"cannot create the channels: {error}") from None
 
 
 class _ChannelMaker:
@@ -78,7 +79,7 @@ class _ChannelMaker:
                     try:
                         await self._post(NSQLOOKUPD, lookupd, "/channel/create", topic=topic, channel=channel)
                     except HTTPRequestFailed:
-                        # One of several may be away; which of them answer was seen before.
+                        # One of several nsqlookupds may be down; check_reachable has found one that answers.
                         continue
         for topic, channels in wanted.items():
             for node in await self._nodes_of(lookupds, topic):

@@ -1,10 +1,10 @@
-"""Where records go that cannot be processed: a topic or a directory, with the reason.
+"""Dead letters: records that cannot be processed go to a topic or a directory, with the reason.
 
-Runs in executors, from within the stage that found the record wrong, so that it costs nothing when there are none.
-In a directory a record is kept exactly once: files are named after what is in them, and a task that is run again
-replaces its own. On a topic it may come twice, as anything that Spark publishes.
+The stage that rejects a record writes it, in the executor, so a batch without rejected records costs nothing. In a
+directory a record is stored exactly once: a file is named after a hash of its content, and a repeated task replaces its
+own file. On a topic a record may be published twice, as with every topic sink.
 
-The files have the columns of an archive and more, so ``nsqx replay`` can publish them again once the cause is mended.
+The files have the columns of an archive and more, so ``nsqx replay`` can publish them after the cause is fixed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record and why it is here; what is not known of it is None."""
+    """A rejected record and the reason; unknown fields are None."""
 
     value: bytes | None
     reason: str
@@ -58,7 +58,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The place of a pipeline; goes to executors with the tasks."""
+    """The topic or directory for the dead letters of a pipeline; sent to executors with the tasks."""
 
     pipeline: str
     topic: str
@@ -66,7 +66,7 @@ class DeadLetters:
     cluster: ClusterAddresses
 
     def write(self, origin: str, letters: Sequence[DeadLetter]) -> None:
-        """Keep records that ``origin`` (``source.orders``) could not use; durable, or acknowledged, on return."""
+        """Write the records that ``origin`` (such as source.orders) rejected; on return they are durable."""
         if not letters:
             return
         if self.topic:
@@ -100,7 +100,7 @@ class DeadLetters:
 
 
 def _digest(rows: Iterable[dict[str, Any]]) -> str:
-    """The same for the same records, in whatever order they come."""
+    """Return a hash of the records that does not depend on their order."""
     keys = sorted(
         b"\0".join(str(row[name]).encode() for name in ("node", "topic", "id", "timestamp", "value", "reason"))
         for row in rows
@@ -109,7 +109,7 @@ def _digest(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def envelope(pipeline: str, origin: str, letter: DeadLetter) -> bytes:
-    """A record on the dead-letter topic: JSON with the value as text, or in base64 if it is none."""
+    """Return the message for the dead-letter topic: JSON with the value as text, or as base64 if it is not UTF-8."""
     told: dict[str, Any] = {
         "pipeline": pipeline,
         "origin": origin,

@@ -1,9 +1,9 @@
-"""From messages to rows: the body decoded by its format, beside the columns ``_topic``, ``_id``, ``_timestamp``,
-``_attempts`` and ``_node``.
+"""Decoding of messages: the body becomes columns by its format, beside the columns ``_topic``, ``_id``,
+``_timestamp``, ``_attempts`` and ``_node``.
 
-What cannot be decoded, or does not meet the requirements of the source, goes to the dead letters. A streaming query
-has one output, so that happens inside its plan: the wrong rows take a branch of their own that ends in executors and
-gives nothing back.
+Messages that cannot be decoded, or do not meet the requirements of the source, go to the dead letters. A streaming
+query has one output, so this happens inside its plan: rejected rows take a separate branch, which writes them in the
+executors and returns no rows.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ META = {
     "node": "_node",
 }
 _CORRUPT = "_corrupt_record"
-# Under names that no schema has: the body as it came, and why the row is no good.
+# Internal columns: the original body, and the reason for rejecting the row.
 _VALUE = "__value"
 _REASON = "__reason"
 _DECODED = "__decoded"
-# The reason is found out by the one who writes it down.
+# A placeholder: the stage that writes the dead letters determines the reason.
 _UNDECODABLE = "?"
-# One message in so many is looked at for fields that the schema does not know.
+# One message in this many is checked for fields that are not in the schema.
 _DRIFT_SAMPLE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """How one source is decoded. Without ``dead_letters`` wrong rows are dropped: another sink's query keeps them."""
+    """Decodes one source. If ``dead_letters`` is None, rejected rows are dropped: another sink's query writes them."""
 
     source: Source
     schema: Any
@@ -51,7 +51,7 @@ class Decoder:
     """Called in executors with the name of a field that is not in the schema."""
 
     def apply(self, raw: Any) -> Any:
-        """Rows of the source's messages."""
+        """Return the decoded rows of the source's messages."""
         rows = self._decode_avro(raw) if self.source.format == "avro" else self._decode_in_spark(raw)
         rows = self._require(rows)
         return self._set_aside(rows)
@@ -83,10 +83,11 @@ class Decoder:
         if kind == "csv":
             options["sep"] = self.source.delimiter
         schema = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
-        # from_csv takes its schema as text only.
+        # from_csv accepts a schema only as text.
         wanted: Any = schema if kind == "json" else schema.toDDL()
         row = F.struct(read(F.col("value").cast("string"), wanted, options).alias(_DECODED))
-        # Out of an array of one: Spark would copy a plain column into every filter after it, and decode each time.
+        # inline() of an array with one element: Spark would copy a plain column into every later filter and decode the
+        # body each time.
         parsed = raw.select("*", F.inline(F.array(row)))
         decoded = F.col(_DECODED)
         wrong = decoded.isNull() | decoded[_CORRUPT].isNotNull() | ~is_text
@@ -114,7 +115,7 @@ class Decoder:
             try:
                 holds = F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
                 missed = F.when(F.col(_REASON).isNotNull(), F.col(_REASON)).when(
-                    ~holds, F.lit(f"required, but not so: {condition}")
+                    ~holds, F.lit(f"does not meet the requirement: {condition}")
                 )
                 rows = rows.withColumn(_REASON, missed)
             except Exception as error:
@@ -143,16 +144,16 @@ class Decoder:
 
 
 class RequirementWrong(ConfigError):
-    """A condition of ``require`` is no SQL over the source's columns; its cause says why."""
+    """A condition of ``require`` is not valid SQL over the source's columns; ``__cause__`` has the reason."""
 
     def __init__(self, number: int, condition: str) -> None:
-        super().__init__(f"{condition!r} cannot be used")
+        super().__init__(f"invalid condition {condition!r}")
         self.number = number
 
 
 @dataclass(frozen=True, slots=True)
 class _AsideStage:
-    """Takes the wrong rows, and some right ones to learn from; gives nothing."""
+    """Writes rejected rows to the dead letters and checks some of the others for unknown fields; returns no rows."""
 
     origin: str
     format: str
@@ -181,24 +182,24 @@ class _AsideStage:
             row[_VALUE].decode("utf-8")
         except UnicodeDecodeError:
             return NOT_UTF8
-        return f"the value does not fit the schema of the {self.format}"
+        return f"the value does not match the {self.format} schema"
 
 
 def letter_of(row: dict[str, Any], reason: str) -> DeadLetter:
-    """A row of the stages here as a dead letter."""
+    """Return a row of these stages as a dead letter."""
     return DeadLetter(row[_VALUE], reason, *(row[alias] for alias in META.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class _AvroStage:
-    """Decodes in Python, since Spark's Avro is no part of pyspark; wrong records leave right here."""
+    """Decodes Avro in Python, because pyspark does not contain Spark's Avro module, and writes the dead letters."""
 
     origin: str
     read: Callable[[bytes], dict[str, Any]]
     schema: Any
-    """Of what comes out, as JSON."""
+    """The output schema, in its JSON form."""
     width: int
-    """How many of its columns come from the record."""
+    """The number of columns that come from the record."""
     dead_letters: DeadLetters | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -217,10 +218,11 @@ class _AvroStage:
                 try:
                     record = self.read(message["value"])
                     rows.append({name: record.get(name) for name in names} | kept)
-                except Exception as error:  # whatever the decoder meets in foreign bytes
-                    letters.append(letter_of(kept, f"the value is no such Avro: {error or type(error).__name__}"))
+                except Exception as error:  # the decoder may raise anything on invalid bytes
+                    reason = f"the value is not a record of this Avro schema: {error or type(error).__name__}"
+                    letters.append(letter_of(kept, reason))
             good, wrong = rows_to_batch(rows, schema)
-            letters.extend(letter_of(row, f"the record does not fit the schema: {why}") for row, why in wrong)
+            letters.extend(letter_of(row, f"the record does not match the schema: {why}") for row, why in wrong)
             if isinstance(good, pa.RecordBatch) and good.num_rows:
                 yield good
         if self.dead_letters is not None:

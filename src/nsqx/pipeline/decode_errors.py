@@ -1,6 +1,6 @@
-"""Why a record could not be read: Spark only says that, people want to know where.
+"""The reasons why records could not be decoded: Spark only reports that a record is wrong, not which field.
 
-Called for the few records that are set aside, so it may take its time. Schemas are those of Spark as JSON gives them.
+Called only for rejected records, so it need not be fast. Schemas are Spark's, in their JSON form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOT_UTF8 = "the value is not UTF-8"
 
 
 def why_no_json(value: bytes | None, schema: Mapping[str, Any]) -> str:
-    """What keeps ``value`` from being a JSON object of this schema."""
+    """Return the reason why ``value`` is not a JSON object of this schema."""
     if not value:
         return "the value is empty"
     try:
@@ -29,14 +29,14 @@ def why_no_json(value: bytes | None, schema: Mapping[str, Any]) -> str:
     try:
         found = orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        return f"the value is no JSON: {error}"
+        return f"the value is not JSON: {error}"
     if not isinstance(found, dict):
-        return f"the value is JSON, but no object: {_shown(found)}"
-    return next(_misfits("", found, schema), "the value does not fit the schema")
+        return f"the value is JSON but not an object: {_shown(found)}"
+    return next(_misfits("", found, schema), "the value does not match the schema")
 
 
 def _misfits(path: str, value: Any, kind: Any) -> Iterator[str]:
-    """Everything in ``value`` that is not of the type."""
+    """Yield a message for each part of ``value`` that is not of type ``kind``."""
     if value is None or kind == "string":
         return
     if isinstance(kind, Mapping):
@@ -74,12 +74,12 @@ def _fits(value: Any, kind: str) -> bool:
         )
     if kind == "boolean":
         return isinstance(value, bool)
-    # Times, dates, decimals and binaries are texts to JSON, and only Spark knows which of them it can read.
+    # Times, dates, decimals and binaries are strings in JSON; only Spark can tell which of them are valid.
     return False
 
 
 def unknown_fields(value: bytes, schema: Mapping[str, Any]) -> Iterator[str]:
-    """Fields of a JSON object that the schema does not have; none if it is no such object."""
+    """Yield the fields of a JSON object that are not in the schema; nothing if the value is not an object."""
     try:
         found = orjson.loads(value)
     except orjson.JSONDecodeError:

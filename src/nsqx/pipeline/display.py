@@ -1,4 +1,4 @@
-"""Showing a run: a table that renews itself on a terminal, plain lines elsewhere."""
+"""Output of a run: a table that is updated in place on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LINE_INTERVAL_S = 1.0
 
 
 class Display(Protocol):
-    """What a run tells."""
+    """The output of a run."""
 
     def note(self, text: str) -> None:
-        """Something happened."""
+        """Print an event."""
 
     def show(self, figures: Sequence[SinkFigures]) -> None:
-        """The state of things; called several times a second."""
+        """Show the current figures; called several times per second."""
 
     def end(self, figures: Sequence[SinkFigures]) -> None:
-        """The state in the end."""
+        """Show the final figures."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -34,13 +34,13 @@ class Display(Protocol):
 
 
 def make_display(title: str, stream: TextIO | None = None) -> Display:
-    """The display that suits a stream (stdout)."""
+    """Return a display for a stream, by default stdout."""
     stream = stream or sys.stdout
     return TerminalDisplay(title) if stream.isatty() else LineDisplay(stream)
 
 
 class LineDisplay:
-    """A line for each sink that made batches, not more often than once a second."""
+    """Prints a line for each sink that has completed a batch, at most once per second."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -48,23 +48,23 @@ class LineDisplay:
         self._seen: dict[str, tuple[int, int, int, str]] = {}
 
     def note(self, text: str) -> None:
-        """A line with the time."""
+        """Print a line with the time."""
         print(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {text}", file=self._stream, flush=True)
 
     def show(self, figures: Sequence[SinkFigures]) -> None:
-        """Lines of what is new."""
+        """Print a line for each sink whose figures have changed."""
         if time.monotonic() - self._shown_s < _LINE_INTERVAL_S:
             return
         self._flush(figures)
 
     def end(self, figures: Sequence[SinkFigures]) -> None:
-        """Whatever was not shown yet."""
+        """Print the changes that were not shown yet."""
         self._flush(figures)
 
     def _flush(self, figures: Sequence[SinkFigures]) -> None:
         for each in figures:
             batch, rows_in, rows_out, error = self._seen.get(each.sink, (-1, 0, 0, ""))
-            # Rows out are counted before Spark reports their batch, and batches without rows are Spark's business.
+            # rows_out changes before Spark reports the batch; batches without rows are not shown.
             is_batch = each.batch != batch and (each.rows_in, each.rows_out) != (rows_in, rows_out)
             if is_batch or each.error != error:
                 self._seen[each.sink] = (each.batch, each.rows_in, each.rows_out, each.error)
@@ -81,18 +81,18 @@ class LineDisplay:
 
 
 def line_of(figures: SinkFigures) -> str:
-    """One sink in one line."""
+    """Return the figures of one sink as a line."""
     if figures.error and figures.state != "running":
         return f"{figures.sink}: {figures.state}: {figures.error}"
     text = (
         f"{figures.sink}: batch {figures.batch}, {figures.batch_rows:,} rows in {figures.batch_s:.2f} s,"
-        f" {figures.rows_per_s:,.0f} rows/s, {figures.rows_in:,} in all"
+        f" {figures.rows_per_s:,.0f} rows/s, {figures.rows_in:,} in total"
     )
     return text if figures.lag is None else f"{text}, lag {figures.lag:,}"
 
 
 class TerminalDisplay:
-    """A table, renewed in place."""
+    """A table that is updated in place."""
 
     def __init__(self, title: str) -> None:
         from rich.console import Console
@@ -104,15 +104,15 @@ class TerminalDisplay:
         self._exits = ExitStack()
 
     def note(self, text: str) -> None:
-        """A line above the table."""
+        """Print a line above the table."""
         self._live.console.print(text, markup=False, highlight=False)
 
     def show(self, figures: Sequence[SinkFigures]) -> None:
-        """Renew the table."""
+        """Update the table."""
         self._live.update(table_of(self._title, figures))
 
     def end(self, figures: Sequence[SinkFigures]) -> None:
-        """The last state stays."""
+        """Update the table, which stays on the terminal."""
         self.show(figures)
 
     def __enter__(self) -> Self:
@@ -126,13 +126,13 @@ class TerminalDisplay:
 
 
 def table_of(title: str, figures: Sequence[SinkFigures]) -> Any:
-    """A rich table of sinks, and below it what is wrong with them."""
+    """Return a rich table of the sinks, with their errors below it."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left")
-    # On a narrow terminal text goes on in the next line instead of being cut off.
+    # On a narrow terminal text is wrapped instead of cut off.
     table.add_column("sink", overflow="fold")
     table.add_column("state", overflow="fold")
     for name in ("batch", "rows in", "rows out", "rows/s", "batch time", "lag"):

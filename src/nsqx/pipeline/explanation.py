@@ -1,4 +1,4 @@
-"""A pipeline in words: what flows from where to where, with which columns."""
+"""The output of ``nsqx pipeline explain``: sources, steps and sinks of a pipeline with their columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def explain_pipeline(pipeline: Pipeline, planner: Planner, planned: Sequence[Planned]) -> Iterator[str]:
-    """Lines for people."""
+    """Yield the lines that describe a pipeline."""
     place = f"nsqlookupd {', '.join(pipeline.nsq.lookupd)}" if pipeline.nsq.lookupd else ", ".join(pipeline.nsq.nsqd)
     yield f"pipeline {pipeline.name} on {place}, state in {pipeline.state}"
     dead = pipeline.dead_letters
@@ -33,7 +33,7 @@ def explain_pipeline(pipeline: Pipeline, planner: Planner, planned: Sequence[Pla
 
 
 def _source_lines(source: Source, planner: Planner) -> Iterator[str]:
-    topics = f"topics like {source.pattern}" if source.pattern else f"topic {', '.join(source.topics)}"
+    topics = f"topics matching {source.pattern}" if source.pattern else f"topic {', '.join(source.topics)}"
     yield f"source {source.name}: {topics} as {source.format}"
     schema = planner.schema_of(source)
     if schema is not None:
@@ -41,15 +41,15 @@ def _source_lines(source: Source, planner: Planner) -> Iterator[str]:
     for condition in source.require:
         yield f"  requires: {condition}"
     if source.watermark is not None:
-        yield f"  rows may be late by {source.watermark.delay}, after {source.watermark.column}"
+        yield f"  watermark: {source.watermark.column}, rows may be late by {source.watermark.delay}"
     if source.dedup:
-        yield f"  once for each {', '.join(source.dedup)}"
+        yield f"  one row for each {', '.join(source.dedup)}"
 
 
 def _step_lines(step: Step, planner: Planner) -> Iterator[str]:
     yield f"step {step.name}: from {', '.join(planner.references(step)) or 'nothing'}"
     if step.function:
-        yield f"  by {step.function}"
+        yield f"  function {step.function}"
     for line in step.sql.splitlines():
         yield f"  | {line}"
 
@@ -59,9 +59,9 @@ def _sink_lines(pipeline: Pipeline, planned: Planned) -> Iterator[str]:
     yield f"sink {sink.name}: {sink.from_} -> {sink.type} {_target(sink)}"
     yield f"  columns: {_columns(planned.rows.schema)}"
     for source in planned.sources:
-        yield f"  reads {source.name} by channel {pipeline.channel_of(source, sink)}"
+        yield f"  reads {source.name} through channel {pipeline.channel_of(source, sink)}"
     trigger_ms = sink.trigger_ms or (FILE_TRIGGER_MS if sink.path else 0)
-    yield f"  mode {sink.mode}, {f'every {trigger_ms / 1000:g} s' if trigger_ms else 'as soon as there is something'}"
+    yield f"  mode {sink.mode}, {f'every {trigger_ms / 1000:g} s' if trigger_ms else 'as soon as there are rows'}"
     yield f"  {GUARANTEES[sink.type]}"
 
 

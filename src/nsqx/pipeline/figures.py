@@ -1,4 +1,4 @@
-"""What the queries of a pipeline have done, in numbers: read from Spark's progress reports, by sink."""
+"""The figures of a pipeline's sinks, computed from Spark's progress reports."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ RUNNING, RETRYING, STOPPED, FAILED = "running", "retrying", "stopped", "failed"
 
 @dataclass(slots=True)
 class SinkFigures:
-    """One sink since the start of the run."""
+    """The figures of one sink since the start of the run."""
 
     sink: str
     state: str = RUNNING
     batch: int = -1
     rows_in: int = 0
-    """Messages taken from the sources."""
+    """Messages read from the sources."""
     rows_out: int = 0
     """Rows written."""
     batch_rows: int = 0
     batch_s: float = 0.0
     rows_per_s: float = 0.0
     lag: int | None = None
-    """Messages received but not processed, and those in the channel if that is known."""
+    """Messages received and not processed, plus the depth of the channels if known; None before the first report."""
     error: str = ""
     _ends: dict[int, int] = field(default_factory=dict)
 
     def add(self, report: Mapping[str, Any]) -> None:
-        """One report of Spark."""
+        """Add a progress report of Spark."""
         rows, lag = 0, 0
         is_lag_known = False
         for place, source in enumerate(report.get("sources") or []):
             end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
             if "rows" not in end:
                 continue
-            # Reports may be missed; what was seen last tells where this one begins.
+            # A report may have been missed, so the batch starts at the end of the last report that was seen.
             start = self._ends.get(place, _offset(source.get("startOffset")).get("rows", 0))
             rows += max(0, end["rows"] - start)
             self._ends[place] = end["rows"]
@@ -47,7 +47,7 @@ class SinkFigures:
         if is_lag_known:
             self.lag = lag
         duration_s = report.get("batchDuration", 0) / 1000
-        # A trigger that found nothing reports too, under the number of the batch that will be next.
+        # A trigger without new rows sends a report too, with the number of the next batch.
         if "addBatch" in (report.get("durationMs") or {}):
             self.batch = report["batchId"]
             self.rows_in += rows
@@ -56,7 +56,7 @@ class SinkFigures:
             self.rows_per_s = rows / duration_s if duration_s else 0.0
 
     def told(self) -> dict[str, Any]:
-        """For status.json."""
+        """Return the figures for status.json."""
         return {
             "state": self.state,
             "batch": self.batch,

@@ -1,14 +1,14 @@
-"""Batches as files that every reader sees whole and once: Spark, pyarrow, DuckDB, ls.
+"""The file sink: every reader (Spark, pyarrow, DuckDB) sees complete files, with each row exactly once.
 
-Spark's own file sink is exactly once only for readers of its log. Here executors write files under names that nobody
-reads, the driver notes them all in a commit file, and only then they get their names:
+Spark's own file sink is exactly-once only for readers of its log. Here executors write temporary files, the driver
+lists them in a commit file, and only then renames them:
 
     tasks:   DIR/.nsqx-<sink>/<unique>.tmp    written, fsynced
-    driver:  STATE/SINK/commit.json           batch 12: these files become those; the batch is decided from here on
+    driver:  STATE/SINK/commit.json           the list of files of batch 12; the batch is committed from here on
     driver:  DIR/date=…/hour=…/<sink>-<query>-00000012-0.parquet    renamed, one by one
 
-A batch that is run again and is decided already only finishes the renaming. One that is not decided writes anew; what
-tasks of the former try have left is swept away when the query starts.
+If a committed batch is run again, only the missing renames are done. A batch that was not committed is written again;
+the temporary files of the failed attempt are deleted when the query starts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SUFFIXES = {"parquet": ".parquet", "json": ".json", "csv": ".csv"}
 
 
 def locate(location: str) -> tuple[pafs.FileSystem, str]:
-    """A file system of pyarrow and the path there; raises ConfigError."""
+    """Return pyarrow's file system for a location, and the path in it; raises ConfigError."""
     if "://" not in location:
         return pafs.LocalFileSystem(), os.path.abspath(location)
     try:
@@ -52,21 +52,21 @@ def locate(location: str) -> tuple[pafs.FileSystem, str]:
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """What is written, and where."""
+    """The location, format and columns of the files."""
 
     location: str
     format: str
     compression: str
     partition_by: tuple[str, ...]
     columns: tuple[str, ...]
-    """Without those of the partitions."""
+    """The columns without the partition columns."""
     temporary: str
-    """A directory below the location, for this sink alone."""
+    """The directory for temporary files below the location; only this sink uses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStage:
-    """Writes the rows of one task, sorted by partition; gives a row for each file."""
+    """Writes the rows of one task, which are sorted by partition; returns one row per file."""
 
     layout: FileLayout
 
@@ -87,7 +87,7 @@ class WriteStage:
             yield pa.RecordBatch.from_pylist(written)
 
     def _runs(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The batch in pieces of one partition each."""
+        """Divide the batch by partition."""
         if not self.layout.partition_by:
             yield "", batch
             return
@@ -108,14 +108,14 @@ class WriteStage:
 
 
 def _escaped(value: str | None) -> str:
-    """As Hive writes it, and as everybody reads it."""
+    """Return a partition value with special characters escaped like Hive does."""
     if not value:
         return _NULL_PARTITION
     return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", value)
 
 
 class _OpenFile:
-    """A file in the making."""
+    """A temporary file that is being written."""
 
     def __init__(self, filesystem: pafs.FileSystem, root: str, directory: str, layout: FileLayout) -> None:
         self.directory = directory
@@ -132,7 +132,7 @@ class _OpenFile:
             self._stream.write((",".join(map(_csv_name, layout.columns)) + "\n").encode())
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """More rows."""
+        """Append rows."""
         self._rows += rows.num_rows
         if self._layout.format == "parquet":
             if self._writer is None:
@@ -142,7 +142,7 @@ class _OpenFile:
             self._stream.write("".join(f"{line}\n" for line in rows.column(_LINE).to_pylist()).encode())
 
     def close(self) -> dict[str, Any]:
-        """The file is complete and on disk."""
+        """Complete the file, fsync it if it is local, and return its row for the driver."""
         if self._writer is not None:
             self._writer.close()
         self._stream.close()
@@ -162,14 +162,14 @@ class FileSink:
     """Writes the batches of one query."""
 
     def __init__(self, layout: FileLayout, sink_name: str, state_location: str) -> None:
-        """``state_location`` is the sink's own directory in the state."""
+        """``state_location`` is the sink's directory in the state directory."""
         self._layout = layout
         self._name = sink_name
         self._state = open_storage(state_location)
         self._filesystem, self._root = locate(layout.location)
 
     def prepare(self) -> None:
-        """Make the directories; finish what a former run has decided, and sweep away what it left."""
+        """Create the directories, finish the committed batch of an earlier run, and delete its temporary files."""
         create(self._state, "the state directory")
         try:
             self._filesystem.create_dir(self._root, recursive=True)
@@ -181,7 +181,7 @@ class FileSink:
         self._sweep()
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
-        """Write a batch; returns when it is there for good, with the number of its rows."""
+        """Write a batch and return the number of its rows; on return its files are durable."""
         commit = read_json(self._state, _COMMIT)
         if commit is not None and (commit["query"], commit["batch"]) == (query_id, batch_id):
             self._rename(commit["files"])
@@ -202,7 +202,7 @@ class FileSink:
         return count
 
     def _shaped(self, rows: Any) -> Any:
-        """Few files, and the rows of a partition together; for texts one line a row."""
+        """Reduce the number of tasks, sort rows by partition, and format each row of JSON and CSV as a line."""
         from pyspark.sql import functions as F  # noqa: N812
 
         keys = list(self._layout.partition_by)
@@ -225,7 +225,7 @@ class FileSink:
             try:
                 self._filesystem.move(source, target)
             except OSError:
-                # Gone means renamed already, by a run that was killed at it. S3 has no error of its own for that.
+                # A missing source was renamed by a run that was killed afterwards. S3 has no specific error for it.
                 if self._filesystem.get_file_info(source).type != pafs.FileType.NotFound:
                     raise
         if isinstance(self._filesystem, pafs.LocalFileSystem):
@@ -233,7 +233,7 @@ class FileSink:
                 self._sync_up(directory)
 
     def _sync_up(self, directory: str) -> None:
-        """The names are durable: in their directory, and those of the directories above."""
+        """Fsync a directory and its parents up to the root of the sink."""
         while True:
             _sync(directory)
             if os.path.samefile(directory, self._root):

@@ -1,7 +1,7 @@
-"""Python functions of the user on rows, in executors: what SQL cannot say.
+"""The user's Python functions, which executors call for each row.
 
-A function is named by import path, ``module:function``; the directory of the pipeline file is looked in first. It is
-given a row as a dict. If it raises, the row goes to the dead letters, and the others go on.
+A function is given by its import path, ``module:function``; the directory of the pipeline file is searched first. Its
+argument is a row as a dict. If it raises, the row goes to the dead letters and the next row is processed.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Row = dict[str, Any]
 
 
 def find_function(path: str, directory: str) -> Callable[[Row], Any]:
-    """The function of an import path; raises ConfigError."""
+    """Return the function of an import path; raises ConfigError."""
     module_name, _, name = path.partition(":")
     if os.path.isdir(directory) and directory not in sys.path:
         sys.path.insert(0, directory)
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except Exception as error:  # whatever a foreign module does when it is imported
+    except Exception as error:  # importing the user's module may raise anything
         raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}") from None
     if not callable(found):
-        raise ConfigError(f"{path} is no function")
+        raise ConfigError(f"{path} is not a function")
     return found  # type: ignore[no-any-return]
 
 
 def module_file(path: str, directory: str) -> str | None:
-    """The file of a function's module if it lies beside the pipeline, from where executors have to be given it."""
+    """Return the file of a function's module if it is beside the pipeline file, so it must be sent to executors."""
     top = path.partition(":")[0].partition(".")[0]
     found = getattr(sys.modules.get(top), "__file__", None)
     if found is None or os.path.dirname(os.path.abspath(found)) != os.path.abspath(directory):
@@ -50,16 +50,16 @@ def module_file(path: str, directory: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RowFunction:
-    """A function and where it is found; goes to executors, which import it themselves."""
+    """The import path of a function; sent to executors, which import the function."""
 
     path: str
     directory: str
     origin: str
     dead_letters: DeadLetters | None
-    """None if another sink's query, which calls the same function, keeps them."""
+    """None if another sink's query, which calls the same function, writes them."""
 
     def call(self, function: Callable[[Row], Any], row: Row, letters: list[DeadLetter]) -> Any:
-        """What the function makes of a row; if it raises, a letter more."""
+        """Return the function's result for a row; if it raises, append a dead letter and return None."""
         try:
             return function(dict(row))
         except Exception as error:  # the user's code may fail in any way
@@ -67,14 +67,14 @@ class RowFunction:
             return None
 
     def set_aside(self, letters: list[DeadLetter]) -> None:
-        """Keep what failed."""
+        """Write the dead letters."""
         if self.dead_letters is not None:
             self.dead_letters.write(self.origin, letters)
 
 
 @dataclass(frozen=True, slots=True)
 class MapStage:
-    """A step: every row becomes one row, none (None) or several (a list)."""
+    """A step: the function returns one row (a dict), several (a list) or none (None) for each row."""
 
     function: RowFunction
     schema: Any
@@ -89,7 +89,8 @@ class MapStage:
                 rows.extend(_listed(self.function.call(function, row, letters)))
             made, wrong = rows_to_batch(rows, schema)
             letters.extend(
-                letter_of(row, f"{self.function.path} gave what is not in its schema: {why}") for row, why in wrong
+                letter_of(row, f"the result of {self.function.path} does not match its schema: {why}")
+                for row, why in wrong
             )
             if made.num_rows:
                 yield made
@@ -98,7 +99,7 @@ class MapStage:
 
 @dataclass(frozen=True, slots=True)
 class ForeachStage:
-    """A sink: the function is called for what it does. Gives the number of rows done and failed."""
+    """A sink: calls the function for its side effects; returns the number of rows and of failed rows."""
 
     function: RowFunction
 
@@ -117,7 +118,7 @@ class ForeachStage:
 
 
 def letter_of(row: Row, reason: str) -> DeadLetter:
-    """A row that is no message any more: its value is the row as JSON."""
+    """Return a row that is no longer a message as a dead letter; its value is the row as JSON."""
     value = orjson.dumps(row, default=_shown, option=orjson.OPT_NON_STR_KEYS)
     known = {name: row.get(f"_{name}") for name in ("topic", "id", "timestamp", "attempts", "node")}
     return DeadLetter(value, reason, **known)

@@ -1,6 +1,6 @@
-"""A JDBC connection of the driver's JVM, as much of it as a sink needs. Knows nothing of pipelines.
+"""JDBC connections of the driver's JVM, with the operations that a sink needs. Knows nothing of pipelines.
 
-The drivers are Java's, so any database with one will do; its jar must be among the session's.
+Any database with a JDBC driver works; the jar of the driver must be added to the session.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DRIVERS = {
     "sqlite": "org.sqlite.JDBC",
     "derby": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
 }
-# SQL's classes of errors that are about the data: out of range, wrong text for a type; broken constraints.
+# SQLSTATE classes of errors in the data: 22 is an invalid value, 23 a violated constraint.
 _DATA_ERRORS = ("22", "23")
 
 
 class StatementFailed(NSQError):
-    """The database refused a statement."""
+    """The database rejected a statement."""
 
     def __init__(self, text: str, sql_state: str) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class StatementFailed(NSQError):
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a database is, and who asks."""
+    """The URL, credentials and driver of a database."""
 
     url: str
     user: str
@@ -45,16 +45,16 @@ class Database:
 
     @property
     def driver_class(self) -> str:
-        """The Java class of the driver; raises ConfigError if it cannot be guessed."""
+        """The Java class of the driver; raises ConfigError if it is unknown."""
         if self.driver:
             return self.driver
         kind = self.url.split(":")[1]
         if kind not in _DRIVERS:
-            raise ConfigError(f'the driver of {kind} is not known: name its Java class with driver = "…"')
+            raise ConfigError(f'the JDBC driver for {kind} is unknown: set its Java class with driver = "…"')
         return _DRIVERS[kind]
 
     def options(self) -> dict[str, str]:
-        """For Spark's format jdbc."""
+        """Return the options for Spark's format jdbc."""
         found = {"url": self.url, "driver": self.driver_class}
         if self.user:
             found["user"] = self.user
@@ -64,7 +64,7 @@ class Database:
 
     @contextmanager
     def connect(self, spark: Any) -> Iterator[JdbcConnection]:
-        """A connection; what is not committed when the block ends is rolled back. Raises ConfigError."""
+        """Open a connection for the block; uncommitted changes are rolled back at its end. Raises ConfigError."""
         jvm = spark._jvm
         properties = jvm.java.util.Properties()
         if self.user:
@@ -78,7 +78,7 @@ class Database:
         except Exception as error:
             if "ClassNotFoundException" in str(error) or "No suitable driver" in str(error):
                 raise ConfigError(
-                    f'the JDBC driver {self.driver_class} is not here: name its jar in [spark] jars = ["…"]'
+                    f'the JDBC driver {self.driver_class} is not installed: add its jar to [spark] jars = ["…"]'
                 ) from None
             cause = error.java_exception.getMessage() if hasattr(error, "java_exception") else error
             raise ConfigError(f"cannot connect to {self.url}: {_one_line(cause)}") from None
@@ -93,13 +93,13 @@ class Database:
 
 
 def _see_added_jars(spark: Any) -> None:
-    """Let this thread of the JVM find classes in jars that were added to the session."""
+    """Let this JVM thread find classes in jars that were added to the session."""
     loader = spark._jsparkSession.sharedState().jarClassLoader()
     spark._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
 
 
 class JdbcConnection:
-    """Statements in transactions."""
+    """A connection that runs statements in transactions."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -107,24 +107,24 @@ class JdbcConnection:
         self._mark = self._metadata.getIdentifierQuoteString().strip()
 
     def run(self, sql: str, *values: Any) -> int:
-        """Run a statement; how many rows it changed. Raises StatementFailed."""
+        """Run a statement and return the number of changed rows; raises StatementFailed."""
         with self._prepared(sql, values) as statement:
             return int(statement.executeUpdate())
 
     def value(self, sql: str, *values: Any) -> Any:
-        """The first value of a query, or None."""
+        """Return the first value of a query, or None."""
         with self._prepared(sql, values) as statement:
             found = statement.executeQuery()
             return found.getObject(1) if found.next() else None
 
     def commit(self) -> None:
-        """Make it so."""
+        """Commit the transaction."""
         with _statement_errors():
             self._raw.commit()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """What is done in the block is undone if it fails."""
+        """Undo the changes of the block if it raises."""
         with _statement_errors():
             mark = self._raw.setSavepoint()
         try:
@@ -136,11 +136,11 @@ class JdbcConnection:
             self._raw.releaseSavepoint(mark)
 
     def quoted(self, name: str) -> str:
-        """An identifier that means exactly this."""
+        """Return a name as a quoted identifier."""
         return f"{self._mark}{name.replace(self._mark, self._mark * 2) if self._mark else name}{self._mark}"
 
     def columns(self, table: str) -> dict[str, str]:
-        """The columns of a table and their types in the database's own words; empty if there is no such table."""
+        """Return the columns of a table with the database's names of their types; empty if there is no such table."""
         schema, name = _parted(table)
         with _statement_errors():
             names = [name] if self._metadata.storesMixedCaseIdentifiers() else [name, name.lower(), name.upper()]
@@ -154,7 +154,7 @@ class JdbcConnection:
         return {}
 
     def tables(self, schema: str, prefix: str) -> list[str]:
-        """The tables whose names begin so."""
+        """Return the tables whose names start with ``prefix``."""
         with _statement_errors():
             rows = self._metadata.getTables(self._raw.getCatalog(), schema or self._raw.getSchema(), prefix + "%", None)
             found = []

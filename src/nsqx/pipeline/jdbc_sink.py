@@ -1,12 +1,12 @@
-"""Batches into a table of a database, exactly once.
+"""The database sink: writes batches to a table exactly once.
 
-Executors write the batch into a staging table by Spark's JDBC writer; its rows are counted, because a task that Spark
-believes failed may have written. Then one transaction moves them into the table and notes the batch:
+Executors write the batch to a staging table with Spark's JDBC writer. Its rows are then counted, because a task that
+Spark considers failed may have written rows. One transaction moves the rows to the table and records the batch:
 
     nsqx_batches (query_id, batch_id)      the last batch of each query that is in its table
 
-A batch that is noted is not written again. Rows that the database refuses (a constraint, a value out of range) are
-found by halving, and go to the dead letters; all others go in.
+A recorded batch is not written again. Rows that the database rejects (a constraint, a value out of range) are found by
+bisection and go to the dead letters; all other rows are inserted.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 BATCHES = "nsqx_batches"
 ROW = "nsqx_row"
 _STAGING_TRIES = 3
-# PostgreSQL's name of an integer that counts by itself is no type to cast to.
+# PostgreSQL reports these names for auto-increment columns, but they are not types for CAST.
 _CAST_NAMES = {"serial": "int4", "bigserial": "int8", "smallserial": "int2"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Statements that bring rows of a staging table into the table."""
+    """The statements that move rows from a staging table to the table."""
 
     delete: str
     insert: str
@@ -51,9 +51,9 @@ class JdbcSink:
         self._has_swept = False
 
     def prepare(self) -> None:
-        """Check the table, if it is there; raises ConfigError."""
+        """Check the columns of the table if it exists, and create the table of batches; raises ConfigError."""
         if ROW in self._columns:
-            raise ConfigError(f"the name {ROW} is used by the sink itself: rename the column")
+            raise ConfigError(f"the column name {ROW} is reserved for the sink: rename the column")
         with self._database.connect(self._spark) as connection:
             there = connection.columns(self._sink.table)
             if there:
@@ -65,7 +65,7 @@ class JdbcSink:
                 connection.commit()
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
-        """Write a batch unless it is there; how many rows it has."""
+        """Write a batch and return the number of its rows; 0 if it was written before."""
         with self._database.connect(self._spark) as connection:
             done = connection.value(f"SELECT batch_id FROM {self._schema}{BATCHES} WHERE query_id = ?", query_id)
             if done is not None and done >= batch_id:
@@ -86,19 +86,19 @@ class JdbcSink:
         return count
 
     def _sweep(self, connection: JdbcConnection, prefix: str) -> None:
-        """Remove staging tables that a killed run has left."""
+        """Remove staging tables of runs that were killed."""
         for name in connection.tables(self._schema.rstrip("."), prefix):
             connection.run(f"DROP TABLE {self._schema}{name}")
         connection.commit()
         self._has_swept = True
 
     def _stage(self, connection: JdbcConnection, rows: Any, count: int, name: str) -> str:
-        """A staging table with every row of the batch once."""
+        """Create a staging table that contains each row of the batch once, and return its name."""
         from pyspark.sql import functions as F  # noqa: N812
 
         numbered = rows.withColumn(ROW, F.monotonically_increasing_id())
         for number in range(_STAGING_TRIES):
-            # Another name for each try: a task thought dead may still write under the old one.
+            # Another name for each attempt, because a task that is considered dead may still write to the old table.
             staging = f"{name}_{number}"
             numbered.write.format("jdbc").options(**self._database.options(), dbtable=staging).mode("overwrite").save()
             found = connection.value(f"SELECT count(*) FROM {staging}")
@@ -107,7 +107,8 @@ class JdbcSink:
             connection.run(f"DROP TABLE {staging}")
             connection.commit()
         raise NSQError(
-            f"{self._sink.table}: {_STAGING_TRIES} times the staging table had not the {count} rows of the batch"
+            f"{self._sink.table}: the staging table did not have the {count} rows of the batch in {_STAGING_TRIES}"
+            " attempts"
         )
 
     def _move(self, connection: JdbcConnection, staging: str, query_id: str, batch_id: int, *, is_first: bool) -> None:
@@ -137,11 +138,11 @@ class JdbcSink:
         for row in found:
             values = row.asDict(recursive=True)
             number = values.pop(ROW)
-            letters.append(letter_of(values, f"{self._sink.table} refused the row: {refused[number]}"))
+            letters.append(letter_of(values, f"{self._sink.table} rejected the row: {refused[number]}"))
         self._dead_letters.write(f"sink.{self._sink.name}", letters)
 
     def _statements(self, connection: JdbcConnection, staging: str) -> _Move:
-        """What moves rows; makes the table if there is none."""
+        """Return the statements that move rows; creates the table if it does not exist."""
         table = self._sink.table
         there = connection.columns(table)
         quoted = connection.quoted
@@ -163,7 +164,7 @@ class JdbcSink:
         if self._sink.mode != "update":
             return _Move("", insert)
         same = " AND ".join(f"s.{quoted(name)} = t.{quoted(target[name])}" for name in self._sink.keys)
-        # The condition on the row's number goes into the inner query: the brackets are closed when it is run.
+        # ``_run`` appends a condition on the row's number to the inner query and closes the parenthesis.
         return _Move(f"DELETE FROM {table} t WHERE EXISTS (SELECT 1 FROM {staging} s WHERE {same}", insert)
 
 
@@ -174,7 +175,7 @@ def _run(connection: JdbcConnection, move: _Move, condition: str) -> None:
 
 
 def _halved(connection: JdbcConnection, move: _Move, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Move rows by their numbers; those that cannot be, with the reason."""
+    """Move the rows with these numbers; yield the number and the reason of each rejected row."""
     if not numbers:
         return
     name = f"s.{connection.quoted(ROW)}"
@@ -193,13 +194,14 @@ def _halved(connection: JdbcConnection, move: _Move, numbers: Sequence[int]) -> 
 
 
 def _matched(names: Sequence[str], there: dict[str, str], table: str) -> dict[str, str]:
-    """The column of the table for each of ours, whatever their case; what begins with _ may be missing."""
+    """Return the table's column for each name, ignoring case; names that start with _ may be missing."""
     by_lower = {column.lower(): column for column in there}
     found = {name: by_lower[name.lower()] for name in names if name.lower() in by_lower}
     missing = [name for name in names if name not in found and not name.startswith("_")]
     if missing:
         raise ConfigError(
-            f"the table {table} has no column {', '.join(missing)}, but {', '.join(there)}: add it, or leave it out"
+            f"table {table} has no column {', '.join(missing)}, it has {', '.join(there)}: add the column to the table,"
+            " or remove it from the query"
         )
     return found
 

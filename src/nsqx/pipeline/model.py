@@ -1,6 +1,6 @@
-"""The nouns of a pipeline file: sources, tables, steps, sinks, and where things are.
+"""The content of a pipeline file: sources, tables, steps, sinks, addresses and directories.
 
-Made by ``parser`` from a file, or by ``archive``. Knows neither TOML nor Spark.
+Built by ``parser`` from a file, or by ``archive``. Knows neither TOML nor Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INFER = "infer"
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How late rows may come: a column with their time, and a delay as Spark reads it."""
+    """Spark's limit for late rows: a column with the time of a row, and a delay in Spark's notation."""
 
     column: str
     delay: str
@@ -31,7 +31,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A topic, or several, as rows."""
+    """One or more topics, decoded to rows."""
 
     name: str
     topics: tuple[str, ...]
@@ -39,7 +39,7 @@ class Source:
     channel: str
     format: str
     schema: str
-    """DDL, an Avro schema, ``infer``, or nothing for text and raw."""
+    """DDL, an Avro schema, ``infer``, or empty for the formats text and raw."""
     framing: str
     delimiter: str
     require: tuple[str, ...]
@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Files to join with."""
+    """Static files, to join with."""
 
     name: str
     path: str
@@ -62,7 +62,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A query over sources, tables and steps before it; or a Python function on the rows of one of them."""
+    """A SQL query over sources, tables and earlier steps, or a Python function for the rows of one of them."""
 
     name: str
     sql: str
@@ -75,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where rows go."""
+    """A destination of rows."""
 
     name: str
     from_: str
@@ -98,7 +98,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPlace:
-    """Where records go that cannot be processed: a topic, or else a directory."""
+    """The topic or the directory for records that cannot be processed."""
 
     topic: str
     directory: str
@@ -106,14 +106,14 @@ class DeadLetterPlace:
 
 @dataclass(frozen=True, slots=True)
 class Nsq:
-    """Where the cluster is."""
+    """The addresses of the cluster, and options of the client."""
 
     lookupd: tuple[str, ...]
     nsqd: tuple[str, ...]
     options: Mapping[str, str]
 
     def settings(self) -> dict[str, str]:
-        """As options of the data source."""
+        """Return the options for the data source."""
         found = {f"nsq.{name}": value for name, value in self.options.items()}
         if self.lookupd:
             found["nsq.lookupd"] = ",".join(self.lookupd)
@@ -122,7 +122,7 @@ class Nsq:
         return found
 
     def credentials(self) -> Credentials:
-        """What is shown to the HTTP APIs of nsqlookupd and nsqd; raises ConfigError."""
+        """Return the credentials for the HTTP APIs of nsqlookupd and nsqd; raises ConfigError."""
         return http_credentials(
             Options.of(read_option_flags(f"{name},{value}" for name, value in self.options.items()))
         )
@@ -130,7 +130,7 @@ class Nsq:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What the session is made with."""
+    """The settings of the Spark session."""
 
     settings: Mapping[str, str]
     jars: tuple[str, ...]
@@ -139,7 +139,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A whole file."""
+    """The content of a pipeline file."""
 
     file: str
     name: str
@@ -152,24 +152,24 @@ class Pipeline:
     sinks: Mapping[str, Sink]
     dead_letters: DeadLetterPlace
     has_channel_by_sink: bool = True
-    """Otherwise there is one sink only, and the channel is just that of the source."""
+    """Each sink has its own channel. False for an archive, whose only sink uses the channel of the source."""
 
     @property
     def directory(self) -> str:
-        """Where the file is."""
+        """The directory of the file."""
         return os.path.dirname(os.path.abspath(self.file))
 
     def channel_of(self, source: Source, sink: Sink) -> str:
-        """The channel by which a sink reads a source: every sink sees every message."""
+        """Return the channel through which a sink reads a source; each sink gets every message."""
         return f"{source.channel}.{sink.name}" if self.has_channel_by_sink else source.channel
 
     def fail(self, key: str, what: str) -> ConfigError:
-        """An error at a key of the file."""
+        """Return an error for a key of the file."""
         return ConfigError(f"{self.file}: {key}: {what}")
 
 
 def source_options(pipeline: Pipeline, source: Source, sink: Sink) -> dict[str, str]:
-    """The options of the data source for one source on its way to one sink."""
+    """Return the options of the data source for a source that a sink reads."""
     return {
         **pipeline.nsq.settings(),
         **({"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}),
@@ -180,13 +180,13 @@ def source_options(pipeline: Pipeline, source: Source, sink: Sink) -> dict[str, 
 
 
 def located(directory: str, path: str) -> str:
-    """A path of the file is relative to the file, so that it means the same wherever the command is given.
+    """Return a path of the file relative to the file's directory, so it does not depend on the working directory.
 
-    Raises ConfigError for a URI with a query: names are appended to it, and Spark's JVM knows no queries.
+    Raises ConfigError for a URI with a query: file names are appended to it, and Spark's JVM does not support queries.
     """
     if "://" in path and "?" in path:
         raise ConfigError(
-            f"{path}: an address with ?settings cannot be used here: for S3 set AWS_ENDPOINT_URL, AWS_REGION and"
-            " credentials in the environment"
+            f"{path}: a URI with ?settings cannot be used here: for S3 set AWS_ENDPOINT_URL, AWS_REGION and credentials"
+            " in the environment"
         )
     return path if "://" in path else os.path.normpath(os.path.join(directory, os.path.expanduser(path)))

@@ -1,6 +1,6 @@
-"""Reading a pipeline file: every key with its type, default and range, and what is said when one is wrong.
+"""The parser of pipeline files: every key with its type, default and range, and the errors for wrong values.
 
-Needs no Spark. What only Spark can tell (whether SQL and columns resolve) is checked in ``plan``.
+Needs no Spark. ``plan`` checks what only Spark can check: SQL and the names of columns.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_pipeline(
     lookupd: Sequence[str] = (),
     nsqd: Sequence[str] = (),
 ) -> Pipeline:
-    """The pipeline in a file; raises ConfigError. Addresses given here go over those of the file."""
+    """Return the pipeline in a file; raises ConfigError. Given addresses replace those of the file."""
     document = read_document(path, overrides)
     directory = os.path.dirname(os.path.abspath(path))
     head = document.section("pipeline")
@@ -80,36 +80,36 @@ def read_pipeline(
 
 
 def _check(pipeline: Pipeline, document: Section) -> None:
-    """What concerns more than one table of the file."""
+    """Check what concerns more than one table of the file."""
     if not pipeline.sources:
-        document.fail("source", "there is none: add a table such as [source.clicks] with a topic and a format")
+        document.fail("source", "a source is required: add a table such as [source.clicks] with topic and format")
     if not pipeline.sinks:
-        document.fail("sink", "there is none: add a table such as [sink.out] with from and type")
+        document.fail("sink", "a sink is required: add a table such as [sink.out] with from and type")
     seen: dict[str, str] = {}
     for kind, names in (("source", pipeline.sources), ("table", pipeline.tables), ("step", pipeline.steps)):
         for name in names:
             if name.lower() in seen:
-                document.fail(f"{kind}.{name}", f"there is a {seen[name.lower()]} of that name already: rename one")
+                document.fail(f"{kind}.{name}", f"a {seen[name.lower()]} has the same name: rename one of them")
             seen[name.lower()] = kind
     relations = [*pipeline.sources, *pipeline.tables, *pipeline.steps]
     for step in pipeline.steps.values():
         if step.function and step.from_ not in relations:
-            document.fail(f"step.{step.name}.from", f"there is no source or step {step.from_}")
+            document.fail(f"step.{step.name}.from", f"unknown source or step {step.from_!r}: {_one_of(relations)}")
     for sink in pipeline.sinks.values():
         if sink.from_ not in relations:
-            document.fail(
-                f"sink.{sink.name}.from", f"there is no source or step {sink.from_!r}, but {_listed(relations)}"
-            )
+            document.fail(f"sink.{sink.name}.from", f"unknown source or step {sink.from_!r}: {_one_of(relations)}")
         if sink.from_ in pipeline.tables:
-            document.fail(f"sink.{sink.name}.from", f"{sink.from_} is a table: nothing new ever comes from there")
+            document.fail(f"sink.{sink.name}.from", f"{sink.from_} is a static table: use a source or a step")
         for source in pipeline.sources.values():
             if len(channel := pipeline.channel_of(source, sink)) > _MAX_CHANNEL_LENGTH:
                 document.fail(
-                    f"source.{source.name}.channel", f"{channel} is longer than the 64 characters that NSQ allows"
+                    f"source.{source.name}.channel", f"{channel} is longer than the limit of 64 characters: shorten it"
                 )
     for source in pipeline.sources.values():
         if pipeline.dead_letters.topic in source.topics:
-            document.fail("dead_letter.topic", f"source {source.name} reads it: dead letters would go in circles")
+            document.fail(
+                "dead_letter.topic", f"source {source.name} reads this topic, which would be a loop: use another topic"
+            )
     if pipeline.nsq.lookupd or pipeline.nsq.nsqd:
         for source in pipeline.sources.values():
             _check_options(pipeline, source, document)
@@ -137,10 +137,10 @@ def _read_spark(section: Section, directory: str) -> SparkSettings:
     settings = section.settings()
     for key in settings:
         if not key.startswith("spark."):
-            section.fail(key, 'unknown key: jars, packages, and Spark\'s settings ("spark.x.y" = …) belong here')
+            section.fail(key, 'unknown key: use jars, packages or a setting of Spark ("spark.x.y" = …)')
     for jar in jars:
         if "://" not in jar and not os.path.exists(jar):
-            section.fail("jars", f"there is no file {jar}")
+            section.fail("jars", f"file {jar} does not exist")
     return SparkSettings(settings, jars, packages)
 
 
@@ -152,7 +152,7 @@ def _read_source(name: str, section: Section, pipeline_name: str, directory: str
         section.fail("topic", "set either topic (one or a list) or pattern (a regular expression)")
     for topic in topics:
         if not is_valid_name(topic):
-            section.fail("topic", f"{topic!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+            section.fail("topic", _invalid_topic(topic))
     kind = section.choice("format", FORMATS, "json")
     source = Source(
         name=name,
@@ -169,7 +169,7 @@ def _read_source(name: str, section: Section, pipeline_name: str, directory: str
         options=_read_source_options(section),
     )
     if source.dedup and source.watermark is None:
-        section.fail("dedup", "needs a watermark, so that it is known how long to remember: add watermark = { … }")
+        section.fail("dedup", "requires a watermark, which limits how long rows are remembered: add watermark = { … }")
     section.end(f"a source of format {kind}")
     return source
 
@@ -178,7 +178,7 @@ def _read_source_options(section: Section) -> dict[str, str]:
     options = section.section("options").settings()
     for ours in ("channel", "segmentDir", "subscribe", "subscribePattern"):
         if ours.lower() in map(str.lower, options):
-            section.fail(f"options.{ours}", "is set by the pipeline: use topic, pattern and channel of the source")
+            section.fail(f"options.{ours}", "the pipeline sets it: use topic, pattern and channel of the source")
     if max_rows := section.integer("max_rows_per_batch", 0):
         options["maxRowsPerTrigger"] = str(max_rows)
     return options
@@ -190,15 +190,15 @@ def _read_schema(section: Section, kind: str, directory: str) -> str:
     if not section.has("schema"):
         section.fail(
             "schema",
-            f'missing: {kind} needs one, for example schema = "user STRING, amount DOUBLE"; or a file of that'
-            + (', or "infer" to take it from the first messages' if kind == "json" else ""),
+            f'required for format {kind}: set it to columns, for example schema = "user STRING, amount DOUBLE", or to a'
+            + (' file, or to "infer"' if kind == "json" else " file"),
         )
     text = section.text("schema")
     if text == INFER and kind != "json":
-        section.fail("schema", f"only json can be inferred: give the schema of {kind}")
+        section.fail("schema", f"infer works only with format json: write the schema of {kind}")
     if not _SCHEMA_FILE.search(text):
         if kind == "avro":
-            section.fail("schema", 'an Avro schema is a file: schema = "orders.avsc"')
+            section.fail("schema", 'an Avro schema must be a file, for example schema = "orders.avsc"')
         return text
     path = located(directory, text)
     try:
@@ -215,7 +215,7 @@ def _read_watermark(section: Section) -> Watermark | None:
     column = table.text("column")
     delay_ms = None
     delay = table.text("delay")
-    # Spark's own words ("10 minutes") are good too; Spark checks them.
+    # Other texts, such as "10 minutes", are passed to Spark, which checks them.
     if re.fullmatch(r"[\d.]+(ms|s|m|h)([\d.]+(ms|s|m))*", delay.strip()):
         delay_ms = table.duration_ms("delay")
     table.end()
@@ -233,7 +233,7 @@ def _read_table(name: str, section: Section, directory: str) -> Table:
         options = {"header": "true", **({} if schema else {"inferSchema": "true"}), **options}
     section.end()
     if "://" not in path and not any(mark in path for mark in "*?[{") and not os.path.exists(path):
-        section.fail("path", f"there is no file or directory {path}")
+        section.fail("path", f"file or directory {path} does not exist")
     return Table(name, path, kind, schema, options)
 
 
@@ -241,7 +241,7 @@ def _read_step(name: str, section: Section, directory: str) -> Step:
     _name(section, name)
     kinds = [key for key in ("sql", "file", "function") if section.has(key)]
     if len(kinds) != 1:
-        section.fail("sql", "set one of sql, file (with SQL) and function (module:name)")
+        section.fail("sql", "set exactly one of sql, file (with SQL) and function (module:name)")
     sql = section.text("sql", "")
     if section.has("file"):
         path = located(directory, section.text("file"))
@@ -261,7 +261,7 @@ def _read_step(name: str, section: Section, directory: str) -> Step:
         dedup=section.texts("dedup"),
     )
     if step.dedup and step.watermark is None:
-        section.fail("dedup", "needs a watermark beside it, so that it is known how long to remember")
+        section.fail("dedup", "requires a watermark, which limits how long rows are remembered: add watermark = { … }")
     section.end("a step with a function" if function else "a step with SQL")
     return step
 
@@ -269,7 +269,7 @@ def _read_step(name: str, section: Section, directory: str) -> Step:
 def _read_function(section: Section) -> str:
     function = section.text("function")
     if not _FUNCTION.fullmatch(function):
-        section.fail("function", f"{function!r} is no import path such as package.module:function")
+        section.fail("function", f"{function!r} is not an import path such as package.module:function")
     return function
 
 
@@ -285,9 +285,9 @@ def _read_sink(name: str, section: Section, trigger_ms: int | None, directory: s
         **_SINK_READERS[kind](section, directory),
     )
     if kind in FILE_SINKS and sink.mode != "append":
-        section.fail("mode", f"files can only be appended to: for {sink.mode} use a sink of type jdbc or topic")
+        section.fail("mode", f"files support only append: for {sink.mode} use a sink of type jdbc or topic")
     if kind == "jdbc" and sink.mode == "update" and not sink.keys:
-        section.fail("keys", 'mode update needs the columns by which rows are replaced: keys = ["…"]')
+        section.fail("keys", 'required for mode update: set the columns that identify a row, keys = ["…"]')
     section.end(f"a sink of type {kind}")
     return sink
 
@@ -305,17 +305,17 @@ def _read_file_sink(section: Section, directory: str) -> dict[str, Any]:
 def _read_topic_sink(section: Section, _: str) -> dict[str, Any]:
     topic = section.text("topic", "")
     if topic and not is_valid_name(topic):
-        section.fail("topic", f"{topic!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+        section.fail("topic", _invalid_topic(topic))
     return {"topic": topic}
 
 
 def _read_jdbc_sink(section: Section, _: str) -> dict[str, Any]:
     url = section.text("url")
     if not url.startswith("jdbc:"):
-        section.fail("url", f"{url!r} is no JDBC URL such as jdbc:postgresql://host/database")
+        section.fail("url", f"{url!r} is not a JDBC URL such as jdbc:postgresql://host/database")
     table = section.text("table")
     if not re.fullmatch(r"\w+(\.\w+)?", table):
-        section.fail("table", f"{table!r} is no table name such as orders or shop.orders")
+        section.fail("table", f"{table!r} is not a table name such as orders or shop.orders")
     return {
         "url": url,
         "table": table,
@@ -348,20 +348,23 @@ def _read_dead_letters(section: Section, state: str, directory: str) -> DeadLett
     path = section.text("dir", "")
     section.end()
     if topic and path:
-        section.fail("topic", "set topic or dir, not both")
+        section.fail("topic", "set either topic or dir, not both")
     if topic and not is_valid_name(topic):
-        section.fail("topic", f"{topic!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+        section.fail("topic", _invalid_topic(topic))
     return DeadLetterPlace(topic, "" if topic else located(directory, path) if path else f"{state}/dead-letters")
 
 
 def _name(section: Section, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{section.file}: {section.path}: the name {name!r} must be a letter and then letters, digits and _, at"
-            " most 31"
+            f"{section.file}: {section.path}: invalid name {name!r}: use 1 to 31 of a-z A-Z 0-9 _, first a letter"
         )
     return name
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+def _one_of(names: Sequence[str]) -> str:
+    return f"use one of {', '.join(names)}"
+
+
+def _invalid_topic(topic: str) -> str:
+    return f"invalid topic name {topic!r}: use 1 to 64 of a-z A-Z 0-9 . _ -"

@@ -1,9 +1,9 @@
-"""From a description to DataFrames: sources decoded, tables loaded, steps in SQL, and one streaming plan for each sink.
+"""The planner: builds one streaming DataFrame for each sink from sources, tables and steps.
 
-Nothing is consumed here. Everything that Spark can find wrong is found here, and told with the key of the file.
+Planning consumes no messages. It finds every error that Spark can find, and reports it with the key of the file.
 
-Every sink is a streaming query of its own, in a session of its own, and reads every source through a channel of its
-own. So no sink waits for another, and nsqadmin shows how far behind each is.
+Each sink has its own streaming query, its own session, and its own channel for each source. Sinks therefore do not wait
+for each other, and nsqadmin shows the lag of each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A sink with all that leads to it, ready to start."""
+    """A sink that is ready to start, with its rows, sources and writer."""
 
     sink: Sink
     rows: Any
@@ -40,10 +40,10 @@ class Planned:
 
 
 class NotInferred(ConfigError):
-    """A source's schema is to be inferred, and there is no sample of it yet."""
+    """The schema of a source must be inferred, and there is no sample yet."""
 
     def __init__(self, file: str, source: Source) -> None:
-        super().__init__(f"{file}: source.{source.name}.schema: is inferred by the first run, which has not been")
+        super().__init__(f"{file}: source.{source.name}.schema: not inferred yet: the first run infers it")
         self.source = source
 
 
@@ -60,13 +60,13 @@ class Planner:
         )
 
     def plan(self) -> list[Planned]:
-        """A plan for every sink; raises ConfigError, or NotInferred."""
+        """Return a plan for each sink; raises ConfigError, or NotInferred."""
         self._add_files()
         used = {sink.name: self._used_by(sink) for sink in self._pipeline.sinks.values()}
         keepers: dict[str, str] = {}
         for sink_name, relations in used.items():
             for relation in relations:
-                # Of all sinks that read a source, or call a function, the first one keeps the dead letters.
+                # If several sinks read a source or call a function, the first one writes the dead letters.
                 keepers.setdefault(relation, sink_name)
         return [
             self._plan_sink(sink, self._sources_among(sink, used[sink.name]), keepers)
@@ -74,7 +74,7 @@ class Planner:
         ]
 
     def schema_of(self, source: Source) -> Any:
-        """The StructType of a source's records; None for text and raw."""
+        """Return the StructType of a source's records; None for text and raw."""
         from pyspark.sql.types import DataType, StructType
 
         if source.format in ("text", "raw"):
@@ -97,15 +97,15 @@ class Planner:
                 schema = DataType.fromDDL(text)
         except ConfigError as error:
             raise self._pipeline.fail(key, str(error)) from None
-        except Exception as error:  # Spark's parser, and what JSON that is no schema leads to
-            raise self._pipeline.fail(key, f"cannot be read: {explain(error)}") from None
+        except Exception as error:  # Spark raises various errors for JSON that is not a schema
+            raise self._pipeline.fail(key, f"invalid schema: {explain(error)}") from None
         taken = sorted({field.name for field in schema.fields} & set(META.values()))
         if taken:
-            raise self._pipeline.fail(key, f"{', '.join(taken)} is what the pipeline itself adds: rename the field")
+            raise self._pipeline.fail(key, f"{', '.join(taken)} is a column that the pipeline adds: rename the field")
         return schema
 
     def references(self, step: Step) -> tuple[str, ...]:
-        """The sources, tables and steps that a step reads."""
+        """Return the sources, tables and steps that a step reads."""
         if step.name not in self._references:
             self._references[step.name] = tuple(self._find_references(step))
         return self._references[step.name]
@@ -133,13 +133,13 @@ class Planner:
         return [*self._pipeline.sources, *self._pipeline.tables, *self._pipeline.steps]
 
     def _used_by(self, sink: Sink) -> tuple[str, ...]:
-        """Every source, table and step that leads to a sink."""
+        """Return all sources, tables and steps that a sink depends on."""
         found: dict[str, None] = {}
 
         def visit(name: str, path: tuple[str, ...]) -> None:
             if name in path:
                 way = " -> ".join([*path[path.index(name) :], name])
-                raise self._pipeline.fail(f"step.{name}.sql", f"reads itself: {way}")
+                raise self._pipeline.fail(f"step.{name}.sql", f"the step depends on itself: {way}")
             if name in self._pipeline.steps:
                 for each in self.references(self._pipeline.steps[name]):
                     visit(each, (*path, name))
@@ -152,7 +152,7 @@ class Planner:
         found = tuple(self._pipeline.sources[name] for name in relations if name in self._pipeline.sources)
         if not found:
             raise self._pipeline.fail(
-                f"sink.{sink.name}.from", f"{sink.from_} reads no source: nothing would ever come"
+                f"sink.{sink.name}.from", f"{sink.from_} reads no source: use a source or a step that reads one"
             )
         topics: dict[tuple[str, str], str] = {}
         for source in found:
@@ -161,8 +161,8 @@ class Planner:
                 if other != source.name:
                     raise self._pipeline.fail(
                         f"source.{source.name}.channel",
-                        f"{sink.from_} reads {topic} through {other} too: give one of them another channel, else they"
-                        " would take messages from each other",
+                        f"{sink.from_} reads {topic} through source {other} too, and they would share its messages:"
+                        " give one of them another channel",
                     )
         return found
 
@@ -181,7 +181,7 @@ class Planner:
         return Planned(sink, rows, sources, writer)
 
     def _add_files(self) -> None:
-        """Give executors the jars, and the modules of functions that lie beside the pipeline."""
+        """Send the jars, and the modules of functions beside the pipeline file, to the executors."""
         for jar in self._pipeline.spark.jars:
             self._spark.sql(f"ADD JAR '{jar}'")
         steps = [(f"step.{step.name}", step.function) for step in self._pipeline.steps.values() if step.function]
@@ -197,7 +197,7 @@ class Planner:
 
 
 class _Builder:
-    """The relations that one sink needs, as views of its session."""
+    """Builds the sources, tables and steps of one sink as views of its session."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class _Builder:
         self._built: dict[str, Any] = {}
 
     def relation(self, name: str) -> Any:
-        """The rows of a source, table or step, which is a view from now on."""
+        """Return the rows of a source, table or step, and register them as a view."""
         if name not in self._built:
             if name in self._pipeline.sources:
                 rows = self._source(self._pipeline.sources[name])
@@ -257,7 +257,7 @@ class _Builder:
         try:
             return (reader.schema(table.schema) if table.schema else reader).load(for_spark(table.path))
         except Exception as error:
-            raise self._pipeline.fail(f"table.{table.name}.path", f"cannot be read: {explain(error)}") from None
+            raise self._pipeline.fail(f"table.{table.name}.path", f"cannot read it: {explain(error)}") from None
 
     def _step(self, step: Step) -> Any:
         for name in self._planner.references(step):
@@ -272,7 +272,8 @@ class _Builder:
             text = explain(error)
             if condition_of(error) == "TABLE_OR_VIEW_NOT_FOUND":
                 known = ", ".join([*self._pipeline.sources, *self._pipeline.tables, *self._pipeline.steps])
-                text = f"there is no source, table or step {parameter_of(error, 'relationName')}, but {known}"
+                name = parameter_of(error, "relationName")
+                text = f"unknown source, table or step {name}: use one of {known}"
             raise self._pipeline.fail(f"step.{step.name}.sql", text) from None
 
     def _mapped(self, step: Step) -> Any:
@@ -281,7 +282,7 @@ class _Builder:
         try:
             schema = DataType.fromDDL(step.schema)
         except Exception as error:
-            raise self._pipeline.fail(f"step.{step.name}.schema", f"cannot be read: {explain(error)}") from None
+            raise self._pipeline.fail(f"step.{step.name}.schema", f"invalid schema: {explain(error)}") from None
         letters = self._dead_letters_for(step.name)
         function = RowFunction(step.function, self._pipeline.directory, f"step.{step.name}", letters)
         return self.relation(step.from_).mapInArrow(MapStage(function, schema.jsonValue()), schema)
@@ -291,7 +292,7 @@ class _Builder:
             return rows
         try:
             rows = rows.withWatermark(watermark.column, watermark.delay)
-            rows.schema  # noqa: B018  (so that Spark looks at it now)
+            rows.schema  # noqa: B018  (forces Spark to analyse the plan now)
         except Exception as error:
             raise self._pipeline.fail(f"{key}.watermark", explain(error)) from None
         try:
@@ -301,7 +302,7 @@ class _Builder:
 
 
 def schema_file(source: Source) -> str:
-    """The file of the state directory with an inferred schema."""
+    """Return the name of the file with an inferred schema."""
     return f"schema-{source.name}.json"
 
 
@@ -309,7 +310,7 @@ def _explain_mode(sink: Sink, error: Exception) -> str:
     text = explain(error)
     if "without watermark" in text:
         return (
-            f"{sink.mode}: an aggregate is only ever finished if it is known how late rows may come: give its source a"
-            " watermark, or use mode update or complete"
+            f"{sink.mode}: without a watermark an aggregate is never final: add a watermark to its source, or use mode"
+            " update or complete"
         )
     return f"{sink.mode}: {text}"

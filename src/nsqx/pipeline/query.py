@@ -1,7 +1,7 @@
-"""One sink's streaming query: started, started again when it fails, and stopped between two batches.
+"""The streaming query of one sink: starts it, restarts it after a failure, and stops it between two batches.
 
-Spark's own stop interrupts a batch in the middle. That would be safe, since the batch is run again, but for topics it
-means messages twice, so a batch that is being written is waited for.
+Spark's own stop interrupts a batch. That is safe, because the batch is run again, but a topic sink would then publish
+messages twice. Stopping therefore waits for a batch that is being written.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from nsqx.pipeline.plan import Planned
 
 FILE_TRIGGER_MS = 10_000
-"""Without a trigger a file sink would make several files a second."""
+"""The default trigger of file sinks, which would otherwise write several files per second."""
 MAX_FAILURES = 5
-"""So many in a row, without a batch between them, and the pipeline gives up."""
+"""The pipeline fails after this many failures of a query without a successful batch between them."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _FOR_GOOD = ("DataLost", "STATE_STORE", "StateSchema")
 
 
 class _Stopping(Exception):
-    """A batch came after it was said to stop."""
+    """Raised for a batch that Spark starts after ``stop`` was called."""
 
 
 class SinkQuery:
@@ -63,7 +63,7 @@ class SinkQuery:
         self.figures.state = RUNNING
 
     def wait_until_begun(self, timeout_s: float) -> None:
-        """Wait until its processes are up: several queries that start theirs at once make each other late."""
+        """Wait until the query's processes have started; queries that start at the same time slow each other down."""
         deadline_s = time.monotonic() + timeout_s
         while self._query.isActive and time.monotonic() < deadline_s:
             if not self._query.status["message"].startswith(("Initializing", "Getting offsets")):
@@ -72,18 +72,18 @@ class SinkQuery:
 
     @property
     def is_over(self) -> bool:
-        """It ended, and will not be started again."""
+        """True if the query has ended and will not be restarted."""
         return self.figures.state in (STOPPED, FAILED)
 
     def look(self) -> None:
-        """Take in what has happened; start again what has failed."""
+        """Update the figures, and restart the query if it has failed."""
         if self.is_over:
             return
         if self.figures.state == RETRYING:
             if time.monotonic() >= self._retry_at_s and not self._stopping.is_set():
                 try:
                     self.start()
-                except Exception as error:  # whatever Spark meets
+                except Exception as error:  # Spark may raise anything
                     self._failed(error)
             return
         is_active = self._query.isActive
@@ -98,7 +98,7 @@ class SinkQuery:
         self._failed(failure)
 
     def stop(self) -> None:
-        """Let the batch that is being written end, and stop."""
+        """Wait for the batch that is being written, then stop."""
         with self._guard:
             self._stopping.set()
         self._is_idle.wait()
@@ -118,7 +118,7 @@ class SinkQuery:
             self.figures.state = STOPPED
 
     def _write(self, rows: Any, batch_id: int) -> None:
-        """Called by Spark, in a thread of its own, for every batch."""
+        """Write a batch; Spark calls this in a separate thread."""
         with self._guard:
             if self._stopping.is_set():
                 raise _Stopping
@@ -131,11 +131,11 @@ class SinkQuery:
 
     @staticmethod
     def _query_id(rows: Any) -> str:
-        """The id that is in the checkpoint, and so the same for every run on it."""
+        """Return the query's id, which is stored in the checkpoint and stays the same in every run."""
         return str(rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
     def _wait_for_commit(self) -> None:
-        """A batch that was written is to be in the checkpoint too; the next one ends the query by itself."""
+        """Wait until the last written batch is in the checkpoint; the next batch ends the query by raising."""
         deadline_s = time.monotonic() + 10.0
         while self._query.isActive and time.monotonic() < deadline_s:
             report = self._last_report()
@@ -154,7 +154,7 @@ class SinkQuery:
                 self.figures.error = ""
 
     def _last_report(self) -> Any:
-        """Spark's last report, by one call: its Python object would take a hundred."""
+        """Return Spark's last report with one call to the JVM; Spark's Python object would need about a hundred."""
         report = self._query._jsq.lastProgress()
         return orjson.loads(report.json()) if report is not None else None
 

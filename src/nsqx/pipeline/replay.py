@@ -1,6 +1,7 @@
-"""Publishing an archive again: chosen rows, in the order of their time, at a given rate.
+"""Replay: publishes selected rows of an archive in the order of their time, at a given rate.
 
-The order is total (time, nsqd, id), so where a replay ended can be said in one key, and the next can go on after it.
+The order (time, nsqd, id) is total, so one key identifies the last published row, and another replay can continue after
+it.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ _KEY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z/([^/]*)/(.+)")
 _KEY_TIME = "%Y-%m-%dT%H:%M:%S.%f"
 _MESSAGES_AT_ONCE = 1000
 _BATCHES_UNDER_WAY = 4
-# With a rate, so many times a second something is sent.
+# With a rate limit, messages are sent this many times per second.
 _BEATS_PER_S = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySelection:
-    """Which rows of an archive."""
+    """The rows of an archive to publish."""
 
     where: str = ""
     from_: datetime | None = None
     until: datetime | None = None
     after: str = ""
-    """A key: only what comes after it."""
+    """A key; only rows after it are published."""
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """A moment: ``2026-11-15``, ``2026-11-15T11:30``, with or without a zone (UTC), or ``2h`` for two hours ago."""
+    """Parse ``2026-11-15``, ``2026-11-15T11:30`` (UTC unless it has a zone), or ``2h`` for two hours ago."""
     try:
         return now - timedelta(microseconds=parse_duration_ns(text) / 1000)
     except ValueError:
@@ -49,12 +50,12 @@ def parse_time(text: str, now: datetime) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no time such as 2026-11-15, 2026-11-15T11:30:00 or 2h (ago)") from None
+        raise ConfigError(f"{text!r} is not a time such as 2026-11-15, 2026-11-15T11:30:00 or 2h (ago)") from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def select_rows(spark: Any, location: str, selection: ReplaySelection) -> Any:
-    """The rows to publish, in order: columns value, timestamp, node, id. Raises ConfigError."""
+    """Return the rows to publish, in order, with the columns value, timestamp, node and id; raises ConfigError."""
     from pyspark.sql import functions as F  # noqa: N812
 
     check_spark_reaches(spark, location)
@@ -65,7 +66,7 @@ def select_rows(spark: Any, location: str, selection: ReplaySelection) -> Any:
     missing = [name for name in NEEDED if name not in rows.columns]
     if missing:
         raise ConfigError(
-            f"{location} is no archive: it has no column {', '.join(missing)}, but {', '.join(rows.columns)}"
+            f"{location} is not an archive: it has no column {', '.join(missing)}, only {', '.join(rows.columns)}"
         )
     if "node" not in rows.columns:
         rows = rows.withColumn("node", F.lit(""))
@@ -92,7 +93,7 @@ def _bounded(rows: Any, bound: datetime, *, is_from: bool) -> Any:
     column = F.col("timestamp")
     rows = rows.filter(column >= bound if is_from else column < bound)
     if "date" in rows.columns:
-        # The same again in terms of directories, most of which need not be looked into then.
+        # The same bound on the partition column, so Spark skips most directories.
         day = F.to_date(F.lit(f"{bound.astimezone(UTC):%Y-%m-%d}"))
         date = F.col("date").cast("date")
         rows = rows.filter(date >= day if is_from else date <= day)
@@ -104,7 +105,7 @@ def _after(rows: Any, key: str) -> Any:
 
     match = _KEY.fullmatch(key)
     if match is None:
-        raise ConfigError(f"--after {key!r} is no key as a replay that was interrupted prints it")
+        raise ConfigError(f"invalid --after {key!r}: use the key that an interrupted replay printed")
     moment = F.lit(datetime.strptime(match[1], _KEY_TIME).replace(tzinfo=UTC))
     time_, node, id_ = F.col("timestamp"), F.col("node"), F.col("id")
     is_later_there = (node > match[2]) | ((node == match[2]) & (id_ > match[3]))
@@ -112,24 +113,24 @@ def _after(rows: Any, key: str) -> Any:
 
 
 def key_of(row: Any) -> str:
-    """Where in the order a row stands."""
+    """Return the key of a row: its position in the order."""
     moment = row.timestamp.replace(tzinfo=UTC) if row.timestamp.tzinfo is None else row.timestamp.astimezone(UTC)
     return f"{moment.strftime(_KEY_TIME)}Z/{row.node}/{row.id}"
 
 
 class BatchPublisher(Protocol):
-    """What can publish many messages at once."""
+    """Publishes several messages at once."""
 
     def submit_many(self, topic: str, bodies: Iterable[bytes]) -> Future[None]: ...
 
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What was published: so many rows, in order, the last of them at ``last_key``."""
+    """The number of published rows, and the key of the last one."""
 
     published: int = 0
     skipped: int = 0
-    """Rows without a value, which nsqd refuses."""
+    """Rows without a value, which nsqd would reject."""
     last_key: str = ""
     error: str = ""
     is_complete: bool = False
@@ -144,7 +145,10 @@ def replay(
     stopping: threading.Event,
     progress: Callable[[int], None],
 ) -> ReplayResult:
-    """Publish rows until they end, ``stopping`` is set, or nsqd cannot be reached; everything told is acknowledged."""
+    """Publish rows until the end, until ``stopping`` is set, or until nsqd cannot be reached.
+
+    Only acknowledged messages are counted in the result and passed to ``progress``.
+    """
     outcome = ReplayResult()
     under_way: deque[tuple[Future[None], int, str]] = deque()
     size = min(_MESSAGES_AT_ONCE, max(1, rate // _BEATS_PER_S)) if rate else _MESSAGES_AT_ONCE
@@ -190,7 +194,7 @@ def _groups(rows: Iterable[Any], size: int, outcome: ReplayResult) -> Iterator[t
 
 
 class _Pace:
-    """Lets messages through at a rate; 0 for as fast as it goes."""
+    """Limits the rate of messages; 0 means no limit."""
 
     def __init__(self, rate: int, stopping: threading.Event) -> None:
         self._rate = rate
@@ -198,7 +202,7 @@ class _Pace:
         self._due_s = time.monotonic()
 
     def wait(self, count: int) -> bool:
-        """Wait until so many more may go; False if it is time to stop."""
+        """Wait until ``count`` more messages may be sent; return False if ``stopping`` is set."""
         if self._rate:
             now_s = time.monotonic()
             self._due_s = max(self._due_s, now_s - 1.0)

@@ -1,4 +1,4 @@
-"""Runs a planned pipeline until it is told to stop, ends by itself (once) or cannot go on."""
+"""Runs a planned pipeline until a signal stops it, a bounded run (``once``) is complete, or a sink fails."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Runner:
         self._began_s = time.time()
 
     def run(self, plan: Callable[[], Sequence[Planned]], stopping: threading.Event) -> int:
-        """Plan and run; 0 if all went well, 1 if a sink failed for good. Raises ConfigError before it consumes."""
+        """Plan and run; return 0, or 1 if a sink has failed. Raises ConfigError before any message is consumed."""
         self._state.create()
         lock = self._state.lock(_LOCK_WAIT_S)
         try:
@@ -87,7 +87,7 @@ class Runner:
                     query.abort()
                 raise
             if stopping.is_set():
-                self._display.note("stopping after the batches under way")
+                self._display.note("stopping after the current batches")
             self._stop()
             self._report("running")
             self._display.end([query.figures for query in self._queries])
@@ -121,13 +121,13 @@ class Runner:
             self._report("running")
 
     def _report(self, state: str) -> None:
-        """Exchange news with the state directory; if it fails, the queries go on and the next report is tried."""
+        """Write the status and read notes of unknown fields; a failure is shown once and does not stop the queries."""
         try:
             self._write_status(state)
             self._look_for_drift()
         except OSError as error:
             if not self._has_report_failed:
-                self._display.note(f"{self._state.location}: cannot keep the status up to date: {error}")
+                self._display.note(f"{self._state.location}: cannot write the status: {error}")
             self._has_report_failed = True
         else:
             self._has_report_failed = False
@@ -137,8 +137,8 @@ class Runner:
             found = self._state.drift(name)
             for field in sorted(found - known):
                 self._display.note(
-                    f"source.{name}: messages have a field {field} that the schema does not know: add it to the schema"
-                    " if it is wanted"
+                    f"source.{name}: messages have a field {field} that is not in the schema: add it to the schema if"
+                    " you need it"
                 )
             self._drift[name] = known | found
 

@@ -1,7 +1,7 @@
-"""Inferring a schema from the first messages of a topic, which stay where they are.
+"""Inference of a schema from the first messages of a topic.
 
-Messages are taken from the channel that will be consumed and given back at once: nothing is lost, and no channel is
-made that would take messages from others. The sample and its schema are kept, so every later run has the same.
+The messages are received from the channel of the first sink and requeued, so no message is lost and no additional
+channel is created. The sample and its schema are stored, so every later run uses the same schema.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline, Source
 
 SAMPLE_SIZE = 1000
-# How long to wait for the first message, and for more once there is one.
+# How long to wait for the first message, and for each further message.
 FIRST_WAIT_S = 30.0
 MORE_WAIT_S = 1.0
 
 
 def infer_schema(spark: Any, pipeline: Pipeline, source: Source, *, first_wait_s: float = FIRST_WAIT_S) -> str:
-    """Take a sample, keep it and its schema in the state directory; the schema as DDL. Raises ConfigError."""
+    """Take a sample, store it with its schema in the state directory, and return the DDL; raises ConfigError."""
     try:
         sample = take_sample(pipeline, source, first_wait_s)
     except NSQError as error:
-        raise pipeline.fail(f"source.{source.name}.schema", f"no sample could be taken: {error}") from None
+        raise pipeline.fail(f"source.{source.name}.schema", f"cannot take a sample: {error}") from None
     texts = [body.decode("utf-8", "replace") for body in sample]
     if not texts:
         raise pipeline.fail(
             f"source.{source.name}.schema",
-            f"no message came within {first_wait_s:g} s to infer it from: publish one, or write the schema down",
+            f"cannot infer it: no message arrived within {first_wait_s:g} s: publish one, or write the schema",
         )
     rows = spark.createDataFrame([(text,) for text in texts], "value STRING")
     schema = spark.read.option("inferTimestamp", "true").json(rows.rdd.map(lambda row: row[0])).schema
     fields = [field for field in schema.fields if field.name != "_corrupt_record"]
     if not fields:
         raise pipeline.fail(
-            f"source.{source.name}.schema", f"none of {len(texts)} messages is a JSON object: is the format right?"
+            f"source.{source.name}.schema",
+            f"cannot infer it: none of {len(texts)} messages is a JSON object: check the format",
         )
     ddl = str(type(schema)(fields).toDDL())
     PipelineState(pipeline.state).write(schema_file(source), {"schema": ddl, "messages": len(texts), "sample": texts})
@@ -50,7 +51,7 @@ def infer_schema(spark: Any, pipeline: Pipeline, source: Source, *, first_wait_s
 
 
 def take_sample(pipeline: Pipeline, source: Source, first_wait_s: float) -> list[bytes]:
-    """Bodies of messages, which are requeued."""
+    """Return the bodies of messages, which are requeued."""
     import asyncio
 
     cluster = read_sink_options(pipeline.nsq.settings(), has_topic_column=True).cluster

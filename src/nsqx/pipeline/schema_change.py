@@ -1,4 +1,4 @@
-"""Whether the columns of a sink are those of the last run, and what to say if not."""
+"""Comparison of a sink's columns with those of the last run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def check_columns(pipeline: Pipeline, state: PipelineState, planned: Planned, *, accepts: bool) -> Iterator[str]:
-    """Lines that tell of changes; raises ConfigError if a column is of another type than in what was written before."""
+    """Yield a line about added, removed and changed columns, and store the new columns.
+
+    Raises ConfigError if the type of a column has changed, unless ``accepts`` is True.
+    """
     sink = planned.sink
     name = f"columns-{sink.name}.json"
     columns = {field.name: field.dataType.simpleString() for field in planned.rows.schema.fields}
@@ -25,8 +28,8 @@ def check_columns(pipeline: Pipeline, state: PipelineState, planned: Planned, *,
         told = ", ".join(f"{each} was {old} and is {new}" for each, (old, new) in retyped.items())
         raise pipeline.fail(
             f"sink.{sink.name}",
-            f"the schema has changed since the last run: {told}. What was written before stays as it is: write to"
-            " another place with another state, or run with --accept-schema-change if its readers can live with both",
+            f"the schema has changed since the last run: {told}. Existing data keeps the old types: write to another"
+            " location with another state, or run with --accept-schema-change if readers can handle both",
         )
     yield from _told(sink.name, before, columns)
     if columns != before or kept is None:
@@ -35,7 +38,7 @@ def check_columns(pipeline: Pipeline, state: PipelineState, planned: Planned, *,
 
 def _told(sink: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     changes = [f"{each} {kind} is new" for each, kind in after.items() if each not in before]
-    changes += [f"{each} {kind} is gone" for each, kind in before.items() if each not in after]
+    changes += [f"{each} {kind} is removed" for each, kind in before.items() if each not in after]
     changes += [
         f"{each} was {before[each]} and is {kind}" for each, kind in after.items() if before.get(each, kind) != kind
     ]

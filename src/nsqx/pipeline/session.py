@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline: quiet on the terminal, and with settings under which no record can stop a query."""
+"""The Spark session of a pipeline: prints nothing to the terminal, and no single record can stop a query."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nsqx.errors import ConfigError
 from nsqx.spark.session import build_session, check_spark
 
 DEFAULTS = {
-    # A cast that fails gives NULL instead of an error that would end the query; times are read by the new rules or not.
+    # A failed cast returns NULL instead of ending the query. Times in an old format are not read.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
-    # Of aggregates and joins; fixed by the first run. Spark's 200 are for clusters, and cost seconds a batch elsewhere.
+    # For aggregates and joins; the first run fixes it. Spark's default of 200 costs seconds per batch on one machine.
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
 }
 _LOCAL_CHECKPOINTS = {
@@ -33,15 +33,15 @@ _STDERR = 2
 def open_session(
     name: str, master: str | None, settings: Mapping[str, str], *, is_local_state: bool, log: str = ""
 ) -> Iterator[Any]:
-    """A session for the time of the block; one that is there already is used, and left running.
+    """Open a session for the block; an existing session is used and not stopped.
 
-    With ``log`` everything that Spark says goes into that file.
+    ``log`` is a file for Spark's stderr.
     """
     check_spark()
     from pyspark import SparkContext
 
     was_there = SparkContext._active_spark_context is not None
-    # They print every failed analysis with its stack.
+    # These loggers print every failed analysis with its stack.
     for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(noisy).disabled = True
     wanted = {**DEFAULTS, **(_LOCAL_CHECKPOINTS if is_local_state else {}), **settings}
@@ -50,9 +50,9 @@ def open_session(
             session = build_session(name, master, {} if was_there else wanted)
     except ConfigError:
         raise
-    except Exception as error:  # whatever Java and Spark meet on their way up
-        hint = f": see {log}" if log and log != os.devnull else ": --verbose shows why"
-        raise ConfigError(f"Spark does not start ({' '.join(str(error).split())[:300]}){hint}") from None
+    except Exception as error:  # Java and Spark may raise anything
+        hint = f": see {log}" if log and log != os.devnull else ": run with --verbose for details"
+        raise ConfigError(f"Spark cannot start ({' '.join(str(error).split())[:300]}){hint}") from None
     try:
         yield session
     finally:
@@ -61,7 +61,7 @@ def open_session(
 
 
 def sink_session(spark: Any, settings: Mapping[str, str]) -> Any:
-    """A session of its own on the same Spark: with views of its own, and with our settings whoever made that Spark."""
+    """Return a new session of the same Spark context, with its own views and with nsqx's settings."""
     session = spark.newSession()
     for key, value in {**DEFAULTS, **settings}.items():
         if session.conf.isModifiable(key):
@@ -71,7 +71,7 @@ def sink_session(spark: Any, settings: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def _stderr_to(path: str) -> Iterator[None]:
-    """Processes that are started in this block, and what they start, write their stderr to a file."""
+    """Redirect the stderr of processes that are started in the block to a file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(_STDERR)

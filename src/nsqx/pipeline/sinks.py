@@ -1,4 +1,4 @@
-"""What becomes of a batch, for every type of sink. Runs in the driver, which sends the work to executors."""
+"""The writers of all sink types. They run in the driver, which sends the work to executors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class SinkWriter(Protocol):
     """Writes the batches of one query."""
 
     def prepare(self) -> None:
-        """Before the query starts; raises ConfigError."""
+        """Prepare before the query starts; raises ConfigError."""
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
-        """Write a batch, or what is missing of it if it was written before; how many rows it has."""
+        """Write a batch, or the missing part if it was written before; return the number of its rows."""
 
 
 def make_writer(pipeline: Pipeline, sink: Sink, rows: Any, dead_letters: DeadLetters) -> SinkWriter:
-    """The writer of a sink for rows of this DataFrame's columns; raises ConfigError if they do not fit."""
+    """Return the writer of a sink; raises ConfigError if it cannot write the columns of ``rows``."""
     if sink.type in FILE_SINKS:
         return _file_writer(pipeline, sink, rows)
     if sink.type == "topic":
@@ -47,11 +47,11 @@ def _file_writer(pipeline: Pipeline, sink: Sink, rows: Any) -> FileSink:
     _check_columns(pipeline, sink, "partition_by", sink.partition_by, rows)
     columns = tuple(name for name in rows.columns if name not in sink.partition_by)
     if not columns:
-        raise pipeline.fail(f"sink.{sink.name}.partition_by", "no column is left to write")
+        raise pipeline.fail(f"sink.{sink.name}.partition_by", "contains all columns: leave at least one to write")
     try:
         arrow_schema_of(rows.schema.jsonValue())
     except Exception as error:
-        raise pipeline.fail(f"sink.{sink.name}.from", f"a column cannot be written: {error}") from None
+        raise pipeline.fail(f"sink.{sink.name}.from", f"cannot write a column: {error}") from None
     state_location = f"{pipeline.state}/{sink.name}"
     owner = hashlib.sha256(state_location.encode()).hexdigest()[:12]
     layout = FileLayout(
@@ -69,40 +69,39 @@ def _check_columns(pipeline: Pipeline, sink: Sink, key: str, names: tuple[str, .
     for name in names:
         if name not in rows.columns:
             raise pipeline.fail(
-                f"sink.{sink.name}.{key}", f"{sink.from_} has no column {name}, but {', '.join(rows.columns)}"
+                f"sink.{sink.name}.{key}",
+                f"{sink.from_} has no column {name}: use one of {', '.join(rows.columns)}",
             )
 
 
 class TopicSink:
-    """Publishes each row: its column ``value``, or else all of its columns as JSON."""
+    """Publishes the column ``value`` of each row, or all columns as JSON if there is no such column."""
 
     def __init__(self, pipeline: Pipeline, sink: Sink, rows: Any) -> None:
         self._sink = sink
         self._options = pipeline.nsq.settings() | ({"topic": sink.topic} if sink.topic else {})
         if not sink.topic and "topic" not in rows.columns:
-            raise pipeline.fail(
-                f"sink.{sink.name}.topic", f"missing: set it, or give {sink.from_} a column topic that says where to"
-            )
+            raise pipeline.fail(f"sink.{sink.name}.topic", f"required: set it, or add a column topic to {sink.from_}")
         self._has_value = "value" in rows.columns
         if self._has_value:
             extra = [name for name in rows.columns if name not in _PUBLISHED and not name.startswith("_")]
             if extra:
                 raise pipeline.fail(
                     f"sink.{sink.name}.from",
-                    f"{sink.from_} has a column value, which is published, and {', '.join(extra)}, which are not: leave"
-                    " them out, or name value otherwise to publish all columns as JSON",
+                    f"{sink.from_} has a column value, so {', '.join(extra)} would not be published: remove these"
+                    " columns, or rename value to publish all columns as JSON",
                 )
             kind = rows.schema["value"].dataType.typeName()
             if kind not in ("string", "binary"):
                 raise pipeline.fail(
-                    f"sink.{sink.name}.from", f"its column value is {kind}: cast it to STRING or BINARY"
+                    f"sink.{sink.name}.from", f"column value of {sink.from_} is {kind}: cast it to STRING or BINARY"
                 )
 
     def prepare(self) -> None:
-        """Nothing to do: connections are made when there is something to publish."""
+        """No-op: connections are opened with the first publish."""
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
-        """Publish; what a failed try has published already comes again."""
+        """Publish the rows; a batch that is run again publishes all of them again."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -118,7 +117,7 @@ class TopicSink:
 
         addressed = [name for name in ("topic", "defer_ms") if name in rows.columns]
         if self._has_value:
-            # What nsqd refuses: no body at all.
+            # nsqd rejects empty bodies.
             return rows.filter("length(value) > 0").select("value", *addressed)
         hidden = {"topic"} if not self._sink.topic else set()
         told = [name for name in rows.columns if not name.startswith("_") and name not in hidden | {"defer_ms"}]
@@ -137,10 +136,10 @@ class ForeachSink:
         self._function = RowFunction(sink.function, pipeline.directory, f"sink.{sink.name}", dead_letters)
 
     def prepare(self) -> None:
-        """Nothing to do."""
+        """No-op."""
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
-        """Call the function; a batch that is run again calls it again."""
+        """Call the function for each row; a batch that is run again calls it again."""
         del query_id, batch_id
         counts = rows.mapInArrow(ForeachStage(self._function), "rows BIGINT, failed BIGINT").collect()
         return sum(each.rows for each in counts)
@@ -153,10 +152,10 @@ class ConsoleSink:
         self._sink = sink
 
     def prepare(self) -> None:
-        """Nothing to do."""
+        """No-op."""
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
-        """Print."""
+        """Print the first rows and return how many."""
         del query_id
         shown = rows.limit(self._sink.rows + 1).collect()
         if not shown:
@@ -165,6 +164,6 @@ class ConsoleSink:
         for row in shown[: self._sink.rows]:
             print("  " + ", ".join(f"{name}={value}" for name, value in row.asDict().items()))
         if len(shown) > self._sink.rows:
-            print(f"  … and more than these {self._sink.rows}")
+            print(f"  … more rows, {self._sink.rows} shown")
         sys.stdout.flush()
         return len(shown[: self._sink.rows])

@@ -1,4 +1,4 @@
-"""Spark's exceptions in one line for people: no stack, no plan, no error class."""
+"""Spark's exceptions as one line for users, without stack, plan and error class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 _CLASS = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _SQLSTATE = re.compile(r"\s*SQLSTATE:\s*\w+")
 _POSITION = re.compile(r"[;,(]?\s*line (\d+),? pos (\d+)\)?;?")
-# Where Spark quotes an exception of ours, or of Python, the last line of its traceback says what is the matter.
+# If Spark quotes a Python traceback, its last line has the message.
 _PYTHON_ERROR = re.compile(
     r"^(?:[\w.]+\.)?(\w+(?:Error|Lost|Failed|Exception|Message|Closed|Connected)): (.+)$", re.MULTILINE
 )
@@ -15,7 +15,7 @@ _LONGEST = 500
 
 
 def explain(error: BaseException) -> str:
-    """The gist of an exception."""
+    """Return the message of an exception in one line."""
     text = str(error).strip()
     python_errors = _PYTHON_ERROR.findall(text) if "Traceback (most recent call last)" in text else []
     if python_errors:
@@ -29,13 +29,13 @@ def explain(error: BaseException) -> str:
 
 
 def condition_of(error: BaseException) -> str:
-    """Spark's name of the error, such as TABLE_OR_VIEW_NOT_FOUND; nothing if it has none."""
+    """Return Spark's name of the error, such as TABLE_OR_VIEW_NOT_FOUND, or an empty text."""
     getter = getattr(error, "getCondition", None)
     return str(getter() or "") if callable(getter) else ""
 
 
 def parameter_of(error: BaseException, name: str) -> str:
-    """One of the words that Spark put into its message."""
+    """Return one of the parameters of Spark's message, or an empty text."""
     getter = getattr(error, "getMessageParameters", None)
     found = getter() if callable(getter) else None
     return str((found or {}).get(name, ""))

@@ -1,14 +1,14 @@
-"""What a pipeline keeps between runs, in its state directory:
+"""The state directory of a pipeline, which outlives a run:
 
-lock                      held while it runs
-status.json               what it did last, for ``nsqx pipeline status``
-schema-SOURCE.json        an inferred schema, with the sample it was made of
-columns-SINK.json         the columns of a sink and its sources at the last start, to tell what has changed
-drift-SOURCE-FIELD        a field seen in messages that the schema does not know
-SINK/checkpoint           Spark's
-SINK/segments-SOURCE      the data source's
+lock                      held while the pipeline runs
+status.json               the figures of the last run, for ``nsqx pipeline status``
+schema-SOURCE.json        an inferred schema, with its sample
+columns-SINK.json         the columns of a sink at the last start
+drift-SOURCE-FIELD        a field of messages that is not in the schema
+SINK/checkpoint           Spark's checkpoint
+SINK/segments-SOURCE      the segment directory of the data source
 SINK/commit.json          the last batch of a file sink
-dead-letters              unless they go elsewhere
+dead-letters              the default directory of dead letters
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ class PipelineState:
         self._storage = open_storage(location)
 
     def create(self) -> None:
-        """Make the directory; raises ConfigError."""
+        """Create the directory; raises ConfigError."""
         create(self._storage, "the state directory")
 
     def lock(self, wait_s: float = 0.0) -> Lock:
-        """Keep other runs of the same pipeline out; raises ConfigError."""
+        """Lock the directory against other runs of the pipeline; raises ConfigError."""
         try:
             return self._storage.lock(wait_s)
         except ConfigError as error:
             holder = str(error).partition(" is in use by ")[2].partition(": stop")[0]
             raise ConfigError(
-                f"{self.location}: the pipeline is running already ({holder}): stop that one, or use another state"
+                f"{self.location}: the pipeline is already running ({holder}): stop it, or use another state directory"
             ) from None
 
     def read(self, name: str) -> Any:
-        """A JSON file, or None."""
+        """Return the content of a JSON file, or None."""
         return read_json(self._storage, name)
 
     def write(self, name: str, value: Any) -> None:
-        """A JSON file, durably."""
+        """Replace a JSON file durably."""
         write_json(self._storage, name, value)
 
     def drift(self, source: str) -> set[str]:
-        """Fields of a source's messages that its schema does not have, as far as they were noticed."""
+        """Return the fields of a source's messages that were noticed and are not in its schema."""
         prefix = f"drift-{source}-"
         return {name.removeprefix(prefix) for name in self._storage.names() if name.startswith(prefix)}
 
 
 def create(storage: Storage, what: str) -> None:
-    """Make a directory; the error names what it is for."""
+    """Create a directory; ``what`` names it in the error."""
     try:
         storage.create()
     except ConfigError as error:
@@ -71,7 +71,7 @@ def create(storage: Storage, what: str) -> None:
 
 
 def read_json(storage: Storage, name: str) -> Any:
-    """What a JSON file of a storage has, or None if it is not there or damaged."""
+    """Return the content of a JSON file, or None if it is missing or damaged."""
     try:
         with storage.open(name) as stream:
             return orjson.loads(stream.read())
@@ -80,7 +80,7 @@ def read_json(storage: Storage, name: str) -> Any:
 
 
 def write_json(storage: Storage, name: str, value: Any) -> None:
-    """Replace a JSON file of a storage."""
+    """Replace a JSON file durably."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
     storage.write(name, lambda stream: stream.write(text))
 
@@ -90,7 +90,7 @@ _noted: set[tuple[str, str, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class DriftNotes:
-    """Notes, from executors, fields that a schema does not know; the driver finds them in the state directory."""
+    """Records unknown fields from executors as files of the state directory, where the driver finds them."""
 
     location: str
     source: str

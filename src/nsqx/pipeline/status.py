@@ -1,4 +1,4 @@
-"""What a pipeline does now, or did last, from its state directory alone: no Spark, no NSQ."""
+"""The status of a pipeline, read from its state directory without Spark and NSQ."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 EXIT_RUNNING = 0
 EXIT_FAILED = 1
 EXIT_NOT_RUNNING = 3
-"""As init scripts tell it."""
+"""The exit code of init scripts for a stopped service."""
 
 
 def status_lines(pipeline: Pipeline) -> tuple[list[str], int]:
-    """Lines for people, and an exit code."""
+    """Return the lines to print, and an exit code."""
     state = PipelineState(pipeline.state)
     told = state.read(STATUS)
     if told is None:
-        return [f"{pipeline.name}: has not been run with {pipeline.state}"], EXIT_NOT_RUNNING
+        return [f"{pipeline.name}: never run with state {pipeline.state}"], EXIT_NOT_RUNNING
     is_running = _is_held(state)
     sinks: dict[str, Any] = told["sinks"]
     has_failed = any(each["state"] == "failed" for each in sinks.values())
     if is_running:
         head = f"running since {told['began']} as process {told['pid']} on {told['host']}"
     elif told["state"] == "running":
-        head = f"not running: it was killed after {told['written']}"
+        head = f"not running: killed after {told['written']}"
     else:
         head = f"not running: {'failed' if has_failed else 'stopped'} at {told['written']}"
     lines = [f"{pipeline.name}: {head}"]
@@ -36,12 +36,12 @@ def status_lines(pipeline: Pipeline) -> tuple[list[str], int]:
         lag = "unknown" if each["lag"] is None else f"{each['lag']:,}"
         lines.append(
             f"  {name}: batch {each['batch']}, {each['rows_in']:,} rows in, {each['rows_out']:,} out,"
-            f" {each['rows_per_s']:,} rows/s, {each['batch_s']:.2f} s a batch, lag {lag}"
+            f" {each['rows_per_s']:,} rows/s, {each['batch_s']:.2f} s per batch, lag {lag}"
         )
         if each["error"]:
             lines.append(f"    {each['error']}")
     for source, fields in (told.get("unknown_fields") or {}).items():
-        lines.append(f"  {source}: fields that the schema does not know: {', '.join(fields)}")
+        lines.append(f"  {source}: fields that are not in the schema: {', '.join(fields)}")
     return lines, EXIT_RUNNING if is_running else EXIT_FAILED if has_failed else EXIT_NOT_RUNNING
 
 

@@ -1,6 +1,6 @@
-"""A TOML document read with care: every value is asked for by name and type, and what nobody asked for is an error.
+"""A strict TOML reader: values are read by name and type, and a key that was not read is an error.
 
-Errors are ConfigErrors of one line: file, key, what is wrong with it and what to do. Knows nothing of pipelines.
+Errors are ConfigErrors of one line with the file, the key, the problem and the remedy. Knows nothing of pipelines.
 """
 
 from __future__ import annotations
@@ -37,58 +37,58 @@ class Section:
         self._known: set[str] = set()
 
     def fail(self, key: str, what: str) -> NoReturn:
-        """Raise the error of one key."""
+        """Raise ConfigError for a key."""
         place = ".".join(part for part in (self.path, key) if part)
         raise ConfigError(f"{self.file}: {place}: {what}" if place else f"{self.file}: {what}")
 
     def has(self, key: str) -> bool:
-        """Whether the key is there; it counts as known from now on."""
+        """Return True if the key is set, and mark it as known."""
         self._known.add(key)
         return key in self._values
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty; without a default the key must be there."""
+        """Return a text that is not empty; without a default the key is required."""
         if not self.has(key):
             if default is None:
-                self.fail(key, "missing, and needed")
+                self.fail(key, "required, but not set")
             return default
         value = self._typed(key, str)
         if not value.strip():
-            self.fail(key, "is empty")
+            self.fail(key, "must not be empty")
         return str(value)
 
     def choice(self, key: str, choices: Sequence[str], default: str | None = None) -> str:
-        """One of a few words."""
+        """Return one of the choices."""
         value = self.text(key, default)
         if value not in choices:
-            self.fail(key, f"{value!r} is none of {', '.join(choices)}{_meant(value, choices)}")
+            self.fail(key, f"invalid value {value!r}: {_meant(value, choices) or _one_of(choices)}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; a single one may stand alone."""
+        """Return a list of texts; the value may also be a single text."""
         if not self.has(key):
             return ()
         value = self._values[key]
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(each, str) and each.strip() for each in listed):
-            self.fail(key, f"a text or a list of texts expected, not {value!r}")
+            self.fail(key, f"must be a text or a list of texts, not {value!r}")
         return tuple(listed)
 
     def integer(self, key: str, default: int, least: int = 1) -> int:
-        """An integer in range."""
+        """Return an integer that is at least ``least``."""
         if not self.has(key):
             return default
         value = self._typed(key, int)
         if value < least:
-            self.fail(key, f"{value} is too small, at least {least} expected")
+            self.fail(key, f"{value} is too small, use at least {least}")
         return int(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """True or false."""
+        """Return a boolean."""
         return bool(self._typed(key, bool)) if self.has(key) else default
 
     def duration_ms(self, key: str, default_ms: int | None = None) -> int | None:
-        """A duration such as 500ms, 30s or 1h."""
+        """Return a duration such as 500ms, 30s or 1h in milliseconds."""
         if not self.has(key):
             return default_ms
         text = self._typed(key, str)
@@ -97,33 +97,33 @@ class Section:
         except ValueError:
             value_ms = -1
         if value_ms <= 0:
-            self.fail(key, f"{text!r} is no duration such as 500ms, 30s or 1h")
+            self.fail(key, f"{text!r} is not a duration such as 500ms, 30s or 1h")
         return value_ms
 
     def section(self, key: str) -> Section:
-        """A table below this one; an empty one if it is not there."""
+        """Return a table below this one; an empty one if it is not set."""
         value = self._typed(key, dict) if self.has(key) else {}
         return Section(self.file, f"{self.path}.{key}" if self.path else key, value)
 
     def sections(self, key: str) -> dict[str, Section]:
-        """The named tables below ``key``, in the order of the file."""
+        """Return the named tables below ``key``, in the order of the file."""
         parent = self.section(key)
         return {name: parent.section(name) for name in parent._values}
 
     def settings(self) -> dict[str, str]:
-        """Everything here that was not asked for, as texts, the way Spark takes settings."""
+        """Return all values that were not read yet, as texts in Spark's notation."""
         found: dict[str, str] = {}
         for key, value in self._flattened():
             if key.partition(".")[0] in self._known:
                 continue
             if isinstance(value, (list, dict)):
-                self.fail(key, "a text, a number, true or false expected")
+                self.fail(key, "must be a text, a number, true or false")
             found[key] = str(value).lower() if isinstance(value, bool) else str(value)
         self._known.update(self._values)
         return found
 
     def _flattened(self) -> Iterable[tuple[str, Any]]:
-        """``spark.sql.x = 1`` is nested tables to TOML, and one name to Spark."""
+        """Return nested tables as dotted names: ``spark.sql.x = 1`` is nested in TOML and one name in Spark."""
 
         def walk(prefix: str, values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
             for key, value in values.items():
@@ -135,40 +135,41 @@ class Section:
         return walk("", self._values)
 
     def end(self, what: str = "") -> None:
-        """Everything that may be here was asked for: refuse the rest."""
+        """Raise ConfigError if a key was not read; ``what`` names the section in the error."""
         for key in self._values:
             if key not in self._known:
                 of = f" of {what}" if what else ""
-                self.fail(key, f"unknown key{of}{_meant(key, self._known) or _known_are(self._known)}")
+                hint = _meant(key, self._known) or _one_of(sorted(self._known))
+                self.fail(key, f"unknown key{of}{f': {hint}' if hint else ''}")
 
     def _typed(self, key: str, kind: type) -> Any:
         value = self._values[key]
-        # To Python true is an integer.
+        # In Python, True is an integer.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            self.fail(key, f"{_TYPE_NAMES[kind]} expected, not {value!r}")
+            self.fail(key, f"must be {_TYPE_NAMES[kind]}, not {value!r}")
         return value
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, list(known), 1)
-    return f": did you mean {close[0]}?" if close else ""
+    return f"did you mean {close[0]}?" if close else ""
 
 
-def _known_are(known: Iterable[str]) -> str:
-    return f", known are {', '.join(sorted(known))}" if known else ""
+def _one_of(known: Sequence[str]) -> str:
+    return f"use one of {', '.join(known)}" if known else ""
 
 
 def read_document(
     path: str, overrides: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> Section:
-    """The document in a file, with ``overrides`` (``sink.out.path`` -> text) and environment variables put in."""
+    """Return the document in a file, with ``overrides`` (text by dotted key) and environment variables applied."""
     try:
         with open(path, "rb") as stream:
             values = tomllib.load(stream)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: this is no TOML: {error}") from None
+        raise ConfigError(f"{path}: invalid TOML: {error}") from None
     for key, text in (overrides or {}).items():
         _override(path, values, key, text)
     return Section(path, "", _expanded(path, "", values, environment))
@@ -179,14 +180,14 @@ def _override(path: str, values: dict[str, Any], key: str, text: str) -> None:
     for name in parents:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"{path}: --set {key}: {name} is no table")
+            raise ConfigError(f"{path}: --set {key}: {name} is not a table")
     if not last:
-        raise ConfigError(f"{path}: --set {key}: a key such as sink.out.path expected")
+        raise ConfigError(f"{path}: --set {key}: invalid key, use one such as sink.out.path")
     values[last] = _value_of(text)
 
 
 def _value_of(text: str) -> Any:
-    """``text`` as TOML reads it; what TOML cannot read is a text."""
+    """Parse a TOML value; return ``text`` itself if it is not one."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -207,8 +208,7 @@ def _expanded(file: str, path: str, value: Any, environment: Mapping[str, str]) 
         found = environment.get(match[1], match[2])
         if found is None:
             raise ConfigError(
-                f"{file}: {path}: the environment variable {match[1]} is not set: set it, or write"
-                f" ${{{match[1]}:-default}}"
+                f"{file}: {path}: environment variable {match[1]} is not set: set it, or write ${{{match[1]}:-default}}"
             )
         return found
 

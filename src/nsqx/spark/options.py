@@ -256,13 +256,13 @@ def _starts_at_latest(given: Mapping[str, str]) -> bool:
 def _read_id(given: Mapping[str, str]) -> str:
     read_id = given.get("readid", "")
     if read_id and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", read_id):
-        raise ConfigError(f"nsq: invalid readId {read_id!r}: use 1-100 of a-z A-Z 0-9 _ . -")
+        raise ConfigError(f"nsq: invalid readId {read_id!r}: use 1 to 100 of a-z A-Z 0-9 _ . -")
     return read_id
 
 
 def _check_name(kind: str, name: str) -> None:
     if not is_valid_name(name):
-        raise ConfigError(f"nsq: invalid {kind} name {name!r}: use 1-64 of a-z A-Z 0-9 . _ -")
+        raise ConfigError(f"nsq: invalid {kind} name {name!r}: use 1 to 64 of a-z A-Z 0-9 . _ -")
 
 
 def _listed(text: str) -> tuple[str, ...]:

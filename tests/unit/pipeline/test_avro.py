@@ -50,9 +50,9 @@ def test_types_become_those_of_spark():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ('"int"', "must be a record"),
-        (json.dumps(record(("a", ["int", "string"]))), "has no type in Spark"),
+        (json.dumps(record(("a", ["int", "string"]))), "has no Spark type"),
         (json.dumps(record(("a", "Unknown"))), "cannot be used"),
         (json.dumps(record(("a", ["null", "R"]))), "recursive"),
     ],
@@ -89,10 +89,10 @@ def test_records_are_read_under_every_framing():
     ("framing", "value", "said"),
     [
         ("none", b"\x02", None),
-        ("none", packed(a=1, b="x") + b"rest", "4 bytes are left over"),
-        ("single-object", packed(a=1, b="x"), "does not begin as the single-object encoding"),
+        ("none", packed(a=1, b="x") + b"rest", "4 bytes are left after the record"),
+        ("single-object", packed(a=1, b="x"), "marker bytes of the single-object encoding are missing"),
         ("single-object", b"\xc3\x01" + b"\0" * 8 + packed(a=1, b="x"), "another schema"),
-        ("confluent", b"\x01" + packed(a=1, b="x"), "does not begin with a zero byte"),
+        ("confluent", b"\x01" + packed(a=1, b="x"), "the zero byte and the schema number at the start are missing"),
     ],
 )
 def test_what_is_no_such_record_is_refused(framing, value, said):

@@ -29,7 +29,7 @@ SCHEMA = {
     [
         (b"", "the value is empty"),
         (b"\xff", "the value is not UTF-8"),
-        (b'"x"', 'the value is JSON, but no object: "x"'),
+        (b'"x"', 'the value is JSON but not an object: "x"'),
         (b'{"number": "1"}', 'field number: INT expected, found "1"'),
         (b'{"number": 2147483648}', "field number: INT expected, found 2147483648"),
         (b'{"number": true}', "field number: INT expected, found true"),
@@ -41,7 +41,7 @@ SCHEMA = {
         (b'{"tags": [1, "x"]}', 'field tags[1]: BIGINT expected, found "x"'),
         (b'{"inner": {"deep": 40000}}', "field inner.deep: SMALLINT expected, found 40000"),
         (b'{"counts": {"a": 1, "b": 200}}', "field counts.b: TINYINT expected, found 200"),
-        (b'{"number": 1, "size": 1, "is_on": null}', "the value does not fit the schema"),
+        (b'{"number": 1, "size": 1, "is_on": null}', "the value does not match the schema"),
     ],
 )
 def test_the_reason_names_the_field(value, reason):
@@ -49,7 +49,7 @@ def test_the_reason_names_the_field(value, reason):
 
 
 def test_what_is_no_json_is_told_with_the_place():
-    assert why_no_json(b'{"number": }', SCHEMA).startswith("the value is no JSON: ")
+    assert why_no_json(b'{"number": }', SCHEMA).startswith("the value is not JSON: ")
 
 
 def test_long_values_are_shortened():

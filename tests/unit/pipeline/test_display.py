@@ -25,7 +25,9 @@ def moment(batch: int, rows_in: int, rows_out: int, error: str = "", state: str 
 
 
 def test_a_batch_is_one_line() -> None:
-    assert lines_of(moment(0, 10, 10), moment(0, 10, 10)) == ["files: batch 0, 10 rows in 2.00 s, 5 rows/s, 10 in all"]
+    assert lines_of(moment(0, 10, 10), moment(0, 10, 10)) == [
+        "files: batch 0, 10 rows in 2.00 s, 5 rows/s, 10 in total"
+    ]
 
 
 def test_rows_written_before_their_batch_is_reported_do_not_repeat_the_last_one() -> None:

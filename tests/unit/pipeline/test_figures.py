@@ -59,7 +59,7 @@ def test_lines_come_for_what_is_new():
     display.show([figures])
     display.end([figures])
     assert stream.getvalue().count("\n") == 1
-    assert "files: batch 0, 100 rows in 0.50 s, 200 rows/s, 100 in all, lag 0" in stream.getvalue()
+    assert "files: batch 0, 100 rows in 0.50 s, 200 rows/s, 100 in total, lag 0" in stream.getvalue()
     figures.state, figures.error = "failed", "no database"
     assert line_of(figures) == "files: failed: no database"
 

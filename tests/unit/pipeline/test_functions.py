@@ -56,7 +56,7 @@ def test_a_step_gives_one_row_none_or_a_letter(module, tmp_path):
     assert made == [{"twice": 2}, {"twice": 4}]
     ((origin, value, reason),) = letters.written
     assert (origin, value) == ("step.x", {"twice": "x"})
-    assert "gave what is not in its schema" in reason
+    assert "does not match its schema" in reason
 
 
 def test_a_sink_calls_and_counts(module, tmp_path):
@@ -74,7 +74,7 @@ def test_functions_are_found_beside_the_file(module, tmp_path):
     for path, said in (
         ("no_such_module:f", "No module named"),
         (f"{module}:none", "has no attribute"),
-        (f"{module}:text", "is no function"),
+        (f"{module}:text", "is not a function"),
     ):
         with pytest.raises(ConfigError, match=said):
             find_function(path, str(tmp_path))

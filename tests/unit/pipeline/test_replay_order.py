@@ -93,7 +93,7 @@ def test_moments():
     assert parse_time("2026-11-14", now) == datetime(2026, 11, 14, tzinfo=UTC)
     assert parse_time("2026-11-15T11:30", now) == datetime(2026, 11, 15, 11, 30, tzinfo=UTC)
     assert parse_time("2026-11-15T11:30+01:00", now).astimezone(UTC) == datetime(2026, 11, 15, 10, 30, tzinfo=UTC)
-    with pytest.raises(ConfigError, match="is no time such as"):
+    with pytest.raises(ConfigError, match="is not a time such as"):
         parse_time("soon", now)
 
 

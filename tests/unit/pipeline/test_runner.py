@@ -56,13 +56,13 @@ def run(directory):
 
 
 def test_the_end_of_a_run_is_in_its_status(tmp_path):
-    assert "cannot keep the status" not in run(tmp_path)
+    assert "cannot write the status" not in run(tmp_path)
     assert PipelineState(str(tmp_path / "test.state")).read(STATUS)["state"] == "ended"
 
 
 def test_a_status_that_cannot_be_written_is_told_once(tmp_path, full_disk):
     shown = run(tmp_path)
-    assert shown.count("test.state: cannot keep the status up to date: [Errno 28] No space left on device") == 1
+    assert shown.count("test.state: cannot write the status: [Errno 28] No space left on device") == 1
 
 
 def test_an_unknown_field_that_cannot_be_noted_does_not_fail_the_task(tmp_path, full_disk):
