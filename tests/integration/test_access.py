@@ -92,7 +92,7 @@ def test_an_auth_server_that_is_gone(fleet: Fleet, auth_server: Daemon) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("ttl = ", "is not a file of tokens and rights"), ('[[token]]\nidentity = "x"', "is not a file of tokens")],
+    [("ttl = ", "is not a valid file of tokens"), ('[[token]]\nidentity = "x"', "is not a valid file of tokens")],
 )
 def test_rights_that_make_no_sense(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "bad.toml"

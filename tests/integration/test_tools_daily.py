@@ -17,7 +17,7 @@ def nsqx(*words: str, stdin: bytes = b"", **environment: str) -> tuple[int, str,
     """Run an nsqx command; its exit code, stdout and stderr."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NSQX_")}
     done = subprocess.run(
-        [*program_command("nsqx", "umbrella"), *words],
+        [*program_command("nsqx", "main"), *words],
         input=stdin,
         capture_output=True,
         timeout=TIMEOUT_S,
@@ -105,7 +105,7 @@ async def test_where_nothing_is_told_the_cluster_is_on_this_machine(
 ) -> None:
     monkeypatch.setattr(cluster_address, "LOCAL_LOOKUPD", nowhere := f"127.0.0.1:{free_port()}")
     monkeypatch.setattr(cluster_address, "LOCAL_NSQD", nowhere)
-    with pytest.raises(UtilityFailed, match=r"runs on this machine: start both with nsqx up"):
+    with pytest.raises(UtilityFailed, match=r"answers on this machine: start both with nsqx up"):
         await cluster_address.find_tcp([], [], {})
     nsqd = fleet.nsqd("nsqx")
     monkeypatch.setattr(cluster_address, "LOCAL_NSQD", nsqd.tcp_address)

@@ -38,7 +38,7 @@ def test_sub_does_not_take_the_messages_of_a_topic_without_channels(fleet: Fleet
     code, shown, said = sub("t", "--n=10", f"--nsqd-tcp-address={daemon.tcp_address}")
     assert (code, shown) == (1, b"")
     assert said.split(" ", 2)[2] == (
-        f"topic t on nsqd {daemon.tcp_address} has no channel: its messages wait for the first channel, and looking"
+        f"topic t on nsqd {daemon.tcp_address} has no channel: its messages wait for its first channel, and viewing"
         " would take them. Name a channel: nsqx sub t CHANNEL\n"
     )
     assert sorted(consume(daemon, "t")) == sorted(BODIES)
@@ -51,7 +51,7 @@ def test_sub_by_nsqlookupd_does_not_either(fleet: Fleet) -> None:
     registered(lookupd, "t")
     code, _, said = sub("t", "--n=10", f"--lookupd-http-address={lookupd.http_address}")
     assert code == 1
-    assert "has no channel: its messages wait for the first channel" in said
+    assert "has no channel: its messages wait for its first channel" in said
     assert sorted(consume(daemon, "t")) == sorted(BODIES)
 
 
@@ -134,7 +134,7 @@ def test_nsq_tail_does_not_take_a_backlog(fleet: Fleet, by: str) -> None:
         where = f"--lookupd-http-address={lookupd.http_address}"
     ended = run_utility("nsqx", "nsq_tail", "--topic=t", "--n=10", where)
     assert (ended.code, ended.stdout) == (1, b"")
-    assert ended.lines[-1].endswith("looking would take them. Give --channel to consume them, or --take-backlog")
+    assert ended.lines[-1].endswith("viewing would take them. Use --channel to consume them, or --take-backlog")
     assert sorted(consume(daemon, "t")) == sorted(BODIES)
     publish(daemon, "other", BODIES)
     ended = run_utility("nsqx", "nsq_tail", "--topic=other", "--n=60", "--take-backlog", where)

@@ -31,7 +31,7 @@ def daemon(names):
 
 
 def shown(daemon: Daemon, columns: int, *words: str, end_when: str = "") -> list[str]:
-    command = [*program_command("nsqx", "umbrella"), *words, f"--nsqd-http-address={daemon.http_address}"]
+    command = [*program_command("nsqx", "main"), *words, f"--nsqd-http-address={daemon.http_address}"]
     code, text = run_on_terminal(command, columns, end_when=end_when)
     assert code == 0, text
     return text.splitlines()
@@ -75,7 +75,7 @@ def test_nsq_stat(daemon, names):
 
 
 def test_workloads_of_the_benchmark():
-    command = [*program_command("nsqx", "umbrella"), "bench", "list"]
+    command = [*program_command("nsqx", "main"), "bench", "list"]
     code, text = run_on_terminal(command, 60)
     assert (code, text) == (0, run_on_terminal(command, 200)[1])
 
@@ -84,5 +84,5 @@ def test_what_is_left_out_is_said(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "shop.orders.created", "billing-service")
     text = "\n".join(shown(daemon, 80, "stats"))
-    assert "not shown on 80 columns: memory, disk, deferred" in text
+    assert "not shown for lack of width: memory, disk, deferred" in text
     assert all("memory_depth" in json.loads(line) for line in shown(daemon, 80, "stats", "--json"))

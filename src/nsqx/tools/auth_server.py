@@ -1,4 +1,4 @@
-"""A small auth server for nsqd, its tokens and rights in one TOML file: to test with, and to start from.
+"""A small auth server for nsqd, for tests and as an example. Tokens and rights are in one TOML file.
 
       ttl = 60
 
@@ -11,8 +11,8 @@
       channels = ["^billing$"]
       permissions = ["subscribe", "publish"]
 
-Patterns match anywhere unless they are anchored, as in this example. A right to publish needs a channel pattern that
-matches nothing, such as ".*". The file is read again when it has changed.
+Patterns match anywhere in a name unless they are anchored, as in this example. The right to publish requires a channel
+pattern that matches the empty text, such as ".*". The server reads the file again when it has changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DEFAULT_TTL_S = 60
 
 @dataclass(slots=True)
 class AuthServerOptions:
-    """What the command line says."""
+    """The options of the auth server."""
 
     tokens: str = ""
     http_address: str = "127.0.0.1:4181"
@@ -54,14 +54,14 @@ class AuthServerOptions:
 FLAGS: tuple[Flag, ...] = (
     Flag("version", BOOL, False, "print the version and exit", in_config=False),
     Flag("config", STRING, "", "path of the TOML file with tokens and rights", in_config=False),
-    Flag("http-address", STRING, AuthServerOptions().http_address, "where nsqd asks: host:port"),
+    Flag("http-address", STRING, AuthServerOptions().http_address, "address on which to answer nsqd: host:port"),
     Flag("log-level", LOG_LEVEL, INFO, "least severe level that is logged"),
     Flag("log-prefix", STRING, AuthServerOptions().log_prefix, "text at the start of every log line"),
 )
 
 
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> AuthServerOptions:
-    """The options that argv asks for; here --config is the file of tokens, not of flags."""
+    """Return the options from the command line; --config is the file with tokens, not with flags."""
     path = ""
     words = []
     given = iter(argv)
@@ -73,13 +73,13 @@ def options_from_argv(argv: Sequence[str], stderr: TextIO) -> AuthServerOptions:
             words.append(word)
     values = read_options(FLAGS, words, "nsqx auth-server", stderr)
     if not path:
-        raise ConfigError("--config is missing: give the TOML file with tokens and rights")
+        raise ConfigError("--config FILE is required: the TOML file with tokens and rights")
     return AuthServerOptions(tokens=path, **values)
 
 
 @dataclass(slots=True)
 class Rights:
-    """What the file says: the answer for each secret."""
+    """The content of the file: the answer for each secret."""
 
     ttl_s: int = _DEFAULT_TTL_S
     answers: dict[bytes, dict[str, Any]] = field(default_factory=dict)
@@ -109,12 +109,12 @@ def load_rights(path: str) -> Rights:
     except OSError as error:
         raise ConfigError(f"cannot read {path} - {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path} is not a file of tokens and rights - {error}") from None
+        raise ConfigError(f"{path} is not a valid file of tokens and rights - {error}") from None
     return Rights(ttl_s, answers)
 
 
 class AuthServer:
-    """Answers nsqd's questions."""
+    """Answers nsqd's requests for authorizations."""
 
     def __init__(self, options: AuthServerOptions, log: Log) -> None:
         self._options = options
@@ -124,16 +124,16 @@ class AuthServer:
         router = Router()
         router.add("GET", "/auth", self._answer_get)
         router.add("POST", "/auth", self._answer_post, body_limit=BodyLimit(_MAX_QUESTION_SIZE, "BODY_TOO_BIG"))
-        # Its requests bear secrets, so they are not logged.
+        # Requests contain secrets, so they are not logged.
         self._server = HTTPServer(router, Log(options.log_prefix, max(options.log_level, INFO + 1)))
 
     async def start(self) -> None:
-        """Be ready for nsqd; raises ConfigError."""
+        """Start the server; raises ConfigError."""
         await self._server.serve(await listen_on(self._options.http_address))
         self._log.info("HTTP: listening on %s", self._server.address)
 
     async def stop(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         await self._server.close(1)
 
     def _answer_get(self, request: Request) -> Response:
@@ -154,7 +154,7 @@ class AuthServer:
             if hmac.compare_digest(known, given):
                 found = answer
         if found is None:
-            self._log.warn("an unknown secret was refused")
+            self._log.warn("rejected an unknown secret")
             raise HTTPError(403, "UNKNOWN_SECRET")
         return json_response({"ttl": self._rights.ttl_s, **found})
 
@@ -164,6 +164,6 @@ class AuthServer:
             if changed_at_ns != self._read_at_ns:
                 self._rights = load_rights(self._options.tokens)
                 self._read_at_ns = changed_at_ns
-                self._log.info("read %s again", self._options.tokens)
+                self._log.info("reloaded %s", self._options.tokens)
         except (OSError, ConfigError) as error:
-            self._log.error("keeping the rights as they were - %s", error)
+            self._log.error("cannot reload the rights, keeping the old ones - %s", error)

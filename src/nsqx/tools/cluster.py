@@ -1,4 +1,4 @@
-"""Asking nsqlookupds and nsqds over HTTP about topics and their statistics."""
+"""HTTP queries to nsqlookupds and nsqds: topics, nodes and statistics."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _T = TypeVar("_T")
 
 
 class QueryFailed(NSQError):
-    """Nobody answered, or what came is not the answer; the text says who and why."""
+    """A daemon did not answer, or its answer is invalid; the text contains the URL and the reason."""
 
 
 class ClusterQueries:
-    """Asks with given time limits. Every question is put to all addresses at once: host:port, or an https URL."""
+    """Queries with timeouts. Each query is sent to all addresses at once; an address is host:port or an https URL."""
 
     def __init__(
         self, credentials: Credentials, *, connect_timeout_s: float = 2.0, request_timeout_s: float = 5.0
@@ -46,7 +46,7 @@ class ClusterQueries:
         self._request_timeout_s = request_timeout_s
 
     async def topics(self, lookupd_addresses: Sequence[str]) -> tuple[list[str], list[QueryFailed]]:
-        """The topics that any nsqlookupd knows, and which of them failed; raises QueryFailed if all did."""
+        """Return the topics of all nsqlookupds, and the failures; raises QueryFailed if all of them fail."""
         answers, failures = await self._ask_all(
             NSQLOOKUPD, lookupd_addresses, lambda address: self._get(NSQLOOKUPD, address, "/topics")
         )
@@ -54,7 +54,7 @@ class ClusterQueries:
         return sorted(found), failures
 
     async def nsqds(self, lookupd_addresses: Sequence[str], topic: str = "") -> list[str]:
-        """The HTTP addresses of the nsqds that have ``topic``, or of all; raises QueryFailed if any question fails."""
+        """Return the HTTP addresses of the nsqds with ``topic``, or of all; raises QueryFailed if a query fails."""
         path = f"/lookup?topic={quote_plus(topic)}" if topic else "/nodes"
         answers = await self._ask_each(
             NSQLOOKUPD,
@@ -68,7 +68,10 @@ class ClusterQueries:
         return list(found)
 
     async def producers(self, lookupd_addresses: Sequence[str], topic: str) -> dict[str, str]:
-        """The HTTP addresses, by TCP address, of the nsqds that have ``topic``; raises QueryFailed if none answers."""
+        """Return the HTTP addresses, by TCP address, of the nsqds that have ``topic``.
+
+        Raises QueryFailed if no nsqlookupd answers.
+        """
         path = f"/lookup?topic={quote_plus(topic)}"
         answers, _ = await self._ask_all(
             NSQLOOKUPD,
@@ -84,12 +87,12 @@ class ClusterQueries:
         return found
 
     async def tcp_port(self, nsqd_address: str) -> int:
-        """The TCP port of the nsqd with this HTTP address; raises QueryFailed."""
+        """Return the TCP port of the nsqd with this HTTP address; raises QueryFailed."""
         port = (await self._get(NSQD, nsqd_address, "/info")).get("tcp_port")
         return port if isinstance(port, int) else 0
 
     async def stats(self, nsqd_addresses: Sequence[str], topic: str = "", channel: str = "") -> list[dict[str, Any]]:
-        """The topics in /stats of every nsqd; raises QueryFailed if any question fails."""
+        """Return the topics in /stats of all nsqds; raises QueryFailed if any query fails."""
         entries, failures = await self.stats_of_reachable(nsqd_addresses, topic, channel)
         if failures:
             raise QueryFailed("; ".join(map(str, failures)))
@@ -98,7 +101,7 @@ class ClusterQueries:
     async def stats_of_reachable(
         self, nsqd_addresses: Sequence[str], topic: str = "", channel: str = ""
     ) -> tuple[list[dict[str, Any]], list[QueryFailed]]:
-        """The topics in /stats of the nsqds that answer, and which do not; raises QueryFailed if none does."""
+        """Return the topics in /stats of the nsqds that answer, and the failures; raises QueryFailed if all fail."""
         query = "format=json"
         if topic:
             query += f"&topic={quote_plus(topic)}"
@@ -109,7 +112,7 @@ class ClusterQueries:
             nsqd_addresses,
             lambda address: self._get(NSQD, address, f"/stats?{query}&include_clients=false"),
         )
-        # Before NSQ 1.0 the answer was wrapped.
+        # Before NSQ 1.0 the answer was wrapped in "data".
         entries = [each for answer in answers for each in _field(answer.get("data", answer), "topics", list) or []]
         return entries, failures
 
@@ -122,7 +125,7 @@ class ClusterQueries:
     async def _ask_all(
         self, what: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[_T]]
     ) -> tuple[list[_T], list[QueryFailed]]:
-        """The answers and the failures; raises QueryFailed if there are only failures."""
+        """Return the answers and the failures; raises QueryFailed if all queries fail."""
         outcomes = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
         answers: list[_T] = []
         failures: list[QueryFailed] = []
@@ -138,7 +141,7 @@ class ClusterQueries:
         return answers, failures
 
     async def _get(self, kind: str, address: str, path: str, *, missing_is_empty: bool = False) -> dict[str, Any]:
-        """A JSON object; raises QueryFailed."""
+        """Return a JSON object; raises QueryFailed."""
         url = f"{address.rstrip('/') if '://' in address else f'http://{address}'}{path}"
         try:
             answer = await ask(
@@ -164,19 +167,19 @@ def _json_object(url: str, body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         raise QueryFailed(f"{url}: the answer is not JSON") from None
     if not isinstance(value, dict):
-        raise QueryFailed(f"{url}: the answer is not that of an NSQ daemon")
+        raise QueryFailed(f"{url}: the answer is not a JSON object: is this an NSQ daemon?")
     return value
 
 
 def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
     value = answer.get(name)
     if value is not None and not isinstance(value, kind):
-        raise QueryFailed(f"the answer has no list of {name}")
+        raise QueryFailed(f"the field {name} of the answer is not a list")
     return value
 
 
 def _reason(url: str, error: HTTPRequestFailed) -> str:
-    """Why there is no answer, in Go's words if it is the system that refuses."""
+    """Return the reason of a failed request, in Go's wording for system errors."""
     cause = error.__context__
     if isinstance(cause, ssl.SSLError):
         return f'Get "{url}": tls: {getattr(cause, "verify_message", "") or cause.reason or cause}'
@@ -186,7 +189,7 @@ def _reason(url: str, error: HTTPRequestFailed) -> str:
 
 
 def total(entries: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """The counts of several entries of /stats added up, and ``memory_depth``."""
+    """Return the sums of the counts of several entries of /stats, and ``memory_depth``."""
     sums = dict.fromkeys(_COUNTS, 0)
     for entry in entries:
         for name in _COUNTS:

@@ -1,8 +1,8 @@
-"""What the commands for daily use share: where the cluster is, unless told, and flags that may stand among the words.
+"""The address of the cluster for the commands pub, sub, stats and topics, and flags between their arguments.
 
-Told by flags, else by the environment (``NSQX_LOOKUPD``, ``NSQX_NSQD``: addresses parted by commas), else it is on this
-machine: the nsqlookupd on its standard port if there is one, else the nsqd. The HTTP port of an nsqd in ``NSQX_NSQD``
-is taken to follow its TCP port, as the standard ones do.
+The address comes from flags, else from the environment (``NSQX_LOOKUPD``, ``NSQX_NSQD``: addresses separated by
+commas), else the cluster is on this machine: the nsqlookupd on its standard port if it answers, else the nsqd. For an
+nsqd in ``NSQX_NSQD`` the HTTP port is assumed to be the TCP port plus one, as with the standard ports.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ NSQD_TCP_FLAG = Flag(
     "nsqd-tcp-address",
     STRINGS,
     [],
-    f"TCP address of an nsqd, may be repeated; else ${NSQD_VARIABLE}, else {LOCAL_NSQD}",
+    f"TCP address of an nsqd (may be repeated); default ${NSQD_VARIABLE}, else {LOCAL_NSQD}",
     config_key="nsqd_addresses",
 )
 NSQD_HTTP_FLAG = Flag(
     "nsqd-http-address",
     STRINGS,
     [],
-    f"HTTP address of an nsqd, may be repeated; else the port after that in ${NSQD_VARIABLE}, else 127.0.0.1:4151",
+    f"HTTP address of an nsqd (may be repeated); default ${NSQD_VARIABLE} with port + 1, else 127.0.0.1:4151",
     config_key="nsqd_addresses",
 )
 LOOKUPD_HTTP_FLAG = Flag(
     "lookupd-http-address",
     STRINGS,
     [],
-    f"HTTP address of an nsqlookupd, may be repeated; else ${LOOKUPD_VARIABLE}, else {LOCAL_LOOKUPD} if it answers",
+    f"HTTP address of an nsqlookupd (may be repeated); default ${LOOKUPD_VARIABLE}, else {LOCAL_LOOKUPD} if it answers",
     config_key="lookupd_addresses",
 )
 
@@ -56,7 +56,7 @@ _PROBE_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """Where the cluster is: addresses of nsqlookupds, or else of nsqds."""
+    """The addresses of nsqlookupds, or else of nsqds."""
 
     lookupd_addresses: list[str] = field(default_factory=list)
     nsqd_addresses: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ async def find_tcp(
     lookupd_addresses: Sequence[str],
     environment: Mapping[str, str] = os.environ,
 ) -> ClusterAddress:
-    """Where to publish and consume; raises UtilityFailed."""
+    """Return the addresses for publishing and consuming; raises UtilityFailed."""
     return await _find(nsqd_addresses, lookupd_addresses, environment, "tcp")
 
 
@@ -77,13 +77,13 @@ async def find_http(
     cluster: ClusterQueries,
     environment: Mapping[str, str] = os.environ,
 ) -> list[str]:
-    """The HTTP addresses of all nsqds; raises UtilityFailed or QueryFailed."""
+    """Return the HTTP addresses of all nsqds; raises UtilityFailed or QueryFailed."""
     place = await _find(nsqd_addresses, lookupd_addresses, environment, "http")
     if not place.lookupd_addresses:
         return place.nsqd_addresses
     found = await cluster.nsqds(place.lookupd_addresses)
     if not found:
-        raise UtilityFailed(f"nsqlookupd {', '.join(place.lookupd_addresses)} knows no nsqd")
+        raise UtilityFailed(f"no nsqd is registered at nsqlookupd {', '.join(place.lookupd_addresses)}")
     return found
 
 
@@ -102,8 +102,8 @@ async def _find(
             return ClusterAddress([LOCAL_LOOKUPD])
         if not await _listens(LOCAL_NSQD):
             raise UtilityFailed(
-                f"neither nsqlookupd ({LOCAL_LOOKUPD}) nor nsqd ({LOCAL_NSQD}) runs on this machine: start both with"
-                f" nsqx up, or say where they are by a flag, ${LOOKUPD_VARIABLE} or ${NSQD_VARIABLE}"
+                f"neither nsqlookupd ({LOCAL_LOOKUPD}) nor nsqd ({LOCAL_NSQD}) answers on this machine: start both with"
+                f" nsqx up, or set an address with a flag, ${LOOKUPD_VARIABLE} or ${NSQD_VARIABLE}"
             )
         nsqds = [LOCAL_NSQD]
     return ClusterAddress([], nsqds if kind == "tcp" else [http_address(address) for address in nsqds])
@@ -114,18 +114,18 @@ def _listed(text: str) -> list[str]:
 
 
 def http_address(tcp_address: str) -> str:
-    """Where an nsqd speaks HTTP that has its ports side by side, as the standard ones are; raises UtilityFailed."""
+    """Return the HTTP address of an nsqd whose HTTP port is its TCP port plus one; raises UtilityFailed."""
     try:
         address = parse_address(check_address(tcp_address))
     except ConfigError as error:
         raise UtilityFailed(f"{NSQD_VARIABLE}: {error}") from None
     if not isinstance(address, TCPAddress):
-        raise UtilityFailed(f"{tcp_address} has no HTTP port: give --nsqd-http-address")
+        raise UtilityFailed(f"the HTTP address of nsqd {tcp_address} is unknown: use --nsqd-http-address")
     return format_host_port(address.host or "127.0.0.1", address.port + 1)
 
 
 async def _answers(lookupd_address: str) -> bool:
-    """True if an nsqlookupd is there; /ping needs no token."""
+    """Return True if an nsqlookupd answers /ping, which needs no token."""
     url = f"http://{lookupd_address}/ping"
     try:
         answer = await request("GET", url, connect_timeout_s=_PROBE_TIMEOUT_S, request_timeout_s=_PROBE_TIMEOUT_S)
@@ -148,7 +148,7 @@ async def _listens(tcp_address: str) -> bool:
 def read_words(
     flags: Sequence[Flag], argv: Sequence[str], program: str, *, least: int = 0, most: int | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Options by key and the words, flags among them wherever they stand before ``--``; raises UsageError."""
+    """Return the options by key, and the arguments; flags may stand anywhere before ``--``. Raises UsageError."""
     split = argv.index("--") if "--" in argv else len(argv)
     rest, words = list(argv[:split]), []
     given: dict[str, Any] = {}
@@ -164,13 +164,13 @@ def read_words(
 
 
 def _continued(flag: Flag, given: Mapping[str, Any]) -> Flag:
-    """The flag with what it was given so far, to which a repeated one adds."""
+    """Return the flag with its values so far as default, so a repeated flag adds to them."""
     if flag.name not in given or flag.kind is not STRINGS:
         return flag
     return Flag(flag.name, flag.kind, given[flag.name], flag.help, flag.config_key, flag.in_config)
 
 
 def warn(failures: Sequence[QueryFailed]) -> None:
-    """Tell of nsqds that did not answer, while others did."""
+    """Print a warning for each nsqd that did not answer."""
     for failure in failures:
         say(f"WARNING: {failure}")

@@ -12,7 +12,7 @@ from nsqx.tools.utility import UtilityFailed
 REVISION = "<REV>"
 
 _DIRECTIVE = re.compile("%(.)")
-# Those that need no locale; the rest of strftime stays as it is written.
+# Directives that do not depend on the locale; others are not replaced.
 _DIRECTIVES = frozenset("mdHIMSyZz")
 _MONTHS = [
     "January",
@@ -32,7 +32,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 
 def format_time(text: str, moment: datetime) -> str:
-    """``text`` with its date directives filled in; unknown ones are left alone, names are English."""
+    """Return ``text`` with its date directives replaced, with English names; unknown directives stay."""
 
     def fill(found: re.Match[str]) -> str:
         directive = found[1]
@@ -54,20 +54,20 @@ def format_time(text: str, moment: datetime) -> str:
 
 
 def host_identifier(text: str, hostname: str) -> str:
-    """What stands for ``<HOST>``: the short host name, or ``text`` with its tokens replaced."""
+    """Return the value of ``<HOST>``: the short host name, or ``text`` with its tokens replaced."""
     short = hostname.partition(".")[0]
     return text.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname) if text else short
 
 
 @dataclass(frozen=True, slots=True)
 class FileNames:
-    """How the files of one topic are called; ``<DATETIME>`` and ``<REV>`` are still open in ``pattern``."""
+    """The file names of one topic; ``pattern`` still contains ``<DATETIME>`` and ``<REV>``."""
 
     pattern: str
     datetime_format: str
 
     def at(self, moment: datetime) -> str:
-        """The name at a moment, its revision open: when it changes, the file does."""
+        """Return the name at a moment, with ``<REV>``; a changed name means that the file must be rotated."""
         return self.pattern.replace("<DATETIME>", format_time(self.datetime_format, moment))
 
 
@@ -80,7 +80,7 @@ def file_names(
     gzip: bool,
     needs_revision: bool,
 ) -> FileNames:
-    """The names for a topic; raises UtilityFailed if a revision is needed and has no place."""
+    """Return the file names of a topic; raises UtilityFailed if the format needs <REV> and does not have it."""
     if needs_revision and REVISION not in filename_format:
         raise UtilityFailed("missing <REV> in --filename-format when gzip, rotation, or work dir enabled")
     pattern = filename_format if needs_revision else filename_format.replace(REVISION, "")
@@ -88,11 +88,11 @@ def file_names(
     if gzip and not pattern.endswith(".gz"):
         pattern += ".gz"
     if ".." in pattern.split("/"):
-        # A topic may be called ".."; whoever publishes to it must not choose the directory.
+        # A topic may be named "..": its name must not select a directory outside of the output directory.
         raise UtilityFailed(f"file name {pattern} would leave the output directory")
     return FileNames(pattern, datetime_format)
 
 
 def with_revision(name: str, revision: int) -> str:
-    """``name`` with its revision filled in."""
+    """Return ``name`` with its revision inserted."""
     return name.replace(REVISION, f"-{revision:06d}")

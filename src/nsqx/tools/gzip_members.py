@@ -1,4 +1,4 @@
-"""Gzip output in members: each can be read as soon as it is ended, and members may follow each other in a file.
+"""Gzip output in members: a member is readable as soon as it is complete, and a file may contain several members.
 
 1f 8b 08 00  00 00 00 00  02|00|04  ff    deflate data    crc32  size
 magic, no flags, no time  level     any OS                little endian
@@ -25,13 +25,13 @@ class GzipMember:
         self._size = 0
 
     def add(self, data: bytes) -> bytes:
-        """What can be written now that ``data`` has come; often nothing."""
+        """Compress ``data`` and return the output so far, which is often empty."""
         self._checksum = zlib.crc32(data, self._checksum)
         self._size += len(data)
         return self._take_head() + self._deflate.compress(data)
 
     def end(self) -> bytes:
-        """The rest; the member is complete then."""
+        """Complete the member and return the rest of the output."""
         trailer = _TRAILER.pack(self._checksum, self._size & 0xFFFFFFFF)
         return self._take_head() + self._deflate.flush() + trailer
 

@@ -1,6 +1,6 @@
-"""Choosing one of several hosts for a request: those that failed rest for a while, and the fast ones may get more.
+"""Selection of one of several hosts for a request: failed hosts are left out for a while, fast hosts may get more.
 
-Pure: the clock and the dice are given.
+Contains no I/O; the clock and the random generator are parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BUCKET_S = HISTORY_S / BUCKETS
 
 
 class Host:
-    """One host and what is known of it."""
+    """The state of one host."""
 
     __slots__ = ("address", "is_dead", "retry_at_s", "retry_delay_s", "times")
 
@@ -33,17 +33,17 @@ class Host:
         self.times = ResponseTimes()
 
     def may_be_tried(self, now_s: float) -> bool:
-        """True if it is alive, or has rested long enough."""
+        """Return True if the host is alive, or its retry delay is over."""
         return not self.is_dead or self.retry_at_s < now_s
 
     def tried(self, now_s: float) -> None:
-        """It is about to be asked; if it is dead, the next rest is twice as long."""
+        """Note a request to the host; if it is dead, double its retry delay."""
         if self.is_dead:
             self.retry_delay_s = min(self.retry_delay_s * 2, MAX_RETRY_S)
             self.retry_at_s = now_s + self.retry_delay_s
 
     def failed(self, now_s: float) -> None:
-        """It did not answer well."""
+        """Mark the host as dead after a failed request."""
         if not self.is_dead:
             self.is_dead = True
             self.retry_delay_s = FIRST_RETRY_S
@@ -51,7 +51,7 @@ class Host:
 
 
 class ResponseTimes:
-    """How long a host took in the last five minutes, the recent past counting more."""
+    """The response times of a host in the last five minutes; recent ones have a higher weight."""
 
     __slots__ = ("_bucket", "_counts", "_sums_ms")
 
@@ -61,14 +61,14 @@ class ResponseTimes:
         self._bucket = 0
 
     def add(self, duration_s: float, now_s: float) -> None:
-        """A request took so long."""
+        """Add the duration of a request."""
         self._advance(now_s)
         index = self._bucket % BUCKETS
         self._counts[index] += 1
         self._sums_ms[index] += duration_s * 1000
 
     def weighted_ms(self, now_s: float) -> float:
-        """The weighted sum over the history; 0 if nothing is known."""
+        """Return the weighted sum over the history; 0 if there are no requests."""
         self._advance(now_s)
         value = last_ms = 0.0
         for age in range(1, BUCKETS + 1):
@@ -79,7 +79,7 @@ class ResponseTimes:
         return value
 
     def _advance(self, now_s: float) -> None:
-        """Forget what has become too old."""
+        """Remove durations that are too old."""
         bucket = int(now_s / _BUCKET_S)
         for number in range(max(self._bucket + 1, bucket - BUCKETS + 1), bucket + 1):
             self._counts[number % BUCKETS] = 0
@@ -88,7 +88,7 @@ class ResponseTimes:
 
 
 class HostPool:
-    """Takes hosts in turn, leaving out dead ones; when all are dead, all are tried again."""
+    """Selects hosts in turn and skips dead ones; if all are dead, all are marked alive again."""
 
     def __init__(self, addresses: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts = [Host(address) for address in addresses]
@@ -96,7 +96,7 @@ class HostPool:
         self._next = 0
 
     def choose(self) -> Choice:
-        """The host for the next request."""
+        """Select the host for the next request."""
         return Choice(self._in_turn(), self._clock)
 
     def _in_turn(self) -> Host:
@@ -116,7 +116,7 @@ class HostPool:
 
 
 class EpsilonGreedyPool(HostPool):
-    """Mostly takes hosts by how fast they were, and at times any, in order to learn."""
+    """Selects mostly fast hosts, and sometimes any host, to measure it."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class EpsilonGreedyPool(HostPool):
         self._epsilon = EPSILON
 
     def choose(self) -> Choice:
-        """The host for the next request."""
+        """Select the host for the next request."""
         if self._rng.random() < self._epsilon:
             self._epsilon = max(self._epsilon * EPSILON_DECAY, MIN_EPSILON)
             return Choice(self._in_turn(), self._clock)
@@ -143,7 +143,7 @@ class EpsilonGreedyPool(HostPool):
 
 
 class Choice:
-    """A host that was chosen; to be told how the request went."""
+    """A selected host; the caller must report the result of the request."""
 
     __slots__ = ("_clock", "_host", "_started_s", "address")
 
@@ -154,18 +154,18 @@ class Choice:
         self._started_s = clock()
 
     def succeeded(self) -> None:
-        """The host answered well."""
+        """Report a successful request."""
         now_s = self._clock()
         self._host.is_dead = False
         self._host.times.add(now_s - self._started_s, now_s)
 
     def failed(self) -> None:
-        """The host did not answer, or not well."""
+        """Report a failed request."""
         self._host.failed(self._clock())
 
 
 class RoundRobinHosts:
-    """Takes hosts in turn, dead or alive; the second is the first, as in the Go utilities."""
+    """Selects hosts in turn, also dead ones. Starts with the second host, like the Go utilities."""
 
     def __init__(self, addresses: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts = [Host(address) for address in addresses]
@@ -173,7 +173,7 @@ class RoundRobinHosts:
         self._count = 0
 
     def choose(self) -> Choice:
-        """The host for the next request."""
+        """Select the host for the next request."""
         self._count += 1
         return Choice(self._hosts[self._count % len(self._hosts)], self._clock)
 
@@ -182,7 +182,7 @@ Pool = HostPool | RoundRobinHosts
 
 
 def make_pool(mode: str, addresses: Sequence[str]) -> Pool:
-    """The pool that ``mode`` names; any other name means in turn."""
+    """Return the pool for ``mode``; unknown modes mean round-robin."""
     if mode == "hostpool":
         return HostPool(addresses)
     return EpsilonGreedyPool(addresses) if mode == "epsilon-greedy" else RoundRobinHosts(addresses)

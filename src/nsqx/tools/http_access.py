@@ -1,4 +1,4 @@
-"""The flags of utilities that ask nsqd and nsqlookupd over HTTP: tokens and TLS. nsqadmin has the same."""
+"""The flags for HTTP requests to nsqd and nsqlookupd: tokens and TLS. nsqadmin has the same flags."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _TLS_FIELDS = ("tls_root_ca_file", "tls_insecure_skip_verify", "tls_cert", "tls_
 
 HTTP_ACCESS_FLAGS: tuple[Flag, ...] = (
     *(
-        Flag(name, STRING, "", f"file with the bearer token for {kind}'s HTTP; else ${TOKEN_VARIABLES[kind]}")
+        Flag(name, STRING, "", f"file with the bearer token for {kind}'s HTTP API; default ${TOKEN_VARIABLES[kind]}")
         for kind, name in _TOKEN_FLAGS.items()
     ),
-    Flag("http-client-tls-root-ca-file", STRING, "", "authorities that sign the certificates of nsqd and nsqlookupd"),
-    Flag("http-client-tls-cert", STRING, "", "certificate to show to nsqd and nsqlookupd"),
-    Flag("http-client-tls-key", STRING, "", "private key of that certificate"),
-    Flag("http-client-tls-insecure-skip-verify", BOOL, False, "believe any certificate of nsqd and nsqlookupd"),
+    Flag("http-client-tls-root-ca-file", STRING, "", "CA file to verify the certificates of nsqd and nsqlookupd"),
+    Flag("http-client-tls-cert", STRING, "", "client certificate for nsqd and nsqlookupd"),
+    Flag("http-client-tls-key", STRING, "", "private key of the client certificate"),
+    Flag("http-client-tls-insecure-skip-verify", BOOL, False, "accept any certificate of nsqd and nsqlookupd"),
 )
 
 
 def take_credentials(values: dict[str, Any]) -> Credentials:
-    """Take the values of these flags out of ``values``; raises ConfigError."""
+    """Remove the values of these flags from ``values`` and return the credentials; raises ConfigError."""
     files = {kind: values.pop(name.replace("-", "_")) for kind, name in _TOKEN_FLAGS.items()}
     tls = HTTPClientTLS(**{name: values.pop(f"http_client_{name}") for name in _TLS_FIELDS})
     if bool(tls.tls_cert) != bool(tls.tls_key):

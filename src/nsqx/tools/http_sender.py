@@ -1,4 +1,4 @@
-"""Sending many HTTP requests whose answers matter by their status alone, on connections that are kept for the next."""
+"""An HTTP client for many requests whose callers need only the status; connections are reused."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _PRIVATE_HEADERS: Final = ("authorization", "cookie")
 
 
 class SendFailed(NSQError):
-    """No answer came; the text says why."""
+    """No valid answer arrived; the text is the reason."""
 
 
 def check_url(text: str) -> str:
-    """An http or https address, as it came; raises ConfigError."""
+    """Return ``text`` if it is an http or https URL; raises ConfigError."""
     try:
         parts = urlsplit(text)
         _ = parts.port
     except ValueError as error:
         raise ConfigError(f"address {text!r}: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or set(text) & set(string.whitespace):
-        raise ConfigError(f"address {text!r}: http://host:port/path expected")
+        raise ConfigError(f"invalid address {text!r}: use http://host:port/path")
     return text
 
 
@@ -54,14 +54,14 @@ class _Answer:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Add what the socket gave; raises HttpParserError."""
+        """Parse received bytes; raises HttpParserError."""
         self.has_begun = True
         self._parser.feed_data(data)
 
     def end(self) -> None:
-        """The server sends no more."""
+        """Handle the end of the connection; raises SendFailed if the answer is incomplete."""
         if not self.status or not self._ends_with_connection:
-            raise SendFailed("the answer was cut off")
+            raise SendFailed("the connection was closed before the end of the answer")
         self.is_complete = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -90,7 +90,7 @@ class _Connection:
 
 
 class HTTPSender:
-    """Sends requests, each within ``request_timeout_s``. As in Go a timeout of 0 sets no limit."""
+    """Sends requests, each with a timeout. A timeout of 0 means no limit, as in Go."""
 
     def __init__(self, connect_timeout_s: float, request_timeout_s: float) -> None:
         self._connect_timeout_s = connect_timeout_s
@@ -99,15 +99,15 @@ class HTTPSender:
         self._tls: ssl.SSLContext | None = None
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> int:
-        """The status of the answer, once all of it has come; raises SendFailed.
+        """Send a request and return the status after the whole answer has arrived; raises SendFailed.
 
-        Redirections are followed, but not those that would turn a POST into a GET: the body would be lost.
+        Follows redirects, except those that turn a POST into a GET, because the body would be lost.
         """
         try:
             async with asyncio.timeout(self._request_timeout_s or None):
                 return await self._send(method, url, dict(headers), body)
         except TimeoutError:
-            raise SendFailed(f"{method} {url}: no answer in time") from None
+            raise SendFailed(f"{method} {url}: no answer within {self._request_timeout_s:g} s") from None
         except SendFailed as error:
             raise SendFailed(f"{method} {url}: {error}") from None
         except OSError as error:
@@ -116,7 +116,7 @@ class HTTPSender:
             raise SendFailed(f"{method} {url}: the answer is not HTTP: {error}") from error
 
     async def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close all idle connections."""
         for connections in self._idle.values():
             for connection in connections:
                 connection.writer.close()
@@ -135,7 +135,7 @@ class HTTPSender:
         raise SendFailed(f"stopped after {_MAX_REDIRECTS} redirects")
 
     async def _ask(self, parts: SplitResult, data: bytes) -> _Answer:
-        """Send on a kept connection if there is one, and again on a new one if that had been closed meanwhile."""
+        """Send on an idle connection if there is one; if the server has closed it, send again on a new one."""
         key = (parts.scheme, parts.netloc)
         kept = self._take_idle(key)
         if kept is not None:
@@ -200,7 +200,7 @@ class HTTPSender:
 
 
 def encode_request(method: str, parts: SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
-    """The request as it is sent; a user and password in the address become a header."""
+    """Return the bytes of a request; user and password in the address become an Authorization header."""
     target = quote(parts.path or "/", safe=string.punctuation)
     if parts.query:
         target += "?" + quote(parts.query, safe=string.punctuation)

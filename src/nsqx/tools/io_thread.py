@@ -1,4 +1,4 @@
-"""Blocking calls beside the event loop: files, pipes and terminals, one call after another in a thread."""
+"""A thread for blocking calls on files, pipes and terminals, beside the event loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _Arguments = TypeVarTuple("_Arguments")
 
 
 class IOThread:
-    """A thread that makes one call at a time, and that does not keep the process alive: a read from a terminal or a
-    write to a pipe that nobody reads may never return.
+    """A thread that makes one call at a time.
+
+    The thread does not keep the process alive, because a read from a terminal or a write to a full pipe may never
+    return.
     """
 
     def __init__(self, name: str) -> None:
@@ -23,7 +25,7 @@ class IOThread:
         self._thread.start()
 
     async def call(self, function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:
-        """What ``function`` returns or raises."""
+        """Call ``function`` in the thread; return its result or raise its exception."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[_T] = loop.create_future()
 
@@ -39,7 +41,7 @@ class IOThread:
         return await outcome
 
     def close(self) -> None:
-        """End the thread after the calls made so far."""
+        """End the thread after the calls that are already queued."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -56,5 +58,5 @@ def _tell(
 
     try:
         loop.call_soon_threadsafe(settle_if_wanted)
-    except RuntimeError:  # the loop is closed: nobody waits
+    except RuntimeError:  # the loop is closed, so no task waits for the result
         pass

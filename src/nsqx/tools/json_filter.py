@@ -1,4 +1,4 @@
-"""Which JSON messages nsq_to_nsq passes on, and with which fields."""
+"""The JSON filter of nsq_to_nsq: which messages are forwarded, and with which fields."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 from nsqx.gotext import parse_float
 
-# As Go's encoder writes them.
+# The characters that Go's encoder escapes.
 _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 class Verdict(Enum):
-    """What becomes of a message."""
+    """The result of the filter."""
 
     PASS = "pass"
     DROP = "drop"
-    """It is not wanted."""
+    """The message does not match."""
     UNREADABLE = "unreadable"
-    """It is not a JSON object; nobody will ever want it."""
+    """The message is not a JSON object."""
     RETRY = "retry"
-    """The field is missing whose value is required."""
+    """The field whose value is required is missing."""
 
 
 class JSONFilter:
-    """Passes objects that have a field, perhaps with a value, and takes over some of their fields only."""
+    """Passes objects that have a required field, optionally with a required value, and selects fields."""
 
     def __init__(self, required_field: str = "", required_value: str = "", fields: Sequence[str] = ()) -> None:
-        """Empty means that nothing is required, or that all fields are taken over."""
+        """Empty parameters mean that nothing is required, or that all fields are kept."""
         self._required_field = required_field
         self._required_value = required_value
         self._required_number = _number(required_value)
@@ -37,11 +37,11 @@ class JSONFilter:
 
     @property
     def is_needed(self) -> bool:
-        """True if it can make any difference."""
+        """True if the filter has any condition or field selection."""
         return bool(self._required_field or self._fields)
 
     def apply(self, body: bytes) -> tuple[Verdict, bytes]:
-        """What becomes of a message, and the body to pass on."""
+        """Return the verdict on a message, and the body to forward."""
         if not self.is_needed:
             return Verdict.PASS, body
         try:
@@ -82,13 +82,13 @@ def _number(text: str) -> float | None:
 
 
 def _encode(value: Any) -> bytes:
-    # Outside of strings none of the escaped characters can stand.
+    # The escaped characters occur only inside strings.
     text = _written(value).translate(_ESCAPES)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _written(value: Any) -> str:
-    """JSON as Go writes it: the keys of objects in order, whole numbers without a fraction, short exponents."""
+    """Return JSON in Go's format: sorted keys, whole numbers without a fraction, short exponents."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_written(name)}:{_written(value[name])}" for name in sorted(value)) + "}"
     if isinstance(value, list):

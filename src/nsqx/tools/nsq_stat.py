@@ -1,4 +1,4 @@
-"""nsq_stat: prints the depth and the rates of a channel, summed over all its nsqds, a line each interval."""
+"""nsq_stat: prints the depth and the rates of a channel, summed over all its nsqds, one line per interval."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FLAGS: tuple[Flag, ...] = (
 
 @dataclass(slots=True)
 class NsqStatOptions:
-    """What to watch; durations in nanoseconds."""
+    """The options of nsq_stat; durations in nanoseconds."""
 
     topic: str
     channel: str
@@ -69,14 +69,14 @@ class NsqStatOptions:
     lookupd_http_addresses: list[str] = field(default_factory=list)
     interval: int = 2 * NS_PER_S
     count: int | None = None
-    """How many lines to print; None for no end."""
+    """How many lines to print; None means no limit."""
     http_client_connect_timeout: int = 2 * NS_PER_S
     http_client_request_timeout: int = 5 * NS_PER_S
     credentials: Credentials = field(default_factory=Credentials)
 
 
 def read_options(argv: Sequence[str]) -> NsqStatOptions:
-    """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
+    """Return the options from the command line; raises UsageError, VersionRequested or UtilityFailed."""
     values = read_flags(FLAGS, argv, PROGRAM)
     options = NsqStatOptions(credentials=take_credentials(values), **values)
     if not options.topic or not options.channel:
@@ -98,7 +98,7 @@ HEADER = (
 
 
 def report_line(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) -> str:
-    """One line: rates since ``before``, depth and counts."""
+    """Return one line with the rates since ``before``, the depth and the counts."""
     ingress = now["message_count"] - before["message_count"]
     egress = ingress - (now["depth"] - before["depth"])
     return (
@@ -110,7 +110,7 @@ def report_line(now: Mapping[str, int], before: Mapping[str, int], interval_s: f
 
 
 async def run(options: NsqStatOptions, stopping: asyncio.Event) -> int:
-    """Print lines until there were enough of them, or until told to stop; any failed question ends it."""
+    """Print lines until ``count`` is reached or ``stopping`` is set; raises UtilityFailed if a query fails."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stopping.set)
     cluster = ClusterQueries(
         options.credentials,

@@ -1,6 +1,6 @@
-"""nsq_tail: shows the messages of topics on stdout, a line each.
+"""nsq_tail: prints the messages of topics to stdout, one per line.
 
-A message is finished once it was written. What came but is not to be shown any more goes back to nsqd.
+A message is finished after it was written. Messages that arrive after the last one to be shown are requeued.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ FLAGS: tuple[Flag, ...] = (
     TAKE_BACKLOG_FLAG,
 )
 
-_RULE = Rule("Give --channel to consume them, or --take-backlog", is_strict=False)
+_RULE = Rule("Use --channel to consume them, or --take-backlog", is_strict=False)
 
 
 @dataclass(slots=True)
 class NsqTailOptions:
-    """What to show."""
+    """The options of nsq_tail."""
 
     topics: list[str]
     channel: str = ""
@@ -64,19 +64,19 @@ class NsqTailOptions:
     lookupd_http_addresses: list[str] = field(default_factory=list)
     max_in_flight: int = MAX_IN_FLIGHT
     total: int = 0
-    """How many messages over all topics; 0 for no end."""
+    """How many messages to show over all topics; 0 means no limit."""
     print_topic: bool = False
     consumer_options: list[str] = field(default_factory=list)
     take_backlog: bool = False
 
 
 def passing_channel(prefix: str) -> str:
-    """A channel that is nobody else's and goes away with its consumer."""
+    """Return a random name for an ephemeral channel."""
     return f"{prefix}{random.randrange(1_000_000):06d}#ephemeral"
 
 
 def read_options(argv: Sequence[str]) -> NsqTailOptions:
-    """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
+    """Return the options from the command line; raises UsageError, VersionRequested or UtilityFailed."""
     options = NsqTailOptions(**read_flags(FLAGS, argv, PROGRAM))
     check_sources(options.nsqd_tcp_addresses, options.lookupd_http_addresses)
     if not options.topics:
@@ -85,21 +85,21 @@ def read_options(argv: Sequence[str]) -> NsqTailOptions:
 
 
 Show = Callable[[str, Message], bytes]
-"""How a message of a topic is written."""
+"""Formats a message of a topic."""
 
 
 def show_plainly(_topic: str, message: Message) -> bytes:
-    """The body and a newline."""
+    """Return the body and a newline."""
     return message.body + b"\n"
 
 
 def show_with_topic(topic: str, message: Message) -> bytes:
-    """The topic, the body and a newline."""
+    """Return the topic, the body and a newline."""
     return b"%s | %s\n" % (topic.encode(), message.body)
 
 
 async def run(options: NsqTailOptions, stopping: asyncio.Event) -> int:
-    """Show messages until there were enough of them, or until told to stop."""
+    """Print messages until ``total`` is reached or ``stopping`` is set; return the exit code."""
     show = show_with_topic if options.print_topic else show_plainly
     named = dict.fromkeys(options.nsqd_tcp_addresses, "")
     return await tail(PROGRAM, options, show, stopping, _RULE, named)
@@ -115,10 +115,10 @@ async def tail(
     *,
     is_quiet: bool = False,
 ) -> int:
-    """Write messages to stdout by ``show``; raises UtilityFailed, or BrokenPipeError if the reader of stdout is gone.
+    """Print messages, formatted by ``show``; raises UtilityFailed, or BrokenPipeError if stdout is closed.
 
-    Without a channel ``rule`` says which topics may be looked at. ``named`` are the HTTP addresses of the named nsqds
-    by TCP address, empty where not known.
+    If no channel is given, ``rule`` decides which topics may be read. ``named`` are the HTTP addresses of the given
+    nsqds by TCP address, empty if unknown.
     """
     max_in_flight = min(options.max_in_flight, options.total) if options.total > 0 else options.max_in_flight
     channel = options.channel or passing_channel("tail")
@@ -162,7 +162,7 @@ async def _until_done(output: _Output, consumers: list[Consumer], stopping: asyn
 
 
 class _Output:
-    """Writes messages to stdout, as many as are wanted and until writing fails."""
+    """Writes messages to stdout, up to a limit or until a write fails."""
 
     def __init__(self, show: Show, total: int, progress: ProgressLine) -> None:
         self.is_complete = asyncio.Event()
@@ -173,11 +173,11 @@ class _Output:
         self._io_thread = IOThread("stdout")
 
     async def show_all(self, consumer: Consumer) -> None:
-        """Show what ``consumer`` brings until it is stopped."""
+        """Show the messages of ``consumer`` until it is stopped."""
         async for batch in consumer.batches(max(1, consumer.max_in_flight), 0):
             wanted = self._take(batch)
             if self._left == 0:
-                # Before the messages are finished, or nsqd would send more.
+                # This must precede the FINs, or nsqd would send more messages.
                 consumer.max_in_flight = 0
             if wanted and await self._has_written(b"".join([self._show(consumer.topic, each) for each in wanted])):
                 for message in wanted:
@@ -190,7 +190,7 @@ class _Output:
                 self.is_complete.set()
 
     def _take(self, batch: list[Message]) -> list[Message]:
-        """Those of ``batch`` that are to be shown."""
+        """Return the messages of ``batch`` to show."""
         if self.failure is not None:
             return []
         if self._left is None:

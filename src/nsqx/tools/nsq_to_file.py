@@ -1,7 +1,7 @@
-"""nsq_to_file: writes the messages of topics to files, rotated by name, size or time, perhaps compressed.
+"""nsq_to_file: writes the messages of topics to files, rotated by name, size or time, optionally compressed.
 
-A message is finished when it is on disk. How files are named, rotated and moved is in ``file_names`` and
-``rotating_file``; here is when to write, when to sync, and which topics there are.
+A message is finished after it was synced to disk. ``file_names`` and ``rotating_file`` name, rotate and move the files;
+this module decides when to write and when to sync, and finds the topics.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ FLAGS: tuple[Flag, ...] = (
 
 @dataclass(slots=True)
 class NsqToFileOptions:
-    """What to write where; durations in nanoseconds."""
+    """The options of nsq_to_file; durations in nanoseconds."""
 
     topics: list[str] = field(default_factory=list)
     topic_pattern: str = ""
@@ -120,7 +120,7 @@ class NsqToFileOptions:
     sync_interval: int = 30 * NS_PER_S
 
     def rules(self) -> Rules:
-        """What a file must know."""
+        """Return the rules for a rotating file."""
         return Rules(
             output_dir=self.output_dir,
             work_dir=self.work_dir or self.output_dir,
@@ -130,7 +130,7 @@ class NsqToFileOptions:
         )
 
     def names(self, topic: str) -> FileNames:
-        """How the files of ``topic`` are called; raises UtilityFailed."""
+        """Return the file names of ``topic``; raises UtilityFailed."""
         return file_names(
             self.filename_format,
             self.datetime_format,
@@ -142,7 +142,7 @@ class NsqToFileOptions:
 
 
 def read_options(argv: Sequence[str]) -> NsqToFileOptions:
-    """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
+    """Return the options from the command line; raises UsageError, VersionRequested or UtilityFailed."""
     given, words = parse(FLAGS, argv, PROGRAM)
     if words:
         raise UtilityFailed(f"unknown arguments: [{' '.join(words)}]")
@@ -165,7 +165,7 @@ def _check(options: NsqToFileOptions, values: dict[str, Any]) -> None:
     try:
         check_sources(options.nsqd_tcp_addresses, options.lookupd_http_addresses)
     except UtilityFailed as error:
-        # This utility alone ends one of the two with a full stop.
+        # Only this Go utility ends this message with a full stop.
         raise UtilityFailed(f"{error}." if str(error).endswith("required") else str(error)) from None
     if not 1 <= options.gzip_level <= 9:
         raise UtilityFailed(f"invalid --gzip-level value ({options.gzip_level}), should be 1-9")
@@ -181,11 +181,11 @@ def _check(options: NsqToFileOptions, values: dict[str, Any]) -> None:
 
 
 class TopicWriter:
-    """Writes the messages of one topic and finishes those that are on disk."""
+    """Writes the messages of one topic and finishes them after a sync."""
 
     def __init__(self, topic: str, options: NsqToFileOptions, log: Log, progress: ProgressLine) -> None:
         """Raises UtilityFailed, ConfigError or InvalidName."""
-        # No message is at fault if it cannot be written, so none is given up however often it was tried.
+        # A failed write is not the fault of the message, so no message is given up.
         client = {"max_attempts": 0, **client_options(PROGRAM, options.consumer_options)}
         client["max_in_flight"] = options.max_in_flight
         self._options = options
@@ -197,28 +197,28 @@ class TopicWriter:
         self._log = log
         self._progress = progress
         self._io_thread = IOThread(f"files of {topic}")
-        # Written, perhaps not on disk yet.
+        # Messages that were written and not synced yet.
         self._unfinished: list[Message] = []
         self._wake = asyncio.Event()
         self._must_close = False
         self._is_stopping = False
 
     async def start(self) -> None:
-        """Begin to consume; raises UtilityFailed."""
+        """Start consuming; raises UtilityFailed."""
         await start_consumer(self._consumer, self._options.nsqd_tcp_addresses)
 
     def close_file(self) -> None:
-        """Sync and close the current file soon; the next message opens another."""
+        """Request to sync and close the current file; the next message opens a new one."""
         self._must_close = True
         self._wake.set()
 
     def stop(self) -> None:
-        """Write what has come, then end ``run``."""
+        """End ``run`` after the received messages are written."""
         self._is_stopping = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Write until stopped; raises UtilityFailed if the file system refuses."""
+        """Write until stopped; raises UtilityFailed if a file operation fails."""
         clock = asyncio.get_running_loop().time
         interval_s = self._options.sync_interval / NS_PER_S
         tick_s = clock() + interval_s
@@ -253,7 +253,7 @@ class TopicWriter:
             self._io_thread.close()
 
     async def _give_back(self, coming: asyncio.Task[list[Message]]) -> None:
-        """End the consumer; what is not on disk goes back to nsqd."""
+        """Stop the consumer and requeue all messages that are not on disk."""
         coming.cancel()
         [left] = await asyncio.gather(coming, return_exceptions=True)
         for message in [*self._unfinished, *(left if isinstance(left, list) else [])]:
@@ -262,7 +262,7 @@ class TopicWriter:
         await self._consumer.stop(0)
 
     async def _something(self, coming: asyncio.Task[list[Message]], timeout_s: float) -> None:
-        """Wait for messages, an order or the time to sync."""
+        """Wait for messages, for ``stop`` or ``close_file``, or until the next sync."""
         ordered = asyncio.create_task(self._wake.wait())
         try:
             events: set[asyncio.Task[Any]] = {coming, ordered}
@@ -272,7 +272,7 @@ class TopicWriter:
             self._wake.clear()
 
     async def _tick(self) -> None:
-        """The time to sync has come, and perhaps that to rotate."""
+        """Sync, and rotate the file if it is time."""
         needs_rotation = await self._io_thread.call(self._file.needs_rotation)
         if needs_rotation and not self._options.skip_empty_files:
             await self._io_thread.call(self._file.rotate)
@@ -299,12 +299,12 @@ class TopicWriter:
 
 
 async def _next_of(batches: AsyncIterator[list[Message]]) -> list[Message]:
-    """The next batch; an empty one at the end."""
+    """Return the next batch; an empty one at the end."""
     return await anext(batches, [])
 
 
 class TopicWriters:
-    """The writers of all topics, those given and those found."""
+    """The writers of all topics, given by name or found by pattern."""
 
     def __init__(self, options: NsqToFileOptions, log: Log, progress: ProgressLine) -> None:
         self._options = options
@@ -320,7 +320,7 @@ class TopicWriters:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Write until told to stop; raises UtilityFailed as soon as one topic cannot be written."""
+        """Write until ``stopping`` is set; raises UtilityFailed as soon as one topic cannot be written."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._close_files)
         prepare(self._options.rules())
         told_to_stop = asyncio.create_task(stopping.wait())
@@ -382,7 +382,7 @@ class TopicWriters:
 
 
 async def run(options: NsqToFileOptions, stopping: asyncio.Event) -> int:
-    """Write files until told to stop; the exit code."""
+    """Write files until ``stopping`` is set; return the exit code."""
     log = Log(options.log_prefix, options.log_level)
     with ProgressLine("messages written") as progress:
         try:

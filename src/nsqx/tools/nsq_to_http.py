@@ -1,6 +1,6 @@
-"""nsq_to_http: makes an HTTP request of every message of a topic, a POST with the body or a GET with it in the address.
+"""nsq_to_http: sends each message of a topic as an HTTP request, a POST with the body or a GET with it in the URL.
 
-A message is finished when the endpoint has answered well; until then it stays with nsqd.
+A message is finished after the endpoint has answered with success.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONTENT_TYPE = "application/octet-stream"
 
 _USER_AGENT = f"{PROGRAM} v{NSQ_VERSION}"
 _POOL_MODES = ("round-robin", "hostpool", "epsilon-greedy")
-# The endpoint, or what stands before it, is not able to answer now; that is no verdict on the message.
+# The endpoint or a proxy is temporarily unavailable; it has not rejected the message.
 _NOT_NOW = (429, 502, 503, 504)
 
 FLAGS: tuple[Flag, ...] = (
@@ -96,7 +96,7 @@ FLAGS: tuple[Flag, ...] = (
 
 @dataclass(slots=True)
 class NsqToHttpOptions:
-    """What to send where; durations in nanoseconds."""
+    """The options of nsq_to_http; durations in nanoseconds."""
 
     topic: str
     channel: str = "nsq_to_http"
@@ -105,7 +105,7 @@ class NsqToHttpOptions:
     headers: dict[str, str] = field(default_factory=dict)
     content_type: str = CONTENT_TYPE
     mode: str = "hostpool"
-    """One address for each message, unless it names no pool: then every message goes to all."""
+    """How to select one address for each message; with an unknown mode each message goes to all addresses."""
     sample: float = 1.0
     concurrency: int = 100
     nsqd_tcp_addresses: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class NsqToHttpOptions:
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:
-    """Headers from ``Name: value`` texts; raises UtilityFailed."""
+    """Return headers from ``Name: value`` texts; raises UtilityFailed."""
     headers: dict[str, str] = {}
     for text in texts:
         name, colon, value = text.partition(":")
@@ -130,7 +130,7 @@ def read_headers(texts: Sequence[str]) -> dict[str, str]:
 
 
 def read_options(argv: Sequence[str]) -> NsqToHttpOptions:
-    """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
+    """Return the options from the command line; raises UsageError, VersionRequested or UtilityFailed."""
     values = read_flags(FLAGS, argv, PROGRAM)
     values["headers"] = read_headers(values["headers"])
     options = NsqToHttpOptions(**values)
@@ -165,7 +165,7 @@ def _check(options: NsqToHttpOptions, values: dict[str, Any]) -> None:
 
 
 class EndpointFailed(NSQError):
-    """An endpoint did not take a message; ``was_refusal`` if it was there and said no."""
+    """An endpoint did not accept a message; ``was_refusal`` is True if it answered with an error."""
 
     def __init__(self, text: str, *, was_refusal: bool) -> None:
         super().__init__(text)
@@ -173,7 +173,7 @@ class EndpointFailed(NSQError):
 
 
 class HTTPPublisher:
-    """Makes the requests."""
+    """Sends the requests."""
 
     def __init__(self, options: NsqToHttpOptions, sender: HTTPSender) -> None:
         self._headers = {"User-Agent": _USER_AGENT, **options.headers}
@@ -183,7 +183,7 @@ class HTTPPublisher:
         self._sender = sender
 
     async def publish(self, address: str, body: bytes) -> None:
-        """Make one request; raises EndpointFailed."""
+        """Send one request; raises EndpointFailed."""
         try:
             if self._is_post:
                 status = await self._sender.send("POST", address, self._headers, body)
@@ -196,7 +196,7 @@ class HTTPPublisher:
 
 
 class Handler:
-    """Sends each message to one address, or to all, and answers it by the outcome."""
+    """Sends each message to one address or to all, and finishes or requeues it by the result."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Handler:
         self._chance = chance
 
     async def handle(self, message: Message) -> None:
-        """Send a message; it is answered when this returns, or finished by the caller."""
+        """Send a message, and requeue it or give it up on failure; the caller finishes it otherwise."""
         if self._sample < 1.0 and self._chance() > self._sample:
             return
         started_s = self._times.start()
@@ -254,7 +254,7 @@ class Handler:
 
 
 async def run(options: NsqToHttpOptions, stopping: asyncio.Event) -> int:
-    """Send until told to stop; the exit code."""
+    """Send until ``stopping`` is set; return the exit code."""
     consumer_options = client_options(PROGRAM, options.consumer_options)
     attempts = RetryPolicy(consumer_options)
     consumer_options["max_in_flight"] = options.max_in_flight

@@ -1,6 +1,6 @@
-"""nsq_to_nsq: publishes the messages of topics again, to other nsqds, perhaps to another topic.
+"""nsq_to_nsq: publishes the messages of topics to other nsqds, optionally to another topic.
 
-A message is finished when the destination has it; until then it stays with its nsqd.
+A message is finished after the destination has acknowledged it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ FLAGS: tuple[Flag, ...] = (
 
 @dataclass(slots=True)
 class NsqToNsqOptions:
-    """What to publish where."""
+    """The options of nsq_to_nsq."""
 
     topics: list[str]
     destination_addresses: list[str]
@@ -117,7 +117,7 @@ class NsqToNsqOptions:
 
 
 def read_options(argv: Sequence[str]) -> NsqToNsqOptions:
-    """Options from the command line; raises UsageError, VersionWanted or UtilityFailed."""
+    """Return the options from the command line; raises UsageError, VersionRequested or UtilityFailed."""
     options = NsqToNsqOptions(**read_flags(FLAGS, argv, PROGRAM))
     if not options.topics or not options.channel:
         raise UtilityFailed("--topic and --channel are required")
@@ -134,13 +134,13 @@ def read_options(argv: Sequence[str]) -> NsqToNsqOptions:
 
 
 class Forwarder:
-    """Publishes messages to one of the destinations each, and answers them by the outcome."""
+    """Publishes each message to one of the destinations, and finishes or requeues it by the result."""
 
     def __init__(self, options: NsqToNsqOptions, attempts: RetryPolicy, progress: ProgressLine) -> None:
         """Raises ConfigError."""
         addresses = list(dict.fromkeys(options.destination_addresses))
         producer_options = client_options(PROGRAM, options.producer_options)
-        # A failed publish goes back to the source, which hands it out again, perhaps for another destination.
+        # One attempt per delivery: a failed message is requeued, and the next delivery may use another destination.
         self._producers = {
             address: Producer([address], max_publish_attempts=1, **producer_options) for address in addresses
         }
@@ -151,19 +151,19 @@ class Forwarder:
         self._progress = progress
 
     def forward(self, topic: str, message: Message) -> None:
-        """Handle a message that is to be published to ``topic``."""
+        """Filter a message and publish it to ``topic``."""
         verdict, body = self._filter.apply(message.body)
         if verdict is Verdict.PASS:
             self._publish(topic, message, body)
         elif verdict is Verdict.RETRY:
             say("ERROR: missing field to check required value")
-            self._attempts.refused(message, "the field whose value is required is missing")
+            self._attempts.refused(message, "the required field is missing")
             message.answer_later()
         elif verdict is Verdict.UNREADABLE:
             say(f"ERROR: Unable to decode json: {message.body.decode('utf-8', 'replace')}")
 
     async def close(self) -> None:
-        """Close the connections; nothing is under way any more."""
+        """Close the connections after all publishes have completed."""
         await asyncio.gather(*(producer.close(0) for producer in self._producers.values()))
 
     def _publish(self, topic: str, message: Message, body: bytes) -> None:
@@ -195,12 +195,12 @@ class Forwarder:
 
 
 def _is_refusal(text: str) -> bool:
-    """True if it was the message that the destination did not want."""
+    """Return True if the destination rejected the message itself."""
     return ": E_BAD_" in text or ": E_INVALID" in text
 
 
 async def run(options: NsqToNsqOptions, stopping: asyncio.Event) -> int:
-    """Publish until told to stop; the exit code."""
+    """Publish until ``stopping`` is set; return the exit code."""
     consumer_options = client_options(PROGRAM, options.consumer_options)
     attempts = RetryPolicy(consumer_options)
     consumer_options["max_in_flight"] = options.max_in_flight

@@ -1,4 +1,4 @@
-"""How many messages so far and how fast, as one line that renews itself on a terminal; elsewhere nothing is shown."""
+"""A progress line with the number of messages and their rate, updated in place; shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _RATE_WINDOW_S = 1.0
 
 
 class ProgressLine:
-    """A count to be shown while the block runs, if ``stream`` (stderr) is a terminal.
+    """A count that is shown while the block runs, if ``stream`` (default stderr) is a terminal.
 
-    ``but_not`` is a stream that the same terminal may show, in which case the line would stand between its lines.
+    The line is not shown if ``but_not`` is a terminal too, because it would mix with the output there.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class ProgressLine:
         self._exits = ExitStack()
 
     def add(self, count: int) -> None:
-        """So many more."""
+        """Add to the count."""
         self.count += count
 
     def line(self) -> str:
-        """What is shown now."""
+        """Return the line to show."""
         now_s = self._clock()
         passed_s = now_s - self._mark_s
         if passed_s >= _RATE_WINDOW_S:
@@ -56,7 +56,7 @@ class ProgressLine:
 
     def __enter__(self) -> Self:
         if self.is_shown:
-            # Imported here: a utility in a pipe starts without it.
+            # Imported here so that a utility in a pipe starts faster.
             from rich.console import Console
             from rich.live import Live
 

@@ -1,8 +1,8 @@
-"""What becomes of a message that could not be delivered.
+"""The retry policy for messages that could not be forwarded.
 
-A destination that cannot be reached is no fault of the message: it goes back to nsqd as often as need be. One that
-the destination refuses goes back too, but is given up after ``max_attempts`` (5) as go-nsq does, or it would come for
-ever. If ``max_attempts`` is given as a consumer option, the client library gives up whatever the reason.
+If the destination cannot be reached, the message is requeued without a limit. If the destination rejects the message,
+it is requeued too, but given up after ``max_attempts`` (5), as in go-nsq. If ``max_attempts`` is set as a consumer
+option, the client library gives up after that many attempts in both cases.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class RetryPolicy:
-    """Counts the attempts of one utility's messages."""
+    """Requeues or gives up the messages of one utility."""
 
     def __init__(self, consumer_options: dict[str, Any]) -> None:
-        """Sets ``max_attempts`` in the options if it is not given."""
+        """Set ``max_attempts`` in the options to 0 if it is not given."""
         self._max_attempts: int = consumer_options.get("max_attempts", Options.of({}).max_attempts)
         consumer_options.setdefault("max_attempts", 0)
 
     def unreachable(self, message: Message, reason: str) -> None:
-        """Send it back: the destination is not there."""
+        """Requeue a message because the destination cannot be reached."""
         say(f"ERROR: {reason}; message {_id_of(message)} is requeued")
         message.requeue()
 
     def refused(self, message: Message, reason: str) -> None:
-        """Send it back, unless that was done often enough: the destination does not want it."""
+        """Requeue a message that the destination rejected, or give it up after ``max_attempts``."""
         if self._max_attempts and message.attempts >= self._max_attempts:
             say(f"ERROR: {reason}; message {_id_of(message)} attempted {message.attempts} times, giving up")
             message.finish()

@@ -1,7 +1,7 @@
-"""The file that one topic is written to: opened, rotated, made durable, and moved where it belongs when finished.
+"""The output file of one topic: opens, rotates and syncs it, and moves it to the output directory when complete.
 
-Blocking; to be called from one thread at a time. Whatever the file system refuses is raised as UtilityFailed: what has
-not been synced by then must not be finished.
+All calls block and must come from one thread at a time. Errors of the file system are raised as UtilityFailed; messages
+that were not synced before must not be finished.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _FILE_MODE = 0o666
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where the files go and when they are rotated; 0 means never."""
+    """The directories and the limits for rotation; 0 means no limit."""
 
     output_dir: str
     work_dir: str
     gzip_level: int = 0
-    """0 for no compression."""
+    """0 means no compression."""
     rotate_size: int = 0
-    """In bytes, before compression."""
+    """Bytes before compression."""
     rotate_interval_s: float = 0.0
 
     @property
     def has_work_dir(self) -> bool:
-        """True if files are moved when they are finished."""
+        """True if files are moved when they are complete."""
         return self.work_dir != self.output_dir
 
     @property
     def has_revisions(self) -> bool:
-        """True if there may be several files of one name."""
+        """True if there may be several files with the same name except for the revision."""
         return bool(self.gzip_level or self.rotate_size > 0 or self.rotate_interval_s > 0 or self.has_work_dir)
 
 
 def prepare(rules: Rules) -> None:
-    """Make the directories; raises UtilityFailed if files could not be written there, or not be moved."""
+    """Create the directories; raises UtilityFailed if files cannot be written there or cannot be moved."""
     for directory in (rules.work_dir, rules.output_dir):
         try:
             _make_directories(os.path.abspath(directory))
@@ -59,7 +59,7 @@ def prepare(rules: Rules) -> None:
         if not os.access(directory, os.W_OK | os.X_OK):
             raise UtilityFailed(f"unable to write to {directory}: permission denied")
     if os.stat(rules.work_dir).st_dev != os.stat(rules.output_dir).st_dev:
-        raise UtilityFailed("--work-dir and --output-dir must be on one file system, or files could not be moved")
+        raise UtilityFailed("--work-dir and --output-dir must be on the same file system")
 
 
 def _now() -> datetime:
@@ -67,7 +67,7 @@ def _now() -> datetime:
 
 
 class RotatingFile:
-    """Writes to the current file of a topic. ``label`` says whose it is in the log."""
+    """Writes to the current file of a topic. ``label`` identifies the file in the log."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class RotatingFile:
         self._clock = clock
         self._file_number = -1
         self._path = ""
-        # The current name with its revision open, and that revision.
+        # The current name with <REV>, and the current revision.
         self._name = ""
         self._revision = 0
         self._size = 0
@@ -100,7 +100,7 @@ class RotatingFile:
         return self._file_number >= 0
 
     def needs_rotation(self) -> bool:
-        """True if the next message belongs into another file, or there is none."""
+        """Return True if the next message belongs into a new file, or no file is open."""
         if not self.is_open:
             return True
         name = self._names.at(self._now())
@@ -127,10 +127,10 @@ class RotatingFile:
         self._new_member()
 
     def write_all(self, records: Sequence[bytes]) -> bool:
-        """Append records that came together, rotating where need be; True if at least one went to a new file."""
+        """Append records, and rotate the file if necessary; return True if it was rotated."""
         has_rotated = False
         for index, record in enumerate(records):
-            # The clock is looked at once: the others came at the same time.
+            # The clock is read once, because the records arrived together.
             if self._is_too_big() if index else self.needs_rotation():
                 self.rotate()
                 has_rotated = True
@@ -143,7 +143,7 @@ class RotatingFile:
         self._size += len(data)
 
     def sync(self) -> None:
-        """Make durable what was written; a compressed file can be read up to here then."""
+        """Fsync the file; a compressed file is readable up to this point."""
         if self._member is not None:
             self._write_out(self._member.end())
             self._new_member()
@@ -153,7 +153,7 @@ class RotatingFile:
             self._fail("failed syncing messages", f"sync {self._path}", error)
 
     def close(self) -> None:
-        """Finish the current file, if there is one, and move it to the output directory."""
+        """Complete the current file, if there is one, and move it to the output directory."""
         if not self.is_open:
             return
         if self._member is not None:
@@ -196,7 +196,7 @@ class RotatingFile:
         return os.path.join(self._rules.output_dir, name)
 
     def _open(self) -> bool:
-        """Open the file of the current revision; False if there is one that must not be touched."""
+        """Open the file of the current revision; return False if a file with this name must not be changed."""
         name = with_revision(self._name, self._revision)
         if self._rules.has_work_dir and self._is_taken(self._in_output_dir(name)):
             return False
@@ -241,7 +241,7 @@ class RotatingFile:
             self._fail("unable to create dir", f"mkdir {error.filename or directory}", error)
 
     def _sync_directory(self, path: str) -> None:
-        """Make the name of a new file as durable as what is in it."""
+        """Fsync the directory, so the name of a new file is durable."""
         directory = os.path.dirname(path) or "."
         try:
             number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -255,7 +255,7 @@ class RotatingFile:
     # Moving
 
     def _move_to_output_dir(self) -> None:
-        """Link and unlink, so that no file is ever overwritten; if the name is taken, the next revision is tried."""
+        """Move the file with link and unlink, which overwrite nothing; if the name exists, use the next revision."""
         revision = self._revision
         while True:
             target = self._in_output_dir(with_revision(self._name, revision))
@@ -280,7 +280,7 @@ class RotatingFile:
 
 
 def _make_directories(path: str) -> None:
-    """Make a directory and those above it, all with the same mode."""
+    """Create a directory and its parents, all with the same mode."""
     if not path or os.path.isdir(path):
         return
     _make_directories(os.path.dirname(path))

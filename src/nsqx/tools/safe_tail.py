@@ -1,8 +1,8 @@
-"""Looking at a topic without taking messages from its consumers.
+"""Viewing a topic without taking messages from its consumers.
 
-A topic without channels keeps its messages for the first channel. A command that looks through an ephemeral channel of
-its own would be that first channel: it would take the messages and vanish with them. So each nsqd is asked over HTTP
-which channels the topic has, before the command attaches to it.
+A topic without channels keeps its messages for its first channel. A command that views the topic through its own
+ephemeral channel would be this first channel: it would receive the messages, and the rest would be lost with the
+channel. The command therefore asks each nsqd over HTTP which channels the topic has before it subscribes there.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ TAKE_BACKLOG_FLAG = Flag(
     "take-backlog",
     BOOL,
     False,
-    "without a channel: show a topic even if that takes messages which wait for its first channel",
+    "without a channel: show a topic even if this takes messages that wait for its first channel",
 )
 
-_WAITING = "its messages wait for the first channel, and looking would take them"
+_WAITING = "its messages wait for its first channel, and viewing would take them"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a command that looks at topics may do, and what it advises to do instead."""
+    """Which topics a command may view, and its advice if it may not."""
 
     advice: str
     is_strict: bool
-    """True if the topic must have a lasting channel, so that messages published while looking are kept too.
+    """True if the topic must have a lasting channel, so messages published while viewing are kept too.
 
-    False if only the messages that wait at the start are protected, and an nsqd that cannot be asked is consumed from.
+    False if only the messages that wait at the start are protected, and an nsqd that does not answer is accepted.
     """
 
     def refusal(self, entry: dict[str, Any] | None) -> str:
-        """Why a topic, by its entry in /stats, must not be looked at; empty if it may be."""
+        """Return why a topic with this entry in /stats must not be viewed; empty if it may be."""
         channels = [each["channel_name"] for each in (entry or {}).get("channels") or []]
         if not self.is_strict:
             return f"has no channel: {_WAITING}" if entry and entry["depth"] and not channels else ""
@@ -51,17 +51,17 @@ class Rule:
         if not channels:
             return f"has no channel: {_WAITING}"
         if all(map(is_ephemeral, channels)):
-            return f"has only ephemeral channels: when they are gone {_WAITING}"
+            return f"has only ephemeral channels: after they are deleted {_WAITING}"
         return ""
 
 
 class SafeTail:
-    """Decides where a topic may be looked at."""
+    """Decides on which nsqds a topic may be viewed."""
 
     def __init__(
         self, topic: str, rule: Rule, nsqds: dict[str, str], lookupd_addresses: Sequence[str], cluster: ClusterQueries
     ) -> None:
-        """``nsqds`` are the HTTP addresses, by TCP address, of those that were named."""
+        """``nsqds`` are the HTTP addresses, by TCP address, of the given nsqds."""
         self._topic = topic
         self._rule = rule
         self._nsqds = dict(nsqds)
@@ -71,7 +71,7 @@ class SafeTail:
         self._unchecked: dict[str, str] = {}
 
     async def check(self) -> None:
-        """Raise UtilityFailed unless the topic may be looked at: on every named nsqd, or on one that was found."""
+        """Raise UtilityFailed unless the topic may be viewed on every given nsqd, or on one that nsqlookupd found."""
         if self._lookupd_addresses:
             await self._find()
         refusals = [refusal for refusal in await asyncio.gather(*map(self.refusal, self._nsqds)) if refusal]
@@ -81,7 +81,7 @@ class SafeTail:
             raise UtilityFailed(f"{refusals[0]}. {self._rule.advice}")
 
     async def allows(self, address: str) -> bool:
-        """True if the topic may be looked at on the nsqd at ``address``; if not, that is said once."""
+        """Return True if the topic may be viewed on the nsqd at ``address``; if not, print a warning once."""
         refusal = await self.refusal(address)
         if refusal and self._refused.get(address) != refusal:
             say(f"WARNING: {refusal}. {self._rule.advice}")
@@ -89,7 +89,7 @@ class SafeTail:
         return not refusal
 
     async def refusal(self, address: str) -> str:
-        """Why the topic must not be looked at on the nsqd at ``address``; empty if it may be."""
+        """Return why the topic must not be viewed on the nsqd at ``address``; empty if it may be."""
         try:
             if address not in self._nsqds and self._lookupd_addresses:
                 await self._find()
@@ -106,7 +106,7 @@ class SafeTail:
         return f"topic {self._topic} on nsqd {address} {reason}" if reason else ""
 
     def attached(self, address: str) -> None:
-        """Warn if the nsqd at ``address`` could not be asked."""
+        """Print a warning if the channels on the nsqd at ``address`` could not be checked."""
         text = self._unchecked.pop(address, "")
         if text:
             say(f"WARNING: {text}")
@@ -115,21 +115,21 @@ class SafeTail:
         self._nsqds.update(await self._cluster.producers(self._lookupd_addresses, self._topic))
 
     async def _neighbour(self, tcp_address: str) -> str:
-        """The HTTP address of an nsqd whose ports are side by side, as the standard ones are; raises QueryFailed."""
+        """Return the HTTP address of an nsqd whose HTTP port is its TCP port plus one; raises QueryFailed."""
         try:
             address = parse_address(tcp_address)
         except ConfigError as error:
             raise QueryFailed(str(error)) from None
         if not isinstance(address, TCPAddress):
-            raise QueryFailed("its HTTP address is not known")
+            raise QueryFailed("its HTTP address is unknown")
         http_address = format_host_port(address.host or "127.0.0.1", address.port + 1)
         if await self._cluster.tcp_port(http_address) != address.port:
-            raise QueryFailed(f"{http_address} is the HTTP address of another nsqd")
+            raise QueryFailed(f"{http_address} belongs to another nsqd")
         return http_address
 
 
 class SafeTailConsumer(Consumer):
-    """A consumer that attaches only to the nsqds that ``safe_tail`` allows."""
+    """A consumer that subscribes only on the nsqds that ``safe_tail`` allows."""
 
     def __init__(self, *arguments: Any, safe_tail: SafeTail, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -142,5 +142,5 @@ class SafeTailConsumer(Consumer):
             await super()._connect(address)
             self._safe_tail.attached(address)
         elif address in self._named:
-            # Tried again later; a nsqd that was found is tried again at the next lookup.
-            raise ConnectFailed(f"{address}: topic {self.topic} must not be looked at there now")
+            # The client tries a given nsqd again later, and an nsqd from nsqlookupd at the next lookup.
+            raise ConnectFailed(f"{address}: topic {self.topic} must not be viewed there now")

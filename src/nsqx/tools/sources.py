@@ -1,4 +1,4 @@
-"""Where a utility's messages come from: the flags that say so, and the consumers made by them."""
+"""The sources of a utility's messages: flags for addresses and client options, and the consumers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MAX_IN_FLIGHT_FLAG = Flag("max-in-flight", INT, MAX_IN_FLIGHT, "max number of me
 
 
 def client_options_flag(name: str, of_what: str, see: str = "") -> Flag:
-    """The flag ``consumer-opt`` or ``producer-opt``."""
+    """Return the flag ``consumer-opt`` or ``producer-opt``."""
     where = f"{see}http://godoc.org/github.com/nsqio/go-nsq#Config"
     text = f"option to passthrough to {of_what} (may be given multiple times, {where})"
     return Flag(name, CLIENT_OPTIONS, [], text, config_key=name.replace("-opt", "_options"))
@@ -61,7 +61,7 @@ PRODUCER_FLAG = client_options_flag("producer-opt", "nsq.Producer")
 
 
 def check_sources(nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str], kind: str = "tcp") -> None:
-    """Refuse to have neither nsqd nor nsqlookupd, or both."""
+    """Raise UtilityFailed unless there are addresses either of nsqd or of nsqlookupd."""
     if not nsqd_addresses and not lookupd_addresses:
         raise UtilityFailed(f"--nsqd-{kind}-address or --lookupd-http-address required")
     if nsqd_addresses and lookupd_addresses:
@@ -69,12 +69,12 @@ def check_sources(nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str
 
 
 def client_options(program: str, texts: Iterable[str], **fixed: Any) -> dict[str, Any]:
-    """The client's options from a flag's values; ``fixed`` ones win over them."""
+    """Return the client's options from a flag's values; ``fixed`` options override them."""
     return {"user_agent": user_agent(program), **read_option_flags(texts), **fixed}
 
 
 def client_credentials(texts: Iterable[str]) -> Credentials:
-    """What is shown to the HTTP of nsqlookupd and nsqd, from the values of a flag; raises ConfigError."""
+    """Return the credentials for the HTTP APIs of nsqlookupd and nsqd from a flag's values; raises ConfigError."""
     return http_credentials(ClientOptions.of(read_option_flags(texts)))
 
 
@@ -89,7 +89,7 @@ def make_consumer(
     kind: type[Consumer] = Consumer,
     **arguments: Any,
 ) -> Consumer:
-    """A consumer that is not started yet; raises NSQError with the text of the Go utilities."""
+    """Return a consumer that is not started; raises UtilityFailed with the text of the Go utilities."""
     for what, name in (("topic", topic), ("channel", channel)):
         if not is_valid_name(name):
             raise UtilityFailed(f"invalid {what} name")
@@ -105,7 +105,7 @@ def make_consumer(
 
 
 async def start_consumer(consumer: Consumer, nsqd_addresses: Sequence[str], *, is_quiet: bool = False) -> None:
-    """Begin to consume; raises UtilityFailed unless every nsqd that was named can be reached."""
+    """Start consuming; raises UtilityFailed unless every given nsqd can be reached."""
     for address in () if is_quiet else nsqd_addresses:
         say(f"INF [{consumer.topic}/{consumer.channel}] ({address}) connecting to nsqd")
     if not nsqd_addresses:
@@ -119,9 +119,9 @@ async def start_consumer(consumer: Consumer, nsqd_addresses: Sequence[str], *, i
     missing = [each for each in dict.fromkeys(nsqd_addresses) if each not in consumer.connected_addresses]
     if missing:
         await consumer.stop()
-        raise UtilityFailed(explain("; ".join(reasons) or f"no connection to nsqd {', '.join(missing)}"))
+        raise UtilityFailed(explain("; ".join(reasons) or f"cannot connect to nsqd {', '.join(missing)}"))
 
 
 async def stop_consumers(consumers: Iterable[Consumer]) -> None:
-    """Ask for no more, and wait until what is in flight has been answered."""
+    """Stop consuming, and wait until the messages in flight are finished or requeued."""
     await asyncio.gather(*(consumer.stop() for consumer in consumers))

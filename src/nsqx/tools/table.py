@@ -1,6 +1,6 @@
-"""Rows of text as a table, which on a terminal fits its width.
+"""Text tables that fit the width of a terminal.
 
-Names are always shown whole. Less important columns are left out; if that is not enough, each row becomes a block.
+Names are never shortened. Optional columns are left out first; if that is not enough, each row becomes a block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Row = Sequence[str]
 
 
 def plain_table(columns: Row, rows: Sequence[Row], text_columns: int = 1) -> str:
-    """Columns two spaces apart; the first ``text_columns`` are aligned left, the others, numbers, right."""
+    """Return a table; the first ``text_columns`` columns are aligned left, the others (numbers) right."""
     widths = _widths(columns, rows)
 
     def line(cells: Row) -> str:
@@ -34,9 +34,9 @@ def plain_table(columns: Row, rows: Sequence[Row], text_columns: int = 1) -> str
 def narrow_table(
     columns: Row, rows: Sequence[Row], text_columns: int, optional: Sequence[str], width: int
 ) -> tuple[str, list[str]] | None:
-    """A table of at most ``width`` characters a line, and which columns it leaves out; None if there is none.
+    """Return a table of at most ``width`` characters per line, and the columns that are left out; None if impossible.
 
-    Columns named in ``optional`` are left out one by one, in that order, until the rest fits.
+    Columns in ``optional`` are left out one by one, in that order, until the rest fits.
     """
     shown = list(columns)
     for name in ("", *optional):
@@ -50,7 +50,7 @@ def narrow_table(
 
 
 def stacked_table(columns: Row, rows: Sequence[Row], text_columns: int, width: int) -> str:
-    """Each row as a block: the first name, and below it the other names and the numbers, each with its title."""
+    """Return each row as a block: the first name, and below it the other names and the numbers with their titles."""
     lines: list[str] = []
     for row in rows:
         lines.append(row[0])
@@ -62,7 +62,7 @@ def stacked_table(columns: Row, rows: Sequence[Row], text_columns: int, width: i
 
 
 def print_table(columns: Row, rows: Sequence[Row], text_columns: int = 1, optional: Sequence[str] = ()) -> None:
-    """Write a table to stdout; on a terminal one that fits it."""
+    """Write a table to stdout; on a terminal it fits the width."""
     if not sys.stdout.isatty():
         write_stdout(plain_table(columns, rows, text_columns).encode())
         return
@@ -75,13 +75,13 @@ def print_table(columns: Row, rows: Sequence[Row], text_columns: int = 1, option
     heading, _, rest = table.partition("\n")
     lines = [_BOLD.format(heading), *rest.splitlines()]
     if left_out:
-        note = f"not shown on {width} columns: {', '.join(left_out)}; add | cat to see all"
+        note = f"not shown for lack of width: {', '.join(left_out)}; add | cat to see all columns"
         lines += _wrapped(note.split(), width, " ", indent="")
     write_stdout("".join(f"{line}\n" for line in lines).encode())
 
 
 def _wrapped(words: Sequence[str], width: int, gap: str, indent: str = "    ") -> list[str]:
-    """Lines of whole words; a word that is longer than a line gets one of its own."""
+    """Return lines of whole words; a word that is longer than a line gets its own line."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + len(gap) + len(word) <= width:

@@ -1,4 +1,4 @@
-"""Status lines: how long the last requests took, said every so many of them.
+"""Status lines with the durations of the last requests, printed every ``status_every`` requests.
 
 [aggregate]: finished 250 - 99th: 4.13ms - 95th: 2.87ms - avg: 1.52ms
 """
@@ -15,7 +15,7 @@ _FEWEST_ACCURATE = 100
 
 
 class TimerMetrics:
-    """The durations of the last ``status_every`` requests; 0 turns it off."""
+    """The durations of the last ``status_every`` requests; 0 disables the status lines."""
 
     def __init__(self, status_every: int, prefix: str, say: Callable[[str], None] = say) -> None:
         self._status_every = status_every
@@ -28,7 +28,7 @@ class TimerMetrics:
             say(f"{warning} (configured with {status_every})")
 
     def add(self, duration_s: float) -> None:
-        """A request took so long; says the status when as many as are kept were added since the last time."""
+        """Add the duration of a request; print the status after each ``status_every`` requests."""
         if self._status_every <= 0:
             return
         if len(self._durations_s) < self._status_every:
@@ -44,7 +44,7 @@ class TimerMetrics:
             self._say(self.line())
 
     def line(self) -> str:
-        """The status now."""
+        """Return the status line."""
         ordered = sorted(self._durations_s)
         average_s = sum(ordered) / len(ordered) if ordered else 0.0
         return (
@@ -61,7 +61,7 @@ def _percentile(percent: float, ordered: Sequence[float]) -> float:
 
 
 class RequestTimes:
-    """The status of all requests together, and of each address if there are several."""
+    """The durations of all requests, and of the requests to each address if there are several."""
 
     def __init__(
         self, status_every: int, addresses: Sequence[str], clock: Callable[[], float] = time.monotonic
@@ -75,15 +75,15 @@ class RequestTimes:
         self._clock = clock
 
     def start(self) -> float:
-        """When a request begins; to be given to ``add``."""
+        """Return the start time of a request, for ``add``."""
         return self._clock()
 
     def add(self, address: str, started_s: float) -> None:
-        """A request to ``address`` is over."""
+        """Add a completed request to ``address``."""
         metrics = self._by_address.get(address)
         if metrics is not None:
             metrics.add(self._clock() - started_s)
 
     def add_whole(self, started_s: float) -> None:
-        """All that was to be done for a message is over."""
+        """Add a message whose requests are all completed."""
         self._all.add(self._clock() - started_s)

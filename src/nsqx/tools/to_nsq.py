@@ -1,7 +1,7 @@
-"""to_nsq: publishes what comes on stdin, cut at a delimiter, to one or several nsqds.
+"""to_nsq: splits stdin at a delimiter and publishes the parts to one or more nsqds.
 
-Every message goes to each nsqd. Publishing is pipelined; the program ends when all has been answered. If a message is
-not published, those after it are not sent any more, and the program ends with an error.
+Each message goes to every nsqd. Publishing is pipelined; the program ends when all messages are acknowledged. After a
+failed publish no more messages are sent, and the program ends with an error.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PROGRAM = "to_nsq"
 
 _READ_SIZE = 256 * 1024
 _STOP_TIMEOUT_S = 10.0
-# Publishing from a stream fills the socket buffers, so the last of them wait longer on a slow link than one publish.
+# A stream fills the socket buffers, so on a slow link an answer takes longer than that of a single publish.
 STREAM_PUBLISH_TIMEOUT_S = 60.0
-# How much may be sent at once after a pause, in time at the given rate.
+# After a pause, the messages of this time may be sent at once.
 _BURST_S = 1.0
 
 FLAGS: tuple[Flag, ...] = (
@@ -48,7 +48,7 @@ FLAGS: tuple[Flag, ...] = (
 
 @dataclass(slots=True)
 class ToNsqOptions:
-    """What to publish where."""
+    """The options of to_nsq."""
 
     topic: str
     nsqd_tcp_addresses: list[str]
@@ -58,7 +58,7 @@ class ToNsqOptions:
 
 
 def read_options(argv: Sequence[str]) -> ToNsqOptions:
-    """Options from the command line; raises UsageError or UtilityFailed."""
+    """Return the options from the command line; raises UsageError or UtilityFailed."""
     values = read_flags(FLAGS, argv, PROGRAM)
     values["delimiter"] = os.fsencode(values["delimiter"])
     options = ToNsqOptions(**values)
@@ -74,16 +74,16 @@ def read_options(argv: Sequence[str]) -> ToNsqOptions:
 
 
 class Splitter:
-    """Cuts a stream at a delimiter; empty items are left out."""
+    """Splits a stream at a delimiter; empty items are skipped."""
 
     def __init__(self, delimiter: bytes) -> None:
-        """With an empty delimiter the whole stream is one item."""
+        """If the delimiter is empty, the whole stream is one item."""
         self._delimiter = delimiter
-        # The begin of an item whose end has not come yet.
+        # The start of an item whose end has not been read yet.
         self._pieces: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The items that ``data`` completes."""
+        """Return the items that ``data`` completes."""
         items = data.split(self._delimiter) if self._delimiter else [data]
         self._pieces.append(items[0])
         if len(items) == 1:
@@ -93,21 +93,21 @@ class Splitter:
         return [item for item in items if item]
 
     def end(self) -> list[bytes]:
-        """What stands after the last delimiter."""
+        """Return the item after the last delimiter, if any."""
         last = b"".join(self._pieces)
         self._pieces = []
         return [last] if last else []
 
 
 class Throttle:
-    """Keeps to a rate of messages per second; at most a second's worth goes at once."""
+    """Limits the rate of messages per second; at most the messages of one second are sent at once."""
 
     def __init__(self, rate: int, now_s: float) -> None:
         self._interval_s = 1.0 / rate
         self._next_s = now_s
 
     def take(self, now_s: float) -> float:
-        """Count one message; how long to wait before it is sent."""
+        """Count one message, and return how long to wait before it is sent."""
         self._next_s = max(self._next_s, now_s - _BURST_S)
         wait_s = max(0.0, self._next_s - now_s)
         self._next_s += self._interval_s
@@ -115,17 +115,16 @@ class Throttle:
 
 
 Read = Callable[[], bytes]
-"""Gives the next piece of a stream, nothing at its end; may block."""
+"""Returns the next part of a stream, empty at its end; may block."""
 
 Publish = Callable[[Producer, bytes], asyncio.Future[None]]
-"""How one item is published."""
+"""Publishes one item."""
 
 
 class Publishing:
-    """Publishes items by each of several producers and knows what became of them.
+    """Publishes items with each of several producers, and counts the acknowledged ones.
 
-    After the first item that was not published the later ones are dropped. Those that another nsqd has got by then
-    cannot be taken back.
+    After the first failure later items are dropped. Items that another nsqd has already received cannot be withdrawn.
     """
 
     def __init__(self, producers: Sequence[Producer], publish: Publish, progress: ProgressLine) -> None:
@@ -135,12 +134,12 @@ class Publishing:
         self._publish = publish
         self._progress = progress
         self._is_started = False
-        # What has no outcome yet, with the number of its item, in order.
+        # Publishes without a result, with the number of the item, in order.
         self._under_way: dict[asyncio.Future[None], int] = {}
         self._item_count = 0
 
     async def publish(self, items: Sequence[bytes]) -> None:
-        """Publish ``items``; returns when all of them have an outcome, so that none overtakes one that is refused."""
+        """Publish ``items`` and wait for all results, so no later item is sent after a rejected one."""
         if items and not self._is_started:
             await self._start()
         last = len(self._producers) - 1
@@ -156,11 +155,11 @@ class Publishing:
             await asyncio.wait(self._under_way)
 
     async def close(self, timeout_s: float | None) -> None:
-        """Wait for all answers."""
+        """Wait for all answers and close the producers."""
         await asyncio.gather(*(producer.close(timeout_s) for producer in self._producers))
 
     def check(self) -> None:
-        """Raise UtilityFailed if something was not published."""
+        """Raise UtilityFailed if a publish failed."""
         if self.failure is not None:
             raise UtilityFailed(f"{explain(self.failure)} ({self.published_count} messages were published)")
 
@@ -188,7 +187,7 @@ class Publishing:
 
 
 async def run(options: ToNsqOptions, stopping: asyncio.Event) -> int:
-    """Publish what comes on stdin until its end; raises UtilityFailed if anything was not published."""
+    """Publish stdin until its end; raises UtilityFailed if a publish failed."""
     producer_options: dict[str, Any] = client_options(PROGRAM, options.producer_options)
     addresses = list(dict.fromkeys(options.nsqd_tcp_addresses))
     producer_options["publish_timeout"] = STREAM_PUBLISH_TIMEOUT_S
@@ -204,7 +203,7 @@ async def run(options: ToNsqOptions, stopping: asyncio.Event) -> int:
 async def publish_stdin(
     publishing: Publishing, delimiter: bytes, stopping: asyncio.Event, *, rate: int = 0, read: Read | None = None
 ) -> None:
-    """Publish what ``read`` gives until its end, then wait for all answers; raises UtilityFailed if some failed."""
+    """Publish the data of ``read`` until its end, then wait for all answers; raises UtilityFailed if one failed."""
     throttle = Throttle(rate, asyncio.get_running_loop().time()) if rate >= 1 else None
     try:
         await _pump(Splitter(delimiter), publishing, throttle, stopping, read or _read_stdin)
@@ -227,7 +226,7 @@ async def _pump(
     stopping: asyncio.Event,
     read: Read,
 ) -> None:
-    """Read and publish until the end, a failure, or the order to stop."""
+    """Read and publish until the end of the data, until a failure, or until ``stopping`` is set."""
     io_thread = IOThread("stdin")
     told_to_stop = asyncio.ensure_future(stopping.wait())
     try:

@@ -1,6 +1,6 @@
-"""What every utility shares: how it reads its flags, writes to stderr and fails.
+"""Shared parts of all utilities: reading flags, writing to stderr, and errors.
 
-Lines on stderr look as those of Go's log package, because people grep for them:
+Lines on stderr have the format of Go's log package, because operators search for them:
 
     2026/11/15 08:17:11 text
 """
@@ -31,22 +31,22 @@ _DIALLED = re.compile(rf"(\S+): (?:\[Errno \d+\] )?({'|'.join(map(os.strerror, _
 
 
 class UtilityFailed(NSQError):
-    """A utility cannot go on; the text is one line for the user, and the exit code is 1."""
+    """A utility cannot continue; the text is one line for the user, and the exit code is 1."""
 
 
 def say(text: str) -> None:
     """Write one line to stderr."""
     line = f"{datetime.now():%Y/%m/%d %H:%M:%S} {text}\n"
     try:
-        # Looked up at each call: while progress is shown, rich stands in for stderr.
+        # sys.stderr is read at each call, because rich replaces it while a progress line is shown.
         sys.stderr.write(line)
         sys.stderr.flush()
-    except (OSError, ValueError):  # nobody is there to read it
+    except (OSError, ValueError):  # stderr is closed
         pass
 
 
 def read_flags(flags: Sequence[Flag], argv: Sequence[str], program: str) -> dict[str, Any]:
-    """Every option's value by key; raises UsageError or VersionWanted."""
+    """Return the values of all options by key; raises UsageError or VersionRequested."""
     given, words = parse(flags, argv, program)
     if given.get("version"):
         raise VersionRequested
@@ -56,37 +56,37 @@ def read_flags(flags: Sequence[Flag], argv: Sequence[str], program: str) -> dict
 
 
 def check_positive(values: dict[str, Any], *names: str) -> None:
-    """Refuse a duration that is not positive."""
+    """Raise UtilityFailed if a duration is not positive."""
     for name in names:
         if values[name.replace("-", "_")] <= 0:
             raise UtilityFailed(f"--{name} should be positive")
 
 
 def check_not_negative(values: dict[str, Any], *names: str) -> None:
-    """Refuse a negative duration."""
+    """Raise UtilityFailed if a duration is negative."""
     for name in names:
         if values[name.replace("-", "_")] < 0:
             raise UtilityFailed(f"--{name} must not be negative")
 
 
 def user_agent(program: str) -> str:
-    """How a utility introduces itself to nsqd."""
+    """Return the user agent of a utility."""
     return f"{program}/{NSQ_VERSION} {USER_AGENT}"
 
 
 def strerror(error: OSError) -> str:
-    """The system's words for ``error``, in lower case as Go has them."""
+    """Return the system's text for ``error`` with a lower-case first letter, as in Go."""
     text = os.strerror(error.errno) if error.errno else str(error)
     return text[:1].lower() + text[1:]
 
 
 def explain(error: object) -> str:
-    """The text of an error; that of a failed connection reads as Go's."""
+    """Return the text of an error; a failed connection is described in Go's wording."""
     return _DIALLED.sub(lambda found: f"dial tcp {found[1]}: connect: {found[2].lower()}", str(error))
 
 
 def write_stdout(data: bytes) -> None:
-    """Write all of ``data``; raises BrokenPipeError if nobody reads it, else UtilityFailed."""
+    """Write all of ``data``; raises BrokenPipeError if stdout is closed, and UtilityFailed for other errors."""
     view = memoryview(data)
     try:
         while view:
@@ -99,7 +99,7 @@ def write_stdout(data: bytes) -> None:
 
 
 class ClientLog(logging.Handler):
-    """Writes what the client library logs among a utility's own lines."""
+    """Writes the client library's log to stderr, in the format of the utility's own lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{_LEVELS.get(record.levelno, 'ERR')} {explain(record.getMessage())}")
@@ -107,7 +107,7 @@ class ClientLog(logging.Handler):
 
 @contextmanager
 def client_log() -> Iterator[None]:
-    """Show what the client library logs while the block runs."""
+    """Write the client library's log to stderr while the block runs."""
     logger = logging.getLogger(CLIENT_LOGGER)
     handler = ClientLog(logging.INFO)
     before = logger.level, logger.propagate
@@ -133,7 +133,7 @@ class _Kept(logging.Filter):
 
 @contextmanager
 def kept_client_log() -> Iterator[list[str]]:
-    """Keep what the client library logs in a list instead of showing it: for calls whose failure tells it all."""
+    """Collect the client library's log in a list instead of showing it, for calls whose error contains the reason."""
     logger = logging.getLogger(CLIENT_LOGGER)
     kept = _Kept()
     logger.addFilter(kept)

@@ -173,5 +173,5 @@ def test_directories_on_two_file_systems_are_refused(tmp_path: Path) -> None:
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("a second file system is missing: mount a tmpfs on /dev/shm")
-    with pytest.raises(UtilityFailed, match="one file system"):
+    with pytest.raises(UtilityFailed, match="the same file system"):
         prepare(Rules(output_dir=str(tmp_path), work_dir=str(other)))
