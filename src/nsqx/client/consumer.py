@@ -81,7 +81,7 @@ class Consumer:
         telemetry: bool | ConsumerTelemetry = False,
         **options: Unpack[OptionKeywords],
     ) -> None:
-        """Check the arguments; no connection is opened before ``start``.
+        """Create a consumer. No connection is opened before ``start``.
 
         Args:
             topic: Name of the topic.

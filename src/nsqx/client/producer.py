@@ -103,7 +103,7 @@ class Producer:
         telemetry: bool | ProducerTelemetry = False,
         **options: Unpack[OptionKeywords],
     ) -> None:
-        """Check the arguments; no connection is opened before ``start`` or the first publish.
+        """Create a producer. No connection is opened before ``start`` or the first publish.
 
         Args:
             nsqd_tcp_addresses: nsqds to publish to, as ``host:port`` or the path of a unix socket.
