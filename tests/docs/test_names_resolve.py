@@ -18,6 +18,7 @@ PAGES = [*pages_with_snippets(), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.
 ELSEWHERE = Path(__file__).with_name("names_from_elsewhere.toml")
 DOCSTRING_SPAN = re.compile(r"``(.+?)``", re.DOTALL)
 DRAWN_NAME = re.compile(r"\b(?:[A-Z][a-z]+\.[a-z_]+|(?:[A-Z][a-z]+){2,})\b")
+REPOSITORY_PATH = re.compile(r"(?<![\w./-])(?:tests|docs|src|deploy|examples|interop|ui)/[\w/.-]*\.[a-z]+\b")
 FILE_AND_FUNCTION = re.compile(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|$", re.MULTILINE)
 
 
@@ -77,6 +78,24 @@ def test_functions_are_in_the_files_that_tables_name(names: KnownNames) -> None:
     page = ROOT / "docs" / "internals" / "life-of-a-message.md"
     assert FILE_AND_FUNCTION.search(page.read_text(encoding="utf-8"))
     assert not [line for page in PAGES for line in misplaced(names, page)]
+
+
+def missing_paths(root: Path, files: list[Path]) -> list[str]:
+    """Return the paths of the repository that files name, in comments too, and that do not exist."""
+    found = [(file, path) for file in files for path in REPOSITORY_PATH.findall(file.read_text(encoding="utf-8"))]
+    return [f"{file.relative_to(root)}: {path}" for file, path in found if not (root / path).exists()]
+
+
+def test_paths_in_the_sources_exist() -> None:
+    sources = [path for suffix in ("*.py", "*.pxd") for path in (ROOT / "src").rglob(suffix)]
+    files = [*sources, *(ROOT / name for name in ("Makefile", "mkdocs.yml", "pyproject.toml", "setup.py"))]
+    assert not missing_paths(ROOT, files)
+
+
+def test_a_missing_path_is_found(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("# See docs/page.md and module.py.\nPATH = 'https://example.com/docs/other.md'\n")
+    assert missing_paths(tmp_path, [module]) == ["module.py: docs/page.md"]
 
 
 PACKAGE = '''
