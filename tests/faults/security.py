@@ -2,7 +2,7 @@
 
 What they show is tested in full elsewhere: row 24 in test_partition.py; 26 in tests/integration/test_secure_tls.py;
 27, 28, 30 and 33 in tests/integration/test_access.py and test_secure_grants.py, and in
-tests/interop/test_secure_auth.py; 29 in tests/integration/test_http_server.py (test_framing).
+tests/interop/test_secure_auth.py; 29 in tests/integration/test_http_server.py (test_malformed_framing_is_rejected).
 """
 
 import http.client

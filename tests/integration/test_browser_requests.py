@@ -1,4 +1,4 @@
-"""Requests that pages of other sites make browsers send are refused: forged ones and rebound names. Programs pass."""
+"""Requests that pages of other sites make browsers send are rejected: forged ones and rebound names. Others pass."""
 
 import json
 import socket
@@ -69,14 +69,14 @@ def nsqadmin(fleet_of_module: Fleet, nsqd: Daemon) -> Daemon:
 
 
 def refusal(daemon: Daemon, method: str, target: str, headers: Mapping[str, str]) -> str:
-    """The message of a 403."""
+    """Return the message of a 403."""
     answer = daemon.request(method, target, b"body" if method != "GET" else None, headers)
     assert answer.status == 403, answer
     return answer.json()["message"]
 
 
 @pytest.mark.parametrize("headers", CROSS_SITE)
-def test_nsqd_refuses_changes_that_pages_of_other_sites_ask_for(nsqd: Daemon, headers: dict[str, str]) -> None:
+def test_nsqd_rejects_changes_from_pages_of_other_sites(nsqd: Daemon, headers: dict[str, str]) -> None:
     for target in NSQD_CHANGES:
         assert "--http-browser-checks=false" in refusal(nsqd, "POST", target, headers), target
     assert "--http-browser-checks=false" in refusal(nsqd, "PUT", "/config/log_level", headers)
@@ -85,14 +85,16 @@ def test_nsqd_refuses_changes_that_pages_of_other_sites_ask_for(nsqd: Daemon, he
 
 
 @pytest.mark.parametrize("headers", CROSS_SITE)
-def test_nsqlookupd_refuses_them_too(nsqlookupd: Daemon, headers: dict[str, str]) -> None:
+def test_nsqlookupd_rejects_changes_from_pages_of_other_sites(nsqlookupd: Daemon, headers: dict[str, str]) -> None:
     for target in LOOKUPD_CHANGES:
         assert "--http-browser-checks=false" in refusal(nsqlookupd, "POST", target, headers), target
     assert nsqlookupd.request("GET", "/topics").json() == {"topics": ["kept"]}
 
 
 @pytest.mark.parametrize("headers", PROGRAMS)
-def test_programs_and_people_pass(nsqd: Daemon, nsqlookupd: Daemon, headers: dict[str, str]) -> None:
+def test_requests_of_programs_and_of_the_address_bar_pass(
+    nsqd: Daemon, nsqlookupd: Daemon, headers: dict[str, str]
+) -> None:
     for daemon in (nsqd, nsqlookupd):
         assert daemon.request("POST", "/topic/create?topic=kept", b"", headers).status == 200
         assert daemon.request("GET", "/metrics", None, headers).status == 200
@@ -104,12 +106,12 @@ def test_a_page_of_the_daemon_itself_passes(nsqd: Daemon) -> None:
         assert nsqd.request("POST", "/topic/create?topic=kept", b"", headers).status == 200
 
 
-def test_links_of_other_sites_lead_to_what_only_shows(nsqd: Daemon) -> None:
+def test_links_of_other_sites_may_lead_to_read_routes(nsqd: Daemon) -> None:
     for target in ("/stats", "/ping", "/info"):
         assert nsqd.request("GET", target, None, {"Sec-Fetch-Site": "cross-site"}).status == 200, target
 
 
-def test_a_flag_restores_what_go_does(fleet: Fleet) -> None:
+def test_a_flag_restores_the_behaviour_of_go(fleet: Fleet) -> None:
     headers = {"Origin": EVIL, "Sec-Fetch-Site": "cross-site", "Host": "evil.example"}
     for daemon in (
         fleet.nsqd("nsqx", "--http-browser-checks=false"),
@@ -118,15 +120,13 @@ def test_a_flag_restores_what_go_does(fleet: Fleet) -> None:
         assert daemon.request("POST", "/topic/create?topic=t", b"", headers).status == 200
 
 
-# A name that leads to loopback: the page and the daemon have one origin in the browser's eyes.
+# A name that resolves to loopback: for the browser the page and the daemon have the same origin.
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:4151", "localhost.evil.example", "127.0.0.1.evil.example"]
 )
-def test_a_loopback_listener_refuses_names_that_are_not_its_own(
-    nsqd: Daemon, nsqlookupd: Daemon, nsqadmin: Daemon, host: str
-) -> None:
+def test_a_loopback_listener_rejects_other_names(nsqd: Daemon, nsqlookupd: Daemon, nsqadmin: Daemon, host: str) -> None:
     same_origin = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
     for daemon, method, target in (
         (nsqd, "GET", "/stats"),
@@ -144,17 +144,19 @@ def test_a_loopback_listener_refuses_names_that_are_not_its_own(
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:80", "localhost.:4151", "127.0.0.1", "127.8.9.10:99", "[::1]:4151"]
 )
-def test_a_loopback_listener_knows_its_own_names(nsqd: Daemon, nsqlookupd: Daemon, nsqadmin: Daemon, host: str) -> None:
+def test_a_loopback_listener_accepts_its_own_names(
+    nsqd: Daemon, nsqlookupd: Daemon, nsqadmin: Daemon, host: str
+) -> None:
     for daemon in (nsqd, nsqlookupd, nsqadmin):
         assert daemon.request("GET", "/ping", None, {"Host": host}).status == 200
 
 
-def test_a_daemon_knows_the_name_that_it_broadcasts(nsqd: Daemon, nsqlookupd: Daemon) -> None:
+def test_a_daemon_accepts_its_broadcast_address(nsqd: Daemon, nsqlookupd: Daemon) -> None:
     assert nsqd.request("GET", "/stats", None, {"Host": "broker.example:4151"}).status == 200
     assert nsqlookupd.request("GET", "/nodes", None, {"Host": "directory.example:4161"}).status == 200
 
 
-def test_names_of_a_proxy_are_allowed_by_a_flag(fleet: Fleet, nsqd: Daemon) -> None:
+def test_a_flag_allows_the_names_of_a_proxy(fleet: Fleet, nsqd: Daemon) -> None:
     flags = ("--allowed-host=Queue.Example", "--allowed-host=spare.example")
     origin = ("--allowed-origin=https://origin.example",)
     for daemon, hosts in (
@@ -175,7 +177,7 @@ def test_a_star_allows_every_name(fleet: Fleet, nsqd: Daemon) -> None:
     assert admin.request("GET", "/ping", None, {"Host": "any.example"}).status == 200
 
 
-def test_other_listeners_check_names_only_if_some_are_given(fleet: Fleet) -> None:
+def test_other_listeners_check_names_only_with_the_flag(fleet: Fleet) -> None:
     open_to_all = fleet.nsqd("nsqx", "--http-address=0.0.0.0:0")
     named = fleet.nsqd("nsqx", "--http-address=0.0.0.0:0", "--allowed-host=queue.example")
     assert open_to_all.request("GET", "/stats", None, {"Host": "any.example"}).status == 200
@@ -184,14 +186,14 @@ def test_other_listeners_check_names_only_if_some_are_given(fleet: Fleet) -> Non
         assert named.request("GET", "/stats", None, {"Host": host}).status == 200, host
 
 
-def test_a_client_without_a_host_is_no_browser(nsqd: Daemon) -> None:
+def test_a_request_without_a_host_passes(nsqd: Daemon) -> None:
     with socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=20) as client:
         client.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.0 200")
 
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd", "nsqadmin"])
-def test_a_host_that_is_none(program: str, tmp_path: Path) -> None:
+def test_an_invalid_allowed_host_is_an_error(program: str, tmp_path: Path) -> None:
     flags = {"nsqd": [f"--data-path={tmp_path}"], "nsqlookupd": [], "nsqadmin": ["--nsqd-http-address=127.0.0.1:1"]}
     command = [*program_command("nsqx", program), *flags[program], "--allowed-host=http://queue.example/"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20)
@@ -200,7 +202,7 @@ def test_a_host_that_is_none(program: str, tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_the_refusal_is_json_and_logged(nsqd: Daemon) -> None:
+def test_a_rejection_is_json_and_logged(nsqd: Daemon) -> None:
     answer = nsqd.request("POST", "/topic/create?topic=logged", b"", {"Origin": EVIL})
     assert json.loads(answer.body)["message"].startswith("CROSS_ORIGIN")
     nsqd.wait_for_log(r"403 POST /topic/create\?topic=logged")

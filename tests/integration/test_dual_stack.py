@@ -1,4 +1,4 @@
-"""A daemon that listens on every interface serves IPv4 and IPv6, as Go's do."""
+"""A daemon that listens on every interface serves IPv4 and IPv6, as Go's daemons do."""
 
 import http.client
 import socket
@@ -32,7 +32,7 @@ def check(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("address", EVERY_INTERFACE)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_nsqd(fleet: Fleet, topic: str, implementation: str, address: str) -> None:
+def test_nsqd_serves_ipv4_and_ipv6(fleet: Fleet, topic: str, implementation: str, address: str) -> None:
     daemon = fleet.nsqd(implementation, f"--tcp-address={address}", f"--http-address={address}")
     check(daemon)
     assert daemon.tcp_address == f"[::]:{daemon.tcp_port}"
@@ -45,11 +45,11 @@ def test_nsqd(fleet: Fleet, topic: str, implementation: str, address: str) -> No
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_nsqlookupd(fleet: Fleet, implementation: str) -> None:
+def test_nsqlookupd_serves_ipv4_and_ipv6(fleet: Fleet, implementation: str) -> None:
     check(fleet.nsqlookupd(implementation, "--tcp-address=0.0.0.0:0", "--http-address=0.0.0.0:0"))
 
 
-def test_nsqadmin(fleet: Fleet) -> None:
+def test_nsqadmin_serves_ipv4_and_ipv6(fleet: Fleet) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     check(fleet.nsqadmin("nsqx", f"--lookupd-http-address={lookupd.http_address}", "--http-address=0.0.0.0:0"))
 

@@ -1,4 +1,4 @@
-"""The HTTP client against servers made of bytes, under both event loops."""
+"""The HTTP client against scripted servers, under both event loops."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any
 
 @asynccontextmanager
 async def serving(exchange: Exchange, **options: Any) -> AsyncIterator[str]:
-    """The base URL of a server that treats every connection to ``exchange``."""
+    """Run a server that calls ``exchange`` for every connection; return its base URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
@@ -41,7 +41,7 @@ async def serving(exchange: Exchange, **options: Any) -> AsyncIterator[str]:
 
 
 def saying(answer: bytes, heads: list[bytes] | None = None) -> Exchange:
-    """Reads a request, answers ``answer`` byte by byte at first, then the rest, and closes."""
+    """Read a request, send ``answer``, the first part byte by byte, and close."""
 
     async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -75,7 +75,7 @@ async def ask(exchange: Exchange, **options: Any) -> HTTPAnswer:
     ],
     ids=["length", "empty", "chunked", "to the end", "no content", "no reason", "offers an upgrade"],
 )
-def test_answers(run: Any, answer: bytes, expected: tuple[int, bytes]) -> None:
+def test_valid_answers_are_read(run: Any, answer: bytes, expected: tuple[int, bytes]) -> None:
     found = run(ask(saying(answer)))
     assert (found.status, found.body) == expected
 
@@ -85,7 +85,7 @@ def test_headers_have_lower_case_names(run: Any) -> None:
     assert found.headers == {"x-nsq-content-type": "nsq; version=1.0", "content-length": "0"}
 
 
-def test_what_is_sent(run: Any) -> None:
+def test_the_request_has_the_expected_form(run: Any) -> None:
     async def scenario() -> None:
         received: list[bytes] = []
 
@@ -143,7 +143,7 @@ def test_what_is_sent(run: Any) -> None:
         "another protocol from here on",
     ],
 )
-def test_what_is_no_answer(run: Any, answer: bytes) -> None:
+def test_invalid_answers_are_errors(run: Any, answer: bytes) -> None:
     with pytest.raises(HTTPRequestFailed):
         run(ask(saying(answer)))
 
@@ -158,21 +158,21 @@ def test_only_the_first_answer_counts(run: Any) -> None:
     assert run(ask(exchange)) == HTTPAnswer(200, {"content-length": "2"}, b"hi")
 
 
-def test_interim_answers_are_skipped(run: Any) -> None:
+def test_informational_answers_are_skipped(run: Any) -> None:
     final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
     found = run(ask(saying(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + final)))
     assert found == HTTPAnswer(200, {"content-length": "2"}, b"hi")
 
 
-def test_big_body_arrives_whole(run: Any) -> None:
+def test_a_large_body_is_read(run: Any) -> None:
     body = bytes(range(256)) * 4096
     found = run(ask(saying(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))))
     assert found.body == body
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 1000001", b"Server: endless"])
-def test_body_over_the_limit(run: Any, head: bytes) -> None:
-    """Told by its length or found out while reading: no more than the limit is taken in."""
+def test_a_body_over_the_limit_is_an_error(run: Any, head: bytes) -> None:
+    """A body over the limit is rejected by its announced length or while reading; no more than the limit is read."""
     answer = b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (head, b"x" * 1_000_001)
     with pytest.raises(HTTPRequestFailed, match="too big"):
         run(ask(saying(answer), max_body_size=1_000_000))
@@ -180,8 +180,8 @@ def test_body_over_the_limit(run: Any, head: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"X-%d: more\r\n", b"%d and so on "], ids=["many headers", "one long header"])
-def test_endless_head(run: Any, line: bytes) -> None:
-    """A head without end is refused long before the deadline, in bounded memory."""
+def test_an_endless_head_is_an_error(run: Any, line: bytes) -> None:
+    """A head without end is rejected long before the deadline, in bounded memory."""
 
     async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -199,7 +199,7 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     await reader.read()
 
 
-def test_silent_server(run: Any) -> None:
+def test_a_silent_server_times_out(run: Any) -> None:
     async def scenario() -> None:
         async with serving(silent) as base:
             with pytest.raises(HTTPRequestFailed, match="no answer in time"):
@@ -208,8 +208,8 @@ def test_silent_server(run: Any) -> None:
     run(scenario())
 
 
-def test_slow_server_is_bounded_over_all(run: Any) -> None:
-    """Each byte comes soon after the one before, and the whole never."""
+def test_a_slow_server_times_out(run: Any) -> None:
+    """The bytes arrive steadily, but the answer is never complete."""
 
     async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
@@ -226,8 +226,8 @@ def test_slow_server_is_bounded_over_all(run: Any) -> None:
     run(scenario())
 
 
-def test_connecting_has_its_own_limit(run: Any) -> None:
-    """TLS with a server that never shakes hands: connecting is not done."""
+def test_connecting_has_its_own_timeout(run: Any) -> None:
+    """A server that never completes the TLS handshake counts as not connected."""
 
     async def scenario() -> None:
         async with serving(silent) as base:
@@ -237,7 +237,7 @@ def test_connecting_has_its_own_limit(run: Any) -> None:
     run(scenario())
 
 
-def test_connection_is_closed_however_it_goes(run: Any) -> None:
+def test_the_connection_is_always_closed(run: Any) -> None:
     async def scenario() -> None:
         beginnings: asyncio.Queue[str] = asyncio.Queue()
         ends: asyncio.Queue[str] = asyncio.Queue()
@@ -284,12 +284,12 @@ def test_connection_is_closed_however_it_goes(run: Any) -> None:
         "http://127.0.0.1:1/",
     ],
 )
-def test_addresses_that_lead_nowhere(run: Any, url: str) -> None:
+def test_unusable_addresses_are_errors(run: Any, url: str) -> None:
     with pytest.raises(HTTPRequestFailed, match="^GET "):
         run(request("GET", url))
 
 
-def test_https(run: Any, tmp_path: Path) -> None:
+def test_a_request_over_https(run: Any, tmp_path: Path) -> None:
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -38,7 +38,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any
 
 
 def both_loops(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Makes a coroutine function a test that runs under each loop; its parameters are fixtures as always."""
+    """Turn a coroutine function into a test that runs under each loop; its parameters are fixtures as usual."""
 
     def test(run: Callable[[Coroutine[Any, Any, None]], None], **fixtures: Any) -> None:
         run(scenario(**fixtures))
@@ -52,7 +52,7 @@ def both_loops(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[.
 
 
 class WatchedServer(HTTPServer):
-    """Tells when a connection has gone."""
+    """A server that reports closed connections."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -64,7 +64,7 @@ class WatchedServer(HTTPServer):
 
 
 class Service:
-    """Handlers for these tests, and a server for them."""
+    """The handlers of these tests and their server."""
 
     def __init__(self, **options: Any) -> None:
         self.deferred: asyncio.Queue[Request] = asyncio.Queue()
@@ -113,7 +113,7 @@ async def serving(**options: Any) -> AsyncIterator[Service]:
 
 
 class Client:
-    """Speaks bytes."""
+    """A client that sends and receives raw bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -134,7 +134,7 @@ class Client:
         return answer
 
     async def rest(self) -> list[Answer]:
-        """What comes until the server closes."""
+        """Return the answers until the server closes."""
         return read_answers(await self.reader.read())
 
     async def close(self) -> None:
@@ -142,20 +142,20 @@ class Client:
         await self.writer.wait_closed()
 
     def reset(self) -> None:
-        """Vanishes: the server gets a reset, not an end."""
+        """Abort the connection: the server gets a reset, not an end of stream."""
         raw = self.writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """For what the server tells nobody."""
+    """Poll for a condition that has no event."""
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
 @both_loops
-async def test_keep_alive() -> None:
+async def test_a_connection_serves_several_requests() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         for number in range(3):
@@ -169,7 +169,7 @@ async def test_keep_alive() -> None:
 
 
 @both_loops
-async def test_addresses() -> None:
+async def test_the_address_and_port_are_known() -> None:
     async with serving() as service:
         assert service.server.address == f"127.0.0.1:{service.server.port}"
         assert service.log.infos == [f"HTTP: listening on 127.0.0.1:{service.server.port}"]
@@ -181,14 +181,14 @@ async def test_addresses() -> None:
 
 
 @both_loops
-async def test_port_in_use() -> None:
+async def test_a_port_in_use_is_an_error() -> None:
     async with serving() as service:
         with pytest.raises(OSError):
             await HTTPServer(Router(), RememberingLog()).serve(await bind(TCPAddress("127.0.0.1", service.server.port)))
 
 
 @both_loops
-async def test_pipelining_with_a_deferred_answer_in_the_middle() -> None:
+async def test_pipelined_answers_keep_the_order_with_a_deferred_one() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         late = b"POST /late HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nlate"
@@ -202,7 +202,7 @@ async def test_pipelining_with_a_deferred_answer_in_the_middle() -> None:
 
 
 @both_loops
-async def test_awaited_handler_and_the_requests_behind_it() -> None:
+async def test_requests_wait_for_an_awaited_handler() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"GET /awaited HTTP/1.1\r\nHost: x\r\n\r\n" + PING)
@@ -214,7 +214,7 @@ async def test_awaited_handler_and_the_requests_behind_it() -> None:
 
 
 @both_loops
-async def test_chunked_and_expect() -> None:
+async def test_a_chunked_body_with_100_continue() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
@@ -227,7 +227,7 @@ async def test_chunked_and_expect() -> None:
 
 
 @both_loops
-async def test_large_body() -> None:
+async def test_a_large_body_is_received() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         body = os.urandom(1024 * 1024)
@@ -237,8 +237,8 @@ async def test_large_body() -> None:
 
 
 @both_loops
-async def test_oversize_body_is_answered_to_a_client_that_sends_first_and_reads_then() -> None:
-    """As Python's own http.client does: closing on it too early would cost it the answer."""
+async def test_a_client_that_sends_everything_first_gets_its_413() -> None:
+    """Python's http.client sends everything before it reads; closing too early would lose the answer."""
 
     def post() -> Answer:
         with socket.create_connection(("127.0.0.1", service.server.port), 20) as client:
@@ -272,7 +272,7 @@ FRAMING = {
 
 @pytest.mark.parametrize("name", FRAMING)
 @both_loops
-async def test_framing(name: str) -> None:
+async def test_malformed_framing_is_rejected(name: str) -> None:
     status, data = FRAMING[name]
     async with serving() as service:
         client = await Client.to(service.server)
@@ -285,7 +285,7 @@ async def test_framing(name: str) -> None:
 
 
 @both_loops
-async def test_failing_handler_leaves_the_connection_alive() -> None:
+async def test_a_failing_handler_keeps_the_connection_open() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"GET /failing HTTP/1.1\r\nHost: x\r\n\r\n" + PING)
@@ -308,7 +308,7 @@ async def test_failing_handler_leaves_the_connection_alive() -> None:
     ],
 )
 @both_loops
-async def test_deadlines(sent: bytes, statuses: list[int]) -> None:
+async def test_incomplete_requests_time_out(sent: bytes, statuses: list[int]) -> None:
     timeouts = {"header_timeout_s": 0.05, "body_timeout_s": 0.05, "idle_timeout_s": 0.05}
     async with serving(**timeouts) as service:
         client = await Client.to(service.server)
@@ -319,19 +319,19 @@ async def test_deadlines(sent: bytes, statuses: list[int]) -> None:
 
 
 @both_loops
-async def test_client_that_sends_on_and_reads_nothing_is_not_served_without_end() -> None:
+async def test_a_client_that_reads_nothing_is_closed() -> None:
     async with serving(body_timeout_s=0.1) as service:
         client = await Client.to(service.server)
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         client.send(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
-        await service.server.goings.get()  # by deadline: it took nothing
+        await service.server.goings.get()  # closed by a deadline, because it read nothing
         served = sum(line.startswith("200 GET /big") for line in service.log.infos)
         assert 0 < served < 100
         client.writer.transport.abort()
 
 
 @both_loops
-async def test_slow_reader_gets_everything() -> None:
+async def test_a_slow_reader_gets_everything() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
@@ -350,7 +350,7 @@ async def test_slow_reader_gets_everything() -> None:
     ],
 )
 @both_loops
-async def test_vanishing_client_leaves_nothing_behind(sent: bytes) -> None:
+async def test_a_reset_connection_is_freed(sent: bytes) -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(PING)
@@ -365,7 +365,7 @@ async def test_vanishing_client_leaves_nothing_behind(sent: bytes) -> None:
         try:
             client.reset()
             await service.server.goings.get()
-            await asyncio.sleep(0)  # the loop lets go of the transport after the callback
+            await asyncio.sleep(0)  # the loop drops the transport after the callback
             assert seen() is None
         finally:
             gc.enable()
@@ -373,7 +373,7 @@ async def test_vanishing_client_leaves_nothing_behind(sent: bytes) -> None:
 
 
 @both_loops
-async def test_late_answers_to_a_vanished_client() -> None:
+async def test_late_answers_after_a_reset_are_dropped() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"POST /late HTTP/1.1\r\nHost: x\r\n\r\n" * 2 + b"GET /awaited HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -389,8 +389,8 @@ async def test_late_answers_to_a_vanished_client() -> None:
 
 
 @both_loops
-async def test_answer_while_the_client_is_going() -> None:
-    """The answer comes after the transport has begun to close and before the connection is told."""
+async def test_an_answer_while_the_transport_closes_is_dropped() -> None:
+    """The answer arrives after the transport starts closing and before connection_lost is called."""
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"POST /late HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -403,7 +403,7 @@ async def test_answer_while_the_client_is_going() -> None:
 
 
 @both_loops
-async def test_half_closed_client_gets_its_answer() -> None:
+async def test_a_half_closed_client_gets_its_answer() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"POST /late HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -417,7 +417,7 @@ async def test_half_closed_client_gets_its_answer() -> None:
 
 
 @both_loops
-async def test_connection_cap() -> None:
+async def test_the_number_of_connections_is_limited() -> None:
     async with serving(max_connections=1) as service:
         first = await Client.to(service.server)
         first.send(PING)
@@ -435,7 +435,7 @@ async def test_connection_cap() -> None:
 
 
 @both_loops
-async def test_graceful_close() -> None:
+async def test_close_finishes_pending_requests() -> None:
     async with serving() as service:
         server = service.server
         idle, busy = await Client.to(server), await Client.to(server)
@@ -458,7 +458,7 @@ async def test_graceful_close() -> None:
 
 
 @both_loops
-async def test_close_waits_for_a_request_that_is_still_coming() -> None:
+async def test_close_waits_for_an_incomplete_request() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(ECHO[:-2] % 4 + b"ab")
@@ -473,7 +473,7 @@ async def test_close_waits_for_a_request_that_is_still_coming() -> None:
 
 
 @both_loops
-async def test_close_ends_what_does_not_finish() -> None:
+async def test_close_aborts_after_its_timeout() -> None:
     async with serving() as service:
         client = await Client.to(service.server)
         client.send(b"GET /awaited HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -487,7 +487,7 @@ async def test_close_ends_what_does_not_finish() -> None:
 
 
 @both_loops
-async def test_unix_socket(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_served(tmp_path: Path) -> None:
     service = Service()
     path = tmp_path / "http.sock"
     await service.server.serve(await bind(UnixAddress(str(path)), 0o600))
@@ -503,7 +503,7 @@ async def test_unix_socket(tmp_path: Path) -> None:
 
 
 @both_loops
-async def test_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
+async def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
@@ -518,7 +518,7 @@ async def test_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
 
 
 @both_loops
-async def test_unix_socket_in_use_is_left_alone(tmp_path: Path) -> None:
+async def test_a_unix_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     service = Service()
     await service.server.serve(await bind(UnixAddress(str(path))))
@@ -532,7 +532,7 @@ async def test_unix_socket_in_use_is_left_alone(tmp_path: Path) -> None:
 
 
 @both_loops
-async def test_file_in_the_way_of_a_unix_socket_is_left_alone(tmp_path: Path) -> None:
+async def test_a_regular_file_is_not_replaced_by_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(OSError):
@@ -541,7 +541,7 @@ async def test_file_in_the_way_of_a_unix_socket_is_left_alone(tmp_path: Path) ->
 
 
 @both_loops
-async def test_unix_socket_of_another_is_not_removed(tmp_path: Path) -> None:
+async def test_the_unix_socket_of_another_server_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     service = Service()
     await service.server.serve(await bind(UnixAddress(str(path))))
@@ -553,7 +553,7 @@ async def test_unix_socket_of_another_is_not_removed(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """TLS for a server, and for a client that trusts it."""
+    """Return TLS contexts for a server, and for a client that trusts it."""
     directory = tmp_path_factory.mktemp("tls")
     cert, key = str(directory / "cert.pem"), str(directory / "key.pem")
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -569,7 +569,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, 
 
 @both_loops
 async def test_tls_and_a_gate_on_the_plain_port(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
-    """One router behind two servers, as nsqd has it where TLS is required."""
+    """One router behind two servers, as in an nsqd that requires TLS."""
     server_context, client_context = contexts
     service = Service()
     await service.server.serve(await bind(TCPAddress("127.0.0.1", 0)), server_context)

@@ -1,4 +1,4 @@
-"""HTTPS handshakes that fail are logged, and the client gets to know why; those that succeed carry any request."""
+"""Failed HTTPS handshakes are logged and answered with an alert; successful ones carry any request."""
 
 import http.client
 import re
@@ -32,7 +32,7 @@ def https_address(daemon: Daemon) -> tuple[str, int]:
 
 
 def exchange(daemon: Daemon, data: bytes) -> bytes:
-    """Send ``data`` and return everything that comes back until the connection is closed."""
+    """Send ``data`` and return everything received until the connection is closed."""
     with socket.create_connection(https_address(daemon), timeout=10) as connection:
         connection.sendall(data)
         received = b""
@@ -46,32 +46,32 @@ def ask(connection: http.client.HTTPSConnection, path: str) -> bytes:
     return connection.getresponse().read()
 
 
-def test_what_is_not_tls_is_answered_with_an_alert(nsqd: Daemon) -> None:
-    # A handshake record whose content is no ClientHello.
+def test_invalid_tls_is_answered_with_an_alert(nsqd: Daemon) -> None:
+    # A handshake record whose content is not a ClientHello.
     assert exchange(nsqd, b"\x16\x03\x01\x00\x10" + b"x" * 16).startswith(ALERT)
     nsqd.wait_for_log(HANDSHAKE_ERROR + r"\S")
 
 
-def test_an_http_request_that_is_not_encrypted(nsqd: Daemon) -> None:
+def test_an_unencrypted_request_is_answered_with_400(nsqd: Daemon) -> None:
     answer = exchange(nsqd, b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer == b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
     nsqd.wait_for_log(HANDSHAKE_ERROR + "client sent an HTTP request to an HTTPS server")
 
 
-def test_a_client_that_leaves_during_the_handshake(nsqd: Daemon) -> None:
+def test_a_disconnection_during_the_handshake_is_logged(nsqd: Daemon) -> None:
     with socket.create_connection(https_address(nsqd), timeout=10):
         pass
     nsqd.wait_for_log(HANDSHAKE_ERROR + "EOF")
 
 
-def test_a_client_that_does_not_trust_the_certificate(nsqd: Daemon) -> None:
+def test_a_client_that_rejects_the_certificate_is_logged(nsqd: Daemon) -> None:
     connection = http.client.HTTPSConnection(*https_address(nsqd), timeout=10, context=ssl.create_default_context())
     with pytest.raises(ssl.SSLCertVerificationError):
         connection.request("GET", "/ping")
     nsqd.wait_for_log(HANDSHAKE_ERROR + r"\S")
 
 
-def test_a_client_without_the_certificate_that_it_must_have(fleet: Fleet, authority: Authority) -> None:
+def test_a_client_without_a_required_certificate_gets_an_alert(fleet: Fleet, authority: Authority) -> None:
     server = authority.sign("server")
     nsqd = fleet.nsqd(
         "nsqx",
@@ -94,7 +94,7 @@ def connect(nsqd: Daemon, authority: Authority) -> Callable[[], http.client.HTTP
     return lambda: http.client.HTTPSConnection(*https_address(nsqd), timeout=20, context=context)
 
 
-def test_requests_on_one_connection(connect: Callable[[], http.client.HTTPSConnection], topic: str) -> None:
+def test_several_requests_use_one_connection(connect: Callable[[], http.client.HTTPSConnection], topic: str) -> None:
     connection = connect()
     bodies = [b"x" * size for size in (1, 20_000, 1_000_000)]
     for body in bodies:
@@ -108,19 +108,19 @@ def test_requests_on_one_connection(connect: Callable[[], http.client.HTTPSConne
     connection.close()
 
 
-def test_the_end_of_a_connection_is_announced(nsqd: Daemon, authority: Authority) -> None:
+def test_the_server_sends_close_notify(nsqd: Daemon, authority: Authority) -> None:
     context = ssl.create_default_context(cafile=authority.cert)
     with socket.create_connection(https_address(nsqd), timeout=10) as plain:
         connection = context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False)
         connection.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         received = b""
-        while piece := connection.recv(65536):  # a connection that ends without a close_notify raises here
+        while piece := connection.recv(65536):  # raises if the connection ends without close_notify
             received += piece
         assert received.endswith(b"OK")
         connection.close()
 
 
-def test_a_client_that_announces_its_end_is_answered_in_kind(nsqd: Daemon, authority: Authority) -> None:
+def test_close_notify_is_answered_with_close_notify(nsqd: Daemon, authority: Authority) -> None:
     context = ssl.create_default_context(cafile=authority.cert)
     with socket.create_connection(https_address(nsqd), timeout=10) as plain:
         connection = context.wrap_socket(plain, server_hostname="localhost")

@@ -1,6 +1,6 @@
-"""nsqd's side of discovery: what it tells every nsqlookupd and asks of it, and that none of them can harm it.
+"""nsqd's side of discovery: its commands and queries to every nsqlookupd; no nsqlookupd can harm nsqd.
 
-Most tests put a stand-in in nsqlookupd's place, to see every command and to answer wrongly.
+Most tests use a fake nsqlookupd, which records every command and can send wrong answers.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def second_fake() -> Iterator[FakeLookupd]:
 
 @pytest.fixture(scope="module")
 def nsqd() -> Iterator[Daemon]:
-    """One nsqd for the tests that need no flags; ``register_with`` gives it its nsqlookupds."""
+    """One nsqd for the tests that need no flags; ``register_with`` sets its nsqlookupds."""
     with start_nsqd("nsqx") as daemon:
         yield daemon
         assert "internal error" not in daemon.log
@@ -61,14 +61,14 @@ def put_addresses(daemon: Daemon, body: bytes) -> int:
 
 
 def register_with(daemon: Daemon, *fakes: FakeLookupd) -> None:
-    """Make these the daemon's nsqlookupds, and wait until it has introduced itself to each."""
+    """Set the daemon's nsqlookupds, and wait until it has sent IDENTIFY to each."""
     assert put_addresses(daemon, json.dumps([fake.tcp_address for fake in fakes]).encode()) == 200
     for fake in fakes:
         fake.wait_for(lambda each: each.identities, "IDENTIFY")
 
 
 def wait_until_askable(daemon: Daemon, *fakes: FakeLookupd) -> None:
-    """Wait until nsqd has taken in the answer to its IDENTIFY: it has sent something after that."""
+    """Wait until nsqd has processed the answer to IDENTIFY, which shows when it sends the next command."""
     name = f"ready_{id(fakes)}"
     daemon.post("/topic/create", topic=name)
     for fake in fakes:
@@ -81,7 +81,7 @@ def wait_until_askable(daemon: Daemon, *fakes: FakeLookupd) -> None:
 
 
 def check_flow(daemon: Daemon, topic: str, count: int = 20) -> None:
-    """Messages of a topic that exists go through, one after the other."""
+    """Publish and consume messages of an existing topic, one after the other."""
     with RawClient(daemon.tcp_address) as consumer, RawClient(daemon.tcp_address) as producer:
         assert consumer.sub(topic, "flow") == CLIENT_OK
         consumer.rdy(1)
@@ -102,7 +102,7 @@ def channel_names(daemon: Daemon, topic: str) -> set[str]:
     return {entry["channel_name"] for entry in daemon.topic_stats(topic)["channels"]}
 
 
-def test_identify(fleet: Fleet, fake: FakeLookupd) -> None:
+def test_identify_describes_the_nsqd(fleet: Fleet, fake: FakeLookupd) -> None:
     flags = ["--broadcast-address=nsqd.test", "--topology-zone=z", "--topology-region=r"]
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *flags)
     fake.wait_for(lambda each: each.identities, "IDENTIFY")
@@ -121,24 +121,24 @@ def test_identify(fleet: Fleet, fake: FakeLookupd) -> None:
     ]
 
 
-def test_identify_with_broadcast_ports(fleet: Fleet, fake: FakeLookupd) -> None:
+def test_identify_has_the_broadcast_ports(fleet: Fleet, fake: FakeLookupd) -> None:
     fleet.nsqd("nsqx", lookupd_flag(fake), "--broadcast-tcp-port=1111", "--broadcast-http-port=2222")
     (identity,) = fake.wait_for(lambda each: each.identities, "IDENTIFY")
     assert (identity["tcp_port"], identity["http_port"]) == (1111, 2222)
 
 
 def test_everything_is_registered_at_connect(fleet: Fleet, fake: FakeLookupd, tmp_path: Path) -> None:
-    """Channels, and topics that have none; more than are sent before answers are awaited."""
+    """Channels, and topics without channels; more than nsqd sends before it waits for answers."""
     many = [f"c{number}" for number in range(600)]
     write_metadata(tmp_path, {"alone": [], "two": ["a", "b"], "many": many})
     fleet.nsqd("nsqx", lookupd_flag(fake), data_path=tmp_path)
     expected = ["REGISTER alone", "REGISTER two a", "REGISTER two b", *(f"REGISTER many {name}" for name in many)]
-    fake.wait_for(lambda each: len(each.commands) == 1 + len(expected), "everything is told")
+    fake.wait_for(lambda each: len(each.commands) == 1 + len(expected), "everything is registered")
     assert fake.commands[0] == "IDENTIFY"
     assert sorted(fake.commands[1:]) == sorted(expected)
 
 
-def test_changes_are_told_in_order(nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str) -> None:
+def test_changes_are_sent_in_order(nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str) -> None:
     register_with(nsqd, fake, second_fake)
     wait_until_askable(nsqd, fake, second_fake)
     nsqd.post("/topic/create", topic=topic)
@@ -158,11 +158,11 @@ def test_changes_are_told_in_order(nsqd: Daemon, fake: FakeLookupd, second_fake:
         f"UNREGISTER {topic}",
     ]
     for each in (fake, second_fake):
-        each.wait_for(lambda lookupd: len(lookupd.commands) == len(expected), "all changes are told")
+        each.wait_for(lambda lookupd: len(lookupd.commands) == len(expected), "all changes are sent")
         assert each.commands == expected
 
 
-def test_ephemeral_ones_are_told_too(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+def test_ephemeral_topics_and_channels_are_registered(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
     register_with(nsqd, fake)
     wait_until_askable(nsqd, fake)
     name = f"{topic}#ephemeral"
@@ -174,40 +174,40 @@ def test_ephemeral_ones_are_told_too(nsqd: Daemon, fake: FakeLookupd, topic: str
     assert [command.replace(f" {name}", "") for command in fake.commands] == expected
 
 
-def test_ping(fake: FakeLookupd) -> None:
+def test_nsqd_pings_nsqlookupd(fake: FakeLookupd) -> None:
     with start_hurried_nsqd(lookupd_flag(fake), PING_INTERVAL_S=0.05):
         fake.wait_for(lambda each: each.commands.count("PING") >= 3, "three PINGs")
         assert fake.connection_count == 1
 
 
 @pytest.mark.parametrize("how", [CLOSE, RESET])
-def test_lost_connection_is_made_again(how: str, nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
-    """nsqlookupd forgets at a lost connection, so after it everything is told."""
+def test_a_lost_connection_is_restored(how: str, nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    """nsqlookupd forgets an nsqd that disconnects, so nsqd registers everything again."""
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
     register_with(nsqd, fake)
     fake.wait_for_commands(f"REGISTER {topic} ch")
-    time.sleep(0.1)  # so that nsqd waits for no answer any more, of which nothing could tell us
+    time.sleep(0.1)  # nsqd must no longer wait for an answer; nothing shows when that is so
     fake.drop(how)
     fake.wait_for(lambda each: each.open_count == 0, "the connection is lost")
     fake.forget()
-    nsqd.post("/topic/create", topic=f"{topic}.new")  # at the latest by this nsqd finds out
+    nsqd.post("/topic/create", topic=f"{topic}.new")  # makes nsqd notice the loss
     fake.wait_for_commands("IDENTIFY", f"REGISTER {topic} ch", f"REGISTER {topic}.new")
     check_flow(nsqd, topic)
 
 
 @pytest.mark.parametrize("how", [CLOSE, RESET])
-def test_lost_connection_is_found_out_by_ping(how: str, fake: FakeLookupd) -> None:
+def test_a_ping_detects_a_lost_connection(how: str, fake: FakeLookupd) -> None:
     with start_hurried_nsqd(lookupd_flag(fake), PING_INTERVAL_S=0.1):
         fake.wait_for_commands("PING")
         fake.drop(how)
-        fake.wait_for(lambda each: len(each.identities) == 2, "nsqd is back")
+        fake.wait_for(lambda each: len(each.identities) == 2, "nsqd has reconnected")
         fake.forget()
         fake.wait_for_commands("PING")
 
 
-def test_what_happens_while_disconnected_takes_no_memory(topic: str) -> None:
-    """Connecting tells all there is, so there is nothing to keep for a nsqlookupd that is away."""
+def test_changes_while_disconnected_use_no_memory(topic: str) -> None:
+    """nsqd registers everything when it connects, so it keeps no commands for an nsqlookupd that is down."""
 
     async def scenario() -> int:
         broker: Any = SimpleNamespace(log=Log("", FATAL), topics={})
@@ -229,7 +229,7 @@ def test_what_happens_while_disconnected_takes_no_memory(topic: str) -> None:
 
 @contextlib.contextmanager
 def dead_lookupd() -> Iterator[FakeLookupd]:
-    """A nsqlookupd that accepts connections and closes them; it works once its ``answer`` is honest."""
+    """A nsqlookupd that accepts and closes connections, until its ``answer`` is replaced."""
     with FakeLookupd() as fake:
         fake.answer = lambda _: CLOSE
         yield fake
@@ -238,29 +238,29 @@ def dead_lookupd() -> Iterator[FakeLookupd]:
 NEVER_BY_ITSELF = {"_RETRY_FIRST_S": 600, "_RETRY_LONGEST_S": 600}
 
 
-def test_new_topic_or_channel_ends_the_pause_before_reconnecting(topic: str) -> None:
+def test_a_new_topic_or_channel_reconnects_at_once(topic: str) -> None:
     with dead_lookupd() as fake, start_hurried_nsqd(lookupd_flag(fake), **NEVER_BY_ITSELF) as daemon:
         daemon.wait_for_log(r"LOOKUPD\(127.0.0.1:\d+\): connection closed|LOOKUPD.*0 bytes")
         daemon.post("/topic/create", topic=topic)
-        fake.wait_for(lambda each: each.connection_count == 2, "nsqd tries again for the topic")
+        fake.wait_for(lambda each: each.connection_count == 2, "nsqd reconnects for the topic")
         fake.answer = fake.honest_answer
         daemon.post("/channel/create", topic=topic, channel="ch")
         fake.wait_for_commands(f"REGISTER {topic} ch")
 
 
 def test_many_new_topics_do_not_flood_a_dead_nsqlookupd(topic: str) -> None:
-    """However many there are, the shortest pause is kept."""
+    """The shortest pause is kept, however many topics there are."""
     limits = {**NEVER_BY_ITSELF, "_RETRY_SOONEST_S": 600}
     with dead_lookupd() as fake, start_hurried_nsqd(lookupd_flag(fake), **limits) as daemon:
-        fake.wait_for(lambda each: each.connection_count == 1, "nsqd tries once")
+        fake.wait_for(lambda each: each.connection_count == 1, "nsqd connects once")
         for number in range(50):
             daemon.post("/topic/create", topic=f"{topic}.{number}")
         check_flow(daemon, topic)
         assert fake.connection_count == 1
 
 
-def test_change_is_sent_before_anything_else_happens(fake: FakeLookupd, topic: str) -> None:
-    """The stand-in runs in threads: it can receive while this thread lets the event loop do nothing."""
+def test_a_change_is_sent_at_once(fake: FakeLookupd, topic: str) -> None:
+    """The fake runs in threads: it can receive while this thread blocks the event loop."""
 
     async def scenario() -> None:
         options = SimpleNamespace(broadcast_address="127.0.0.1", topology_zone="", topology_region="")
@@ -283,7 +283,7 @@ def test_addresses_change_at_run_time(nsqd: Daemon, fake: FakeLookupd, second_fa
     nsqd.post("/topic/create", topic=topic)
     register_with(nsqd, fake, second_fake)
     second_fake.wait_for_commands(f"REGISTER {topic}")
-    assert fake.connection_count == 1, "a nsqlookupd that stays keeps its connection"
+    assert fake.connection_count == 1, "a nsqlookupd that stays configured keeps its connection"
     assert put_addresses(nsqd, json.dumps([second_fake.tcp_address] * 2).encode()) == 200
     fake.wait_for(lambda each: each.open_count == 0, "the removed one is disconnected")
     told = fake.commands
@@ -297,7 +297,7 @@ def test_addresses_change_at_run_time(nsqd: Daemon, fake: FakeLookupd, second_fa
 
 
 @pytest.mark.parametrize("body", [b"{", b"null5", b'"127.0.0.1:4160"', b"[1]", b'[["a:1"]]', b"{}"])
-def test_addresses_that_are_none_change_nothing(body: bytes, nsqd: Daemon, fake: FakeLookupd) -> None:
+def test_invalid_addresses_change_nothing(body: bytes, nsqd: Daemon, fake: FakeLookupd) -> None:
     register_with(nsqd, fake)
     answer = nsqd.request("PUT", "/config/nsqlookupd_tcp_addresses", body)
     assert (answer.status, answer.json()) == (400, {"message": "INVALID_VALUE"})
@@ -305,7 +305,7 @@ def test_addresses_that_are_none_change_nothing(body: bytes, nsqd: Daemon, fake:
     assert (fake.open_count, fake.connection_count) == (1, 1)
 
 
-def test_addresses_where_nothing_is(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+def test_unreachable_addresses_do_no_harm(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
     nsqd.post("/topic/create", topic=topic)
     nowhere = ["", "nonsense", "127.0.0.1", "127.0.0.1:1", "host with spaces:1", "a" * 300 + ":1", "/no/such/socket"]
     assert put_addresses(nsqd, json.dumps([*nowhere, fake.tcp_address]).encode()) == 200
@@ -313,7 +313,7 @@ def test_addresses_where_nothing_is(nsqd: Daemon, fake: FakeLookupd, topic: str)
     check_flow(nsqd, topic)
 
 
-def test_new_topic_begins_with_the_channels_it_has_elsewhere(fleet: Fleet, topic: str) -> None:
+def test_a_new_topic_gets_the_channels_that_it_has_elsewhere(fleet: Fleet, topic: str) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     first, second = [fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(2)]
     nodes = {first.http_port, second.http_port}
@@ -337,7 +337,7 @@ def test_new_topic_begins_with_the_channels_it_has_elsewhere(fleet: Fleet, topic
 
 
 @pytest.mark.parametrize("route", ["/topic/create", "/channel/create", "/pub", "/mpub", "/mpub of nothing"])
-def test_answer_means_that_channels_known_elsewhere_exist(route: str, nsqd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_the_channels_exist_when_a_request_is_answered(route: str, nsqd: Daemon, fleet: Fleet, topic: str) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     assert put_addresses(nsqd, json.dumps([lookupd.tcp_address]).encode()) == 200
     wait_until(lambda: lookupd.request("GET", "/nodes").json()["producers"], "nsqd is registered")
@@ -355,7 +355,7 @@ def test_answer_means_that_channels_known_elsewhere_exist(route: str, nsqd: Daem
 def test_channels_come_from_every_nsqlookupd(
     nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str
 ) -> None:
-    """They may disagree: a channel that any of them knows exists."""
+    """The answers are merged: a channel that any nsqlookupd knows is created."""
     fake.channels[topic] = ["both", "first"]
     second_fake.channels[topic] = ["both", "second"]
     register_with(nsqd, fake, second_fake)
@@ -366,7 +366,7 @@ def test_channels_come_from_every_nsqlookupd(
     assert fake.requests[-1] == second_fake.requests[-1] == f"/channels?topic={topic}"
 
 
-def test_one_dead_nsqlookupd_does_not_hide_the_others_answer(
+def test_the_answer_of_one_nsqlookupd_suffices(
     nsqd: Daemon, fake: FakeLookupd, second_fake: FakeLookupd, topic: str
 ) -> None:
     fake.channels[topic] = ["ch"]
@@ -377,7 +377,7 @@ def test_one_dead_nsqlookupd_does_not_hide_the_others_answer(
     wait_until(lambda: depth(nsqd, topic, "ch") == 1, "the channel has the message")
 
 
-def test_the_request_for_channels(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+def test_the_query_for_channels(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
     register_with(nsqd, fake)
     wait_until_askable(nsqd, fake)
     nsqd.post("/topic/create", topic=f"{topic}#ephemeral")
@@ -389,7 +389,7 @@ def test_the_request_for_channels(nsqd: Daemon, fake: FakeLookupd, topic: str) -
 
 
 class Gate:
-    """Holds answers back until it is opened."""
+    """Holds back answers until it is opened."""
 
     def __init__(self) -> None:
         self._opened = threading.Event()
@@ -412,13 +412,11 @@ def gate() -> Iterator[Gate]:
     gate.open()
 
 
-def test_first_message_waits_for_the_channels_and_nothing_else_does(
-    fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str
-) -> None:
+def test_only_the_first_message_waits_for_the_channels(fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str) -> None:
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS)
     wait_until_askable(daemon, fake)
     daemon.post("/topic/create", topic="existing")
-    fake.wait_for(lambda each: "/channels?topic=existing" in each.requests, "the topic is asked about")
+    fake.wait_for(lambda each: "/channels?topic=existing" in each.requests, "nsqd queries the topic's channels")
     fake.http_answer = gate.behind(fake.honest_http_answer)
     fake.channels[topic] = ["elsewhere"]
     with RawClient(daemon.tcp_address) as consumer, RawClient(daemon.tcp_address) as producer:
@@ -434,7 +432,7 @@ def test_first_message_waits_for_the_channels_and_nothing_else_does(
     assert depth(daemon, topic, "elsewhere") == 1
 
 
-def test_wait_for_channels_is_bounded(fleet: Fleet, fake: FakeLookupd, topic: str) -> None:
+def test_the_wait_for_channels_is_bounded(fleet: Fleet, fake: FakeLookupd, topic: str) -> None:
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), "--http-client-request-timeout=100ms")
     wait_until_askable(daemon, fake)
     fake.http_answer = lambda _: SILENCE
@@ -446,7 +444,7 @@ def test_wait_for_channels_is_bounded(fleet: Fleet, fake: FakeLookupd, topic: st
     daemon.wait_for_log("no answer in time")
 
 
-def test_topic_deleted_while_its_channels_are_asked_for(
+def test_a_topic_is_deleted_during_the_query_for_its_channels(
     fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str
 ) -> None:
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS)
@@ -457,13 +455,13 @@ def test_topic_deleted_while_its_channels_are_asked_for(
         assert producer.pub(topic, b"deleted") == CLIENT_OK
         daemon.post("/topic/delete", topic=topic)
         assert producer.pub(topic, b"new") == CLIENT_OK
-    fake.wait_for(lambda each: each.requests.count(f"/channels?topic={topic}") == 2, "nsqd asks for both")
+    fake.wait_for(lambda each: each.requests.count(f"/channels?topic={topic}") == 2, "nsqd queries both")
     gate.open()
     wait_until(lambda: depth(daemon, topic, "ch") == 1, "the new topic has its channel and message")
     assert "internal error" not in daemon.log
 
 
-def test_message_that_waits_for_channels_survives_a_restart(
+def test_a_message_that_waits_for_channels_survives_a_restart(
     fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str, tmp_path: Path
 ) -> None:
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS, data_path=tmp_path)
@@ -500,9 +498,7 @@ WRONG_CHANNELS = {
     "number channels": http_answer(b'{"channels":7}'),
     "object channels": http_answer(b'{"channels":{"ch":1}}'),
     "deep": http_answer(b'{"channels":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
-    "names that are none": http_answer(
-        json.dumps({"channels": [1, None, "", "a b", "x" * 65, ["c"], "e#eph"]}).encode()
-    ),
+    "invalid names": http_answer(json.dumps({"channels": [1, None, "", "a b", "x" * 65, ["c"], "e#eph"]}).encode()),
     "too big": http_answer(b'{"channels":[' + b" " * 9_000_000 + b"]}"),
     "cut off": http_answer(b'{"channels":["ch"]}')[:-5],
     "garbage": b"\x00\xff\r\n\r\n\r\n",
@@ -514,8 +510,8 @@ WRONG_CHANNELS = {
 
 
 @pytest.mark.parametrize("name", WRONG_CHANNELS)
-def test_wrong_answer_about_channels(name: str, nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
-    """The topic is as one that exists nowhere else, and flows."""
+def test_a_wrong_answer_about_channels_is_ignored(name: str, nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+    """The topic starts without channels from elsewhere and works."""
     fake.http_answer = lambda _: WRONG_CHANNELS[name]
     register_with(nsqd, fake)
     wait_until_askable(nsqd, fake)
@@ -526,10 +522,10 @@ def test_wrong_answer_about_channels(name: str, nsqd: Daemon, fake: FakeLookupd,
     nsqd.post("/topic/delete", topic=topic)
     fake.http_answer, fake.channels[topic] = fake.honest_http_answer, ["elsewhere"]
     nsqd.post("/pub", b"0", topic=topic)
-    wait_until(lambda: depth(nsqd, topic, "elsewhere") == 1, "a right answer counts again")
+    wait_until(lambda: depth(nsqd, topic, "elsewhere") == 1, "a later correct answer is used")
 
 
-def test_good_names_among_bad_ones_count(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
+def test_valid_channel_names_among_invalid_ones_are_used(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
     fake.http_answer = lambda _: http_answer(b'{"channels":["good",5,"not good",null,"gone#ephemeral","good"]}')
     register_with(nsqd, fake)
     wait_until_askable(nsqd, fake)
@@ -554,7 +550,7 @@ def introduction(**fields: Any) -> bytes:
     return sized(json.dumps({"broadcast_address": "127.0.0.1", "http_port": 1, "tcp_port": 1, **fields}).encode())
 
 
-# How a nsqlookupd can be wrong about IDENTIFY, and about anything after it. ``SILENCE`` is the slow or stuck one.
+# Wrong answers to IDENTIFY and to later commands. ``SILENCE`` is an nsqlookupd that does not answer.
 WRONG_INTRODUCTIONS: dict[str, Answer] = {
     "close": CLOSE,
     "reset": RESET,
@@ -595,38 +591,38 @@ WRONG_ANSWERS: dict[str, Answer] = {
 
 
 @pytest.fixture
-def liars() -> Iterator[dict[str, FakeLookupd]]:
-    """One stand-in for each way to be wrong, all at once."""
+def wrong_lookupds() -> Iterator[dict[str, FakeLookupd]]:
+    """Run one fake nsqlookupd for each wrong answer, all at once."""
     with contextlib.ExitStack() as stack:
         found = {}
         for kind, answers in (("introduction", WRONG_INTRODUCTIONS), ("answer", WRONG_ANSWERS)):
             for name, answer in answers.items():
                 fake = found[f"{kind}: {name}"] = stack.enter_context(FakeLookupd())
-                fake.answer = lying(fake, kind, answer)
+                fake.answer = wrong_answerer(fake, kind, answer)
         yield found
 
 
-def lying(fake: FakeLookupd, kind: str, answer: Answer) -> Callable[[str], Answer]:
-    def lie(command: str) -> Answer:
+def wrong_answerer(fake: FakeLookupd, kind: str, answer: Answer) -> Callable[[str], Answer]:
+    def wrong_answer(command: str) -> Answer:
         is_introduction = command == "IDENTIFY"
         return answer if is_introduction == (kind == "introduction") else fake.honest_answer(command)
 
-    return lie
+    return wrong_answer
 
 
-def test_lies_harm_nobody_and_are_got_over(nsqd: Daemon, liars: dict[str, FakeLookupd], topic: str) -> None:
-    """While they lie nsqd works and tries again and again; each that turns honest is told everything."""
+def test_wrong_answers_do_no_harm(nsqd: Daemon, wrong_lookupds: dict[str, FakeLookupd], topic: str) -> None:
+    """nsqd works during wrong answers and keeps reconnecting; once the answers are right, it registers everything."""
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
-    register_with(nsqd, *liars.values())
-    for name, fake in liars.items():
-        fake.wait_for(lambda each: each.connection_count >= 2, f"nsqd tries again after {name}")
+    register_with(nsqd, *wrong_lookupds.values())
+    for name, fake in wrong_lookupds.items():
+        fake.wait_for(lambda each: each.connection_count >= 2, f"nsqd reconnects after {name}")
         check_flow(nsqd, topic, count=1)
-    for fake in liars.values():
+    for fake in wrong_lookupds.values():
         fake.answer = fake.honest_answer
         fake.forget()
-    for name, fake in liars.items():
-        fake.wait_for(lambda each: f"REGISTER {topic} ch" in each.commands, f"{name} is told everything")
+    for name, fake in wrong_lookupds.items():
+        fake.wait_for(lambda each: f"REGISTER {topic} ch" in each.commands, f"nsqd registers everything after {name}")
     assert put_addresses(nsqd, b"[]") == 200
     nsqd.post("/channel/delete", topic=topic, channel="ch")
     check_flow(nsqd, topic)
@@ -644,10 +640,10 @@ def test_lies_harm_nobody_and_are_got_over(nsqd: Daemon, liars: dict[str, FakeLo
     ],
     ids=str,
 )
-def test_nsqlookupd_whose_http_cannot_be_reached(
+def test_an_nsqlookupd_with_unreachable_http(
     fields: dict[str, Any], nsqd: Daemon, fake: FakeLookupd, topic: str
 ) -> None:
-    """It is told everything as any other; only channels cannot be had from it."""
+    """nsqd registers everything there, but cannot query channels."""
     fake.answer = lambda command: introduction(**fields) if command == "IDENTIFY" else OK
     register_with(nsqd, fake)
     wait_until_askable(nsqd, fake)
@@ -658,8 +654,10 @@ def test_nsqlookupd_whose_http_cannot_be_reached(
     assert fake.connection_count == 1
 
 
-def test_nsqlookupd_without_broadcast_address_is_told_everything(nsqd: Daemon, fake: FakeLookupd, topic: str) -> None:
-    """As Go's nsqd does: it logs that channels cannot be asked for there."""
+def test_an_nsqlookupd_without_broadcast_address_gets_registrations(
+    nsqd: Daemon, fake: FakeLookupd, topic: str
+) -> None:
+    """As Go's nsqd does; it logs that it cannot query channels there."""
     fake.answer = lambda command: introduction(broadcast_address="") if command == "IDENTIFY" else OK
     register_with(nsqd, fake)
     nsqd.post("/pub", b"0", topic=topic)
@@ -669,8 +667,8 @@ def test_nsqlookupd_without_broadcast_address_is_told_everything(nsqd: Daemon, f
     assert f"LOOKUPD({fake.tcp_address}): no broadcast address" in nsqd.log
 
 
-def test_stuck_nsqlookupd_delays_nothing(fake: FakeLookupd, gate: Gate, topic: str) -> None:
-    """nsqd would wait for this one for a minute; messages, new topics and shutting down do not."""
+def test_a_stuck_nsqlookupd_delays_nothing(fake: FakeLookupd, gate: Gate, topic: str) -> None:
+    """nsqd waits up to a minute for this one; messages, new topics and shutdown do not wait."""
     fake.answer = gate.behind(fake.honest_answer)
     with start_hurried_nsqd(lookupd_flag(fake), _TIMEOUT_S=60) as daemon:
         fake.wait_for(lambda each: each.identities, "IDENTIFY")
@@ -681,24 +679,24 @@ def test_stuck_nsqlookupd_delays_nothing(fake: FakeLookupd, gate: Gate, topic: s
     assert fake.connection_count == 1
 
 
-def test_late_nsqlookupd_is_told_everything_in_the_end(fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str) -> None:
+def test_a_slow_nsqlookupd_gets_all_registrations(fleet: Fleet, fake: FakeLookupd, gate: Gate, topic: str) -> None:
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake))
     daemon.post("/topic/create", topic=topic)
     wait_until_askable(daemon, fake)
     fake.answer = gate.behind(fake.honest_answer)
     daemon.post("/topic/create", topic=f"{topic}.new")
-    fake.wait_for(lambda each: len(each.identities) == 2, "nsqd has lost patience")
+    fake.wait_for(lambda each: len(each.identities) == 2, "nsqd has reconnected after a timeout")
     check_flow(daemon, topic)
     fake.forget()
     gate.open()
     fake.wait_for_commands(f"REGISTER {topic} flow", f"REGISTER {topic}.new")
 
 
-def test_dead_nsqlookupd_that_comes_to_life(fleet: Fleet, topic: str) -> None:
+def test_nsqd_registers_when_nsqlookupd_starts(fleet: Fleet, topic: str) -> None:
     with FakeLookupd() as gone:
         address = gone.tcp_address
     daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={address}")
     check_flow(daemon, topic)
     daemon.wait_for_log(r"LOOKUPD\(127.0.0.1:\d+\): .*(refused|failed)")
     lookupd = fleet.nsqlookupd("nsqx", f"--tcp-address={address}")
-    wait_until(lambda: lookupd.request("GET", f"/lookup?topic={topic}").status == 200, "nsqd has come")
+    wait_until(lambda: lookupd.request("GET", f"/lookup?topic={topic}").status == 200, "nsqd has registered")

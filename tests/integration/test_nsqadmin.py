@@ -1,4 +1,4 @@
-"""nsqadmin as a whole: what it has beyond Go's, with real daemons around it or stand-ins that count."""
+"""nsqadmin's features beyond Go's, with real daemons or with a fake upstream that counts requests."""
 
 import asyncio
 import gzip
@@ -52,7 +52,7 @@ class Stream:
         self._connection.close()
 
     def read(self) -> tuple[str, Any] | None:
-        """The next event's name and data; None at the end of the stream."""
+        """Return the name and data of the next event; None at the end of the stream."""
         fields: dict[str, str] = {}
         while line := self._answer.readline().decode().rstrip("\n"):
             name, _, value = line.partition(": ")
@@ -62,18 +62,18 @@ class Stream:
         return self.read() if fields else None
 
     def wait_for(self, condition: Callable[[str, Any], bool]) -> Any:
-        """The data of the first event that fulfils the condition."""
+        """Return the data of the first event that meets the condition."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             event = self.read()
             assert event is not None, "the stream ended"
             if condition(*event):
                 return event[1]
-        raise AssertionError("no such event came")
+        raise AssertionError("the expected event did not arrive")
 
 
 class Cluster:
-    """One nsqlookupd, two nsqd, and nsqadmins on request."""
+    """One nsqlookupd, two nsqds, and nsqadmins on request."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -86,7 +86,7 @@ class Cluster:
         return self._fleet.nsqadmin("nsqx", where, "--poll-interval=100ms", "--history-window=1m", *flags)
 
     def make_topic(self, topic: str, *channels: str) -> None:
-        """A topic on both nodes, known to nsqlookupd."""
+        """Create a topic on both nodes; wait until nsqlookupd knows it."""
         for nsqd in self.nsqds:
             nsqd.post("/topic/create", topic=topic)
             for channel in channels:
@@ -109,7 +109,7 @@ def post(admin: Daemon, target: str, document: Any = None, **headers: str) -> An
 
 
 class TestLive:
-    def test_a_stream_tells_of_topics_as_they_change(self, cluster: Cluster, topic: str) -> None:
+    def test_a_stream_sends_changes_of_topics(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         with Stream(admin, "/api/stream") as stream:
@@ -118,11 +118,11 @@ class TestLive:
             for nsqd in cluster.nsqds:
                 nsqd.post("/mpub", b"a\nb\nc", topic=topic)
 
-            def is_told(name: str, data: Any) -> bool:
+            def is_reported(name: str, data: Any) -> bool:
                 rows = [row for row in data["topics"] if row["name"] == topic]
                 return name == "delta" and bool(rows) and rows[0]["message_count"] == 6 and rows[0]["rate"] > 0
 
-            told = stream.wait_for(is_told)
+            told = stream.wait_for(is_reported)
             assert told["nodes"] == 2
             assert told["totals"]["message_count"] == 6
             row = next(row for row in told["topics"] if row["name"] == topic)
@@ -130,7 +130,7 @@ class TestLive:
             admin.request("DELETE", f"/api/topics/{topic}")
             stream.wait_for(lambda name, data: name == "delta" and topic in data["removed"])
 
-    def test_a_topic_and_a_channel_can_be_watched(self, cluster: Cluster, topic: str) -> None:
+    def test_a_stream_follows_a_topic_or_a_channel(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         with (
@@ -152,7 +152,7 @@ class TestLive:
             detail = of_channel.wait_for(lambda name, data: name == "detail" and bool(data["clients"]))
             assert detail["clients"][0]["client_id"] == "watched"
 
-    def test_a_stream_about_nothing(self, cluster: Cluster) -> None:
+    def test_a_stream_of_an_unknown_topic(self, cluster: Cluster) -> None:
         admin = cluster.admin()
         with Stream(admin, "/api/stream?topics=nowhere") as stream:
             data = stream.wait_for(lambda name, _: name == "snapshot")
@@ -197,7 +197,7 @@ class TestLive:
             assert (answer.status, answer.json()) == (404, {"message": code})
         assert admin.request("GET", f"/api/history/topics/{topic}?since=x").status == 400
 
-    def test_a_node_that_fails_is_told_of(self, cluster: Cluster, topic: str) -> None:
+    def test_a_failing_node_is_reported(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         admin = cluster.admin()
         with Stream(admin, "/api/stream") as stream:
@@ -205,9 +205,9 @@ class TestLive:
             cluster.lookupd.kill()
             told = stream.wait_for(lambda _, data: bool(data["message"]))
             assert told["message"].startswith("WARNING: Get ")
-            assert told["totals"]["topics"] == 1, "what was known is still shown"
+            assert told["totals"]["topics"] == 1, "the last values are still shown"
 
-    def test_a_node_that_left_is_missed(self, cluster: Cluster, topic: str) -> None:
+    def test_a_stopped_node_is_missing(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         admin = cluster.admin()
         leaving = cluster.nsqds[1]
@@ -220,7 +220,7 @@ class TestLive:
         health = admin.request("GET", "/api/health").json()
         assert (health["nodes"], [each["address"] for each in health["missing"]]) == (1, [leaving.http_address])
 
-    def test_without_history(self, cluster: Cluster) -> None:
+    def test_without_polling_there_is_no_history(self, cluster: Cluster) -> None:
         admin = cluster.admin("--poll-interval=0")
         for target in (
             "/api/overview",
@@ -252,7 +252,7 @@ def health_of(admin: Daemon) -> Any:
 
 class TestCreating:
     def test_a_created_topic_is_listed_at_once(self, cluster: Cluster, topic: str) -> None:
-        # The next poll would come in a minute.
+        # The next poll is a minute away.
         flags = (f"--lookupd-http-address={cluster.lookupd.http_address}", "--poll-interval=1m")
         admin = cluster._fleet.nsqadmin("nsqx", *flags)
         with Stream(admin, "/api/stream") as stream:
@@ -265,10 +265,10 @@ class TestCreating:
 
 
 class TestInventory:
-    """An nsqd that was known once is missed until it is forgotten on purpose."""
+    """A known nsqd that stops is missing until it is forgotten."""
 
     @pytest.mark.parametrize("way", ["nsqlookupd", "named"])
-    def test_a_restarted_nsqadmin_misses_what_it_knew(
+    def test_a_restarted_nsqadmin_remembers_missing_nodes(
         self, cluster: Cluster, fleet: Fleet, tmp_path: Path, topic: str, way: str
     ) -> None:
         cluster.make_topic(topic, "c")
@@ -283,12 +283,12 @@ class TestInventory:
         wait_until(lambda: health_of(admin)["totals"].get("channels_depth") == 8, "nsqadmin knows both")
         assert health_of(admin)["missing"] == []
         lost.kill()
-        (missing,) = wait_until(lambda: health_of(admin)["missing"], "one is missed")
+        (missing,) = wait_until(lambda: health_of(admin)["missing"], "one is missing")
         assert (missing["address"], missing["stranded"]) == (lost.http_address, 7)
         seen_s = missing["last_seen_s"]
         assert admin.stop() == 0
         admin = fleet.nsqadmin("nsqx", *flags)
-        (missing,) = wait_until(lambda: health_of(admin)["missing"], "it is still missed")
+        (missing,) = wait_until(lambda: health_of(admin)["missing"], "it is still missing")
         assert (missing["address"], missing["stranded"]) == (lost.http_address, 7)
         assert missing["last_seen_s"] == seen_s
         row = next(row for row in admin.request("GET", "/api/overview").json()["topics"] if row["name"] == topic)
@@ -302,21 +302,21 @@ class TestInventory:
         ]
         assert not nodes[kept.http_address]["is_missing"]
 
-    def test_killed_itself_it_misses_them_too(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
+    def test_a_killed_nsqadmin_remembers_missing_nodes(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
         cluster.make_topic(topic, "c")
         state = f"--state-file={tmp_path}/nodes.json"
         admin = cluster.admin(state)
-        wait_until(lambda: (tmp_path / "nodes.json").exists(), "the inventory is written without waiting for the end")
+        wait_until(lambda: (tmp_path / "nodes.json").exists(), "the inventory is saved before the exit")
         wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
         admin.kill()
         cluster.nsqds[1].kill()
         admin = cluster.admin(state)
         wait_until(
             lambda: [each["address"] for each in health_of(admin)["missing"]] == [cluster.nsqds[1].http_address],
-            "it is missed",
+            "it is missing",
         )
 
-    def test_a_topic_that_was_on_the_lost_node_alone_is_still_listed(self, cluster: Cluster, topic: str) -> None:
+    def test_a_topic_on_the_lost_node_only_is_still_listed(self, cluster: Cluster, topic: str) -> None:
         lost = cluster.nsqds[1]
         lost.post("/pub", b"x", topic=topic)
         admin = cluster.admin()
@@ -329,7 +329,7 @@ class TestInventory:
             assert (row["nodes"], row["missing_nodes"], row["stranded"]) == (0, 1, 1)
             assert told["totals"]["stranded"] == 1
 
-    def test_a_node_that_runs_unlisted_is_told_from_one_that_is_gone(self, cluster: Cluster, fleet: Fleet) -> None:
+    def test_an_unlisted_running_node_differs_from_a_stopped_one(self, cluster: Cluster, fleet: Fleet) -> None:
         admin = cluster.admin()
         wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
         other = fleet.nsqlookupd("nsqx").http_address
@@ -343,7 +343,7 @@ class TestInventory:
         wait_until(lambda: "but it answers" in reasons().get(running, ""), "one is found running")
         assert reasons()[gone] == "No nsqlookupd lists it any more."
 
-    def test_a_node_is_forgotten_by_those_who_may(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
+    def test_only_an_administrator_may_forget_a_node(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
         cluster.make_topic(topic)
         audit_log, state = tmp_path / "audit", tmp_path / "nodes.json"
         admin = cluster.admin(f"--audit-log={audit_log}", f"--state-file={state}", "--admin-user=ann")
@@ -351,7 +351,7 @@ class TestInventory:
         kept, lost = (each.http_address for each in cluster.nsqds)
         wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
         cluster.nsqds[1].kill()
-        wait_until(lambda: health_of(admin)["missing"], "one is missed")
+        wait_until(lambda: health_of(admin)["missing"], "one is missing")
         forget = b'{"action": "forget"}'
         for target, body, headers, status, code in (
             (lost, forget, {"X-Forwarded-User": "eve"}, 403, "FORBIDDEN"),
@@ -370,21 +370,21 @@ class TestInventory:
         last = json.loads(audit_log.read_text().splitlines()[-1])
         assert (last["action"], last["node"], last["outcome"], last["user"]) == ("forget_node", lost, "done", "ann")
 
-    def test_without_a_place_to_write(self, cluster: Cluster, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("in the way")
+    def test_an_unwritable_state_file_is_logged_once(self, cluster: Cluster, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("not a directory")
         admin = cluster.admin(f"--state-file={tmp_path}/file/nodes.json")
         admin.wait_for_log(
             r"WARNING: cannot write --state-file .*: Not a directory; the list of nodes is kept in memory"
         )
-        wait_until(lambda: health_of(admin)["nodes"] == 2, "it works all the same")
+        wait_until(lambda: health_of(admin)["nodes"] == 2, "nsqadmin works without the file")
         cluster.nsqds[1].kill()
-        wait_until(lambda: health_of(admin)["missing"], "one is missed")
+        wait_until(lambda: health_of(admin)["missing"], "one is missing")
         assert admin.stop() == 0
         assert admin.log.count("cannot write --state-file") == 1
 
 
 class TestTrouble:
-    def test_messages_that_nobody_reads_are_trouble(self, cluster: Cluster, topic: str) -> None:
+    def test_messages_without_a_consumer_are_trouble(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         wait_until(lambda: health_of(admin)["number"] > 0, "a first poll")
@@ -411,7 +411,7 @@ class TestOperations:
         fields = {"operation": operation, "topic": topic, "channel": channel, "node": node}
         return post(admin, "/api/operations", fields)
 
-    def test_on_the_whole_cluster(self, cluster: Cluster, topic: str) -> None:
+    def test_an_operation_on_the_whole_cluster(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         everywhere = [{"kind": "nsqd", "address": each.http_address, "error": ""} for each in cluster.nsqds]
@@ -437,7 +437,7 @@ class TestOperations:
             *("delete_topic", "create_channel", "delete_channel", "empty_channel", "unpause_channel", "pause_channel")
         ]
 
-    def test_on_one_node(self, cluster: Cluster, topic: str) -> None:
+    def test_an_operation_on_one_node(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         first, second = (nsqd.http_address for nsqd in cluster.nsqds)
@@ -453,7 +453,7 @@ class TestOperations:
         assert [nsqd.topic_stats("only.here") is None for nsqd in cluster.nsqds] == [False, True]
         assert cluster.nsqds[0].channel_stats("only.here", "d") is not None
 
-    def test_where_it_fails(self, cluster: Cluster, topic: str) -> None:
+    def test_an_operation_reports_the_nodes_where_it_failed(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         admin = cluster.admin()
         cluster.nsqds[0].post("/channel/create", topic=topic, channel="c")
@@ -469,7 +469,7 @@ class TestOperations:
         outcomes = [each["outcome"] for each in admin.request("GET", "/api/activity").json()["activity"]]
         assert outcomes == ["failed", "partly"]
 
-    def test_what_is_refused(self, cluster: Cluster, topic: str) -> None:
+    def test_invalid_operations_are_rejected(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         admin = cluster.admin()
         for (operation, *rest), status, code in (
@@ -485,7 +485,7 @@ class TestOperations:
         answer = self.operate(admin, "pause", "nowhere")
         assert (answer.status, "TOPIC_NOT_FOUND" in answer.json()["message"]) == (502, True)
 
-    def test_nsqds_are_named(self, cluster: Cluster, topic: str) -> None:
+    def test_operations_without_nsqlookupd(self, cluster: Cluster, topic: str) -> None:
         addresses = [f"--nsqd-http-address={nsqd.http_address}" for nsqd in cluster.nsqds]
         admin = cluster._fleet.nsqadmin("nsqx", *addresses)
         assert len(self.operate(admin, "create", topic, "c").json()["outcomes"]) == 2
@@ -497,14 +497,14 @@ class TestOperations:
 
 
 def text_of(status: Any) -> str:
-    """Everything that a tail's status says about problems."""
+    """Return all problems in the status of a tail."""
     return " ".join(status["problems"].values())
 
 
-class TestLookingTakesNothing:
-    """Following a topic never changes what a consumer gets."""
+class TestFollowingTakesNothing:
+    """Following a topic never changes which messages a consumer gets."""
 
-    def test_a_backlog_waits_for_its_first_channel(self, cluster: Cluster, topic: str) -> None:
+    def test_a_backlog_is_kept_for_the_first_channel(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         nsqd = cluster.nsqds[0]
         nsqd.post("/mpub", b"\n".join(b"%d" % number for number in range(60)), topic=topic)
@@ -520,7 +520,7 @@ class TestLookingTakesNothing:
         nsqd.post("/channel/create", topic=topic, channel="late")
         wait_until(lambda: nsqd.channel_stats(topic, "late")["depth"] == 60, "the first channel gets everything")
 
-    def test_messages_that_come_while_somebody_looks_wait_as_well(self, cluster: Cluster, topic: str) -> None:
+    def test_messages_published_while_following_is_refused_are_kept(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         admin = cluster.admin()
         with Stream(admin, f"/api/tail/{topic}") as tail:
@@ -529,11 +529,11 @@ class TestLookingTakesNothing:
             assert cluster.nsqds[0].topic_stats(topic)["depth"] == 1
             for nsqd in cluster.nsqds:
                 nsqd.post("/channel/create", topic=topic, channel="c")
-            # Following begins by itself once it takes nothing away.
+            # Following starts automatically once it takes nothing from a consumer.
             tail.wait_for(lambda name, data: name == "status" and len(data["nodes"]) == 2)
             assert cluster.nsqds[0].channel_stats(topic, "c")["depth"] == 1
 
-    def test_each_node_is_judged_by_itself(self, cluster: Cluster, topic: str) -> None:
+    def test_each_node_is_checked_separately(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         safe, unsafe = cluster.nsqds
         safe.post("/channel/create", topic=topic, channel="c")
@@ -545,7 +545,7 @@ class TestLookingTakesNothing:
             assert set(status["problems"]) == {unsafe.http_address}
             assert unsafe.topic_stats(topic)["depth"] == 1
 
-    def test_an_ephemeral_channel_is_no_reason_to_follow(self, cluster: Cluster, topic: str) -> None:
+    def test_a_topic_with_ephemeral_channels_only_is_not_followed(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         with RawClient(cluster.nsqds[0].tcp_address) as client:
             client.identify(feature_negotiation=True)
@@ -556,7 +556,7 @@ class TestLookingTakesNothing:
                 assert "only ephemeral channels" in status["problems"][cluster.nsqds[0].http_address]
                 assert status["nodes"] == []
 
-    def test_it_leaves_when_the_last_channel_is_deleted(self, cluster: Cluster, topic: str) -> None:
+    def test_following_ends_when_the_last_channel_is_deleted(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         with Stream(admin, f"/api/tail/{topic}") as tail:
@@ -568,7 +568,7 @@ class TestLookingTakesNothing:
             nsqd.post("/pub", b"kept", topic=topic)
             assert nsqd.topic_stats(topic)["depth"] == 1
 
-    def test_a_paused_topic_is_said_to_be_paused(self, cluster: Cluster, topic: str) -> None:
+    def test_a_paused_topic_is_reported(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         cluster.nsqds[0].post("/topic/pause", topic=topic)
         admin = cluster.admin()
@@ -605,7 +605,7 @@ class TestSearching:
             assert status["matched"] == 100
             assert 90 <= status["dropped"] < 100
 
-    def test_what_was_not_searched_is_counted(self, cluster: Cluster, topic: str) -> None:
+    def test_unsearched_messages_are_counted(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         with Stream(admin, f"/api/tail/{topic}?sample=10&contains=x") as tail:
@@ -614,7 +614,7 @@ class TestSearching:
             status = tail.wait_for(lambda name, data: name == "status" and data["received"] + data["missed"] == 1000)
             assert status["missed"] > 500
 
-    def test_a_text_that_is_too_long(self, cluster: Cluster, topic: str) -> None:
+    def test_a_search_text_is_limited(self, cluster: Cluster, topic: str) -> None:
         answer = cluster.admin().request("GET", f"/api/tail/{topic}?contains={'x' * 257}")
         assert (answer.status, answer.json()) == (400, {"message": "INVALID_ARG_CONTAINS"})
 
@@ -647,7 +647,7 @@ class TestMessages:
         for nsqd in cluster.nsqds:
             wait_until(lambda nsqd=nsqd: len(nsqd.topic_stats(topic)["channels"]) == 1, "the channel is gone")
 
-    def test_a_tail_shows_no_more_than_can_be_read(self, cluster: Cluster, topic: str) -> None:
+    def test_a_tail_is_limited_in_rate(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         with Stream(admin, f"/api/tail/{topic}?rate=5") as tail:
@@ -656,7 +656,7 @@ class TestMessages:
             status = tail.wait_for(lambda name, data: name == "status" and data["received"] == 500)
             assert 500 - 100 <= status["dropped"] < 500
 
-    def test_a_tail_does_not_bring_a_topic_back(self, cluster: Cluster, topic: str) -> None:
+    def test_a_tail_does_not_recreate_a_topic(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic, "c")
         admin = cluster.admin()
         with Stream(admin, f"/api/tail/{topic}") as tail:
@@ -667,7 +667,7 @@ class TestMessages:
             tail.wait_for(lambda name, data: name == "status" and "No nsqd has this topic." in text_of(data))
         assert all(nsqd.topic_stats(topic) is None for nsqd in cluster.nsqds)
 
-    def test_a_tail_of_nothing(self, cluster: Cluster) -> None:
+    def test_a_tail_of_an_unknown_topic(self, cluster: Cluster) -> None:
         admin = cluster.admin()
         with Stream(admin, "/api/tail/nowhere") as tail:
             status = tail.wait_for(lambda name, _: name == "status")
@@ -678,7 +678,7 @@ class TestMessages:
             assert (answer.status, answer.json()["message"]) == (400, f"INVALID_ARG_{query.split('=')[0].upper()}")
         assert admin.request("GET", "/api/tail/a%20b").json() == {"message": "INVALID_TOPIC"}
 
-    def test_publishing(self, cluster: Cluster, topic: str) -> None:
+    def test_a_message_is_published(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         admin = cluster.admin()
         second = f"127.0.0.1:{cluster.nsqds[1].http_port}"
@@ -702,7 +702,7 @@ class TestMessages:
         answer = post(admin, f"/api/publish/{topic}", {"body": "x", "node": second, "defer_ms": 7_200_000})
         assert (answer.status, "INVALID_DEFER" in answer.json()["message"]) == (502, True)
 
-    def test_publishing_goes_to_the_node_that_is_left(self, cluster: Cluster, topic: str) -> None:
+    def test_a_message_is_published_to_the_remaining_node(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
         addresses = [f"--nsqd-http-address={nsqd.http_address}" for nsqd in cluster.nsqds]
         admin = cluster._fleet.nsqadmin("nsqx", *addresses)
@@ -711,14 +711,14 @@ class TestMessages:
         assert answer.json()["node"] == f"127.0.0.1:{cluster.nsqds[1].http_port}"
         assert answer.json()["message"].startswith("WARNING: Get ")
 
-    def test_messages_can_be_turned_off(self, cluster: Cluster, topic: str) -> None:
+    def test_following_messages_can_be_disabled(self, cluster: Cluster, topic: str) -> None:
         admin = cluster.admin("--messages=false")
         for answer in (admin.request("GET", f"/api/tail/{topic}"), post(admin, f"/api/publish/{topic}", {"body": "x"})):
             assert (answer.status, answer.json()) == (403, {"message": "MESSAGES_DISABLED"})
 
 
 class TestSafety:
-    def test_changes_from_other_sites_are_refused(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
+    def test_changes_from_other_sites_are_rejected(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
         audit_log = tmp_path / "audit"
         admin = cluster.admin(f"--audit-log={audit_log}", "--allowed-origin=https://admin.example.com")
         own = f"http://{admin.http_address}"
@@ -758,7 +758,7 @@ class TestSafety:
         assert {line["outcome"] for line in lines} == {"refused", "done"}
         assert sum(line["outcome"] == "refused" for line in lines) == len(refused) * (len(changes) + 2)
 
-    def test_headers_of_every_answer(self, cluster: Cluster) -> None:
+    def test_every_answer_has_security_headers(self, cluster: Cluster) -> None:
         admin = cluster.admin()
         for target in ("/", "/api/topics", "/static/x", "/nope", "/api/overview", "/config/log_level"):
             headers = admin.request("GET", target).headers
@@ -770,7 +770,7 @@ class TestSafety:
             assert "server" not in headers
             assert "cache-control" in headers
 
-    def test_a_user_is_believed_only_from_a_trusted_proxy(self, cluster: Cluster) -> None:
+    def test_a_user_is_accepted_only_from_a_trusted_proxy(self, cluster: Cluster) -> None:
         forged = {"X-Forwarded-User": "root"}
         admin = cluster.admin("--admin-user=root", "--trusted-proxy=10.0.0.0/8")
         assert admin.request("POST", "/api/topics", b'{"topic":"t"}', forged).status == 403
@@ -780,7 +780,7 @@ class TestSafety:
         assert admin.request("GET", "/api/settings", None, forged).json()["user"] == "root"
         assert not admin.request("GET", "/api/settings").json()["may_operate"]
 
-    def test_tokens_and_roles(self, cluster: Cluster, tmp_path: Path) -> None:
+    def test_tokens_give_roles(self, cluster: Cluster, tmp_path: Path) -> None:
         token_file = tmp_path / "token"
         token_file.write_text(f"{OTHER_TOKEN}\n")
         admin = cluster.admin(f"--view-token={TOKEN}", f"--operate-token-file={token_file}")
@@ -808,7 +808,7 @@ class TestSafety:
         assert TOKEN not in admin.log
         assert OTHER_TOKEN not in admin.log
 
-    def test_login_gives_a_cookie(self, cluster: Cluster, topic: str) -> None:
+    def test_a_login_sets_a_cookie(self, cluster: Cluster, topic: str) -> None:
         admin = cluster.admin(f"--auth-token={TOKEN}", "--base-path=/nsq")
         assert post(admin, "/nsq/api/login", {"token": "wrong"}).status == 401
         answer = post(admin, "/nsq/api/login", {"token": TOKEN})
@@ -835,7 +835,7 @@ class TestSafety:
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert admin.request("POST", "/api/topics", b'{"topic":"t"}', bearer).status == 200
 
-    def test_the_audit_log(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
+    def test_actions_are_written_to_the_audit_log(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
         path = tmp_path / "audit.jsonl"
         admin = cluster.admin(f"--audit-log={path}", "--admin-user=ann")
         cluster.make_topic(topic, "c")
@@ -863,7 +863,7 @@ class TestSafety:
 
 
 class TestPage:
-    def test_the_page_that_was_built(self, cluster: Cluster, tmp_path: Path) -> None:
+    def test_the_built_page_is_served(self, cluster: Cluster, tmp_path: Path) -> None:
         (tmp_path / "index.html").write_text("<html><head><title>t</title></head></html>")
         (tmp_path / "logo.svg").write_text("<svg/>")
         (tmp_path / "assets").mkdir()
@@ -903,7 +903,7 @@ class TestPage:
             assert (answer.status, answer.json()) == (404, {"message": "NOT_FOUND"})
         assert admin.request("POST", "/nsq/nope", b"", browser).json() == {"message": "NOT_FOUND"}
 
-    def test_the_page_that_was_not(self, cluster: Cluster, tmp_path: Path) -> None:
+    def test_without_a_built_page_instructions_are_served(self, cluster: Cluster, tmp_path: Path) -> None:
         admin = cluster.admin(f"--dev-static-dir={tmp_path}")
         page = admin.request("GET", "/topics/t")
         assert page.status == 200
@@ -912,12 +912,12 @@ class TestPage:
 
 
 class Upstream:
-    """A stand-in for one nsqd that counts what it is asked, and answers only when it may."""
+    """A fake nsqd that counts requests and can hold back answers."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.held: dict[str, asyncio.Event] = {}
-        """What is answered only once its event is set."""
+        """The answers that are held back until their event is set."""
         router = Router()
         for path in ("/info", "/stats"):
             router.add("GET", path, self._answer)
@@ -977,7 +977,7 @@ Start = Callable[..., Any]
 
 @pytest.fixture
 async def start_admin(upstream: Upstream) -> AsyncIterator[Start]:
-    """Starts nsqadmins in this process, in front of the stand-in."""
+    """Start nsqadmins in this process, with the fake nsqd as their upstream."""
     running: list[nsqadmin.NsqadminDaemon] = []
 
     async def start(**options: Any) -> nsqadmin.NsqadminDaemon:
@@ -1002,14 +1002,14 @@ async def ask(admin: nsqadmin.NsqadminDaemon, target: str, method: str = "GET", 
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for state that nothing announces."""
+    """Poll for a condition that has no event."""
     async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
-class TestOneQuestionForMany:
-    async def test_equal_questions_share_an_answer(self, upstream: Upstream, start_admin: Start) -> None:
+class TestSharedQueries:
+    async def test_equal_concurrent_requests_share_an_answer(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
         has_topic = upstream.hold("/stats?format=json&topic=t&include_clients=false")
         topics = upstream.hold("/stats?format=json")
@@ -1022,15 +1022,15 @@ class TestOneQuestionForMany:
         answers = await asyncio.gather(*asking)
         await other
         assert {answer.body for answer in answers} == {answers[0].body}
-        # For the topic: who has it, what is it called, and its stats; for the list of topics one more.
+        # For the topic: its nodes, their info, and its stats; for the list of topics one more request.
         assert len(upstream.asked) == 4
 
-    async def test_a_later_question_is_asked_anew(self, upstream: Upstream, start_admin: Start) -> None:
+    async def test_a_later_request_queries_again(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
         counts = [orjson.loads((await ask(admin, "/api/topics/t")).body)["message_count"] for _ in range(2)]
         assert counts[0] < counts[1]
 
-    async def test_nobody_joins_a_question_from_before_a_change(self, upstream: Upstream, start_admin: Start) -> None:
+    async def test_a_request_after_a_change_queries_again(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
         target = "/stats?format=json"
         release = upstream.hold(target)
@@ -1044,7 +1044,7 @@ class TestOneQuestionForMany:
         release.set()
         assert {answer.status for answer in await asyncio.gather(*before, after)} == {200}
 
-    async def test_viewers_cost_no_questions(self, upstream: Upstream, start_admin: Start) -> None:
+    async def test_more_viewers_cause_no_more_queries(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin(poll_interval=10**8, history_window=10**9)
         readers = []
         for target in ("/api/stream", "/api/stream?topics=t") * 15:
@@ -1059,12 +1059,12 @@ class TestOneQuestionForMany:
         plain = [each for each in upstream.asked if "include_mem=false" in each]
         detail = [each for each in upstream.asked if each.startswith("/stats") and "topic=t" in each]
         assert len(plain) <= polls
-        # Who has the topic, and its stats: two questions a poll, not thirty.
+        # The topic's nodes and its stats: two requests per poll, not thirty.
         assert len(detail) <= 2 * polls
         for _, writer in readers:
             writer.close()
 
-    async def test_there_is_a_limit_to_viewers(
+    async def test_the_number_of_viewers_is_limited(
         self, upstream: Upstream, start_admin: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(nsqadmin, "_MAX_VIEWERS", 1)
@@ -1079,7 +1079,7 @@ class TestOneQuestionForMany:
 
 
 class TestConnections:
-    async def test_half_a_head_is_not_waited_for(
+    async def test_an_incomplete_head_times_out(
         self, upstream: Upstream, start_admin: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(nsqadmin_server, "HEAD_TIMEOUT_S", 0.05)
@@ -1090,7 +1090,7 @@ class TestConnections:
             assert await reader.read() == b""
         writer.close()
 
-    async def test_a_head_without_end_is_cut_off(self, upstream: Upstream, start_admin: Start) -> None:
+    async def test_an_endless_head_is_closed(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
         reader, writer = await asyncio.open_connection("127.0.0.1", admin.http_port)
         writer.write(b"GET /ping HTTP/1.1\r\nX: ")
@@ -1105,12 +1105,12 @@ class TestConnections:
         writer.close()
         assert (await ask(admin, "/ping")).body == b"OK"
 
-    async def test_a_large_body_is_refused(self, upstream: Upstream, start_admin: Start) -> None:
+    async def test_a_large_body_is_rejected(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
         answer = await ask(admin, "/api/topics", "POST", b'{"topic":"' + b"x" * (3 << 20) + b'"}')
         assert (answer.status, answer.body) == (413, b'{"message":"BODY_TOO_BIG"}')
 
-    async def test_the_port_in_use(self, upstream: Upstream, start_admin: Start) -> None:
+    async def test_a_port_in_use_is_an_error(self, upstream: Upstream, start_admin: Start) -> None:
         admin = await start_admin()
         second = nsqadmin.NsqadminDaemon(
             NsqadminOptions(
@@ -1130,7 +1130,7 @@ def unused_port() -> Iterator[int]:
 
 
 class TestNotifications:
-    def test_an_endpoint_that_is_down_stops_nothing(self, cluster: Cluster, unused_port: int) -> None:
+    def test_an_unreachable_endpoint_is_only_logged(self, cluster: Cluster, unused_port: int) -> None:
         admin = cluster.admin(f"--notification-http-endpoint=http://127.0.0.1:{unused_port}/")
         assert admin.request("POST", "/api/topics", b'{"topic":"t"}').status == 200
         admin.wait_for_log("ERROR: failed to POST notification - Post .*connection refused")

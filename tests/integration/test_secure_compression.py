@@ -1,4 +1,4 @@
-"""A few bytes that stand for very many: whatever a client compresses, nsqd's memory stays bounded."""
+"""Compression bombs: whatever a client compresses, nsqd's memory stays bounded."""
 
 import functools
 import ssl
@@ -23,7 +23,7 @@ LAYERS: dict[str, Callable[[], Layer]] = {"deflate": DeflateLayer, "snappy": Sna
 
 @functools.cache
 def deflated(start: bytes, filling: bytes) -> bytes:
-    """``start`` and then very much of ``filling``."""
+    """Compress ``start`` followed by a large amount of ``filling``."""
     compressor = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     block = filling * (MIB // len(filling))
     pieces = [compressor.compress(start), *(compressor.compress(block) for _ in range(BOMB_MIB))]
@@ -35,7 +35,7 @@ def snappy_chunk(kind: int, data: bytes) -> bytes:
 
 
 def snappy_claiming(size: int) -> bytes:
-    """A compressed chunk whose data says that it stands for ``size`` bytes."""
+    """Return a compressed chunk that claims to decode to ``size`` bytes."""
     claim = bytearray()
     while size >= 0x80:
         claim.append(size & 0x7F | 0x80)
@@ -98,7 +98,7 @@ def resident_mib(nsqd: Daemon) -> int:
 
 
 def peak_mib(nsqd: Daemon) -> int:
-    """The most memory that nsqd has had since ``forget_peak``."""
+    """Return nsqd's peak memory since ``forget_peak``."""
     with open(f"/proc/{nsqd.pid}/status") as status:
         return int(next(line for line in status if line.startswith("VmHWM:")).split()[1]) // 1024
 
@@ -110,8 +110,10 @@ def forget_peak(nsqd: Daemon) -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "in TLS"])
 @pytest.mark.parametrize("name", BOMBS)
-def test_bomb(nsqd: Daemon, authority: Authority, name: str, tls: bool) -> None:
-    """It is refused, by an error frame or by the end of the connection, without a place for what it stands for."""
+def test_a_compression_bomb_is_rejected_in_bounded_memory(
+    nsqd: Daemon, authority: Authority, name: str, tls: bool
+) -> None:
+    """A bomb is rejected with an error frame or by closing, and nsqd allocates no memory for its content."""
     kind, make = BOMBS[name]
     bomb = make()
     forget_peak(nsqd)
@@ -130,8 +132,8 @@ def test_bomb(nsqd: Daemon, authority: Authority, name: str, tls: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_much_that_is_legal(nsqd: Daemon, authority: Authority, kind: str) -> None:
-    """Small commands without number: carried out, a little at a time, in little memory."""
+def test_many_small_commands_are_executed_in_bounded_memory(nsqd: Daemon, authority: Authority, kind: str) -> None:
+    """A very large number of small commands is executed in small steps, in little memory."""
     nops = b"NOP\n" * (MIB // 8)
     forget_peak(nsqd)
     before_mib = resident_mib(nsqd)
@@ -143,7 +145,7 @@ def test_much_that_is_legal(nsqd: Daemon, authority: Authority, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_batches_that_fit_are_taken(nsqd: Daemon, authority: Authority, kind: str) -> None:
+def test_batches_within_the_limit_are_accepted(nsqd: Daemon, authority: Authority, kind: str) -> None:
     with compressed_client(nsqd, authority, kind, tls=True) as client:
         assert client.mpub("t#ephemeral", [b"\0" * MIB]) == OK
         client.send(mpub("t#ephemeral", [b"\0" * (MIB + 1)]))

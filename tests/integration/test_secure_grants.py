@@ -1,4 +1,4 @@
-"""What auth servers answer, sound or not: which patterns count, and that no answer makes nsqd log a secret or hang."""
+"""Answers of auth servers, valid or not: how patterns match, and that no answer makes nsqd log a secret or hang."""
 
 import asyncio
 import json
@@ -36,24 +36,24 @@ def test_patterns_match_anywhere_unless_anchored() -> None:
     assert grants_of(topic="^pay$").allow("pay", "")
 
 
-def test_publishing_needs_a_channel_pattern_that_matches_nothing() -> None:
+def test_publishing_needs_a_channel_pattern_that_matches_the_empty_name() -> None:
     assert not grants_of(channels=["^ch$"]).allow("t", "")
     assert grants_of(channels=["^ch$"]).allow("t", "ch")
     assert grants_of(channels=["^ch$", "^$"]).allow("t", "")
 
 
-def test_a_right_to_one_thing_is_none_to_the_other() -> None:
+def test_each_permission_is_separate() -> None:
     assert not grants_of(permissions=["publish"]).allow("t", "ch")
     assert not grants_of(permissions=["subscribe"]).allow("t", "")
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){20}$"])
-def test_patterns_that_run_for_ever_elsewhere(pattern: str) -> None:
+def test_catastrophic_patterns_run_in_linear_time(pattern: str) -> None:
     assert not grants_of(topic=f"^{pattern}").allow("a" * 63 + "b", "")
 
 
 @pytest.mark.parametrize("pattern", ["(", r"(a)\1", "(?=a)", "((a{1000}){1000}){1000}", "[z-a]"])
-def test_patterns_that_are_refused(pattern: str) -> None:
+def test_invalid_patterns_are_rejected(pattern: str) -> None:
     with pytest.raises(InvalidGrants, match="unable to compile topic"):
         grants_of(topic=pattern)
     with pytest.raises(InvalidGrants, match="unable to compile channel"):
@@ -81,7 +81,7 @@ def test_patterns_that_are_refused(pattern: str) -> None:
         b'{"ttl":60,"authorizations":' + b"[" * 100_000,
     ],
 )
-def test_answers_that_are_none(answer: bytes) -> None:
+def test_invalid_answers_are_rejected(answer: bytes) -> None:
     with pytest.raises(InvalidGrants):
         decode_grants(answer)
 
@@ -95,7 +95,7 @@ def reply(connection: socket.socket, status: str, body: bytes) -> None:
 
 
 def echo(connection: socket.socket, secret: str = SECRET) -> None:
-    """Give the secret back as a permission, which nsqd does not know and says so."""
+    """Return the secret as a permission; nsqd logs that the permission is unknown."""
     permissions = [secret]
     reply(connection, "200 OK", json.dumps({"ttl": 60, "authorizations": [{"permissions": permissions}]}).encode())
 
@@ -104,12 +104,12 @@ BEHAVIOURS: dict[str, Callable[[socket.socket], object]] = {
     "says nothing": lambda connection: connection.recv(1),
     "hangs up": lambda connection: connection.close(),
     "stops halfway": lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
-    "speaks no HTTP": lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"),
-    "says 500": lambda connection: reply(connection, "500 Internal Server Error", SECRET.encode()),
+    "sends no HTTP": lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "answers 500": lambda connection: reply(connection, "500 Internal Server Error", SECRET.encode()),
     "redirects": lambda connection: reply(connection, f"302 Found\r\nLocation: /?{quote_plus(SECRET)}", b""),
     "echoes": echo,
-    "echoes in another spelling": lambda connection: echo(connection, quote_plus(SECRET)),
-    "echoes in a third": lambda connection: echo(connection, quote(SECRET)),
+    "echoes with another escaping": lambda connection: echo(connection, quote_plus(SECRET)),
+    "echoes with a third escaping": lambda connection: echo(connection, quote(SECRET)),
     "never ends": lambda connection: [connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n"), flood(connection)],
 }
 
@@ -123,7 +123,7 @@ def flood(connection: socket.socket) -> None:
 
 
 class Misbehaving:
-    """An auth server that takes one question after the other and treats each as it likes."""
+    """An auth server that accepts one request after the other and answers each with ``behave``."""
 
     def __init__(self, behave: Callable[[socket.socket], object]) -> None:
         self._behave = behave
@@ -160,7 +160,7 @@ def misbehaving(request: pytest.FixtureRequest) -> Iterator[Misbehaving]:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_servers_that_misbehave(fleet: Fleet, misbehaving: Misbehaving, method: str) -> None:
+def test_misbehaving_auth_servers_do_no_harm(fleet: Fleet, misbehaving: Misbehaving, method: str) -> None:
     nsqd = fleet.nsqd(
         "nsqx",
         f"--auth-http-address={misbehaving.address}",
@@ -176,11 +176,11 @@ def test_servers_that_misbehave(fleet: Fleet, misbehaving: Misbehaving, method: 
     assert "Traceback" not in log
 
 
-# Those who leave
+# Clients that disconnect
 
 
 class Asked:
-    """An auth server in this event loop that answers when it is told to."""
+    """An auth server in this event loop that holds back its answers."""
 
     def __init__(self) -> None:
         self.questions = asyncio.Queue[bytes]()
@@ -210,7 +210,7 @@ async def asked() -> AsyncIterator[tuple[Asked, HTTPAuthorizer]]:
     server.close()
 
 
-async def test_nothing_is_kept_of_a_client_that_leaves_before_the_answer(asked: tuple[Asked, HTTPAuthorizer]) -> None:
+async def test_a_client_that_disconnects_before_the_answer_is_freed(asked: tuple[Asked, HTTPAuthorizer]) -> None:
     server, authorizer = asked
     client, answers = somebody(), []
     authorizer.authenticate(client, SECRET.encode(), answers.append)
@@ -223,7 +223,7 @@ async def test_nothing_is_kept_of_a_client_that_leaves_before_the_answer(asked: 
         authorizer.check(client, "PUB", "t", "")
 
 
-async def test_nobody_watches_over_a_subscriber_that_has_left(asked: tuple[Asked, HTTPAuthorizer]) -> None:
+async def test_the_grants_of_a_disconnected_subscriber_are_not_refreshed(asked: tuple[Asked, HTTPAuthorizer]) -> None:
     server, authorizer = asked
     server.may_answer.set()
     client, answers = somebody(), []
@@ -233,5 +233,5 @@ async def test_nobody_watches_over_a_subscriber_that_has_left(asked: tuple[Asked
     authorizer.check(client, "SUB", "t", "ch")
     authorizer.watch(client, "t", "ch", answers.append)
     authorizer.forget(client)
-    await authorizer.settled()  # although the grants last an hour
+    await authorizer.settled()  # although the grants are valid for an hour
     assert len(answers) == 1

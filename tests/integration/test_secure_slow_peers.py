@@ -1,7 +1,7 @@
-"""Peers that take their time: bytes that trickle in, handshakes that never end, answers that nobody reads.
+"""Slow peers: bytes that trickle in, handshakes that never end, answers that are not read.
 
-Each is cut off by a deadline of nsqd's own, or held within bounds, while another client goes on working. What takes
-minutes (the magic, HTTP bodies, peers that vanish) is in tests/faults.
+nsqd closes each of them by a deadline, or keeps its memory bounded, while another client is served. Cases that take
+minutes (the magic, HTTP bodies, peers that vanish) are in tests/faults.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from rawclient import HEARTBEAT, MAGIC, OK, RawClient, auth, identify, mpub_body
 
 KIB = 1024
 MIB = 1024 * KIB
-# What a peer gets that is to be closed within some seconds, on a busy machine.
+# Time within which a peer must be closed, on a busy machine.
 PATIENCE_S = 30.0
 TRICKLE_S = 0.05
 HELLO = MAGIC + identify(heartbeat_interval=1000)
@@ -52,7 +52,7 @@ def connect(address: str, window_size: int = 0) -> socket.socket:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """True once the other end has closed; whatever it said is read and forgotten."""
+    """True once the other end has closed; discards the received data."""
     connection.setblocking(False)
     try:
         while connection.recv(64 * KIB):
@@ -65,11 +65,11 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def compressed_trickle() -> bytes:
-    """A batch inside deflate, whose compression leaves enough bytes to trickle."""
+    """Return a batch inside deflate, with enough compressed bytes to trickle."""
     return DeflateLayer(1).encode(b"MPUB t\n" + struct.pack(">i", 100_000) + bytes(range(256)) * 20)
 
 
-# What comes at once, and what follows byte by byte without ever being all of a command.
+# The bytes sent at once, and the bytes that follow one by one without completing a command.
 TRICKLES = {
     "a command's name": (HELLO, b"A" * 10_000),
     "a command's size": (HELLO + b"MPUB t\n", b"\0"),
@@ -92,8 +92,8 @@ TRICKLES = {
 }
 
 
-def test_bytes_that_trickle_in(nsqd: Daemon) -> None:
-    """None of them lasts, and a client beside them is served."""
+def test_trickling_peers_are_closed(nsqd: Daemon) -> None:
+    """All of them are closed, and another client is served meanwhile."""
     with contextlib.ExitStack() as stack:
         good = stack.enter_context(RawClient(nsqd.tcp_address))
         peers = {}
@@ -116,8 +116,8 @@ def test_bytes_that_trickle_in(nsqd: Daemon) -> None:
     assert "Traceback" not in nsqd.log
 
 
-def test_a_trickle_that_is_a_command_in_time(nsqd: Daemon) -> None:
-    """Slowness alone is no crime."""
+def test_a_slow_command_within_the_deadline_is_executed(nsqd: Daemon) -> None:
+    """A slow but complete command is executed."""
     command = pub("slow", b"x" * 5)
     with RawClient(nsqd.tcp_address) as client:
         assert client.identify(heartbeat_interval=10_000) == OK
@@ -127,10 +127,10 @@ def test_a_trickle_that_is_a_command_in_time(nsqd: Daemon) -> None:
         assert client.read_answer() == OK
 
 
-def test_answers_that_nobody_reads(nsqd: Daemon) -> None:
-    """Commands are taken only as long as the answers before them are read; then all of them are.
+def test_unread_answers_use_bounded_memory(nsqd: Daemon) -> None:
+    """nsqd reads commands only while the client reads answers; later it reads all of them.
 
-    Without heartbeats there is no deadline that would end it, as in NSQ: it must stay small by itself.
+    Without heartbeats there is no deadline, as in NSQ: the memory must stay small by itself.
     """
     commands = pub("answers#ephemeral", b"x") * 10_000
     with connect(nsqd.tcp_address, window_size=64 * KIB) as client, RawClient(nsqd.tcp_address) as good:
@@ -151,7 +151,7 @@ def test_answers_that_nobody_reads(nsqd: Daemon) -> None:
 
 
 def send_until_stuck(client: socket.socket, commands: bytes) -> int:
-    """How much is sent before the other end takes no more for a while, or very much if it takes everything."""
+    """Return the number of bytes sent before the other end stops reading for a while; stop at a limit."""
     sent = 0
     with contextlib.suppress(TimeoutError):
         while sent < MUCH:
@@ -159,8 +159,8 @@ def send_until_stuck(client: socket.socket, commands: bytes) -> int:
     return sent
 
 
-def test_a_subscriber_that_does_not_read(fleet: Fleet, tmp_path: Path) -> None:
-    """It is closed, and what it was sent goes to the one beside it."""
+def test_a_subscriber_that_does_not_read_is_closed(fleet: Fleet, tmp_path: Path) -> None:
+    """It is closed, and another subscriber gets its messages."""
     nsqd = fleet.nsqd("nsqx", "--msg-timeout=2s", data_path=tmp_path)
     bodies = [b"%04d" % number + b"x" * 32 * KIB for number in range(200)]
     with RawClient(nsqd.tcp_address) as publisher:
@@ -182,8 +182,8 @@ def test_a_subscriber_that_does_not_read(fleet: Fleet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("upgrade", ["plain", "tls_v1", "snappy", "deflate"])
-def test_a_burst_and_then_the_end(nsqd: Daemon, topic: str, upgrade: str) -> None:
-    """All of it is executed and answered, in slices, though the client has said that it sends no more."""
+def test_a_burst_before_a_half_close_is_answered(nsqd: Daemon, topic: str, upgrade: str) -> None:
+    """All commands are executed and answered, in slices, although the client has half-closed the connection."""
     count = 5000
     with RawClient(nsqd.tcp_address) as client:
         if upgrade != "plain":
@@ -201,7 +201,7 @@ def test_a_burst_and_then_the_end(nsqd: Daemon, topic: str, upgrade: str) -> Non
 
 
 class SlowAuthServer:
-    """Lets every client do everything, but does not answer before ``release`` is set."""
+    """Grants everything, but does not answer before ``release`` is set."""
 
     def __init__(self) -> None:
         self.is_asked = threading.Event()
@@ -244,8 +244,8 @@ def slow_auth() -> Iterator[SlowAuthServer]:
     server.close()
 
 
-def test_a_client_whose_secret_is_being_checked_is_not_read(slow_auth: SlowAuthServer) -> None:
-    """The kernel's buffers fill up and the client has to wait; nsqd keeps nothing for it."""
+def test_a_client_is_not_read_while_its_secret_is_checked(slow_auth: SlowAuthServer) -> None:
+    """The kernel's buffers fill up and the client has to wait; nsqd buffers nothing for it."""
     count = MUCH // (100 * KIB)
     commands = pub("t", b"x" * 100 * KIB) * count
     fleet = Fleet()
@@ -264,7 +264,7 @@ def test_a_client_whose_secret_is_being_checked_is_not_read(slow_auth: SlowAuthS
             slow_auth.release.set()
             connection.sendall(commands[sent:])
             answers = b""
-            while answers.count(OK_FRAME) < 1 + count:  # IDENTIFY's and those of the PUBs
+            while answers.count(OK_FRAME) < 1 + count:  # one for IDENTIFY and one for each PUB
                 piece = connection.recv(64 * KIB)
                 assert piece, answers
                 answers += piece

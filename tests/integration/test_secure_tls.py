@@ -1,6 +1,6 @@
-"""TLS to nsqd: whose certificate is taken, which versions, and what becomes of those who try to stay in the clear.
+"""TLS to nsqd: accepted certificates and versions, and clients that try to stay unencrypted.
 
-Go's nsqd runs through the same tests where it has the same rules, which shows that the tests are right.
+Go's nsqd runs the same tests where it has the same rules, which verifies the tests.
 """
 
 import http.client
@@ -27,7 +27,7 @@ REFUSED = (ssl.SSLError, ConnectionEnded, ConnectionError)
 
 
 class People(NamedTuple):
-    """Everybody who has a certificate."""
+    """The owners of certificates."""
 
     authority: Authority
     server: Certificate
@@ -68,7 +68,7 @@ def context_of(people: People, certificate: Certificate | None = None) -> ssl.SS
 
 
 def context_of_version(people: People, version: ssl.TLSVersion) -> ssl.SSLContext:
-    """A client that speaks one version of TLS only, even an old one."""
+    """Return the context of a client that supports only one version of TLS, even an old one."""
     context = context_of(people, people.clients["good"])
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
     with warnings.catch_warnings():
@@ -78,7 +78,7 @@ def context_of_version(people: People, version: ssl.TLSVersion) -> ssl.SSLContex
 
 
 def answer_in_tls(nsqd: Daemon, context: ssl.SSLContext) -> Frame | None:
-    """The answer to a PUB inside TLS; None if the connection did not come that far."""
+    """Return the answer to a PUB inside TLS; None if the handshake failed."""
     with RawClient(nsqd.tcp_address) as client:
         client.send(identify(feature_negotiation=True, tls_v1=True))
         assert json.loads(client.read_frame().data)["tls_v1"]
@@ -103,7 +103,7 @@ def https_status(nsqd: Daemon, context: ssl.SSLContext, method: str = "GET", pat
 
 
 def serves(nsqd: Daemon, people: People) -> bool:
-    """True if the daemon is unharmed."""
+    """True if the daemon still serves a correct client."""
     return "Traceback" not in nsqd.log and answer_in_tls(nsqd, context_of(people, people.clients["good"])) == OK
 
 
@@ -119,7 +119,7 @@ def serves(nsqd: Daemon, people: People) -> bool:
         ("require-verify", {"good"}),
     ],
 )
-def test_whose_certificate_is_taken(
+def test_the_policy_decides_which_certificates_are_accepted(
     fleet: Fleet, people: People, implementation: str, policy: str, accepted: set[str]
 ) -> None:
     nsqd = nsqd_with(fleet, implementation, people, policy)
@@ -132,11 +132,11 @@ def test_whose_certificate_is_taken(
 
 
 @pytest.mark.parametrize("policy", ["require", "require-verify"])
-def test_a_certificate_without_its_key(fleet: Fleet, people: People, policy: str) -> None:
-    """Somebody shows a good certificate and cannot sign with its key."""
+def test_a_certificate_without_its_key_is_rejected(fleet: Fleet, people: People, policy: str) -> None:
+    """A client sends a valid certificate but cannot sign with its key."""
     nsqd = nsqd_with(fleet, "nsqx", people, policy)
     context = context_of(people, people.clients["good"])
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # in which the signature can be got at
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # the signature is not encrypted in this version
     host, _, port = nsqd.tcp_address.rpartition(":")
     with socket.create_connection((host, int(port)), 20) as client:
         client.sendall(MAGIC + identify(feature_negotiation=True, tls_v1=True))
@@ -160,19 +160,19 @@ def shake_hands(tls: ssl.SSLObject, receive: Callable[[], object], send: Callabl
 
 
 def spoil(flight: bytes) -> bytes:
-    """The records of ``flight``, in which CertificateVerify, if it is there, is signed wrongly."""
+    """Return the records of ``flight`` with an invalid signature in CertificateVerify."""
     records = bytearray()
     while flight:
         size = 5 + int.from_bytes(flight[3:5], "big")
         record, flight = bytearray(flight[:size]), flight[size:]
-        if record[0] == 22 and record[5] == 15:  # a handshake record that begins with CertificateVerify
+        if record[0] == 22 and record[5] == 15:  # a handshake record that starts with CertificateVerify
             record[-1] ^= 1
         records += record
     return bytes(records)
 
 
 @pytest.mark.parametrize("policy", ["", "require", "require-verify"])
-def test_a_group_of_routes_needs_a_certificate_that_was_verified(fleet: Fleet, people: People, policy: str) -> None:
+def test_a_group_of_routes_needs_a_verified_certificate(fleet: Fleet, people: People, policy: str) -> None:
     nsqd = nsqd_with(fleet, "nsqx", people, policy, "--http-client-cert-group=admin")
     create = ("POST", "/topic/create?topic=t")
     assert https_status(nsqd, context_of(people, people.clients["good"]), *create) == 200
@@ -181,7 +181,7 @@ def test_a_group_of_routes_needs_a_certificate_that_was_verified(fleet: Fleet, p
     assert https_status(nsqd, context_of(people), *create) == (None if policy else 401)
 
 
-def test_the_lenient_policy_without_pyopenssl(fleet: Fleet, people: People, tmp_path: Path) -> None:
+def test_the_require_policy_needs_pyopenssl(fleet: Fleet, people: People, tmp_path: Path) -> None:
     (tmp_path / "OpenSSL.py").write_text("raise ImportError")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     with pytest.raises(DaemonFailed, match="needs pyOpenSSL: pip install pyopenssl, or use require-verify") as failure:
@@ -190,8 +190,8 @@ def test_the_lenient_policy_without_pyopenssl(fleet: Fleet, people: People, tmp_
 
 
 @pytest.mark.parametrize("policy", ["", "require"])
-def test_much_in_both_directions(fleet: Fleet, people: People, policy: str) -> None:
-    """Messages of many records, in, out, and over HTTPS."""
+def test_large_messages_pass_in_both_directions(fleet: Fleet, people: People, policy: str) -> None:
+    """Messages of many records: published, consumed, and over HTTPS."""
     nsqd = nsqd_with(fleet, "nsqx", people, policy)
     context = context_of(people, people.clients["good"])
     bodies = [bytes([number]) * 1_000_000 for number in range(4)]
@@ -215,7 +215,7 @@ def test_much_in_both_directions(fleet: Fleet, people: People, policy: str) -> N
     assert topics[0]["message_bytes"] == 3_000_000
 
 
-def test_the_lenient_policy_is_warned_of(fleet: Fleet, people: People) -> None:
+def test_the_require_policy_logs_a_warning(fleet: Fleet, people: People) -> None:
     nsqd = nsqd_with(fleet, "nsqx", people, "require")
     assert "WARNING: TLS: --tls-client-auth-policy=require takes any client certificate" in nsqd.log
     assert "WARNING" not in nsqd_with(fleet, "nsqx", people, "require-verify").log
@@ -223,7 +223,7 @@ def test_the_lenient_policy_is_warned_of(fleet: Fleet, people: People) -> None:
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("policy", ["require", "require-verify"])
-def test_what_stats_show(fleet: Fleet, people: People, implementation: str, policy: str) -> None:
+def test_stats_show_the_tls_parameters(fleet: Fleet, people: People, implementation: str, policy: str) -> None:
     nsqd = nsqd_with(fleet, implementation, people, policy, "--tls-required=tcp-https")
     context = context_of(people, people.clients["good"])
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -246,7 +246,7 @@ def test_what_stats_show(fleet: Fleet, people: People, implementation: str, poli
 
 
 @pytest.mark.parametrize("policy", ["", "require"])
-def test_a_new_certificate_by_sighup(fleet: Fleet, people: People, tmp_path: Path, policy: str) -> None:
+def test_sighup_loads_a_new_certificate(fleet: Fleet, people: People, tmp_path: Path, policy: str) -> None:
     other = self_signed(tmp_path, "other-server")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(people.server.cert, cert)
@@ -258,7 +258,7 @@ def test_a_new_certificate_by_sighup(fleet: Fleet, people: People, tmp_path: Pat
     trusts_other.load_cert_chain(mine.cert, mine.key)
     assert https_status(nsqd, context_of(people, mine)) == 200
 
-    shutil.copy(other.cert, cert)  # the key is still the old one: no pair
+    shutil.copy(other.cert, cert)  # the key is still the old one: a mismatch
     nsqd.process.send_signal(signal.SIGHUP)
     nsqd.wait_for_log("keeping the old certificate")
     assert serves(nsqd, people)
@@ -279,7 +279,7 @@ def test_a_new_certificate_by_sighup(fleet: Fleet, people: People, tmp_path: Pat
         ("server", "server", "missing", "No such file"),
     ],
 )
-def test_files_that_are_of_no_use(fleet: Fleet, people: People, cert: str, key: str, ca: str, reason: str) -> None:
+def test_invalid_files_stop_the_start(fleet: Fleet, people: People, cert: str, key: str, ca: str, reason: str) -> None:
     good = people.clients["good"]
     assert good is not None
     pairs = {"server": people.server, "good": good, "missing": Certificate("missing.pem", "missing.key")}
@@ -309,7 +309,9 @@ TLS_1_0, TLS_1_1, TLS_1_2, TLS_1_3 = (
     ],
 )
 @pytest.mark.parametrize("policy", ["", "require"])
-def test_versions(fleet: Fleet, people: People, policy: str, flag: str, spoken: set[ssl.TLSVersion]) -> None:
+def test_the_minimum_version_is_enforced(
+    fleet: Fleet, people: People, policy: str, flag: str, spoken: set[ssl.TLSVersion]
+) -> None:
     nsqd = nsqd_with(fleet, "nsqx", people, policy, *filter(None, [flag]))
     contexts = {version: context_of_version(people, version) for version in (TLS_1_0, TLS_1_1, TLS_1_2, TLS_1_3)}
     assert {version for version, context in contexts.items() if answer_in_tls(nsqd, context) == OK} == spoken
@@ -317,7 +319,7 @@ def test_versions(fleet: Fleet, people: People, policy: str, flag: str, spoken: 
     assert "Traceback" not in nsqd.log
 
 
-# Those who would rather not
+# Clients that do not use TLS
 
 PLAIN_ATTEMPTS = {
     "no IDENTIFY": (b"", b"E_INVALID cannot PUB in current state (TLS required)"),
@@ -329,7 +331,7 @@ PLAIN_ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", PLAIN_ATTEMPTS)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_tls_is_required(fleet: Fleet, people: People, implementation: str, attempt: str) -> None:
+def test_clients_without_tls_are_rejected(fleet: Fleet, people: People, implementation: str, attempt: str) -> None:
     nsqd = nsqd_with(fleet, implementation, people, "", "--tls-required=tcp-https")
     sent, expected = PLAIN_ATTEMPTS[attempt]
     with RawClient(nsqd.tcp_address) as client:
@@ -345,8 +347,10 @@ def test_tls_is_required(fleet: Fleet, people: People, implementation: str, atte
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("how", ["after the answer", "with IDENTIFY"])
-def test_plain_commands_where_tls_was_agreed(fleet: Fleet, people: People, implementation: str, how: str) -> None:
-    """What somebody else may have put in between IDENTIFY and the handshake is never carried out."""
+def test_plain_commands_after_a_tls_upgrade_are_not_executed(
+    fleet: Fleet, people: People, implementation: str, how: str
+) -> None:
+    """Commands injected between IDENTIFY and the handshake are never executed."""
     nsqd = nsqd_with(fleet, implementation, people)
     asked = identify(feature_negotiation=True, tls_v1=True)
     with RawClient(nsqd.tcp_address) as client:
@@ -363,7 +367,7 @@ def test_plain_commands_where_tls_was_agreed(fleet: Fleet, people: People, imple
     assert serves(nsqd, people)
 
 
-def test_plain_http_on_the_https_port(fleet: Fleet, people: People) -> None:
+def test_plain_http_on_the_https_port_is_answered_with_400(fleet: Fleet, people: People) -> None:
     nsqd = nsqd_with(fleet, "nsqx", people)
     with RawClient(nsqd.addresses["HTTPS"], magic=b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n") as client:
         assert client.read_until_closed() == []

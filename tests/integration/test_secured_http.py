@@ -1,4 +1,4 @@
-"""A cluster whose HTTP needs tokens or client certificates: nsqadmin, tools, client library and nsqd can use it."""
+"""nsqadmin, the tools, the client library and nsqd work with HTTP that needs tokens or client certificates."""
 
 import json
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ LOOKUPD_TOKEN = "lookupd-token-93be7d"
 
 @dataclass
 class Secured:
-    """A cluster of one nsqlookupd and one nsqd, and what opens it."""
+    """A cluster of one nsqlookupd and one nsqd, and its credentials."""
 
     lookupd: Daemon
     nsqd: Daemon
     flags: list[str]
-    """Of nsqadmin, nsq_stat, nsqx stats and nsqx topics."""
+    """Flags for nsqadmin, nsq_stat, nsqx stats and nsqx topics."""
     client: dict[str, str]
     """Options of the client library."""
 
@@ -70,7 +70,7 @@ def with_tokens(module_fleet: Fleet, files: Path) -> Secured:
 
 @pytest.fixture(scope="module")
 def with_certificates(module_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Secured:
-    """Plain HTTP says where HTTPS is, and HTTPS wants a certificate."""
+    """Plain HTTP answers with the port of HTTPS, which requires a client certificate."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     server, mine = authority.sign("server"), authority.sign("client")
     groups = ["--http-client-cert-group=read", "--http-client-cert-group=admin"]
@@ -96,7 +96,7 @@ def secured(request: pytest.FixtureRequest) -> Secured:
 
 
 def publish(secured: Secured, topic: str, *bodies: bytes) -> None:
-    """Over TCP, which is open here; nsqlookupd knows the topic afterwards."""
+    """Publish over TCP, which is open here; wait until nsqlookupd knows the topic."""
     with RawClient(secured.nsqd.tcp_address) as client:
         client.send(b"".join(pub(topic, body) for body in bodies))
         assert [client.read_frame().data for _ in bodies] == [b"OK"] * len(bodies)
@@ -124,7 +124,7 @@ def test_nsqadmin_shows_and_changes_a_secured_cluster(fleet: Fleet, secured: Sec
     assert "managed" not in (admin.request("GET", "/api/topics").json()["topics"] or ())
 
 
-def test_no_token_shows(fleet: Fleet, with_tokens: Secured) -> None:
+def test_no_token_is_shown(fleet: Fleet, with_tokens: Secured) -> None:
     admin = fleet.nsqadmin(
         "nsqx", f"--lookupd-http-address={with_tokens.lookupd_address}", "--log-level=debug", *with_tokens.flags
     )
@@ -140,7 +140,7 @@ def test_an_operation_that_failed_everywhere_is_an_error(fleet: Fleet, with_toke
     publish(with_tokens, "stays", b"one")
     nsqd = fleet.nsqadmin("nsqx", f"--nsqd-http-address={with_tokens.nsqd.http_address}")
     assert nsqd.request("DELETE", "/api/topics/stays").status == 502
-    # May read, may not change: found everywhere and refused everywhere.
+    # The token allows reading but no changes: every nsqd is found, and every nsqd refuses.
     (files / "reader").write_text("reader-token")
     guards = [f"--http-read-token-file={files / 'reader'}", f"--http-admin-token-file={files / 'nsqd'}"]
     lookupd = fleet.nsqlookupd("nsqx", *guards)
@@ -188,7 +188,7 @@ def test_an_operation_that_failed_somewhere_is_a_warning(fleet: Fleet, files: Pa
 # Tools
 
 
-def test_tools_ask_a_secured_cluster(secured: Secured, tmp_path: Path) -> None:
+def test_tools_query_a_secured_cluster(secured: Secured, tmp_path: Path) -> None:
     publish(secured, "watched", b"a", b"b")
     lookupd = f"--lookupd-http-address={secured.lookupd_address}"
     nsqd = f"--nsqd-http-address={secured.nsqd.http_address}"
@@ -236,7 +236,7 @@ def test_nsq_to_file_finds_topics_of_a_secured_cluster(secured: Secured, tmp_pat
     assert found[0].read_text() == "kept in a file\n"
 
 
-def test_tokens_come_from_the_environment_too(with_tokens: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_may_come_from_the_environment(with_tokens: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(with_tokens, "from_environment", b"x")
     monkeypatch.setenv("NSQX_NSQD_HTTP_TOKEN", NSQD_TOKEN)
     monkeypatch.setenv("NSQX_LOOKUPD_HTTP_TOKEN", LOOKUPD_TOKEN)
@@ -246,7 +246,7 @@ def test_tokens_come_from_the_environment_too(with_tokens: Secured, monkeypatch:
 
 
 @pytest.mark.parametrize("program", ["stats", "topics", "nsq_stat", "nsqadmin", "nsqd"])
-def test_a_token_file_that_is_missing(program: str, tmp_path: Path) -> None:
+def test_a_missing_token_file_is_an_error(program: str, tmp_path: Path) -> None:
     flags = {
         "nsq_stat": ["--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"],
         "nsqadmin": ["--nsqd-http-address=127.0.0.1:1", "--http-address=127.0.0.1:0"],
@@ -270,7 +270,7 @@ async def test_a_consumer_finds_nsqds_of_a_secured_nsqlookupd(secured: Secured) 
             break
 
 
-async def test_a_consumer_speaks_https_to_nsqlookupd(with_certificates: Secured) -> None:
+async def test_a_consumer_uses_https_for_nsqlookupd(with_certificates: Secured) -> None:
     publish(with_certificates, "consumed_by_https", b"found")
     port = with_certificates.lookupd.wait_for_log(r"HTTPS: listening on \S+:(\d+)")[1]
     lookupd = f"https://127.0.0.1:{port}"
@@ -282,7 +282,7 @@ async def test_a_consumer_speaks_https_to_nsqlookupd(with_certificates: Secured)
             break
 
 
-def test_a_client_option_that_names_no_file(tmp_path: Path) -> None:
+def test_a_missing_file_in_a_client_option_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="lookupd_http_token_file"):
         Consumer("t", "c", lookupd_http_addresses="127.0.0.1:1", lookupd_http_token_file=f"{tmp_path}/gone")
 
@@ -290,7 +290,7 @@ def test_a_client_option_that_names_no_file(tmp_path: Path) -> None:
 # nsqd
 
 
-def test_nsqd_learns_channels_from_a_secured_nsqlookupd(fleet: Fleet, secured: Secured) -> None:
+def test_nsqd_queries_channels_from_a_secured_nsqlookupd(fleet: Fleet, secured: Secured) -> None:
     admin = fleet.nsqadmin("nsqx", f"--lookupd-http-address={secured.lookupd_address}", *secured.flags)
     made = admin.request("POST", "/api/topics", b'{"topic":"known","channel":"elsewhere"}')
     assert (made.status, made.json()) == (200, {"message": ""})
