@@ -1,7 +1,7 @@
-"""Which handler serves a method and a path; what a client gets whose request fits none.
+"""Finds the handler for a method and a path, or the answer for a request without a route.
 
-Follows julienschmidt/httprouter as nsqd uses it: paths are matched exactly, ``:name`` stands for one segment, a near
-miss is redirected, a path that exists under other methods is 405. Knows nothing of sockets.
+Follows julienschmidt/httprouter as nsqd uses it: paths are matched exactly, ``:name`` matches one segment, a near miss
+is redirected, and a path that exists only for other methods is answered with 405. No sockets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from nsqx.net.http_head import Head
     from nsqx.net.requests import Handler, Request
 
-# What Go leaves as it is in a path.
+# Characters that Go leaves unescaped in a path.
 _UNESCAPED = "/$&+,:;=@"
 
 
 class BodyLimit(NamedTuple):
-    """The largest body of a request, and the code of the 413 that a larger one gets."""
+    """The size limit of a request's body, and the error code of the 413 for larger ones."""
 
     max_bytes: int
     code: str
@@ -39,7 +39,7 @@ DEFAULT_BODY_LIMIT = BodyLimit(1024 * 1024, "BODY_TOO_BIG")
 
 
 class Route:
-    """Where a request goes: to a handler, or to an answer that is known already."""
+    """The target of a request: a handler or a fixed answer."""
 
     __slots__ = ("answer", "body_limit", "handler", "logged")
 
@@ -63,7 +63,7 @@ class Route:
 
 
 def fixed_route(answer: Response, *, logged: bool) -> Route:
-    """A route that gives ``answer`` to every request, whatever its body."""
+    """Return a route that sends ``answer`` to every request, whatever its body."""
     return Route(lambda _request: answer, answer=answer, logged=logged)
 
 
@@ -105,7 +105,7 @@ class _MethodRoutes:
         return None
 
     def fix_case(self, path: str) -> str | None:
-        """The path of a route that ``path`` names but for upper and lower case."""
+        """Return the path of the route that equals ``path`` except for case."""
         fixed = self._static_any_case.get(path.lower())
         if fixed is not None:
             return fixed
@@ -135,7 +135,7 @@ def _same_but_case(part: str, given: str) -> bool:
 
 
 def clean_path(path: str) -> str:
-    """``path`` without empty segments, ``.`` and ``..``; a slash at its end stays."""
+    """Remove empty segments, ``.`` and ``..``; keep a slash at the end."""
     cleaned = normpath("/" + path.lstrip("/"))
     if path.endswith(("/", "/.")) and cleaned != "/":
         return cleaned + "/"
@@ -143,7 +143,7 @@ def clean_path(path: str) -> str:
 
 
 class Router:
-    """All routes. They are added before a server starts; then the router is frozen and may serve several servers."""
+    """All routes. They are added before a server starts; a frozen router can be used by several servers."""
 
     __slots__ = ("_frozen", "_methods")
 
@@ -160,19 +160,19 @@ class Router:
         body_limit: BodyLimit | Callable[[Request], BodyLimit] = DEFAULT_BODY_LIMIT,
         logged: bool = True,
     ) -> None:
-        """Sends ``method path`` to ``handler``; a segment ``:name`` of the path becomes ``request.params["name"]``.
+        """Route ``method path`` to ``handler``; a segment ``:name`` of the path becomes ``request.params["name"]``.
 
-        A body over ``body_limit`` is refused before it is read. ``logged`` requests make one INFO line each.
+        A body over ``body_limit`` is rejected unread. Each request of a ``logged`` route is one INFO line.
         """
         if self._frozen:
             raise RuntimeError("routes are added before the server starts")
         if not path.startswith("/"):
-            raise ValueError(f"a route's path begins with a slash: {path!r}")
+            raise ValueError(f"the path of a route must start with a slash: {path!r}")
         routes = self._methods.setdefault(method, _MethodRoutes())
         routes.add(path, Route(handler, body_limit=body_limit, logged=logged))
 
     def freeze(self) -> None:
-        """From now on the answer to a given request line never changes, so servers may remember it."""
+        """Forbid further routes, so that servers can cache the result of ``resolve``."""
         self._frozen = True
 
     def routes(self) -> Iterator[tuple[str, str, Route]]:
@@ -182,7 +182,7 @@ class Router:
                 yield method, path, route
 
     def resolve(self, head: Head) -> None:
-        """Fills in the head's route and params; there always is a route."""
+        """Set the head's route and params; there is always a route."""
         method = head.method
         path = head.path
         routes = self._methods.get(method)
@@ -213,7 +213,7 @@ class Router:
 
     @staticmethod
     def _meant(routes: _MethodRoutes, path: str) -> str | None:
-        """The path of a route that differs by a final slash, by needless segments or by case."""
+        """Return the path of a route that differs by a final slash, by redundant segments or by case."""
         other = _toggle_slash(path)
         if routes.find(other) is not None:
             return other

@@ -1,6 +1,6 @@
-"""nsqadmin's HTTP application: which path goes to which handler, who may use it, and the headers of every answer.
+"""nsqadmin's HTTP application: the routes with their handlers and roles, and the headers of every answer.
 
-Paths are matched by the same router as nsqd's, so near misses are redirected and 404 and 405 answered as in Go.
+nsqd's router matches the paths, so that near misses are redirected and 404 and 405 are answered as in Go.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ _PAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A handler, and what its callers need."""
+    """A handler and its access rules."""
 
     handler: Handler
     role: Role
     is_guarded: bool = False
-    """Pages of other sites must not make a browser call it."""
+    """Reject requests that a page of another site makes a browser send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Everything that answers."""
+    """The handlers of all routes."""
 
     queries: ClusterQueryAPI
     actions: ActionAPI
@@ -84,7 +84,7 @@ class Handlers:
 
 
 def build_app(options: NsqadminOptions, handlers: Handlers, access: Access, records: Audit, log: Log) -> ASGIApp:
-    """The ASGI application."""
+    """Return the ASGI application."""
     base = options.base_path.rstrip("/")
     api_paths = (f"{base}/api/", f"{base}/config/")
     routes = _routes(options, handlers)
@@ -98,7 +98,7 @@ def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
 
     def add(method: str, path: str, handler: Handler, role: Role, *, is_guarded: bool = False) -> None:
         endpoint = Endpoint(handler, role, is_guarded)
-        # The router hands back what it was given; it is not the router that calls it.
+        # The router only finds the endpoint; it does not call it.
         router.add(method, base + path if path != "/" else base or "/", cast("RouterHandler", endpoint))
 
     def change(method: str, path: str, handler: Handler, role: Role = Role.OPERATE) -> None:
@@ -128,7 +128,7 @@ def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
     change("DELETE", "/api/topics/:topic", actions.delete_topic)
     change("DELETE", "/api/topics/:topic/:channel", actions.delete_channel)
     change("DELETE", "/api/nodes/:node", actions.tombstone)
-    # NSQ guards these by the caller's address, not by its user.
+    # As in NSQ, access depends on the caller's address, not on its user.
     add("GET", "/config/:option", config.get_option, Role.VIEW)
     change("PUT", "/config/:option", config.set_option, Role.VIEW)
 
@@ -166,7 +166,7 @@ def _openapi(router: Router, base_path: str) -> Handler:
 
 
 def _safety_headers(options: NsqadminOptions) -> list[tuple[bytes, bytes]]:
-    """What keeps browsers from running, framing or guessing anything that is not ours."""
+    """Return headers that stop browsers from running foreign scripts, framing the page, or guessing content types."""
     graphs = ""
     if options.graphite_url and not options.proxy_graphite:
         parts = urlsplit(options.graphite_url)
@@ -175,7 +175,7 @@ def _safety_headers(options: NsqadminOptions) -> list[tuple[bytes, bytes]]:
         (
             "default-src 'none'",
             "script-src 'self'",
-            # Graphs are laid out by style attributes.
+            # Graphs set their size with style attributes.
             "style-src 'self' 'unsafe-inline'",
             f"img-src 'self' data:{graphs}",
             "font-src 'self'",
@@ -288,7 +288,7 @@ def _head(request: Request) -> Head:
 
 
 def _is_for_a_person(request: Request) -> bool:
-    """True if a browser wants to show the answer; programs and scripts get JSON."""
+    """True if a browser displays the answer; other clients get JSON."""
     return request.method == "GET" and "text/html" in request.headers.get("accept", "")
 
 

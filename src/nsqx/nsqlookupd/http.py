@@ -1,8 +1,8 @@
-"""nsqlookupd's HTTP API: which path does what, and which words it answers with.
+"""nsqlookupd's HTTP API: its routes and answers.
 
-Handlers only read the request, ask the registry and choose the answer; a refusal is an HTTPError. Lists come in the
-order of registration, which nobody promises. Answers that grow with everything registered are written in slices, so
-that others are served in between.
+Handlers read the request, query the registry and build the answer; a rejected request raises HTTPError. Lists are in
+the order of registration, which is not guaranteed. Answers that grow with the registry are encoded in slices, so that
+other requests are served in between.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from nsqx.nsqlookupd.openapi import RegisteredProducer
     from nsqx.nsqlookupd.registry import Peer, Registration, Tombstone
 
-# What Go's zero time is as nanoseconds since 1970, wrapped to 64 bits.
+# Go's zero time in nanoseconds since 1970, wrapped to 64 bits.
 _NEVER_NS: Final = -6795364578871345152
 
 
 def route_group(method: str, path: str) -> str:
-    """The group of routes that a request belongs to, for access control; "" for what is open to all."""
+    """Return the group of routes of a request, for access control; "" for an open route."""
     if path == "/ping":
         return ""
     return READ if method == "GET" else ADMIN
 
 
 def build_router(lookupd: Lookupd) -> Router:
-    """Every path of the API."""
+    """Return the router with every path of the API."""
     answers = LookupdQueryAPI(lookupd)
     administration = LookupdAdminAPI(lookupd)
     router = Router()
@@ -76,7 +76,7 @@ def _openapi(router: Router) -> Handler:
 
 
 class LookupdQueryAPI:
-    """What consumers, nsqadmin and people ask."""
+    """The routes that read."""
 
     def __init__(self, lookupd: Lookupd) -> None:
         self._lookupd = lookupd
@@ -98,7 +98,7 @@ class LookupdQueryAPI:
         return json_response({"channels": [channel.subkey for channel in found]})
 
     def lookup(self, request: Request) -> Response:
-        """Where a topic's messages are to be had, and which channels it has, at silent producers too."""
+        """Return the producers of a topic and its channels, including channels of silent producers only."""
         topic_name = _argument(request, "topic")
         self._lookupd.counts.lookups += 1
         topics = self._registry.topics(topic_name)
@@ -109,7 +109,7 @@ class LookupdQueryAPI:
         return _json(b'{"channels":%b,"producers":[%b]}' % (channels, producers))
 
     async def nodes(self, _request: Request) -> Response:
-        """Every nsqd that is not silent, with its topics."""
+        """Return every nsqd that is not silent, with its topics."""
         nodes = await self._long_jobs.run(join_steps(b",", self._nodes()))
         return _json(b'{"producers":[%b]}' % nodes)
 
@@ -125,7 +125,7 @@ class LookupdQueryAPI:
         return b'%b,"tombstones":%b,"topics":%b}' % (peer.described[:-1], tombstones, topics)
 
     async def debug(self, _request: Request) -> Response:
-        """All that is registered."""
+        """Return all registrations that have producers."""
         named = await self._long_jobs.run(_named_steps(list(self._registry.registrations())))
         return _json(b"{%b}" % await self._long_jobs.run(join_steps(b",", _debug_entries(named))))
 
@@ -136,7 +136,7 @@ class LookupdQueryAPI:
 
 
 class LookupdAdminAPI:
-    """Topics and channels by hand: made before nsqd knows them, removed when nsqd has forgotten them."""
+    """The routes that change the registry: create topics and channels before nsqd has them, and delete old ones."""
 
     def __init__(self, lookupd: Lookupd) -> None:
         self._registry = lookupd.registry
@@ -151,7 +151,7 @@ class LookupdAdminAPI:
         return EMPTY
 
     def delete_topic(self, request: Request) -> Response:
-        """Channels go with their topic; a topic that nobody knows is no mistake."""
+        """Delete a topic with its channels; an unknown topic is not an error."""
         for registration in self._registry.delete_topic(_argument(request, "topic")):
             if registration.category == "channel":
                 self._log.info("DB: removing channel(%s) from topic(%s)", registration.subkey, registration.key)
@@ -160,7 +160,7 @@ class LookupdAdminAPI:
         return EMPTY
 
     def tombstone(self, request: Request) -> Response:
-        """Keep consumers of a topic away from a node that is about to lose it."""
+        """Hide a node that is about to lose a topic from the topic's consumers."""
         topic_name = _argument(request, "topic")
         node = _argument(request, "node")
         self._log.info("DB: setting tombstone for producer@%s of topic(%s)", on_one_line(node), on_one_line(topic_name))
@@ -205,7 +205,7 @@ def _json(document: bytes) -> Response:
 
 
 def _named_steps(registrations: list[Registration]) -> Steps[list[tuple[str, Registration]]]:
-    """Sort registrations by the names that /debug gives them."""
+    """Sort registrations by their names in /debug."""
     named = []
     for registration in registrations:
         named.append((_debug_name(registration), registration))
@@ -220,7 +220,7 @@ def _debug_name(registration: Registration) -> str:
 
 def _debug_entries(registrations: list[tuple[str, Registration]]) -> Iterator[bytes]:
     for name, registration in registrations:
-        # Those that nobody has do not appear.
+        # Registrations without producers are omitted.
         if registration.producers:
             producers = [_debug_producer(peer, tombstone) for peer, tombstone in registration.producers.items()]
             yield b"%b:%b" % (orjson.dumps(name), orjson.dumps(producers))
