@@ -26,11 +26,11 @@ export function pretty(text: string): Token[] | null {
     return null;
   }
   const parts = (trimmed.match(TOKEN) ?? []).map(readable);
-  const short = shortOnes(parts);
-  return short && laidOut(parts, short);
+  const short = findShort(parts);
+  return short && layOut(parts, short);
 }
 
-function laidOut(parts: string[], short: Set<number>): Token[] {
+function layOut(parts: string[], short: Set<number>): Token[] {
   const tokens: Token[] = [];
   const isShort: boolean[] = [];
   const plain = (text: string) => tokens.push({ kind: "plain", text });
@@ -58,7 +58,7 @@ function laidOut(parts: string[], short: Set<number>): Token[] {
 }
 
 /** The start indices of the inner objects and arrays that fit on one line; null if they are nested too deeply. */
-function shortOnes(parts: string[]): Set<number> | null {
+function findShort(parts: string[]): Set<number> | null {
   const found = new Set<number>();
   const open: { index: number; start: number }[] = [];
   let length = 0;

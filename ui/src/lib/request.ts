@@ -5,7 +5,7 @@ import { NAME_RULE } from "./names";
 
 const TIMEOUT_MS = 20_000;
 
-const WORDS: Record<string, string> = {
+const ERROR_TEXTS: Record<string, string> = {
   CROSS_ORIGIN: "nsqadmin rejected the request as one from another site. Add this page's origin with --allowed-origin.",
   FORBIDDEN: "You may view the cluster, but not make changes.",
   INVALID_CHANNEL: `This is not a valid channel name. ${NAME_RULE}`,
@@ -28,13 +28,13 @@ export class RequestFailed extends Error {
     readonly code: string,
     readonly document: unknown = null,
   ) {
-    super(wordsFor(status, code));
+    super(errorText(status, code));
   }
 }
 
-function wordsFor(status: number, code: string): string {
+function errorText(status: number, code: string): string {
   if (status === 0) return "nsqadmin does not answer.";
-  return WORDS[code] ?? code.replace(/^UPSTREAM_ERROR: /, "The cluster does not answer: ");
+  return ERROR_TEXTS[code] ?? code.replace(/^UPSTREAM_ERROR: /, "The cluster does not answer: ");
 }
 
 export async function ask<T>(method: string, address: string, body?: unknown): Promise<T> {

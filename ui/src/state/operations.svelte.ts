@@ -4,7 +4,7 @@ import { api } from "../lib/address";
 import { ask, reason, RequestFailed } from "../lib/request";
 import type { Operation, OperationName, Outcome } from "../lib/types";
 
-export interface Wish {
+export interface OperationRequest {
   name: Exclude<OperationName, "create">;
   topic: string;
   channel?: string;
@@ -23,14 +23,14 @@ export interface Result {
 }
 
 class Operations {
-  wish = $state.raw<Wish | null>(null);
+  pending = $state.raw<OperationRequest | null>(null);
 
-  ask(wish: Wish): void {
-    this.wish = wish;
+  ask(request: OperationRequest): void {
+    this.pending = request;
   }
 
   dismiss(): void {
-    this.wish = null;
+    this.pending = null;
   }
 }
 

@@ -8,7 +8,7 @@ import { api } from "../lib/address";
 import { EventStream } from "../lib/events";
 import { get, reason } from "../lib/request";
 import type { Head, Overview, OverviewDelta, TopicRow } from "../lib/types";
-import { pulse } from "./pulse.svelte";
+import { clusterStatus } from "./cluster_status.svelte";
 import { session } from "./session.svelte";
 
 const SPARKLINE_POINTS = 30;
@@ -49,14 +49,14 @@ class OverviewState {
       this.#timer = setInterval(() => void this.#loadNames(), NAMES_REFRESH_MS);
       return;
     }
-    pulse.link = "connecting";
+    clusterStatus.link = "connecting";
     this.#stream = new EventStream(api("stream"), {
       events: {
         snapshot: (data) => this.#snapshot(JSON.parse(data) as Overview),
         delta: (data) => this.#delta(JSON.parse(data) as OverviewDelta),
       },
       lost: () => {
-        pulse.link = "lost";
+        clusterStatus.link = "lost";
         session.expired();
       },
     });
@@ -66,7 +66,7 @@ class OverviewState {
     clearInterval(this.#timer);
     this.#stream?.close();
     this.#stream = null;
-    pulse.link = "idle";
+    clusterStatus.link = "idle";
   }
 
   /** Loads the names of the topics; without history nsqadmin has no numbers for them. */
@@ -74,7 +74,7 @@ class OverviewState {
     try {
       const answer = await get<{ topics: string[] | null; message: string }>(api("topics"));
       this.rows = new Map((answer.topics ?? []).map((name) => [name, { name } as TopicRow]));
-      pulse.warning = answer.message;
+      clusterStatus.warning = answer.message;
       this.problem = "";
     } catch (error) {
       this.problem = reason(error);
@@ -105,7 +105,7 @@ class OverviewState {
   }
 
   #noted(head: Head): void {
-    pulse.beat(head);
+    clusterStatus.update(head);
     // Before the first poll the topics are unknown, which differs from having none.
     if (head.number >= 0) this.isLoaded = true;
     this.version += 1;

@@ -5,7 +5,7 @@ import { tick } from "svelte";
 import { partsOf } from "../lib/address";
 
 /** The state of a view that was left. */
-interface Left {
+interface SavedView {
   scrollY: number;
 }
 
@@ -23,12 +23,12 @@ class Router {
 
   constructor() {
     history.scrollRestoration = "manual";
-    addEventListener("popstate", (event) => void this.#return((event.state as Left | null)?.scrollY ?? 0));
+    addEventListener("popstate", (event) => void this.#return((event.state as SavedView | null)?.scrollY ?? 0));
     document.addEventListener("click", (event) => this.#follow(event));
   }
 
   go(href: string): void {
-    history.replaceState({ scrollY } satisfies Left, "");
+    history.replaceState({ scrollY } satisfies SavedView, "");
     history.pushState(null, "", href);
     this.place = here();
     scrollTo(0, 0);

@@ -4,7 +4,7 @@ import { api } from "../lib/address";
 import { EventStream } from "../lib/events";
 import { get, reason, RequestFailed } from "../lib/request";
 import type { ChannelRow, ChannelStats, History, SubjectEvent, TopicRow, TopicStats } from "../lib/types";
-import { pulse } from "./pulse.svelte";
+import { clusterStatus } from "./cluster_status.svelte";
 import { session } from "./session.svelte";
 
 const NO_HISTORY_REFRESH_MS = 5_000;
@@ -41,7 +41,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
   close(): void {
     clearInterval(this.#timer);
     this.#stream?.close();
-    if (this.#stream) pulse.link = "idle";
+    if (this.#stream) clusterStatus.link = "idle";
   }
 
   /** Reloads after a change. */
@@ -59,7 +59,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
 
   #follow(): void {
     const query = new URLSearchParams({ topics: this.topic, channel: this.channel });
-    pulse.link = "connecting";
+    clusterStatus.link = "connecting";
     this.#stream = new EventStream(`${api("stream")}?${query.toString()}`, {
       events: {
         // After a lost connection the history has a gap, so it is requested again.
@@ -75,14 +75,14 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
         detail: (data) => this.#takeDetail(JSON.parse(data) as Detail & { message: string }),
       },
       lost: () => {
-        pulse.link = "lost";
+        clusterStatus.link = "lost";
         session.expired();
       },
     });
   }
 
   #takeRow(event: SubjectEvent): void {
-    pulse.beat(event);
+    clusterStatus.update(event);
     this.row = this.channel ? (event.channel ?? null) : event.topic;
     this.channels = event.channels ?? [];
     if (event.number >= 0) {
@@ -100,7 +100,7 @@ export class Subject<Detail extends TopicStats | ChannelStats> {
     }
     const upstream = detail.message.startsWith("UPSTREAM_ERROR");
     this.problem = upstream && this.row !== null ? detail.message.replace("UPSTREAM_ERROR: ", "") : "";
-    if (!session.hasHistory) pulse.warning = detail.message;
+    if (!session.hasHistory) clusterStatus.warning = detail.message;
   }
 
   async #loadHistory(): Promise<void> {

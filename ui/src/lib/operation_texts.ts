@@ -1,9 +1,9 @@
 /** The names and explanations of the operations, for the dialogs. */
 
-import type { Wish } from "../state/operations.svelte";
+import type { OperationRequest } from "../state/operations.svelte";
 import { plural } from "./format";
 
-export const VERBS: Record<Wish["name"], { title: string; button: string; done: string }> = {
+export const VERBS: Record<OperationRequest["name"], { title: string; button: string; done: string }> = {
   pause: { title: "Pause", button: "Pause", done: "Paused" },
   unpause: { title: "Resume", button: "Resume", done: "Resumed" },
   empty: { title: "Empty", button: "Empty", done: "Emptied" },
@@ -12,18 +12,18 @@ export const VERBS: Record<Wish["name"], { title: string; button: string; done: 
 };
 
 /** True if the operation destroys messages; then the name must be typed. */
-export function destroys(wish: Wish): boolean {
-  return wish.name === "empty" || wish.name === "delete" || wish.name === "tombstone";
+export function destroys(request: OperationRequest): boolean {
+  return request.name === "empty" || request.name === "delete" || request.name === "tombstone";
 }
 
-export function subjectOf(wish: Wish): string {
-  return wish.channel ?? wish.topic;
+export function subjectOf(request: OperationRequest): string {
+  return request.channel ?? request.topic;
 }
 
-export function explain(wish: Wish): string {
-  const waiting = wish.waiting ? ` (now ${plural(wish.waiting, "message")})` : "";
-  if (wish.channel) {
-    switch (wish.name) {
+export function explain(request: OperationRequest): string {
+  const waiting = request.waiting ? ` (now ${plural(request.waiting, "message")})` : "";
+  if (request.channel) {
+    switch (request.name) {
       case "pause":
         return "Its consumers get no more messages. New messages wait in the channel until it is resumed.";
       case "unpause":
@@ -34,7 +34,7 @@ export function explain(wish: Wish): string {
         return `The channel and the messages in it${waiting} are deleted, and its consumers are disconnected. This cannot be undone.`;
     }
   }
-  switch (wish.name) {
+  switch (request.name) {
     case "pause":
       return "New messages wait in the topic. Its channels get no messages until it is resumed.";
     case "unpause":

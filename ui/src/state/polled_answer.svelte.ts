@@ -1,11 +1,11 @@
 /** An answer of the API that is requested again every few seconds while it is shown. */
 
 import { get, reason, RequestFailed } from "../lib/request";
-import { pulse } from "./pulse.svelte";
+import { clusterStatus } from "./cluster_status.svelte";
 
 const REFRESH_MS = 5_000;
 
-export class Refreshed<T extends { message: string }> {
+export class PolledAnswer<T extends { message: string }> {
   data = $state.raw<T | null>(null);
   problem = $state("");
   status = $state(0);
@@ -24,7 +24,7 @@ export class Refreshed<T extends { message: string }> {
 
   close(): void {
     clearInterval(this.#timer);
-    pulse.warning = "";
+    clusterStatus.warning = "";
   }
 
   async refresh(): Promise<void> {
@@ -32,7 +32,7 @@ export class Refreshed<T extends { message: string }> {
     this.#asking = true;
     try {
       this.data = await get<T>(this.address);
-      pulse.warning = this.data.message;
+      clusterStatus.warning = this.data.message;
       this.problem = "";
       this.status = 200;
     } catch (error) {

@@ -6,7 +6,7 @@ import type { Head, MissingNode } from "../lib/types";
 
 export type Link = "idle" | "connecting" | "live" | "lost";
 
-class Pulse {
+class ClusterStatus {
   link = $state<Link>("idle");
   head = $state.raw<Head | null>(null);
   /** The failures in an answer outside of the streams. */
@@ -31,7 +31,7 @@ class Pulse {
   }
 
   /** Handles an event of a stream. */
-  beat(head: Head): void {
+  update(head: Head): void {
     this.link = "live";
     this.#take(head);
   }
@@ -52,4 +52,4 @@ class Pulse {
   }
 }
 
-export const pulse = new Pulse();
+export const clusterStatus = new ClusterStatus();
