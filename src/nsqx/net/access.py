@@ -36,7 +36,7 @@ def tls_required(https_port: int) -> Response:
 def access_rules(
     token_files: Mapping[str, str], certificate_groups: Sequence[str], group_of: Callable[[str, str], str]
 ) -> AccessRules | None:
-    """Return the rules for an HTTP server, None if nothing is restricted; raise ConfigError.
+    """Return the rules for an HTTP server, None if nothing is restricted; raises ConfigError.
 
     ``token_files`` maps a group to the path of its tokens, one per line, or to "". ``group_of`` returns the group of a
     method and path, or "" for an open route.

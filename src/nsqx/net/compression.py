@@ -50,7 +50,7 @@ class Deflate:
         return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
     def unwrap(self, data: bytes, limit: int) -> bytes:
-        """Return at most ``limit`` decompressed bytes; raise BadCompression."""
+        """Return at most ``limit`` decompressed bytes; raises BadCompression."""
         decompressor = self._decompressor
         if decompressor.eof:
             if data:
@@ -94,7 +94,7 @@ class Snappy:
         return framed
 
     def unwrap(self, data: bytes, limit: int) -> bytes:
-        """Decompress the complete chunks, about ``limit`` bytes; raise BadCompression."""
+        """Decompress the complete chunks, about ``limit`` bytes; raises BadCompression."""
         buffer = self._buffer
         buffer += data
         end = self._whole_chunks(max(1, limit // _MAX_CHUNK_DATA))

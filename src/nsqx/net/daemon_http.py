@@ -43,7 +43,7 @@ class Credentials:
 def read_tokens(
     files: Mapping[str, str], flag_of: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the token for each kind of daemon, from its file or else from the environment; raise ConfigError.
+    """Return the token for each kind of daemon, from its file or else from the environment; raises ConfigError.
 
     ``flag_of`` maps a kind to the name of its flag, for error messages.
     """
@@ -82,7 +82,7 @@ class HTTPClientTLS:
     tls_min_version: str = ""
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the SSL context, None for the defaults (system authorities, no certificate); raise ConfigError."""
+        """Return the SSL context, None for the defaults (system authorities, no certificate); raises ConfigError."""
         return None if self == HTTPClientTLS() else client_context(self)
 
 
@@ -96,7 +96,7 @@ async def ask(
     request_timeout_s: float = 5.0,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> HTTPAnswer:
-    """Send a request to nsqd or nsqlookupd, and repeat it over HTTPS if required; raise HTTPRequestFailed."""
+    """Send a request to nsqd or nsqlookupd, and repeat it over HTTPS if required; raises HTTPRequestFailed."""
     headers = {**_ACCEPT, **credentials.headers(kind)}
 
     async def once(address: str) -> HTTPAnswer:

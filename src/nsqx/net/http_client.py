@@ -46,7 +46,7 @@ class _AnswerReader:
         self._body_room = max_body_size
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes; raise HTTPRequestFailed or HttpParserError."""
+        """Add received bytes; raises HTTPRequestFailed or HttpParserError."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -110,7 +110,7 @@ async def request(
     ssl_context: ssl.SSLContext | None = None,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> HTTPAnswer:
-    """Send a request and return the whole answer; raise HTTPRequestFailed.
+    """Send a request and return the whole answer; raises HTTPRequestFailed.
 
     ``request_timeout_s`` limits the whole request. As in Go, a timeout of 0 means no limit.
     """

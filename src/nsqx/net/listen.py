@@ -39,7 +39,7 @@ class Listening:
 
 
 async def bind(address: Address, mode: int | None = None) -> Listening:
-    """Bind an address, preferably its IPv4 address if a host name has several; raise OSError.
+    """Bind an address, preferably its IPv4 address if a host name has several; raises OSError.
 
     A unix socket left behind by a dead server is replaced, one in use is not. ``mode`` sets the file's permissions;
     without it the umask applies.

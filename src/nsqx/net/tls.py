@@ -42,7 +42,7 @@ class ClientTLSOptions(Protocol):
 
 
 def client_context(options: ClientTLSOptions) -> ssl.SSLContext:
-    """Return a client's context; raise ConfigError."""
+    """Return a client's context; raises ConfigError."""
     try:
         context = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
         context.set_ciphers(CIPHERS)
@@ -121,7 +121,7 @@ class TLSLayer:
         return self._out.read()
 
     def unwrap(self, data: bytes, limit: int) -> bytes:
-        """Decrypt received bytes; return at most ``limit`` bytes; raise TLSFailed."""
+        """Decrypt received bytes; return at most ``limit`` bytes; raises TLSFailed."""
         if data:
             self._in.write(data)
         if not self._is_done:

@@ -27,7 +27,7 @@ def server_context(
     *,
     client_ca_file: str = "",
 ) -> ssl.SSLContext:
-    """Return a context for listeners and upgrades; raise ConfigError.
+    """Return a context for listeners and upgrades; raises ConfigError.
 
     ``min_version`` is a version number of the TLS protocol. ``client_policy`` decides whether a client may or must send
     a certificate, which is verified with ``client_ca_file``, or with the system's authorities if that is empty.
@@ -52,7 +52,7 @@ def server_context(
 def any_certificate_context(
     certificate_file: str, key_file: str, min_version: int, *, client_ca_file: str = ""
 ) -> ssl.SSLContext:
-    """Return a context that requires a client certificate and accepts any; raise ConfigError.
+    """Return a context that requires a client certificate and accepts any; raises ConfigError.
 
     ``client_ca_file``, or the system's authorities, only decide which certificates ``getpeercert`` shows as verified.
     """
@@ -62,7 +62,7 @@ def any_certificate_context(
 
 
 def trusting_context(ca_file: str) -> ssl.SSLContext:
-    """Return a client's context that trusts ``ca_file``, or the system's authorities; raise ConfigError."""
+    """Return a client's context that trusts ``ca_file``, or the system's authorities; raises ConfigError."""
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
         context.set_ciphers(CIPHERS)
@@ -72,7 +72,7 @@ def trusting_context(ca_file: str) -> ssl.SSLContext:
 
 
 def load_certificate(context: ssl.SSLContext, certificate_file: str, key_file: str) -> None:
-    """Load a certificate into a context; a replacement applies to later connections; raise ConfigError."""
+    """Load a certificate into a context; a replacement applies to later connections; raises ConfigError."""
     try:
         _check_pem(certificate_file, _CERTIFICATE, "certificate")
         _check_pem(key_file, _PRIVATE_KEY, "private key")

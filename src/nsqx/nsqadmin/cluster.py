@@ -100,7 +100,7 @@ class ClusterClient:
         return list(by_address.values())
 
     async def topic_state(self, address: str, topic: str) -> TopicState | None:
-        """Return the state of a topic on one nsqd, None without the topic; raise UpstreamFailed.
+        """Return the state of a topic on one nsqd, None without the topic; raises UpstreamFailed.
 
         Not logged, because tails call it every two seconds.
         """
@@ -232,7 +232,7 @@ class ClusterClient:
         await self._upstream.post(NSQD, f"http://{node.http_address}/{path}", body)
 
     async def post(self, kind: str, address: str, path: str) -> None:
-        """Send a POST to one daemon; raise UpstreamFailed."""
+        """Send a POST to one daemon; raises UpstreamFailed."""
         url = f"http://{address}/{path}"
         self._log.info("CI: querying %s %s", kind, url)
         await self._upstream.post(kind, url)

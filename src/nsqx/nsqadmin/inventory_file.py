@@ -98,7 +98,7 @@ class InventoryFile:
 
 
 def decode(data: bytes) -> list[KnownNode]:
-    """Return the nodes in a file; raise ValueError."""
+    """Return the nodes in a file; raises ValueError."""
     document = orjson.loads(data)
     try:
         if document["format"] != _FORMAT:

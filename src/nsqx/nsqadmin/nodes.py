@@ -52,7 +52,7 @@ class Node:
 
     @classmethod
     def decode(cls, document: dict[str, Any]) -> Node:
-        """Decode an entry of nsqlookupd's answer or of nsqd's /info; raise UpstreamFailed."""
+        """Decode an entry of nsqlookupd's answer or of nsqd's /info; raises UpstreamFailed."""
         tombstones = items(document, "tombstones") or []
         names = strings(document, "topics")
         flags = [*map(bool, tombstones), *[False] * len(names)]

@@ -299,7 +299,7 @@ def trusted_networks(options: NsqadminOptions) -> list[Network]:
 
 
 def tail_options(options: NsqadminOptions) -> dict[str, Any]:
-    """Return the client options for tails; raise ConfigError."""
+    """Return the client options for tails; raises ConfigError."""
     given = read_option_flags(options.consumer_opts)
     ClientOptions.of(given)
     return given

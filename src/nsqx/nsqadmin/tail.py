@@ -81,7 +81,7 @@ class _Source(FrameReceiver):
         """Messages that nsqd put into the channel but did not send: sampled out, or over the limit."""
 
     def ask_for(self, count: int) -> None:
-        """Set RDY."""
+        """Set the number of messages that nsqd may have in flight to this tail (RDY)."""
         self.connection.send(requests.encode_ready(min(count, self.ready)))
 
     def message(self, reader: FrameReader) -> None:

@@ -38,7 +38,7 @@ class UpstreamFailed(NSQError):
 
 
 def credentials(options: NsqadminOptions) -> Credentials:
-    """Return the credentials for nsqd and nsqlookupd; raise ConfigError."""
+    """Return the credentials for nsqd and nsqlookupd; raises ConfigError."""
     files = {NSQD: options.nsqd_http_token_file, NSQLOOKUPD: options.lookupd_http_token_file}
     flags = {NSQD: "--nsqd-http-token-file", NSQLOOKUPD: "--lookupd-http-token-file"}
     tls = HTTPClientTLS(
@@ -60,15 +60,15 @@ class Upstream:
         self._request_timeout_s = options.http_client_request_timeout / NS_PER_S or _NO_LIMIT_S
 
     async def get(self, kind: str, url: str) -> Any:
-        """Return the JSON document at ``url`` of an nsqd or nsqlookupd; raise UpstreamFailed."""
+        """Return the JSON document at ``url`` of an nsqd or nsqlookupd; raises UpstreamFailed."""
         return decode(await self.get_bytes(kind, url))
 
     async def get_bytes(self, kind: str, url: str) -> bytes:
-        """Return the body at ``url``, to be decoded later; raise UpstreamFailed."""
+        """Return the body at ``url``, to be decoded later; raises UpstreamFailed."""
         return (await self._ask("GET", url, b"", self._credentials.headers(kind))).body
 
     async def get_elsewhere(self, url: str, headers: dict[str, str]) -> Any:
-        """Return the JSON document at ``url`` of another server, without sending our tokens; raise UpstreamFailed."""
+        """Return the JSON document at ``url`` of another server, without sending our tokens; raises UpstreamFailed."""
         return decode((await self._ask("GET", url, b"", headers)).body)
 
     async def post(self, kind: str, url: str, body: bytes = b"") -> None:
@@ -105,7 +105,7 @@ class Upstream:
 
 
 def decode(body: bytes) -> Any:
-    """Decode a JSON document; raise UpstreamFailed."""
+    """Decode a JSON document; raises UpstreamFailed."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
