@@ -210,9 +210,9 @@ class Bench:
     def settle(self) -> None:
         """End the turn, and run turns of the loop until no callback is left."""
         self.broker.turn.end()
-        self.come_round()
+        self.run_scheduled()
 
-    def come_round(self) -> None:
+    def run_scheduled(self) -> None:
         for _ in range(1000):
             if not self.soon:
                 return

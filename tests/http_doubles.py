@@ -11,13 +11,13 @@ from nsqx.net.round_robin import RoundRobin
 
 
 class Soon:
-    """Callbacks of a server's round-robin, which run when the test calls ``come_round`` or ``settle``."""
+    """Callbacks of a server's round-robin, which run when the test calls ``run_scheduled`` or ``settle``."""
 
     def __init__(self, server: HTTPServer, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.callbacks: list[Callable[[], None]] = []
         server.round_robin = RoundRobin(self.callbacks.append, now_ns)
 
-    def come_round(self) -> None:
+    def run_scheduled(self) -> None:
         """Run the callbacks that wait now, as one turn of the loop."""
         callbacks, self.callbacks[:] = self.callbacks[:], []
         for callback in callbacks:
@@ -26,7 +26,7 @@ class Soon:
     def settle(self) -> None:
         """Run callbacks until none is left."""
         while self.callbacks:
-            self.come_round()
+            self.run_scheduled()
 
 
 class RememberingLog:

@@ -181,7 +181,7 @@ def publish_operation(bench: Any, name: str, data: bytes, times: int = 1) -> Ope
         for _ in range(times):
             session.receive(data)
             bench.broker.turn.end()
-        bench.come_round()
+        bench.run_scheduled()
 
     return Operation(name, run)
 

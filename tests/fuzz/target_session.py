@@ -103,10 +103,10 @@ def _answers(pieces: list[bytes]) -> list[Frame]:
         for piece in pieces:
             if not wire.is_over:
                 connection.data_received(piece)
-                bench.come_round()
+                bench.run_scheduled()
         if not wire.is_over:
             connection.eof_received()
-            bench.come_round()
+            bench.run_scheduled()
         bench.broker.close_topics()
     return [frame for frame in frames_in(bytes(wire.sent)) if frame.type != MESSAGE_FRAME]
 

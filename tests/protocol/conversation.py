@@ -170,7 +170,7 @@ class Line:
         return self.listen()
 
     def listen(self) -> list[Frame]:
-        self.bench.come_round()
+        self.bench.run_scheduled()
         return self.transport.take_frames()
 
     def wait(self, duration_ns: int) -> list[Frame]:

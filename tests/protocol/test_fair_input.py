@@ -60,7 +60,7 @@ def bench(make_fair_bench) -> Bench:
     return make_fair_bench(mem_queue_size=1_000_000)
 
 
-def come_round_once(bench: Bench) -> None:
+def run_one_turn(bench: Bench) -> None:
     """One turn of the loop."""
     callbacks, bench.soon[:] = bench.soon[:], []
     for callback in callbacks:
@@ -83,7 +83,7 @@ def test_a_burst_is_executed_in_slices(bench, line):
     counts = [published(bench, "t")]
     while counts[-1] < MANY:
         assert not line.transport.is_reading
-        come_round_once(bench)
+        run_one_turn(bench)
         counts.append(published(bench, "t"))
     steps = [later - earlier for earlier, later in itertools.pairwise([0, *counts])]
     assert all(0 < step <= MOST for step in steps), steps
@@ -123,7 +123,7 @@ def test_busy_connections_take_turns_and_others_do_not_wait(bench):
         before = sum(counts)
         polite.connection.data_received(pub("polite", b"x"))
         assert polite.transport.take_frames() == [OK]
-        come_round_once(bench)
+        run_one_turn(bench)
     assert [flood.listen() for flood in floods] == [[OK] * MANY] * 5
 
 
@@ -142,7 +142,7 @@ def test_commands_that_are_logged_count_for_more(bench, line, opening, command, 
     line.connection.data_received(command * 1000)
     assert 0 < logged() <= 32
     before = logged()
-    come_round_once(bench)
+    run_one_turn(bench)
     assert before < logged() <= before + 32
     line.listen()
     assert logged() == 1000
@@ -165,7 +165,7 @@ def test_compressed_commands_are_sliced(bench, line, name, layer):
     counts = [published(bench, "t")]
     while bench.soon:
         assert not line.transport.is_reading
-        come_round_once(bench)
+        run_one_turn(bench)
         counts.append(published(bench, "t"))
     assert counts[-1] == MANY
     assert max(later - earlier for earlier, later in itertools.pairwise([0, *counts])) <= MOST
@@ -178,7 +178,7 @@ def test_commands_behind_an_upgrade_are_sliced(bench, line):
     commands = DeflateLayer().encode(pub("t", b"x") * MANY)
     line.connection.data_received(identify(feature_negotiation=True, deflate=True) + commands)
     assert published(bench, "t") <= MOST
-    bench.come_round()
+    bench.run_scheduled()
     assert published(bench, "t") == MANY
     assert line.transport.is_reading
 
@@ -188,7 +188,7 @@ def test_a_large_chunk_is_not_followed_by_another_in_the_same_turn(bench, line):
     command = pub("t", b"x" * (LARGE_CHUNK + 1000))
     line.connection.data_received(command[:LARGE_CHUNK])
     assert not line.transport.is_reading
-    come_round_once(bench)
+    run_one_turn(bench)
     assert line.transport.is_reading
     assert line.say(command[LARGE_CHUNK:]) == [OK]
 
@@ -198,7 +198,7 @@ def test_a_connection_that_is_lost_leaves_the_round(bench, line):
     line.connection.data_received(burst("t"))
     line.transport.abort()
     before = published(bench, "t")
-    bench.come_round()
+    bench.run_scheduled()
     assert published(bench, "t") == before
     assert bench.broker.connections == set()
 
@@ -217,7 +217,7 @@ def test_a_client_that_does_not_read_its_answers_is_executed_no_further(bench, l
     while line.transport.is_reading or bench.soon:
         if line.transport.is_reading:
             line.connection.data_received(fin(UNKNOWN_ID) * 12_000)
-        come_round_once(bench)
+        run_one_turn(bench)
     refused = len(bench.log.errors())
     assert 12_000 < refused < 24_000
     line.transport.unblock()
@@ -242,7 +242,7 @@ def test_a_batch_of_very_many_messages_is_published_in_slices(make_fair_bench, m
         assert not line.transport.is_reading
         assert line.transport.take_frames() == []
         polite.connection.data_received(nop())
-        come_round_once(bench)
+        run_one_turn(bench)
         counts.append(published(bench, "t"))
     assert max(later - earlier for earlier, later in itertools.pairwise([0, *counts])) <= SLICE_COUNT + 1
     assert line.listen() == [OK, OK]
@@ -259,7 +259,7 @@ async def test_an_http_batch_of_very_many_messages_is_published_in_slices(bench,
     counts = [0]
     while not answer.done():
         await asyncio.sleep(0)
-        come_round_once(bench)
+        run_one_turn(bench)
         counts.append(published(bench, "t"))
     assert max(later - earlier for earlier, later in itertools.pairwise(counts)) <= SLICE_COUNT
     assert counts[-1] == count
@@ -269,7 +269,7 @@ async def test_an_http_batch_of_very_many_messages_is_published_in_slices(bench,
 def test_a_topic_that_is_deleted_while_a_batch_is_published(bench, line):
     line.say(MAGIC)
     line.connection.data_received(mpub("t", [b"x"] * (2 * SLICE_COUNT)))
-    come_round_once(bench)
+    run_one_turn(bench)
     assert published(bench, "t") == SLICE_COUNT
     bench.broker.delete_topic("t")
     assert line.listen() == [Frame(ERROR, b"E_MPUB_FAILED MPUB failed exiting")]
@@ -280,7 +280,7 @@ def test_a_client_that_leaves_while_its_batch_is_published(bench, line):
     line.say(MAGIC)
     line.connection.data_received(mpub("t", [b"x"] * (2 * SLICE_COUNT)))
     line.transport.abort()
-    bench.come_round()
+    bench.run_scheduled()
     assert published(bench, "t") == 2 * SLICE_COUNT
 
 
@@ -315,12 +315,12 @@ def test_compressed_publishes_wait_too(make_fair_bench):
     line.say(MAGIC)
     line.connection.data_received(identify(feature_negotiation=True, deflate=True))
     line.connection.data_received(DeflateLayer().encode(pub("t", b"x" * 100_000) * 200))
-    bench.come_round()
+    bench.run_scheduled()
     assert 0 < published(bench, "t") < 60
     assert not line.transport.is_reading
     bench.broker.disk_sync.is_slow = False
     bench.broker.disk_sync.sync(bench.broker.topic("t").backlog.disk)
-    bench.come_round()
+    bench.run_scheduled()
     assert published(bench, "t") == 200
     assert line.transport.is_reading
 
@@ -388,7 +388,7 @@ def test_an_auth_answer_after_the_client_has_gone(bench, line, authorizer):
     line.say(auth(b"secret") + pub("t", b"x"))
     line.transport.abort()
     authorizer.done(b"{}")
-    bench.come_round()
+    bench.run_scheduled()
     assert published(bench, "t") == 0
 
 

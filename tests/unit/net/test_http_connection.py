@@ -865,7 +865,7 @@ def test_pipelined_requests_are_processed_in_slices() -> None:
     counts = [len(service.seen)]
     while counts[-1] < 1000:
         assert not transport.reading
-        soon.come_round()
+        soon.run_scheduled()
         counts.append(len(service.seen))
     assert all(0 < later - earlier <= 32 for earlier, later in itertools.pairwise([0, *counts])), counts
     assert len(read_answers(transport.written)) == 1000
@@ -886,7 +886,7 @@ def test_busy_connections_take_turns_and_others_do_not_wait() -> None:
         polite_transport.written.clear()
         polite.data_received(get())
         assert len(read_answers(polite_transport.written)) == 1
-        soon.come_round()
+        soon.run_scheduled()
     assert [len(read_answers(transport.written)) for _, transport in floods] == [320] * 3
 
 
@@ -897,7 +897,7 @@ def test_only_one_large_chunk_of_a_body_is_processed_per_turn() -> None:
     request = b"POST /asked?max=%d HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (len(body), len(body)) + body
     connection.data_received(request[:LARGE_CHUNK])
     assert not transport.reading
-    service.soon.come_round()
+    service.soon.run_scheduled()
     assert transport.reading
     connection.data_received(request[LARGE_CHUNK:])
     service.soon.settle()

@@ -18,7 +18,7 @@ class Bench:
     def end(self) -> None:
         self.ends += 1
 
-    def come_round(self) -> list[str]:
+    def run_scheduled(self) -> list[str]:
         """Run one turn of the loop; return the names of the members that worked."""
         self.worked.clear()
         callbacks, self.soon[:] = self.soon[:], []
@@ -53,23 +53,23 @@ def bench() -> Bench:
 def test_a_turn_lasts_about_a_millisecond_and_the_next_one_continues(bench):
     for name in "abc":
         Worker(bench, name, 3)
-    assert bench.come_round() == ["a", "b", "c", "a"]
-    assert bench.come_round() == ["b", "c", "a", "b"]
-    assert bench.come_round() == ["c"]
-    assert (bench.come_round(), bench.ends) == ([], 3)
+    assert bench.run_scheduled() == ["a", "b", "c", "a"]
+    assert bench.run_scheduled() == ["b", "c", "a", "b"]
+    assert bench.run_scheduled() == ["c"]
+    assert (bench.run_scheduled(), bench.ends) == ([], 3)
 
 
 def test_a_single_member_gets_the_whole_turn(bench):
     Worker(bench, "a", 6)
-    assert bench.come_round() == ["a"] * 4
-    assert bench.come_round() == ["a"] * 2
+    assert bench.run_scheduled() == ["a"] * 4
+    assert bench.run_scheduled() == ["a"] * 2
 
 
 def test_a_long_slice_ends_the_turn(bench):
     Worker(bench, "a", 2, 10 * ROUND_NS)
     Worker(bench, "b", 1)
-    assert bench.come_round() == ["a"]
-    assert bench.come_round() == ["b", "a"]
+    assert bench.run_scheduled() == ["a"]
+    assert bench.run_scheduled() == ["b", "a"]
 
 
 def test_members_share_one_callback(bench):
@@ -86,5 +86,5 @@ def test_a_member_that_fails_does_not_stop_the_others(bench):
     bench.round_robin.join(Failing())
     Worker(bench, "a", 1)
     with pytest.raises(KeyError):
-        bench.come_round()
-    assert bench.come_round() == ["a"]
+        bench.run_scheduled()
+    assert bench.run_scheduled() == ["a"]

@@ -1,4 +1,4 @@
-"""The broker: topics by name, restarts, health, and who is near."""
+"""The broker: topics by name, restarts, health and topology."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
-def test_a_topic_is_made_once(bench):
+def test_a_topic_is_created_once(bench):
     topic = bench.broker.topic("t")
     assert bench.broker.topic("t") is topic
     assert bench.broker.find_topic("t") is topic
@@ -29,7 +29,7 @@ def test_a_topic_is_made_once(bench):
     assert topic.channel("c") is topic.channel("c") is topic.find_channel("c")
 
 
-def test_an_exiting_broker_makes_no_topics(bench):
+def test_an_exiting_broker_creates_no_topics(bench):
     topic = bench.broker.topic("t")
     bench.broker.exiting = True
     assert bench.broker.topic("t") is topic
@@ -46,13 +46,13 @@ def test_an_exiting_broker_makes_no_topics(bench):
         (lambda broker: broker.topic("t").channel("c#ephemeral"), 1),
     ],
 )
-def test_durable_topics_and_channels_are_saved_when_made(bench, change, saves):
+def test_durable_topics_and_channels_are_saved_when_created(bench, change, saves):
     change(bench.broker)
     assert bench.metadata_store.save_count == saves
 
 
 class LookupStandIn:
-    """Knows the same channels of every topic."""
+    """An nsqlookupd that knows the same channels for every topic."""
 
     def __init__(self, channels):
         self._channels = channels
@@ -68,13 +68,13 @@ class LookupStandIn:
 
 
 async def create_with_known_channels(bench, names):
-    """The topic "t" on a broker whose nsqlookupd knows these channels of it."""
+    """Create the topic "t" on a broker whose nsqlookupd knows these channels of it."""
     bench.broker.options.nsqlookupd_tcp_addresses = ["127.0.0.1:4160"]
     bench.broker.lookup = LookupStandIn(names)
     return bench.broker.topic("t")
 
 
-def test_channels_known_elsewhere_are_created_a_few_each_turn(bench):
+def test_channels_known_to_nsqlookupd_are_created_a_few_each_turn(bench):
     async def scenario():
         topic = await create_with_known_channels(bench, [f"c{number}" for number in range(200)])
         progress = Progress(lambda: len(topic.channels))
@@ -85,7 +85,7 @@ def test_channels_known_elsewhere_are_created_a_few_each_turn(bench):
     assert asyncio.run(scenario()) == (200, 20)
 
 
-def test_channels_known_elsewhere_are_not_created_for_a_deleted_topic(bench):
+def test_channels_known_to_nsqlookupd_are_not_created_for_a_deleted_topic(bench):
     async def scenario():
         topic = await create_with_known_channels(bench, [f"c{number}" for number in range(200)])
         fetch = bench.broker.channels_fetch(topic)
@@ -109,7 +109,7 @@ def test_deletions_are_saved(bench):
     assert bench.metadata_store.save_count == saved + 2
 
 
-def test_deleting_what_is_not_there(bench):
+def test_deleting_an_unknown_topic_or_channel_returns_false(bench):
     assert not bench.broker.delete_topic("t")
     assert not bench.broker.delete_channel("t", "c")
     bench.broker.topic("t")
@@ -130,7 +130,7 @@ def test_clients_are_numbered(bench):
     assert first.connected_at_s == bench.clock.wall_ns() // SECOND
 
 
-def test_publishing_from_http(bench):
+def test_messages_published_over_http_are_delivered(bench):
     client = bench.consume("t", "c", 10)
     topic = bench.broker.topic("t")
     bench.broker.publish(topic, b"one")
@@ -142,7 +142,7 @@ def test_publishing_from_http(bench):
     assert client.link.take_bodies() == [b"later"]
 
 
-def test_restore_makes_what_was_saved_and_saves_nothing(tmp_path):
+def test_restore_creates_the_saved_topics_and_saves_nothing(tmp_path):
     bench = Bench(tmp_path)
     bench.broker.restore(
         [
@@ -161,7 +161,7 @@ def test_restore_makes_what_was_saved_and_saves_nothing(tmp_path):
     assert sum(level == "warn" for level, _ in bench.log.lines) == 2
 
 
-def test_messages_flow_only_when_all_channels_are_restored(tmp_path):
+def test_messages_are_delivered_only_when_all_channels_are_restored(tmp_path):
     bench = Bench(tmp_path)
     bench.publish("t", b"1", b"2")
     bench.broker.close_topics()
@@ -172,7 +172,7 @@ def test_messages_flow_only_when_all_channels_are_restored(tmp_path):
     assert (topic.depth, topic.channels["a"].depth, topic.channels["b"].depth) == (0, 2, 2)
 
 
-def test_files_of_a_topic_that_nobody_saved_are_found_when_it_is_made(tmp_path):
+def test_files_of_an_unsaved_topic_are_found_when_it_is_created(tmp_path):
     bench = Bench(tmp_path)
     bench.publish("t", b"1")
     bench.broker.close_topics()
@@ -205,7 +205,7 @@ def test_close_topics_keeps_every_message_over_a_restart(tmp_path):
     assert b"deferred" in client.link.take_bodies()
 
 
-def test_close_topics_logs_what_it_cannot_write_and_goes_on(tmp_path):
+def test_close_topics_logs_a_failed_write_and_closes_the_other_topics(tmp_path):
     bench = Bench(tmp_path)
     bench.publish("good", b"1")
     bench.publish("bad", b"1")
@@ -221,7 +221,7 @@ def test_health_follows_the_last_write(bench):
     assert (bench.broker.is_healthy, bench.broker.health) == (False, "NOK - No space left on device")
 
 
-def test_a_later_good_write_of_any_queue_makes_it_healthy_again(tmp_path):
+def test_a_later_successful_write_of_any_queue_restores_health(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=0)
     bench.broker.topic("bad")
     (tmp_path / "bad.diskqueue.000000.dat").mkdir()
@@ -242,13 +242,13 @@ def test_locality(tmp_path, zone, region, expected):
     assert bench.broker.locality_of(client) == expected
 
 
-def test_nobody_is_near_a_broker_that_is_nowhere(tmp_path):
+def test_a_broker_without_zone_and_region_has_no_near_clients(tmp_path):
     bench = Bench(tmp_path, enable_experiment=["topology-aware-consumption"])
     assert bench.broker.locality_of(bench.connect()) == 2
 
 
 async def test_metadata_and_messages_with_real_syncs_and_saves(tmp_path):
-    """A life with everything real but the sockets: made, saved, stopped, and made again."""
+    """Topics survive a restart with real syncs and saves, without sockets."""
     loop = asyncio.get_running_loop()
     for life in (1, 2):
         broker = Broker(
@@ -273,8 +273,8 @@ async def test_metadata_and_messages_with_real_syncs_and_saves(tmp_path):
     assert (tmp_path / "t:c.diskqueue.000000.dat").stat().st_size == 2 * (4 + 26 + 7)
 
 
-def test_deleted_topics_and_channels_leave_no_cycles(bench):
-    """They are frozen, so the garbage collector would not find cycles."""
+def test_deleted_topics_and_channels_leave_no_reference_cycles(bench):
+    """Topics are frozen for the garbage collector, which would not find cycles."""
     bench.broker.topic("in_no_cycle").channel("c")
     gc.disable()
     try:
@@ -288,8 +288,8 @@ def test_deleted_topics_and_channels_leave_no_cycles(bench):
     assert "in_no_cycle" not in [channel.topic_name for channel in channels]
 
 
-def test_many_messages_in_memory_are_freed_a_part_each_turn(bench):
-    """Freeing a million at once would hold up every client."""
+def test_many_messages_in_memory_are_freed_over_several_turns(bench):
+    """Freeing a million messages at once would block every client."""
     items = list(range(12_000))
     bench.broker.discard(items)
     left = [len(items)]

@@ -1,4 +1,4 @@
-"""The id of a broker: made once, durable, and made anew if it cannot be read."""
+"""The broker id: created once, durable, and replaced if it is damaged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from nsqx.nsqd.broker_id import FILE_NAME, load_broker_id
 
 
-def test_it_is_made_once(tmp_path):
+def test_the_id_is_created_once(tmp_path):
     made = load_broker_id(str(tmp_path))
     assert len(made) == 32
     assert load_broker_id(str(tmp_path)) == made
@@ -26,13 +26,13 @@ def test_brokers_have_different_ids(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"\0" * 32, b"A" * 32 + b"\n", b"0" * 64])
-def test_one_that_is_damaged_is_made_anew(tmp_path, content):
+def test_a_damaged_id_is_replaced(tmp_path, content):
     (tmp_path / FILE_NAME).write_bytes(content)
     made = load_broker_id(str(tmp_path))
     assert made.encode() not in content
     assert load_broker_id(str(tmp_path)) == made
 
 
-def test_one_that_cannot_be_written_is_an_error(tmp_path):
+def test_an_id_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         load_broker_id(str(tmp_path / "missing"))

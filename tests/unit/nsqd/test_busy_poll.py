@@ -1,12 +1,12 @@
-"""Staying awake only while it pays."""
+"""Busy-polling: it polls only while polling pays off."""
 
 import pytest
 
 from nsqx.nsqd.busy_poll import MAX_CREDIT, MISS_COST, POLL_NS, REST_COMMANDS, BusyPoll
 
 
-class PaceBench:
-    """A loop whose rounds and whose time are made by the test."""
+class BusyPollBench:
+    """A loop whose iterations and time the test controls."""
 
     def __init__(self):
         self.now_ns = 1_000
@@ -18,108 +18,108 @@ class PaceBench:
     def yield_core(self):
         self.yield_count += 1
 
-    def come_round(self):
+    def run_loop_once(self):
         callbacks = self.soon[:]
         self.soon.clear()
         for callback in callbacks:
             callback()
 
-    def look(self, *, events=0, after_ns=0):
-        """Time passes, events are handled, and the loop comes round."""
+    def poll(self, *, events=0, after_ns=0):
+        """Let time pass, handle commands, and run the loop once."""
         self.now_ns += after_ns
         for _ in range(events):
             self.busy_poll.note_command()
-        self.come_round()
+        self.run_loop_once()
 
-    def wake_up(self):
+    def start_polling(self):
         self.busy_poll.note_command()
         assert self.busy_poll.is_polling
 
-    def go_to_sleep(self):
-        self.wake_up()
-        self.look(after_ns=POLL_NS + 1)
+    def stop_polling(self):
+        self.start_polling()
+        self.poll(after_ns=POLL_NS + 1)
         assert not self.busy_poll.is_polling
 
 
 @pytest.fixture
 def bench():
-    return PaceBench()
+    return BusyPollBench()
 
 
-def test_a_pace_that_was_not_started_never_looks_again():
+def test_without_start_it_never_polls():
     busy_poll = BusyPoll()
     busy_poll.note_command()
     assert not busy_poll.is_polling
 
 
-def test_nothing_happens_on_a_broker_without_events(bench):
-    bench.come_round()
+def test_without_commands_it_never_polls(bench):
+    bench.run_loop_once()
     assert bench.soon == []
     assert not bench.busy_poll.is_polling
 
 
-def test_after_an_event_it_looks_for_more_and_then_sleeps(bench):
-    bench.wake_up()
-    bench.look(after_ns=POLL_NS - 1)
+def test_after_a_command_it_polls_and_then_blocks(bench):
+    bench.start_polling()
+    bench.poll(after_ns=POLL_NS - 1)
     assert bench.busy_poll.is_polling
-    assert bench.yield_count == 1  # others had their chance before the next look
-    bench.look(after_ns=2)
+    assert bench.yield_count == 1  # other processes could run before the next round
+    bench.poll(after_ns=2)
     assert not bench.busy_poll.is_polling
-    assert bench.soon == []  # so the loop sleeps until something comes
+    assert bench.soon == []  # so the loop blocks until something comes
 
 
-def test_asleep_many_events_come_before_the_next_attempt(bench):
-    bench.go_to_sleep()
+def test_after_a_miss_many_commands_come_before_it_polls_again(bench):
+    bench.stop_polling()
     for _ in range(REST_COMMANDS):
-        bench.look(events=1, after_ns=POLL_NS * 10)
+        bench.poll(events=1, after_ns=POLL_NS * 10)
         assert not bench.busy_poll.is_polling
         assert bench.soon == []
-    bench.wake_up()
+    bench.start_polling()
 
 
-def test_what_comes_in_time_prolongs_the_moment(bench):
-    bench.wake_up()
+def test_a_command_in_time_extends_the_poll(bench):
+    bench.start_polling()
     for _ in range(100):
-        bench.look(after_ns=POLL_NS // 2)
-        bench.look(events=1, after_ns=POLL_NS // 4)
+        bench.poll(after_ns=POLL_NS // 2)
+        bench.poll(events=1, after_ns=POLL_NS // 4)
         assert bench.busy_poll.is_polling
 
 
-def test_some_misses_are_forgiven_after_many_hits(bench):
-    bench.wake_up()
+def test_many_hits_allow_for_some_misses(bench):
+    bench.start_polling()
     for _ in range(MAX_CREDIT):
-        bench.look(events=1)
+        bench.poll(events=1)
     for _ in range(MAX_CREDIT // MISS_COST - 1):
-        bench.look(after_ns=POLL_NS + 1)
+        bench.poll(after_ns=POLL_NS + 1)
         assert not bench.busy_poll.is_polling
-        bench.look(events=1)
+        bench.poll(events=1)
         assert bench.busy_poll.is_polling
-    bench.look(after_ns=POLL_NS + 1)
-    bench.look(events=1)
+    bench.poll(after_ns=POLL_NS + 1)
+    bench.poll(events=1)
     assert not bench.busy_poll.is_polling
 
 
-def test_an_event_that_comes_too_late_is_a_miss(bench):
-    """As when client and broker share a core, and the client runs only once the broker has been put aside."""
-    bench.wake_up()
-    bench.look(events=1, after_ns=POLL_NS + 1)
+def test_a_command_that_comes_too_late_is_a_miss(bench):
+    """This happens when client and broker share a core: the client runs only while the broker does not."""
+    bench.start_polling()
+    bench.poll(events=1, after_ns=POLL_NS + 1)
     assert not bench.busy_poll.is_polling
-    bench.look(events=1)
+    bench.poll(events=1)
     assert not bench.busy_poll.is_polling
 
 
-def test_a_long_round_that_began_in_time_is_no_miss(bench):
-    bench.wake_up()
+def test_a_command_in_time_is_a_hit_even_if_its_handling_takes_long(bench):
+    bench.start_polling()
     bench.busy_poll.note_command()
     bench.now_ns += POLL_NS * 10
-    bench.look(events=5)
+    bench.poll(events=5)
     assert bench.busy_poll.is_polling
 
 
-def test_a_pace_stopped_while_awake_goes_to_sleep(bench):
-    bench.wake_up()
+def test_stop_ends_a_running_poll(bench):
+    bench.start_polling()
     bench.busy_poll.stop()
-    bench.look()
+    bench.poll()
     assert not bench.busy_poll.is_polling
-    bench.look(events=1)
+    bench.poll(events=1)
     assert bench.soon == []

@@ -1,4 +1,4 @@
-"""A channel: who gets which message when, and what becomes of messages that clients hold."""
+"""A channel: delivery, finish, requeue, timeout, deferral and restart."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ def test_a_message_frame_byte_for_byte(bench):
     assert data == struct.pack(">iiqH16s", 34, 2, wall_ns, 1, b"%016x" % number) + b"body"
 
 
-def test_a_client_gets_as_many_as_it_is_ready_for(bench):
+def test_a_client_gets_as_many_messages_as_its_ready_count(bench):
     client = bench.consume("t", "c", 2)
     bench.publish("t", b"1", b"2", b"3")
     first, second = client.link.take_messages()
@@ -56,7 +56,7 @@ def test_a_client_gets_as_many_as_it_is_ready_for(bench):
     assert (client.message_count, client.finish_count) == (3, 1)
 
 
-def test_ready_is_a_level_and_no_budget(bench):
+def test_the_ready_count_is_a_level_and_not_a_budget(bench):
     client = bench.consume("t", "c", 1)
     for number in range(5):
         bench.publish("t", b"%d" % number)
@@ -104,7 +104,7 @@ def test_ready_clients_take_turns(bench, published_first):
     assert sorted(sum(shares, [])) == [b"%d" % number for number in range(9)]
 
 
-def test_turns_pass_over_clients_that_are_not_ready(bench):
+def test_clients_that_are_not_ready_are_skipped(bench):
     busy, free = bench.consume("t", "c", 1), bench.consume("t", "c", 10)
     bench.publish("t", *(b"%d" % number for number in range(5)))
     assert len(busy.link.take_messages()) == 1
@@ -158,7 +158,7 @@ def test_a_full_output_stops_delivery_and_resumes_once_it_is_sent(bench, waiting
     assert writes >= 100 * 10_000 // (OUTPUT_LIMIT + 10_034)
 
 
-def test_no_output_grows_far_beyond_its_limit(bench):
+def test_an_output_does_not_grow_far_beyond_its_limit(bench):
     lengths = []
 
     class MeasuringLink(BenchLink):
@@ -207,7 +207,7 @@ def test_sampling_discards_what_it_does_not_deliver(bench):
 
 
 @pytest.mark.parametrize("rate", [0, 99])
-def test_sampling_everything(bench, rate):
+def test_a_client_without_sampling_gets_every_message(bench, rate):
     client = bench.consume("t", "c", 2000, sample_rate=rate)
     bench.publish("t", *[b"x"] * 1000)
     assert len(client.link.take_messages()) == 1000
@@ -227,7 +227,7 @@ def test_the_same_message_recovered_twice_is_delivered_once(tmp_path):
     assert (client.channel.depth, client.channel.deferred_count, client.in_flight_count) == (0, 0, 1)
 
 
-def test_another_message_under_an_id_in_flight_comes_later(tmp_path):
+def test_a_different_message_with_an_id_in_flight_is_delivered_later(tmp_path):
     records = [struct.pack(">iqH16s", 27, timestamp, 0, b"0123456789abcdef") + b"x" for timestamp in (5, 6)]
     (tmp_path / "t:c.diskqueue.000000.dat").write_bytes(b"".join(records))
     bench = make_bench(tmp_path)
@@ -246,7 +246,7 @@ def test_another_message_under_an_id_in_flight_comes_later(tmp_path):
 
 
 @pytest.mark.parametrize("action", ["finish", "requeue", "touch"])
-def test_only_the_owner_may_speak_of_a_message(bench, action):
+def test_only_the_owner_can_answer_a_message(bench, action):
     owner = bench.consume("t", "c", 1)
     other = bench.consume("t", "c")
     bench.publish("t", b"1")
@@ -259,7 +259,7 @@ def test_only_the_owner_may_speak_of_a_message(bench, action):
 
 
 @pytest.mark.parametrize("action", ["finish", "requeue", "touch"])
-def test_clients_with_other_timeouts_are_no_owners_either(bench, action):
+def test_a_client_with_another_timeout_is_not_the_owner(bench, action):
     owner = bench.consume("t", "c", 1, msg_timeout_ns=5 * SECOND)
     other = bench.consume("t", "c", msg_timeout_ns=7 * SECOND)
     bench.publish("t", b"1")
@@ -268,7 +268,7 @@ def test_clients_with_other_timeouts_are_no_owners_either(bench, action):
     assert getattr(the_channel(bench), action)(other, message_id, *arguments) == NOT_OWNER
 
 
-def test_finish_twice(bench):
+def test_a_second_finish_is_refused(bench):
     client = bench.consume("t", "c", 1)
     bench.publish("t", b"1")
     message_id = take_one(client).id
@@ -277,7 +277,7 @@ def test_finish_twice(bench):
     assert (client.in_flight_count, client.finish_count) == (0, 1)
 
 
-def test_requeue_at_once(bench):
+def test_a_message_requeued_without_delay_is_delivered_at_once(bench):
     client = bench.consume("t", "c", 1)
     bench.publish("t", b"1")
     message = take_one(client)
@@ -289,7 +289,7 @@ def test_requeue_at_once(bench):
     assert (channel.requeue_count, channel.message_count, client.requeue_count) == (1, 1, 1)
 
 
-def test_requeue_later_is_exact(bench):
+def test_a_message_requeued_with_a_delay_is_delivered_exactly_then(bench):
     client = bench.consume("t", "c", 1)
     bench.publish("t", b"1")
     channel = client.channel
@@ -343,7 +343,7 @@ def test_every_message_times_out_at_its_own_time(bench):
     assert (slow.channel.depth, slow.channel.timeout_count) == (2, 2)
 
 
-def test_what_a_client_held_when_it_left_comes_back_only_by_timeout(bench):
+def test_messages_of_a_lost_client_are_redelivered_after_their_timeout(bench):
     left = bench.consume("t", "c", 1, msg_timeout_ns=5 * SECOND)
     bench.publish("t", b"1")
     bench.leave(left)
@@ -356,7 +356,7 @@ def test_what_a_client_held_when_it_left_comes_back_only_by_timeout(bench):
     assert stays.channel.timeout_count == 1
 
 
-def test_touch_gives_the_clients_timeout_again(bench):
+def test_touch_restarts_the_timeout_of_the_client(bench):
     client = bench.consume("t", "c", 1, msg_timeout_ns=10 * SECOND)
     bench.publish("t", b"1")
     message_id = take_one(client).id
@@ -368,7 +368,7 @@ def test_touch_gives_the_clients_timeout_again(bench):
     assert take_one(client).attempts == 2
 
 
-def test_touch_never_goes_beyond_max_msg_timeout(tmp_path):
+def test_touch_never_exceeds_max_msg_timeout(tmp_path):
     bench = make_bench(tmp_path, max_msg_timeout=25 * SECOND)
     client = bench.consume("t", "c", 1, msg_timeout_ns=10 * SECOND)
     bench.publish("t", b"1")
@@ -382,7 +382,7 @@ def test_touch_never_goes_beyond_max_msg_timeout(tmp_path):
     assert take_one(client).attempts == 2
 
 
-def test_touch_after_the_timeout_is_too_late(bench):
+def test_touch_after_the_timeout_is_refused(bench):
     client = bench.consume("t", "c", 1, msg_timeout_ns=1 * SECOND)
     bench.publish("t", b"1")
     message_id = take_one(client).id
@@ -406,7 +406,7 @@ def test_latency_is_measured_from_publish_to_finish(tmp_path):
 # Deferral
 
 
-def test_a_deferred_message_is_held_back_exactly_and_counted(bench):
+def test_a_deferred_message_is_counted_and_delivered_exactly_when_due(bench):
     client = bench.consume("t", "c", 1)
     bench.defer("t", b"1", 700 * MS)
     channel = client.channel
@@ -417,7 +417,7 @@ def test_a_deferred_message_is_held_back_exactly_and_counted(bench):
     assert take_one(client).attempts == 1
 
 
-def test_deferred_messages_come_in_the_order_they_are_due(bench):
+def test_deferred_messages_are_delivered_in_the_order_of_their_due_times(bench):
     client = bench.consume("t", "c", 10)
     for delay_ms in (300, 100, 200):
         bench.defer("t", b"%d" % delay_ms, delay_ms * MS)
@@ -441,7 +441,7 @@ def test_a_paused_channel_delivers_nothing(bench):
     assert client.link.take_bodies() == [b"2"]
 
 
-def test_timeouts_and_deferrals_go_on_while_paused(bench):
+def test_timeouts_and_due_times_are_processed_while_paused(bench):
     client = bench.consume("t", "c", 10, msg_timeout_ns=SECOND)
     bench.publish("t", b"1")
     bench.defer("t", b"2", SECOND)
@@ -456,7 +456,7 @@ def test_timeouts_and_deferrals_go_on_while_paused(bench):
 # Clients
 
 
-def test_max_channel_consumers(tmp_path):
+def test_more_consumers_than_max_channel_consumers_are_refused(tmp_path):
     bench = make_bench(tmp_path, max_channel_consumers=2)
     first = bench.consume("t", "c")
     bench.consume("t", "c")
@@ -467,7 +467,7 @@ def test_max_channel_consumers(tmp_path):
     bench.consume("t", "c")
 
 
-def test_an_ephemeral_channel_goes_with_its_last_client(bench):
+def test_an_ephemeral_channel_is_deleted_with_its_last_client(bench):
     clients = [bench.consume("t", "c#ephemeral", 10) for _ in range(2)]
     bench.leave(clients[0])
     assert bench.broker.topic("t").find_channel("c#ephemeral") is not None
@@ -478,7 +478,7 @@ def test_an_ephemeral_channel_goes_with_its_last_client(bench):
     assert bench.broker.topic("t").depth == 1
 
 
-def test_an_ephemeral_channel_may_wait_for_its_first_client(bench):
+def test_an_ephemeral_channel_without_a_client_so_far_is_kept(bench):
     bench.broker.topic("t").channel("c#ephemeral")
     bench.publish("t", b"1")
     client = bench.consume("t", "c#ephemeral", 1)
@@ -516,15 +516,15 @@ def test_with_a_memory_queue_of_0_every_message_is_on_disk_before_it_is_delivere
     bench.broker.topic("t").publish(b"\x00\x00\x00\x011", 1)
     bench.broker.turn.end()
     assert client.link.take_frames() == []
-    bench.come_round()
+    bench.run_scheduled()
     assert client.link.take_bodies() == [b"1"]
     assert (tmp_path / "t:c.diskqueue.000000.dat").read_bytes()[-1:] == b"1"
 
 
-def test_a_disk_that_cannot_be_read_just_now_is_tried_again(tmp_path, monkeypatch):
+def test_a_failed_read_of_the_disk_is_retried(tmp_path, monkeypatch):
     bench = make_bench(tmp_path, mem_queue_size=0)
     the_channel(bench)
-    body = b"more than is kept for whoever reads next" * 2000
+    body = b"more than the reader keeps in its buffer" * 2000
     bench.publish("t", body)
     client = bench.consume("t", "c")
 
@@ -540,7 +540,7 @@ def test_a_disk_that_cannot_be_read_just_now_is_tried_again(tmp_path, monkeypatc
     assert client.link.take_bodies() == [body]
 
 
-def test_reading_the_disk_is_noted_for_the_next_sync(tmp_path):
+def test_a_read_of_the_disk_schedules_a_sync(tmp_path):
     bench = make_bench(tmp_path, mem_queue_size=0)
     client = bench.consume("t", "c", 1)
     bench.disk_sync.noted.clear()
@@ -552,7 +552,7 @@ def test_reading_the_disk_is_noted_for_the_next_sync(tmp_path):
 
 
 def fill(bench):
-    """A channel with a message waiting, one in flight, one on disk and one deferred; and who holds the one."""
+    """Return a channel with a message waiting, one in flight, one on disk and one deferred; and the client."""
     client = bench.consume("t", "c", 1)
     bench.publish("t", b"held")
     bench.publish("t", b"memory", b"disk")
@@ -561,7 +561,7 @@ def fill(bench):
     return client
 
 
-def test_empty_forgets_everything_and_frees_the_clients(tmp_path):
+def test_empty_discards_all_messages_and_makes_the_clients_ready_again(tmp_path):
     bench = make_bench(tmp_path, mem_queue_size=1)
     client = fill(bench)
     held = take_one(client)
@@ -579,7 +579,7 @@ def test_empty_forgets_everything_and_frees_the_clients(tmp_path):
     assert client.link.take_frames() == []
 
 
-def test_delete_closes_the_clients_and_removes_the_files(tmp_path):
+def test_delete_disconnects_the_clients_and_removes_the_files(tmp_path):
     bench = make_bench(tmp_path, mem_queue_size=1)
     client = fill(bench)
     channel = client.channel
@@ -605,7 +605,7 @@ def test_close_keeps_every_message_with_attempts_and_due_times(tmp_path):
     bench.settle()
     assert client.link.is_closed
 
-    clock.monotonic_ns = 7 * SECOND  # another process, whose monotonic clock tells nothing of the last
+    clock.monotonic_ns = 7 * SECOND  # a new process, whose monotonic clock starts at another value
     clock.wall_offset_ns += 5_020 * SECOND - 7 * SECOND
     bench = make_bench(tmp_path, clock=clock, mem_queue_size=1)
     client = bench.consume("t", "c", 10)
@@ -620,7 +620,7 @@ def test_close_keeps_every_message_with_attempts_and_due_times(tmp_path):
     assert client.link.take_bodies() == [b"deferred"]
 
 
-def test_due_times_survive_a_second_restart_before_anyone_consumed(tmp_path):
+def test_due_times_survive_a_second_restart_without_a_consumer_in_between(tmp_path):
     clock = BenchClock()
     bench = make_bench(tmp_path, clock=clock)
     the_channel(bench)
@@ -637,7 +637,7 @@ def test_due_times_survive_a_second_restart_before_anyone_consumed(tmp_path):
     assert client.link.take_bodies() == [b"deferred"]
 
 
-def test_a_deferred_message_that_is_due_while_stopped_comes_at_once(tmp_path):
+def test_a_deferred_message_that_became_due_while_stopped_is_delivered_at_once(tmp_path):
     clock = BenchClock()
     bench = make_bench(tmp_path, clock=clock)
     the_channel(bench)
@@ -649,7 +649,7 @@ def test_a_deferred_message_that_is_due_while_stopped_comes_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("with_channel", [True, False], ids=["in the channel", "in the topic"])
-def test_a_clock_set_back_over_a_restart_does_not_prolong_a_deferral(tmp_path, with_channel):
+def test_a_clock_set_back_during_a_restart_does_not_extend_a_deferral(tmp_path, with_channel):
     clock = BenchClock()
     bench = make_bench(tmp_path, clock=clock)
     if with_channel:
@@ -665,7 +665,7 @@ def test_a_clock_set_back_over_a_restart_does_not_prolong_a_deferral(tmp_path, w
     assert client.link.take_bodies() == [b"deferred"]
 
 
-def test_very_many_messages_due_at_once_are_put_back_in_several_turns(bench):
+def test_very_many_messages_due_at_the_same_time_are_put_back_over_several_turns(bench):
     channel = the_channel(bench)
     for number in range(4_500):
         bench.defer("t", b"%d" % number, MINUTE)
@@ -681,7 +681,7 @@ def test_very_many_messages_due_at_once_are_put_back_in_several_turns(bench):
     assert channel.depth == 4_500
 
 
-def test_due_times_that_make_no_sense_cost_only_the_deferral(tmp_path):
+def test_messages_with_invalid_due_times_are_delivered_at_once(tmp_path):
     clock = BenchClock()
     bench = make_bench(tmp_path, clock=clock)
     the_channel(bench)
@@ -693,7 +693,7 @@ def test_due_times_that_make_no_sense_cost_only_the_deferral(tmp_path):
     assert any("DEFERRED(t:c)" in line for line in bench.log.errors())
 
 
-def test_requeue_on_a_channel_that_is_exiting(bench):
+def test_an_exiting_channel_refuses_a_requeue(bench):
     client = bench.consume("t", "c", 1)
     bench.publish("t", b"1")
     message_id = take_one(client).id
@@ -741,7 +741,7 @@ def test_a_near_client_that_left_is_not_served(tmp_path):
     assert (near.link.take_frames(), far.link.take_bodies()) == ([], [b"1"])
 
 
-def test_without_the_experiment_nobody_is_near(tmp_path):
+def test_without_the_experiment_no_client_is_near(tmp_path):
     bench = make_bench(tmp_path, topology_region="r", topology_zone="z")
     clients = [bench.consume("t", "c", 2, topology_zone=zone, topology_region="r") for zone in ("z", "other")]
     bench.publish("t", b"1", b"2")
@@ -755,7 +755,7 @@ def test_without_the_experiment_nobody_is_near(tmp_path):
 
 
 def fail_once(patch):
-    """Let the next write of a record fail, and those after it succeed."""
+    """Make the next write of a record fail, and later ones succeed."""
     pwrite, failed = os.pwrite, []
 
     def write(descriptor, data, position):
@@ -770,8 +770,8 @@ def fail_once(patch):
 BODIES = [b"%d" % number * 50 for number in range(5)]
 
 
-def test_a_failed_write_at_a_timeout_costs_no_message(tmp_path, monkeypatch):
-    """Every record fills a file, so that every put writes the one before."""
+def test_a_failed_write_after_a_timeout_loses_no_message(tmp_path, monkeypatch):
+    """Every record fills a file, so every put writes the one before."""
     bench = make_bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     client = bench.consume("t", "c", 5, msg_timeout_ns=SECOND)
     bench.publish("t", *BODIES)
@@ -787,7 +787,7 @@ def test_a_failed_write_at_a_timeout_costs_no_message(tmp_path, monkeypatch):
     assert len(client.link.take_messages()) == 5
 
 
-def test_a_failed_write_when_deferred_messages_are_due_costs_none(tmp_path, monkeypatch):
+def test_a_failed_write_of_due_messages_loses_none(tmp_path, monkeypatch):
     bench = make_bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     channel = the_channel(bench)
     for body in BODIES:
@@ -798,7 +798,7 @@ def test_a_failed_write_when_deferred_messages_are_due_costs_none(tmp_path, monk
     assert (channel.deferred_count, channel.depth) == (0, 5)
 
 
-def test_a_failed_write_at_the_close_is_tried_again(tmp_path, monkeypatch):
+def test_a_failed_write_at_close_is_retried(tmp_path, monkeypatch):
     bench = make_bench(tmp_path, max_bytes_per_file=100)
     client = bench.consume("t", "c", 2)
     bench.publish("t", *BODIES[:4])

@@ -1,4 +1,4 @@
-"""A client's readiness, its held answers and its output."""
+"""A client's readiness, the answers that wait for a commit, and its output."""
 
 import pytest
 
@@ -14,11 +14,11 @@ def client():
     return Client(7, "127.0.0.1:1234", "127.0.0.1", BenchLink(), 1_700_000_000)
 
 
-def test_states_are_numbered_as_in_stats():
+def test_states_have_the_numbers_of_stats():
     assert (INIT, DISCONNECTED, CONNECTED, SUBSCRIBED, CLOSING) == (0, 1, 2, 3, 4)
 
 
-def test_a_new_client(client):
+def test_a_new_client_has_the_default_settings(client):
     assert (client.id, client.remote_address, client.state, client.version) == (7, "127.0.0.1:1234", INIT, "V2")
     assert (client.client_id, client.hostname, client.user_agent) == ("127.0.0.1", "127.0.0.1", "")
     assert client.output_buffer_size == 16384
@@ -66,7 +66,7 @@ def test_flush_writes_once_and_starts_a_new_output(client):
     assert not client.link.is_closed
 
 
-def test_flush_tells_of_a_full_output(client):
+def test_flush_reports_a_full_output(client):
     client.output += bytes(OUTPUT_LIMIT)
     assert client.flush() is True
 
@@ -88,7 +88,7 @@ class CommitStandIn:
         self.failure = failure
 
 
-def test_sealed_output_waits_for_its_commit_and_what_was_before_does_not(client):
+def test_sealed_output_waits_for_its_commit_and_earlier_output_does_not(client):
     commit = CommitStandIn()
     client.output += frames.HEARTBEAT
     client.seal(commit, "PUB")
@@ -96,12 +96,12 @@ def test_sealed_output_waits_for_its_commit_and_what_was_before_does_not(client)
     assert client.flush() is False
     assert client.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
     commit.end()
-    assert client.flush() is True  # it may take messages again
+    assert client.flush() is True  # the client may be ready for messages again
     assert client.link.take_frames() == [OK]
     assert not client.link.is_closed
 
 
-def test_answers_keep_their_order_though_a_later_commit_is_done_first(client):
+def test_answers_keep_their_order_even_if_a_later_commit_is_done_first(client):
     first, second = CommitStandIn(), CommitStandIn()
     client.seal(first, "PUB")
     client.output += b"1"
@@ -116,7 +116,7 @@ def test_answers_keep_their_order_though_a_later_commit_is_done_first(client):
     assert client.link.data == b"123"
 
 
-def test_an_answer_goes_out_though_a_later_one_waits(client):
+def test_an_answer_is_sent_while_a_later_one_waits(client):
     first, second = CommitStandIn(), CommitStandIn()
     client.seal(first, "PUB")
     client.output += b"1"
@@ -144,7 +144,7 @@ def test_a_client_that_waits_for_a_commit_gets_heartbeats_and_no_messages(client
     assert client.is_ready()
 
 
-def test_a_connection_that_ends_waits_for_its_answers(client):
+def test_an_ending_connection_closes_after_its_answers(client):
     commit = CommitStandIn()
     client.seal(commit, "PUB")
     client.output += frames.OK
@@ -159,7 +159,7 @@ def test_a_connection_that_ends_waits_for_its_answers(client):
 
 @pytest.mark.parametrize("command", ["PUB", "MPUB", "DPUB"])
 @pytest.mark.parametrize("is_followed", [False, True])
-def test_a_failed_commit_puts_the_error_in_place_of_all_answers_from_there(client, command, is_followed):
+def test_a_failed_commit_replaces_all_later_answers_by_the_error(client, command, is_followed):
     commit, other = CommitStandIn(), CommitStandIn()
     client.output += frames.HEARTBEAT
     client.seal(commit, command)

@@ -1,4 +1,4 @@
-"""Disk space that is kept free for the exit."""
+"""Disk space that is reserved for the exit."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ def test_a_reserve_has_no_name_and_can_be_released_twice(tmp_path):
     reserve.release()
 
 
-def test_more_than_the_file_system_has(tmp_path):
+def test_reserving_more_than_the_file_system_has_fails(tmp_path):
     with pytest.raises(OSError) as caught:
         DiskReserve().take(str(tmp_path), 1 << 60)
     assert caught.value.errno in (errno.ENOSPC, errno.EFBIG)

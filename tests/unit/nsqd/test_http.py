@@ -1,4 +1,4 @@
-"""HTTP handlers where a real daemon is hard to bring: a broker that exits, a disk that fails, health that is lost."""
+"""HTTP handlers in states that are hard to reach with a real daemon: exiting, failing disk, unhealthy."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ class RequestStandIn:
 
 
 class TurnStandIn:
-    """Keeps the callbacks until ``write``."""
+    """Collects callbacks until ``write``."""
 
     def __init__(self):
         self.ended = 0
@@ -89,7 +89,7 @@ def refused(handler, request):
 
 
 class TestPublish:
-    def test_answers_only_when_written(self):
+    def test_a_publish_is_answered_only_when_written(self):
         broker = BrokerStandIn()
         request = RequestStandIn(b"body", topic="t")
         assert PublishAPI(broker).publish(request) is DEFERRED
@@ -99,7 +99,7 @@ class TestPublish:
         assert broker.published == [("t", b"body", 0)]
 
     @pytest.mark.parametrize("handler", ["publish", "publish_many"])
-    def test_disk_failure_is_answered_as_exiting(self, handler):
+    def test_a_disk_failure_is_answered_with_exiting(self, handler):
         broker = BrokerStandIn()
         request = RequestStandIn(b"body", topic="t")
         getattr(PublishAPI(broker), handler)(request)
@@ -107,13 +107,13 @@ class TestPublish:
         assert request.answer == (503, b'{"message":"EXITING"}')
 
     @pytest.mark.parametrize("handler", ["publish", "publish_many"])
-    def test_exiting_broker_makes_no_topic(self, handler):
+    def test_an_exiting_broker_creates_no_topic(self, handler):
         broker = BrokerStandIn(exiting=True)
         handler = getattr(PublishAPI(broker), handler)
         assert refused(handler, RequestStandIn(b"body", topic="t")) == (503, "EXITING")
 
     @pytest.mark.parametrize("handler", ["publish", "publish_many"])
-    def test_exiting_broker_takes_nothing(self, handler):
+    def test_an_exiting_broker_refuses_publishes(self, handler):
         broker = BrokerStandIn()
         broker.topic("t")
         broker.exiting = True
@@ -123,7 +123,7 @@ class TestPublish:
     @pytest.mark.parametrize(
         "defer", ["", "x", "-1", " 5", "1_0", "1.5", "\u0665", "3600001", "9223372036854775808", "9" * 5000]
     )
-    def test_bad_deferral_is_refused_but_the_topic_made(self, defer):
+    def test_an_invalid_deferral_is_refused_after_the_topic_is_created(self, defer):
         broker = BrokerStandIn()
         assert refused(PublishAPI(broker).publish, RequestStandIn(b"body", topic="t", defer=defer)) == (
             400,
@@ -136,29 +136,29 @@ class TestPublish:
         ("defer", "defer_ns"),
         [("0", 0), ("+5", 5_000_000), ("3600000", 3_600_000_000_000), ("18446744073710", 448_384)],
     )
-    def test_deferral_is_in_milliseconds(self, defer, defer_ns):
+    def test_a_deferral_is_in_milliseconds(self, defer, defer_ns):
         broker = BrokerStandIn()
         PublishAPI(broker).publish(RequestStandIn(b"body", topic="t", defer=defer))
         assert broker.published == [("t", b"body", defer_ns)]
 
-    def test_lines_become_messages(self):
+    def test_each_line_becomes_a_message(self):
         broker = BrokerStandIn()
         PublishAPI(broker).publish_many(RequestStandIn(b"\n\na\r\n\nbc", topic="t"))
         assert broker.published == [("t", b"\0\0\0\2a\r\0\0\0\2bc", 2)]
 
-    def test_no_line_is_nothing_published(self):
+    def test_a_body_without_lines_publishes_nothing(self):
         broker = BrokerStandIn()
         response = PublishAPI(broker).publish_many(RequestStandIn(b"\n\n", topic="t"))
         assert (response.status, response.body) == (200, b"OK")
         assert broker.published == []
 
-    def test_long_line_refuses_them_all(self):
+    def test_one_long_line_refuses_the_whole_batch(self):
         broker = BrokerStandIn()
         request = RequestStandIn(b"a\n" + b"b" * 11, topic="t")
         assert refused(PublishAPI(broker).publish_many, request) == (413, "MSG_TOO_BIG")
         assert broker.published == []
 
-    def test_binary_batch_ends_where_its_count_says(self):
+    def test_the_count_of_a_binary_batch_decides_where_it_ends(self):
         broker = BrokerStandIn()
         request = RequestStandIn(b"\0\0\0\1\0\0\0\1atrailing", topic="t", binary="true")
         PublishAPI(broker).publish_many(request)
@@ -178,11 +178,11 @@ class TestPublish:
             (b"\0\0\0\1\0\0\0\x0b" + b"a" * 11, "BAD_MESSAGE"),
         ],
     )
-    def test_broken_binary_batch(self, body, code):
+    def test_an_invalid_binary_batch_is_refused(self, body, code):
         request = RequestStandIn(body, topic="t", binary="1")
         assert refused(PublishAPI(BrokerStandIn()).publish_many, request) == (413, code)
 
-    def test_unknown_binary_value_counts_as_true_and_is_remarked_on(self, capsys):
+    def test_an_unknown_binary_value_counts_as_true_and_is_logged(self, capsys):
         broker = BrokerStandIn()
         PublishAPI(broker).publish_many(RequestStandIn(b"\0\0\0\1\0\0\0\1a", topic="t", binary="maybe"))
         assert broker.published == [("t", b"\0\0\0\1a", 1)]
@@ -190,7 +190,7 @@ class TestPublish:
 
 
 class TestAdministration:
-    def test_channel_is_not_made_while_exiting(self):
+    def test_an_exiting_broker_creates_no_channel(self):
         def refuse(_name):
             raise BrokerExiting
 
@@ -199,11 +199,11 @@ class TestAdministration:
         request = RequestStandIn(topic="t", channel="c")
         assert refused(NsqdAdminAPI(broker).create_channel, request) == (503, "EXITING")
 
-    def test_addresses_that_the_broker_refuses(self):
+    def test_invalid_addresses_are_refused(self):
         request = RequestStandIn(b'["bad"]', {"option": "nsqlookupd_tcp_addresses"})
         assert refused(NsqdAdminAPI(BrokerStandIn()).set_option, request) == (400, "INVALID_VALUE")
 
-    def test_null_stands_for_no_address(self):
+    def test_null_removes_all_addresses(self):
         broker = BrokerStandIn()
         broker.options.nsqlookupd_tcp_addresses = ["a:1"]
         response = NsqdAdminAPI(broker).set_option(RequestStandIn(b"null", {"option": "nsqlookupd_tcp_addresses"}))
@@ -215,13 +215,13 @@ class TestAdministration:
         assert response.body == b"3"
         assert (broker.options.log_level, broker.log.level) == (WARN, WARN)
 
-    def test_log_level_that_is_no_text(self):
+    def test_a_log_level_that_is_not_text_is_refused(self):
         request = RequestStandIn(b"\xff", {"option": "log_level"})
         assert refused(NsqdAdminAPI(BrokerStandIn()).set_option, request) == (400, "INVALID_VALUE")
 
 
 class TestPing:
-    def test_ill_health_is_500_and_says_why(self):
+    def test_ping_of_an_unhealthy_broker_is_500_with_the_reason(self):
         broker = BrokerStandIn()
         broker.is_healthy = False
         broker.health = "NOK - no space left on device"
@@ -229,13 +229,13 @@ class TestPing:
         assert (response.status, response.body) == (500, b"NOK - no space left on device")
 
 
-def test_plain_requests_are_sent_to_https():
+def test_plain_requests_are_refused_with_the_https_port():
     response = refuse_without_tls(4152)(RequestStandIn())
     assert response.status == 403
     assert response.body == b'{"message": "TLS_REQUIRED", "https_port": 4152}'
 
 
-async def test_topic_with_many_channels_is_deleted_a_few_each_turn(tmp_path):
+async def test_the_channels_of_a_topic_are_deleted_a_few_each_turn(tmp_path):
     broker = Bench(tmp_path).broker
     topic = broker.topic("t")
     for number in range(100):

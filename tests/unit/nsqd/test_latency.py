@@ -1,4 +1,4 @@
-"""The latency sketch: exact ranks, values within its error, windows that pass, sketches that merge."""
+"""The latency sketch: exact ranks, values within the error bound, expiry and merging."""
 
 from math import ceil
 
@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from nsqx.nsqd.latency import BATCH_SIZE, LatencySketch, merged_result
 
-# Half a bucket, and what rounding to a 32-bit float adds.
+# Half a bucket, and the rounding to a 32-bit float.
 MAX_RELATIVE_ERROR = 1 / 256 + 2**-23
 
 SECOND_NS = 1_000_000_000
 WINDOW_NS = 600 * SECOND_NS
 HALF_WINDOW_NS = WINDOW_NS // 2
-# Where a half window begins: sketches let theirs end at multiples of half a window.
+# The start of a half window: half windows end at multiples of half the window.
 START_NS = 1000 * WINDOW_NS + 1
 
 
@@ -33,7 +33,7 @@ def values(result):
     st.lists(st.integers(-(10**6), 10**13), min_size=1, max_size=3 * BATCH_SIZE),
     st.lists(st.floats(0.001, 1.0), min_size=1, max_size=4),
 )
-def test_each_percentile_is_near_the_latency_of_its_rank(latencies, percentiles):
+def test_each_percentile_is_close_to_the_latency_of_its_rank(latencies, percentiles):
     result = filled(latencies, percentiles).result(START_NS)
     assert result["count"] == len(latencies)
     ascending = sorted(latencies)
@@ -43,12 +43,12 @@ def test_each_percentile_is_near_the_latency_of_its_rank(latencies, percentiles)
 
 
 @given(st.lists(st.lists(st.integers(1, 10**12), max_size=700), min_size=1, max_size=4))
-def test_merged_sketches_are_one_sketch_of_all(parts):
+def test_merged_sketches_equal_one_sketch_of_all_latencies(parts):
     together = filled([latency for part in parts for latency in part])
     assert merged_result(map(filled, parts), START_NS) == together.result(START_NS)
 
 
-def test_result_names_each_percentile_in_the_configured_order():
+def test_the_result_has_the_percentiles_in_the_configured_order():
     assert filled([1000], (1.0, 0.99, 0.5)).result(START_NS) == {
         "count": 1,
         "percentiles": [
@@ -59,38 +59,38 @@ def test_result_names_each_percentile_in_the_configured_order():
     }
 
 
-def test_whole_quantile_is_written_as_nsqd_writes_it():
+def test_a_quantile_of_1_is_written_as_go_writes_it():
     entry = filled([1000], (1.0,)).result(START_NS)["percentiles"][0]
     assert isinstance(entry["quantile"], int)
 
 
-def test_nothing_measured_is_zero():
+def test_the_percentiles_of_an_empty_sketch_are_0():
     assert filled([]).result(START_NS) == {
         "count": 0,
         "percentiles": [{"quantile": 0.99, "value": 0}, {"quantile": 0.5, "value": 0}],
     }
 
 
-def test_no_sketch_has_no_percentiles():
+def test_the_result_without_sketches_has_no_percentiles():
     assert merged_result([], START_NS) == {"count": 0, "percentiles": None}
 
 
-def test_asking_changes_nothing():
+def test_result_does_not_change_the_sketch():
     sketch = filled(range(1, 1200))
     first = sketch.result(START_NS)
     assert sketch.result(START_NS) == first
 
 
-def test_latencies_leave_with_the_window():
+def test_latencies_expire_with_the_window():
     sketch = filled([SECOND_NS] * 3)
     sketch.add(5 * SECOND_NS, START_NS + HALF_WINDOW_NS)
     assert sketch.result(START_NS + HALF_WINDOW_NS)["count"] == 4
-    # The half of the first three is over twice now, that of the fourth once.
+    # Two half windows have ended since the first three latencies, one since the fourth.
     assert sketch.result(START_NS + WINDOW_NS)["count"] == 1
     assert sketch.result(START_NS + WINDOW_NS + HALF_WINDOW_NS)["count"] == 0
 
 
-def test_latencies_do_not_come_back_after_a_long_silence():
+def test_latencies_stay_expired_after_a_long_silence():
     sketch = filled([SECOND_NS] * 3)
     sketch.add(5 * SECOND_NS, START_NS + 10 * WINDOW_NS)
     assert sketch.result(START_NS + 10 * WINDOW_NS) == {
@@ -102,19 +102,19 @@ def test_latencies_do_not_come_back_after_a_long_silence():
     }
 
 
-def test_batch_is_counted_in_the_half_window_it_came_in():
+def test_a_batch_is_counted_in_the_half_window_of_its_arrival():
     sketch = filled([SECOND_NS] * (BATCH_SIZE - 1))
     sketch.add(SECOND_NS, START_NS + HALF_WINDOW_NS)
     assert sketch.result(START_NS + WINDOW_NS)["count"] == 1
 
 
-def test_a_clock_that_steps_back_keeps_the_window():
+def test_a_clock_that_is_set_back_keeps_the_window():
     sketch = filled([SECOND_NS])
     sketch.add(SECOND_NS, START_NS - WINDOW_NS)
     assert sketch.result(START_NS)["count"] == 2
 
 
-def test_empty_window_is_survived():
+def test_a_window_of_0_is_accepted():
     sketch = LatencySketch((0.5,), 0)
     sketch.add(SECOND_NS, START_NS)
     assert sketch.result(START_NS)["count"] == 1

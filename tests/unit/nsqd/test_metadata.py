@@ -1,4 +1,4 @@
-"""nsqd.dat: written as Go writes it, and read as far as it makes sense."""
+"""nsqd.dat: written as Go writes it, and checked when it is read."""
 
 import json
 
@@ -10,7 +10,7 @@ from nsqx.net.steps import finish
 from nsqx.nsqd.metadata import SavedTopic, encode_metadata, load_metadata, metadata_path, metadata_steps
 
 
-def test_byte_for_byte(tmp_path):
+def test_the_file_equals_go_nsqds_byte_for_byte(tmp_path):
     bench = Bench(tmp_path)
     topic = bench.broker.topic("t")
     topic.channel("c")
@@ -22,11 +22,11 @@ def test_byte_for_byte(tmp_path):
     )
 
 
-def test_nothing_to_save(tmp_path):
+def test_the_file_without_topics(tmp_path):
     assert encode_metadata([]) == b'{"topics":null,"version":"1.3.0"}'
 
 
-def test_ephemeral_ones_are_left_out(tmp_path):
+def test_ephemeral_topics_and_channels_are_left_out(tmp_path):
     bench = Bench(tmp_path)
     bench.broker.topic("t").channel("c#ephemeral")
     bench.broker.topic("e#ephemeral").channel("c")
@@ -35,7 +35,7 @@ def test_ephemeral_ones_are_left_out(tmp_path):
     )
 
 
-def test_what_was_saved_is_loaded(tmp_path):
+def test_saved_topics_are_loaded(tmp_path):
     bench = Bench(tmp_path)
     bench.broker.topic("t").channel("c").pause()
     (tmp_path / "nsqd.dat").write_bytes(encode_metadata(bench.broker.topics.values()))
@@ -43,7 +43,7 @@ def test_what_was_saved_is_loaded(tmp_path):
     assert load_metadata(str(tmp_path)) == [SavedTopic("t", False, [("c", True)])]
 
 
-def test_no_file(tmp_path):
+def test_without_a_file_there_are_no_topics(tmp_path):
     assert load_metadata(str(tmp_path)) == []
 
 
@@ -59,7 +59,7 @@ def test_no_file(tmp_path):
         ({"topics": [{"name": "t", "channels": [{"name": "c"}]}]}, [SavedTopic("t", False, [("c", False)])]),
     ],
 )
-def test_what_is_absent_has_its_default(tmp_path, content, expected):
+def test_absent_fields_have_their_defaults(tmp_path, content, expected):
     (tmp_path / "nsqd.dat").write_text(json.dumps(content))
     assert load_metadata(str(tmp_path)) == expected
 
@@ -69,13 +69,13 @@ def test_what_is_absent_has_its_default(tmp_path, content, expected):
     [b"", b"{", b"[]", b"1", b'{"topics":1}', b'{"topics":[1]}', b'{"topics":[{"name":1}]}', b"\xff",
      b'{"topics":[{"name":"t","channels":[null]}]}', b'{"topics":{"name":"t"}}'],
 )  # fmt: skip
-def test_a_file_that_cannot_be_understood_stops_the_start_and_says_what_to_do(tmp_path, content):
+def test_an_invalid_file_prevents_the_start_with_advice(tmp_path, content):
     (tmp_path / "nsqd.dat").write_bytes(content)
     with pytest.raises(MetadataError, match="nsqd.dat.*backup"):
         load_metadata(str(tmp_path))
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_an_unreadable_file_is_an_error(tmp_path):
     (tmp_path / "nsqd.dat").mkdir()
     with pytest.raises(MetadataError, match="failed to read metadata"):
         load_metadata(str(tmp_path))
@@ -89,7 +89,7 @@ def test_each_topic_and_channel_takes_a_step(tmp_path):
     assert sum(1 for _ in metadata_steps(bench.broker.topics)) == 10 * 5 + 10
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_left_out(tmp_path):
+def test_a_topic_deleted_between_the_steps_is_left_out(tmp_path):
     bench = Bench(tmp_path)
     bench.broker.topic("t")
     bench.broker.topic("u")

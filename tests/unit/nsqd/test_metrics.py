@@ -1,4 +1,4 @@
-"""/metrics: valid in both formats, the names of nsq_exporter, and numbers that are those of /stats."""
+"""/metrics: valid in both formats, with the names of nsq_exporter and the numbers of /stats."""
 
 import pytest
 from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
@@ -46,7 +46,7 @@ def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True):
 
 @pytest.fixture(params=[False, True], ids=["text", "openmetrics"])
 def samples(request):
-    """Parses a broker's page; the value of a sample by its name and labels."""
+    """A parser of a broker's page; returns the value of a sample by name and labels."""
 
     def parse(broker, **arguments):
         page = page_of(broker, openmetrics=request.param, **arguments)
@@ -137,7 +137,7 @@ def test_client_series_exist_only_if_clients_were_collected(samples):
     assert {name: found[f"nsq_client_{name}", frozenset(labels.items())] for name in gauges} == gauges
 
 
-def test_latency_in_seconds_for_every_percentile(samples):
+def test_every_percentile_is_exported_in_seconds(samples):
     found = samples(busy_broker(latency=sketch_of(2_000_000_000)))
     for prefix, names in (("topic", {"topic": "orders"}), ("channel", {"topic": "orders", "channel": "billing"})):
         for quantile in ("0.99", "0.5"):
@@ -145,7 +145,7 @@ def test_latency_in_seconds_for_every_percentile(samples):
             assert found[f"nsq_{prefix}_e2e_processing_latency_seconds", labels] == pytest.approx(2, rel=0.005)
 
 
-def test_latency_as_the_exporter_names_it_for_its_percentiles(samples):
+def test_the_percentiles_of_nsq_exporter_keep_its_names(samples):
     found = samples(busy_broker(latency=sketch_of(2_000_000_000)))
     topic = found["nsq_topic_e2e_latency_99_percentile", frozenset(TOPIC.items())]
     channel = found["nsq_channel_e2e_latency_99p", frozenset(CHANNEL.items())]
@@ -157,7 +157,7 @@ def test_no_latency_series_without_percentiles():
     assert "latency" not in page_of(busy_broker())
 
 
-def test_counters_are_typed_as_each_format_wants():
+def test_counters_have_the_type_line_of_each_format():
     assert "# TYPE nsq_topic_messages_total counter\n" in page_of(busy_broker())
     openmetrics = page_of(busy_broker(), openmetrics=True)
     assert "# TYPE nsq_topic_messages counter\n" in openmetrics
@@ -175,11 +175,11 @@ def test_counters_are_typed_as_each_format_wants():
         ("application/openmetrics-textual", False),
     ],
 )
-def test_accept_header_chooses_the_format(accept, wanted):
+def test_the_accept_header_selects_the_format(accept, wanted):
     assert accepts_openmetrics(accept) is wanted
 
 
-def test_samples_of_a_family_stay_together_however_many_there_are():
+def test_very_many_samples_of_a_family_stay_together():
     names = [f"t{number:04}" for number in range(1200)]
     page = page_of(BrokerStandIn().add(*(TopicStandIn(name) for name in names)))
     depths = [line for line in page.splitlines() if line.startswith("nsq_topic_depth{")]

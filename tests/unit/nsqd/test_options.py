@@ -20,7 +20,7 @@ from nsqx.nsqd.options import (
 
 S = 1_000_000_000
 
-# GET /config of a Go nsqd 1.3.0 started without flags, less what depends on the host.
+# GET /config of a Go nsqd 1.3.0 that was started without flags, without the values that depend on the host.
 GO_DEFAULTS = {
     "log_level": 2,
     "log_prefix": "[nsqd] ",
@@ -131,7 +131,7 @@ def test_default_node_id(hostname, node_id):
     assert default_node_id(hostname) == node_id
 
 
-def test_the_host_gives_the_node_id_and_the_broadcast_address(monkeypatch):
+def test_the_host_name_determines_node_id_and_broadcast_address(monkeypatch):
     monkeypatch.setattr(options_module.socket, "gethostname", lambda: "localhost")
     defaults = NsqdOptions()
     assert (defaults.id, defaults.broadcast_address) == (16, "localhost")
@@ -186,14 +186,14 @@ def test_the_configuration_file_sets_options_by_key(tmp_path):
     assert 'unknown key "node_id" is ignored' in stderr.getvalue()
 
 
-def test_bad_flags_and_version_come_out_as_control_exceptions():
+def test_bad_flags_and_version_raise_their_exceptions():
     with pytest.raises(UsageError, match=r"^flag provided but not defined: -x\nUsage of nsqd:\n"):
         options("-x")
     with pytest.raises(VersionRequested):
         options("-version")
 
 
-def test_worker_id_is_a_switch():
+def test_worker_id_is_a_boolean_flag():
     with pytest.raises(UsageError, match='^invalid boolean value "5" for -worker-id: parse error\n'):
         options("-worker-id=5")
 
@@ -219,7 +219,7 @@ def test_a_client_certificate_policy_requires_tls():
         ({"e2e_processing_latency_percentiles": [-0.5]}, "invalid E2E processing latency percentile: -0.5"),
     ],
 )
-def test_limits_in_the_words_of_nsqd(settings, message):
+def test_invalid_options_are_refused_with_the_wording_of_nsqd(settings, message):
     assert refusal(**settings) == message
 
 
@@ -259,7 +259,7 @@ def test_limits_in_the_words_of_nsqd(settings, message):
         ),
     ],
 )
-def test_values_that_would_do_harm_later_give_one_line(settings, message):
+def test_values_that_would_fail_later_are_refused_at_the_start(settings, message):
     assert refusal(**settings) == message
 
 
@@ -289,11 +289,11 @@ def test_values_that_would_do_harm_later_give_one_line(settings, message):
         {"enable_experiment": ["topology-aware-consumption"]},
     ],
 )
-def test_what_nsqd_runs_with_is_accepted(settings):
+def test_options_that_go_nsqd_accepts_are_accepted(settings):
     validate(NsqdOptions(**settings))
 
 
-# Seen from GET /config/statsd_prefix of a Go nsqd.
+# Values of GET /config/statsd_prefix of a Go nsqd.
 @pytest.mark.parametrize(
     ("prefix", "host", "port", "expanded"),
     [
@@ -318,6 +318,6 @@ def test_config_value_writes_whole_percentiles_as_go_does():
 
 
 @pytest.mark.parametrize("key", ["version", "config", "verbose", "worker_id", "node_id", "bogus", "__class__", ""])
-def test_config_value_of_what_is_no_option(key):
+def test_config_value_of_an_unknown_option_raises_key_error(key):
     with pytest.raises(KeyError):
         config_value(NsqdOptions(), key)

@@ -1,4 +1,4 @@
-"""/stats: what is in it, what is left out, and how it reads."""
+"""/stats: its content, the effect of filters, and its text form."""
 
 import gc
 import json
@@ -60,14 +60,14 @@ class TestCollect:
             "topic_name channels depth backend_depth message_count message_bytes paused e2e_processing_latency"
         )
 
-    def test_channel_keys_are_in_order_and_empty_locality_counts_absent(self):
+    def test_channel_keys_are_in_order_and_locality_counts_of_0_are_absent(self):
         channel = stats.collect(busy_broker(), NOW_NS, topic_name="b", channel_name="jobs").topics[0]["channels"][0]
         assert " ".join(channel) == (
             "channel_name depth backend_depth in_flight_count deferred_count message_count requeue_count"
             " timeout_count client_count clients paused e2e_processing_latency"
         )
 
-    def test_locality_counts_stand_after_the_message_count(self):
+    def test_locality_counts_follow_the_message_count(self):
         channel = ChannelStandIn("c", zone_local_msg_count=1, region_local_msg_count=2, global_msg_count=3)
         broker = BrokerStandIn().add(TopicStandIn("t").add(channel))
         keys = list(stats.collect(broker, NOW_NS).topics[0]["channels"][0])
@@ -79,18 +79,18 @@ class TestCollect:
             "requeue_count",
         ]
 
-    def test_no_topic_is_an_empty_list(self):
+    def test_without_topics_the_list_is_empty(self):
         assert stats.collect(BrokerStandIn(), NOW_NS) == ([], None)
 
-    def test_unknown_topic_is_null_and_so_are_its_producers(self):
+    def test_topics_and_producers_of_an_unknown_topic_are_null(self):
         assert stats.collect(busy_broker(), NOW_NS, topic_name="unknown") == (None, None)
 
-    def test_topic_without_the_channel_is_left_out(self):
+    def test_topics_without_the_selected_channel_are_left_out(self):
         topics = stats.collect(busy_broker(), NOW_NS, channel_name="jobs").topics
         assert [topic["topic_name"] for topic in topics] == ["b"]
         assert [channel["channel_name"] for channel in topics[0]["channels"]] == ["jobs"]
 
-    def test_without_clients_only_their_number_remains(self):
+    def test_without_clients_only_their_number_is_shown(self):
         snapshot = stats.collect(busy_broker(), NOW_NS, include_clients=False)
         channel = snapshot.topics[1]["channels"][1]
         assert (channel["clients"], channel["client_count"]) == (None, 1)
@@ -101,7 +101,7 @@ class TestCollect:
         assert [client["client_id"] for client in producers] == ["producer"]
         assert producers[0]["pub_counts"] == [{"topic": "a", "count": 3}, {"topic": "b", "count": 4}]
 
-    def test_topic_filter_keeps_every_producer_but_not_every_count(self):
+    def test_a_topic_filter_keeps_all_producers_and_drops_counts_of_other_topics(self):
         broker = busy_broker()
         broker.clients[4] = ClientStandIn(client_id="elsewhere", pub_counts={"b": 1})
         producers = stats.collect(broker, NOW_NS, topic_name="a").producers
@@ -110,7 +110,7 @@ class TestCollect:
             ("elsewhere", None),
         ]
 
-    def test_topic_latency_is_over_all_channels_even_those_not_shown(self):
+    def test_the_latency_of_a_topic_covers_all_channels_even_hidden_ones(self):
         topic = TopicStandIn("t").add(
             ChannelStandIn("one", latency=sketch_of(*[1000] * 9)), ChannelStandIn("two", latency=sketch_of(10**9))
         )
@@ -121,7 +121,7 @@ class TestCollect:
         assert slowest > 900_000_000
         assert median < 1100
 
-    def test_topic_with_one_channel_has_its_latency(self):
+    def test_a_topic_with_one_channel_has_the_latency_of_the_channel(self):
         topic = TopicStandIn("t").add(ChannelStandIn("one", latency=sketch_of(1000)))
         entry = stats.collect(BrokerStandIn().add(topic), NOW_NS).topics[0]
         assert entry["e2e_processing_latency"] == entry["channels"][0]["e2e_processing_latency"]
@@ -131,7 +131,7 @@ class TestCollect:
 
 
 class TestSteps:
-    """A report is made in steps, so that a large broker serves its clients in between."""
+    """A report is built in steps, so that a large broker serves its clients in between."""
 
     JOBS = (stats.snapshot_steps, stats.json_steps, stats.text_steps)
 
@@ -144,7 +144,7 @@ class TestSteps:
         assert sum(1 for _ in job(broker, NOW_NS)) >= 20 * 30 + 20 + 11 + 30
 
     @pytest.mark.parametrize("job", JOBS)
-    def test_what_is_deleted_meanwhile_is_left_out(self, job):
+    def test_topics_and_channels_deleted_between_steps_are_left_out(self, job):
         topics = [
             TopicStandIn(f"t{number}").add(*(ChannelStandIn(f"c{each}") for each in range(5))) for number in (1, 2)
         ]
@@ -160,10 +160,10 @@ class TestSteps:
 
 
 class TestClient:
-    def test_keys_are_in_order_and_empty_ones_absent(self):
+    def test_keys_are_in_order_and_empty_optional_keys_are_absent(self):
         assert " ".join(stats.client_stats(ClientStandIn())) == CLIENT_KEYS
 
-    def test_authentication_and_counts_appear_when_there_are_any(self):
+    def test_authentication_and_pub_counts_are_shown_if_there_are_any(self):
         client = ClientStandIn(authed=True, auth_identity="me", auth_identity_url="http://me", pub_counts={"t": 1})
         keys = list(stats.client_stats(client))
         assert keys[15:21] == [
@@ -187,7 +187,7 @@ class TestJSON:
             b'"gc_pause_usec_99":6,"gc_pause_usec_95":7,"next_gc_bytes":8,"gc_total_runs":9},"producers":null}'
         )
 
-    def test_memory_is_absent_when_not_asked_for(self):
+    def test_memory_is_absent_unless_requested(self):
         broker = BrokerStandIn(health="NOK - full")
         document = json.loads(finish(stats.json_steps(broker, NOW_NS, stats.StatsFilter("unknown"))))
         assert list(document) == ["version", "health", "start_time", "topics", "producers"]
@@ -198,7 +198,7 @@ class TestJSON:
         "selection",
         [stats.StatsFilter(), stats.StatsFilter("b"), stats.StatsFilter("b", "jobs", False), stats.StatsFilter("x")],
     )
-    def test_document_holds_the_snapshot(self, selection):
+    def test_the_document_contains_the_snapshot(self, selection):
         broker = busy_broker()
         snapshot = finish(stats.snapshot_steps(broker, NOW_NS, selection))
         document = json.loads(finish(stats.json_steps(broker, NOW_NS, selection)))
@@ -256,7 +256,7 @@ class TestText:
     def test_paused_topic(self):
         assert "\n*P [t              ] depth" in self.text_of(BrokerStandIn().add(TopicStandIn("t", paused=True)))
 
-    def test_client_of_a_unix_socket_has_no_port(self):
+    def test_a_client_on_a_unix_socket_has_no_port(self):
         client = ClientStandIn(remote_address="@", hostname="", user_agent="")
         broker = BrokerStandIn().add(TopicStandIn("t").add(ChannelStandIn("c", clients={1: client})))
         assert "        [V2 :                    ] state: 3" in self.text_of(broker)
@@ -277,7 +277,7 @@ class TestText:
 
 
 class TestMemory:
-    def test_collections_are_timed_while_it_watches(self):
+    def test_garbage_collections_are_timed_while_started(self):
         monitor = MemoryMonitor()
         monitor._collecting("stop", {})
         assert monitor.stats()["gc_pause_usec_100"] == 0
@@ -285,7 +285,7 @@ class TestMemory:
         monitor._collecting("stop", {})
         assert len(monitor._pauses_ns) == 1
 
-    def test_watching_starts_and_stops(self):
+    def test_the_monitor_starts_and_stops(self):
         monitor = MemoryMonitor()
         monitor.start()
         gc.collect()
@@ -298,7 +298,7 @@ class TestMemory:
     def test_keys_are_in_order(self):
         assert list(MemoryMonitor().stats()) == list(MEMORY)
 
-    def test_numbers_are_of_this_process(self):
+    def test_the_numbers_are_those_of_this_process(self):
         numbers = MemoryMonitor().stats()
         assert numbers["heap_objects"] > 1000
         assert numbers["heap_in_use_bytes"] > 1_000_000
@@ -307,5 +307,5 @@ class TestMemory:
     def test_percentile_rounds_to_the_next_index(self, percent, value):
         assert percentile(percent, list(range(10))) == value
 
-    def test_percentile_of_nothing(self):
+    def test_the_percentile_of_an_empty_list_is_0(self):
         assert percentile(99, []) == 0

@@ -1,4 +1,4 @@
-"""What is pushed to statsd, and how it is packed."""
+"""The lines that are pushed to statsd, and their packets."""
 
 from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
 from hypothesis import given
@@ -23,7 +23,7 @@ MEMORY = {
 
 
 def pushed(*pushes, memory=(), exclude_ephemeral=False):
-    """The lines of the last of several pushes, each of which reports some topics."""
+    """Return the lines of the last push; each argument is the list of topics of one push."""
     found, previous = [], {}
     for number, topics in enumerate(pushes):
         found, current = [], {}
@@ -86,11 +86,11 @@ def test_later_pushes_report_the_growth_of_counters():
     ]
 
 
-def test_topic_made_anew_starts_at_zero():
+def test_the_counters_of_a_recreated_topic_start_at_0():
     assert pushed([topic_after(100)], [topic_after(3)])[0] == "topic.t.message_count:3|c"
 
 
-def test_channel_that_is_new_reports_totals():
+def test_a_new_channel_reports_totals():
     previous = TopicStandIn("t", message_count=5)
     assert "topic.t.channel.c.message_count:7|c" in pushed([previous], [topic_after(7)])
 
@@ -144,12 +144,12 @@ def test_packets_are_filled_line_by_line():
     assert packets(["aaa", "bbb", "c", "dddddddddd", "e"], 8) == [b"aaa\nbbb\n", b"c\n", b"dddddddddd\n", b"e\n"]
 
 
-def test_nothing_to_push_is_no_packet():
+def test_without_lines_there_is_no_packet():
     assert packets([], 508) == []
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=30)), st.integers(1, 60))
-def test_packets_hold_every_line_and_no_more_than_their_size(all_lines, packet_size):
+def test_packets_contain_every_line_and_stay_within_their_size(all_lines, packet_size):
     packed = packets(all_lines, packet_size)
     assert b"".join(packed) == "".join(line + "\n" for line in all_lines).encode()
     for packet in packed:

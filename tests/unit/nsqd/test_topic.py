@@ -1,4 +1,4 @@
-"""A topic: every channel gets every message, and what cannot flow waits."""
+"""A topic: every channel gets every message, and messages wait if there is no channel."""
 
 import errno
 import os
@@ -17,13 +17,13 @@ def bench(tmp_path):
 
 
 def depths(bench, name="t"):
-    """How many messages wait in the topic, and in each of its channels."""
+    """Return the number of messages that wait in the topic, and in each of its channels."""
     topic = bench.broker.topic(name)
     return topic.depth, {channel.name: channel.depth for channel in topic.channels.values()}
 
 
-def move_on(bench):
-    """Let the topic move its backlog on for as long as it wants to."""
+def move_all(bench):
+    """Run the loop until the topic has moved its whole backlog."""
     for _ in range(20):
         bench.advance(0)
 
@@ -48,7 +48,7 @@ def test_every_channel_gets_its_own_copy(bench):
     assert second.channel.finish(second, got[1][0].id) is None
 
 
-def test_ids_are_unique_and_grow(bench):
+def test_ids_are_unique_and_increasing(bench):
     client = bench.consume("t", "c", 10)
     bench.publish("t", b"1", b"2")
     bench.publish("t", b"3")
@@ -67,7 +67,7 @@ def test_counters(bench):
     assert topic.channels["c"].message_count == 3
 
 
-def test_channels_that_come_later_get_only_what_comes_later(bench):
+def test_a_later_channel_gets_only_later_messages(bench):
     bench.broker.topic("t").channel("a")
     bench.publish("t", b"1")
     bench.broker.topic("t").channel("b")
@@ -78,7 +78,7 @@ def test_channels_that_come_later_get_only_what_comes_later(bench):
 # Waiting
 
 
-def test_without_channels_messages_wait_and_go_to_the_first(bench):
+def test_messages_wait_for_the_first_channel(bench):
     bench.publish("t", b"1", b"2")
     bench.publish("t", b"3")
     assert depths(bench) == (3, {})
@@ -87,18 +87,18 @@ def test_without_channels_messages_wait_and_go_to_the_first(bench):
     assert depths(bench) == (0, {"c": 0})
 
 
-def test_what_waits_on_disk_goes_to_the_first_channel_too(tmp_path):
+def test_messages_on_disk_go_to_the_first_channel_too(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=2)
     bench.publish("t", *(b"%d" % number for number in range(6)))
     topic = bench.broker.topic("t")
     assert (topic.depth, topic.backend_depth) == (6, 4)
     client = bench.consume("t", "c", 10)
-    move_on(bench)
+    move_all(bench)
     assert sorted(client.link.take_bodies()) == [b"%d" % number for number in range(6)]
     assert (topic.depth, topic.backend_depth) == (0, 0)
 
 
-def test_a_long_backlog_is_moved_in_portions(tmp_path):
+def test_a_long_backlog_is_moved_over_several_turns(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=20_000)
     for _ in range(5):
         bench.publish("t", *[b"x"] * 1000)
@@ -106,22 +106,22 @@ def test_a_long_backlog_is_moved_in_portions(tmp_path):
     bench.settle()
     waiting, _ = depths(bench)
     assert 0 < waiting < 5000
-    move_on(bench)
+    move_all(bench)
     assert depths(bench) == (0, {"c": 5000})
 
 
-def test_what_is_published_while_a_backlog_is_moved_is_not_lost(tmp_path):
+def test_messages_published_during_a_move_are_not_lost(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=20_000)
     for _ in range(5):
         bench.publish("t", *[b"old"] * 1000)
     client = bench.consume("t", "c", 6000)
     bench.publish("t", b"new")
-    move_on(bench)
+    move_all(bench)
     bodies = client.link.take_bodies()
     assert (len(bodies), bodies.count(b"new")) == (5001, 1)
 
 
-def test_after_its_last_channel_went_a_topic_keeps_messages_again(bench):
+def test_a_topic_keeps_messages_again_after_its_last_channel_is_deleted(bench):
     bench.broker.topic("t").channel("c")
     bench.publish("t", b"1")
     assert bench.broker.delete_channel("t", "c")
@@ -140,7 +140,7 @@ def test_a_paused_topic_keeps_messages_from_its_channels(tmp_path, mem_queue_siz
     assert (topic.depth, client.link.take_frames()) == (3, [])
     topic.unpause()
     bench.settle()
-    move_on(bench)
+    move_all(bench)
     assert sorted(client.link.take_bodies()) == [b"1", b"2", b"3"]
     bench.publish("t", b"4")
     assert client.link.take_bodies() == [b"4"]
@@ -154,13 +154,13 @@ def test_pausing_a_topic_does_not_stop_its_channels(bench):
     assert client.link.take_bodies() == [b"1"]
 
 
-def test_with_a_memory_queue_of_0_a_topic_without_channels_keeps_all_on_disk(tmp_path):
+def test_with_a_memory_queue_of_0_waiting_messages_are_on_disk(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=0)
     bench.publish("t", b"1", b"2")
     topic = bench.broker.topic("t")
     assert (topic.depth, topic.backend_depth) == (2, 2)
     client = bench.consume("t", "c", 10)
-    move_on(bench)
+    move_all(bench)
     assert client.link.take_bodies() == [b"1", b"2"]
 
 
@@ -169,19 +169,19 @@ def test_with_a_memory_queue_of_0_a_topic_without_channels_keeps_all_on_disk(tmp
 
 @pytest.mark.parametrize("mem_queue_size", [0, 1, 100])
 def test_deferred_messages_that_wait_in_the_topic_stay_deferred(tmp_path, mem_queue_size):
-    """Wherever they wait, in memory or on disk."""
+    """This holds in memory and on disk."""
     bench = Bench(tmp_path, mem_queue_size=mem_queue_size)
     for number in range(3):
         bench.defer("t", b"%d" % number, MINUTE)
     client = bench.consume("t", "c", 10)
-    move_on(bench)
+    move_all(bench)
     assert client.link.take_frames() == []
     assert client.channel.deferred_count == 3
     bench.advance(MINUTE)
     assert sorted(client.link.take_bodies()) == [b"0", b"1", b"2"]
 
 
-def test_a_clock_set_back_does_not_prolong_a_deferral_in_the_topic(tmp_path):
+def test_a_clock_set_back_does_not_extend_a_deferral_in_the_topic(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=0)
     bench.defer("t", b"1", MINUTE)
     bench.clock.wall_offset_ns -= 24 * 60 * MINUTE
@@ -200,12 +200,12 @@ def test_every_channel_defers_its_copy(bench):
     assert [consumer.link.take_bodies() for consumer in consumers] == [[b"1"], [b"1"]]
 
 
-def test_a_message_that_is_not_deferred_is_not_held_back_by_those_that_are(tmp_path):
+def test_deferred_messages_do_not_delay_others(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=0)
     bench.defer("t", b"deferred", MINUTE)
     bench.publish("t", b"plain")
     client = bench.consume("t", "c", 10)
-    move_on(bench)
+    move_all(bench)
     assert client.link.take_bodies() == [b"plain"]
 
 
@@ -223,7 +223,7 @@ def test_an_ephemeral_topic_drops_its_overflow_and_has_no_files(tmp_path):
     assert bench.metadata_store.save_count == 0
 
 
-def test_an_ephemeral_topic_goes_with_its_last_channel_and_not_before_one_was_there(bench):
+def test_an_ephemeral_topic_is_deleted_with_its_last_channel(bench):
     bench.publish("t#ephemeral", b"1")
     assert bench.broker.find_topic("t#ephemeral") is not None
     first = bench.consume("t#ephemeral", "a#ephemeral")
@@ -256,7 +256,7 @@ def test_empty_clears_the_topic_and_not_its_channels(bench):
     assert depths(bench) == (0, {"c": 2})
 
 
-def test_delete_takes_channels_messages_and_files_along(tmp_path):
+def test_delete_removes_channels_messages_and_files(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=0)
     client = bench.consume("t", "c")
     topic = bench.broker.topic("t")
@@ -278,7 +278,7 @@ def test_delete_takes_channels_messages_and_files_along(tmp_path):
     assert not bench.broker.delete_topic("t")
 
 
-def test_close_keeps_what_waits_in_the_topic(tmp_path):
+def test_close_keeps_the_messages_that_wait_in_the_topic(tmp_path):
     clock = BenchClock()
     bench = Bench(tmp_path, clock=clock, mem_queue_size=3)
     bench.publish("t", b"1", b"2")
@@ -290,10 +290,10 @@ def test_close_keeps_what_waits_in_the_topic(tmp_path):
     bench = Bench(tmp_path, clock=clock)
     assert bench.broker.topic("t").depth == 4
     client = bench.consume("t", "c", 10)
-    move_on(bench)
+    move_all(bench)
     assert sorted(client.link.take_bodies()) == [b"1", b"2"]
     assert client.channel.deferred_count == 2
-    # The one in memory was to be held back for a minute from when it reaches a channel; at the latest it is due then.
+    # The message in memory is deferred for a minute after it reaches a channel, so it is due by then.
     bench.advance(40 * SECOND)
     assert sorted(client.link.take_bodies()) == [b"deferred", b"deferred on disk"]
 
@@ -301,8 +301,8 @@ def test_close_keeps_what_waits_in_the_topic(tmp_path):
 # Messages on disk stay durable while they move
 
 
-class Moving:
-    """A topic with three messages on disk that have moved to channels whose queues are not synced."""
+class MovedTopic:
+    """A topic with three messages on disk that were moved to channels whose queues are not synced."""
 
     def __init__(self, directory, *channel_names):
         directory.mkdir(exist_ok=True)
@@ -313,14 +313,14 @@ class Moving:
         self.bench.disk_sync.is_slow = True
         self.channels = [self.topic.channel(name) for name in channel_names]
         self.bench.settle()
-        move_on(self.bench)
+        move_all(self.bench)
 
     def sync(self, channel):
         self.bench.disk_sync.sync(channel.backlog.disk)
-        move_on(self.bench)
+        move_all(self.bench)
 
-    def kept(self):
-        """What a restart would find in the topic."""
+    def kept_count(self):
+        """Return the number of messages that a restart would find in the topic."""
         self.bench.disk_sync.sync(self.disk)
         copy = Bench(self.disk_copy(), mem_queue_size=0)
         return copy.broker.topic("t").depth
@@ -334,54 +334,54 @@ class Moving:
 
 
 def test_a_record_is_finished_when_its_copies_are_durable_everywhere(tmp_path):
-    moving = Moving(tmp_path / "data", "a", "b")
+    moving = MovedTopic(tmp_path / "data", "a", "b")
     assert depths(moving.bench) == (0, {"a": 3, "b": 3})
-    assert moving.kept() == 3
+    assert moving.kept_count() == 3
     moving.sync(moving.channels[0])
-    assert moving.kept() == 3
+    assert moving.kept_count() == 3
     moving.sync(moving.channels[1])
-    assert moving.kept() == 0
+    assert moving.kept_count() == 0
 
 
-def test_what_was_on_disk_stays_on_disk_though_there_is_a_memory_queue(tmp_path):
+def test_messages_on_disk_stay_on_disk_even_with_a_memory_queue(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=2)
     bench.publish("t", b"1", b"2", b"3", b"4")
     channel = bench.broker.topic("t").channel("c")
     bench.settle()
-    move_on(bench)
+    move_all(bench)
     assert (channel.depth, channel.backend_depth) == (4, 2)
 
 
 @pytest.mark.parametrize("ending", ["delete", "empty"])
-def test_a_channel_that_ends_is_not_waited_for(tmp_path, ending):
-    moving = Moving(tmp_path / "data", "a", "b")
+def test_a_move_does_not_wait_for_a_deleted_channel(tmp_path, ending):
+    moving = MovedTopic(tmp_path / "data", "a", "b")
     moving.sync(moving.channels[0])
     if ending == "delete":
         moving.topic.delete_channel("b")
     else:
         moving.channels[1].empty()
-    assert moving.kept() == 0
+    assert moving.kept_count() == 0
 
 
-def test_an_ephemeral_channel_is_not_waited_for(tmp_path):
-    moving = Moving(tmp_path / "data", "a#ephemeral")
-    assert moving.kept() == 0
+def test_a_move_does_not_wait_for_an_ephemeral_channel(tmp_path):
+    moving = MovedTopic(tmp_path / "data", "a#ephemeral")
+    assert moving.kept_count() == 0
 
 
-def test_copies_that_a_failed_sync_lost_are_made_again(tmp_path, monkeypatch):
-    moving = Moving(tmp_path / "data", "a")
+def test_copies_lost_in_a_failed_sync_are_made_again(tmp_path, monkeypatch):
+    moving = MovedTopic(tmp_path / "data", "a")
     (channel,) = moving.channels
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
         moving.sync(channel)
-    assert (moving.topic.depth, moving.kept()) == (3, 3)
+    assert (moving.topic.depth, moving.kept_count()) == (3, 3)
     moving.bench.advance(SECOND)
-    assert moving.topic.depth == 3  # not while the disk of a channel fails
+    assert moving.topic.depth == 3  # nothing moves while the disk of a channel fails
     moving.sync(channel)
     moving.bench.advance(SECOND)
-    assert (moving.topic.depth, moving.kept()) == (0, 3)
+    assert (moving.topic.depth, moving.kept_count()) == (0, 3)
     moving.sync(channel)
-    assert moving.kept() == 0
+    assert moving.kept_count() == 0
     client = moving.bench.consume("t", "a", 10)
     assert set(client.link.take_bodies()) == {b"1", b"2", b"3"}
 
@@ -394,10 +394,10 @@ def test_moves_do_not_run_far_ahead_of_the_syncs(tmp_path, monkeypatch):
     bench.disk_sync.is_slow = True
     channel = topic.channel("c")
     bench.settle()
-    move_on(bench)
+    move_all(bench)
     assert (topic.depth, channel.depth) == (2000, 10_000)
     bench.disk_sync.sync(channel.backlog.disk)
-    move_on(bench)
+    move_all(bench)
     assert (topic.depth, channel.depth) == (0, 12_000)
 
 
@@ -405,15 +405,15 @@ def test_deferred_messages_on_disk_stay_on_disk_until_they_are_due(tmp_path):
     bench = Bench(tmp_path, mem_queue_size=0)
     bench.defer("t", b"later", MINUTE)
     client = bench.consume("t", "c", 10)
-    move_on(bench)
+    move_all(bench)
     assert client.link.take_bodies() == []
     bench.advance(MINUTE)
     assert client.link.take_bodies() == [b"later"]
     assert client.channel.backlog.disk.begin_sync() is not None
 
 
-def test_records_whose_copies_cannot_be_saved_stay_when_the_broker_stops(tmp_path, monkeypatch):
-    moving = Moving(tmp_path, "a")
+def test_records_whose_copies_cannot_be_written_stay_when_the_broker_stops(tmp_path, monkeypatch):
+    moving = MovedTopic(tmp_path, "a")
     fsync = os.fsync
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: no_space() if "t:a" in os.readlink(f"/proc/self/fd/{fd}") else fsync(fd))
@@ -425,7 +425,7 @@ def test_records_whose_copies_cannot_be_saved_stay_when_the_broker_stops(tmp_pat
 # Disks that fail
 
 
-def test_a_publish_that_cannot_be_written_when_a_file_is_full(tmp_path, monkeypatch):
+def test_a_failed_write_to_a_full_file_is_reported_to_its_publisher(tmp_path, monkeypatch):
     bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     topic = bench.broker.topic("t")
     with monkeypatch.context() as patch:
@@ -441,12 +441,12 @@ def test_a_publish_that_cannot_be_written_when_a_file_is_full(tmp_path, monkeypa
     assert not bench.broker.is_healthy
     bench.publish("t", b"after")
     client = bench.consume("t", "c", 10)
-    move_on(bench)
+    move_all(bench)
     assert client.link.take_bodies()[-1:] == [b"after"]
 
 
-def test_a_channel_that_cannot_be_written_does_not_take_a_message_from_the_others(tmp_path, monkeypatch):
-    """A message that waited in the topic was acknowledged long ago: every channel that can must get it."""
+def test_a_failing_channel_does_not_keep_messages_from_the_others(tmp_path, monkeypatch):
+    """A message that waited in the topic was acknowledged long ago, so every other channel must get it."""
     bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     topic = bench.broker.topic("t")
     bench.publish("t", b"x" * 50, b"y" * 50, b"z" * 50)
@@ -471,14 +471,14 @@ def test_a_channel_that_cannot_be_written_does_not_take_a_message_from_the_other
         patch.setattr(os, "pwrite", fail_for_bad)
         topic.unpause()
         bench.settle()
-        move_on(bench)
+        move_all(bench)
         bench.advance(SECOND)
     assert sorted(good.link.take_bodies()) == [b"x" * 50, b"y" * 50, b"z" * 50]
     assert bad.depth == 3
     assert not bench.broker.is_healthy
 
 
-def test_a_failed_write_at_the_close_is_tried_again(tmp_path, monkeypatch):
+def test_a_failed_write_at_close_is_retried(tmp_path, monkeypatch):
     bench = Bench(tmp_path, max_bytes_per_file=100)
     bodies = [b"%d" % number * 50 for number in range(4)]
     for body in bodies:

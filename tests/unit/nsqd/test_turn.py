@@ -1,4 +1,4 @@
-"""The end of a turn: messages handed out, records written, and only then answers sent."""
+"""The end of a turn: messages are delivered, records are written, and only then answers are sent."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ class BacklogStandIn:
 
 
 class PumpStandIn:
-    """A channel to the turn: notes when it is pumped, and may do something then."""
+    """A stand-in for a channel: records that it was pumped, and runs an action."""
 
     def __init__(self, calls, name="pump", action=lambda: None):
         self.calls = calls
@@ -68,7 +68,7 @@ class TopicStandIn:
 
 
 class DurabilityStandIn:
-    """Commits and saves that end when the test says so."""
+    """Commits and saves that end when the test ends them."""
 
     def __init__(self):
         self.writes = []
@@ -109,7 +109,7 @@ class TurnBench:
         client.output += frames.OK
         self.turn.send_to(client)
 
-    def come_round(self):
+    def run_scheduled(self):
         callbacks = self.soon[:]
         self.soon.clear()
         for callback in callbacks:
@@ -121,7 +121,7 @@ def bench():
     return TurnBench()
 
 
-def test_without_disk_writes_a_turn_ends_at_once(bench):
+def test_a_turn_without_disk_writes_ends_at_once(bench):
     client = bench.client()
     bench.answer(client)
     bench.turn.end()
@@ -129,7 +129,7 @@ def test_without_disk_writes_a_turn_ends_at_once(bench):
     assert bench.soon == []
 
 
-def test_one_write_for_each_client(bench):
+def test_the_output_of_a_client_is_sent_with_one_write(bench):
     client = bench.client()
     for _ in range(3):
         bench.answer(client)
@@ -139,7 +139,7 @@ def test_one_write_for_each_client(bench):
     assert client.link.take_frames() == [OK] * 3
 
 
-def test_pumps_run_before_anything_is_sent_and_may_wake_others(bench):
+def test_pumps_run_before_output_is_sent_and_can_wake_others(bench):
     client = bench.client()
     second = PumpStandIn(bench.calls, "second", lambda: bench.answer(client))
     bench.turn.wake(PumpStandIn(bench.calls, "first", lambda: bench.turn.wake(second)))
@@ -154,13 +154,13 @@ def test_answers_wait_for_the_write(bench):
     bench.answer(client, pump=pump)
     bench.turn.end()
     assert (bench.calls, len(bench.soon)) == ([], 1)
-    bench.come_round()
+    bench.run_scheduled()
     assert bench.calls == ["write", "send", "pump"]
     assert client.link.take_frames() == [OK]
     assert bench.writes == [(pump.backlog.disk, None)]
 
 
-def test_the_records_of_several_events_share_the_write(bench):
+def test_the_records_of_several_events_share_one_write(bench):
     clients = [bench.client() for _ in range(3)]
     pump = PumpStandIn(bench.calls)
     bench.turn.write_for(pump)
@@ -168,18 +168,18 @@ def test_the_records_of_several_events_share_the_write(bench):
         bench.answer(client, pump=pump)
         bench.turn.end()
     assert len(bench.soon) == 1
-    bench.come_round()
+    bench.run_scheduled()
     assert bench.calls == ["write", "send", "send", "send", "pump"]
     assert bench.soon == []
 
 
-def test_a_turn_that_follows_is_on_its_own(bench):
+def test_the_next_turn_has_its_own_write(bench):
     client = bench.client()
     pump = PumpStandIn(bench.calls)
     bench.turn.write_for(pump)
     bench.answer(client, pump=pump)
     bench.turn.end()
-    bench.come_round()
+    bench.run_scheduled()
     bench.answer(client)
     bench.turn.end()
     assert client.link.take_frames() == [OK, OK]
@@ -187,7 +187,7 @@ def test_a_turn_that_follows_is_on_its_own(bench):
 
 
 @pytest.mark.parametrize("command", ["PUB", "MPUB", "DPUB"])
-def test_a_failed_write_takes_the_answers_back_and_closes(bench, command):
+def test_a_failed_write_replaces_the_answers_by_an_error_and_closes(bench, command):
     client = bench.client()
     pump = PumpStandIn(bench.calls)
     pump.backlog.disk.error = DiskQueueError("No space left on device")
@@ -196,7 +196,7 @@ def test_a_failed_write_takes_the_answers_back_and_closes(bench, command):
     bench.answer(client, command, pump)
     bench.answer(client, "PUB", pump)
     bench.turn.end()
-    bench.come_round()
+    bench.run_scheduled()
     assert client.link.take_frames() == [
         Frame(0, b"_heartbeat_"),
         Frame(ERROR, f"E_{command}_FAILED {command} failed No space left on device".encode()),
@@ -205,7 +205,7 @@ def test_a_failed_write_takes_the_answers_back_and_closes(bench, command):
     assert bench.writes == [(pump.backlog.disk, pump.backlog.disk.error)]
 
 
-def test_a_failed_write_leaves_those_alone_who_published_nothing(bench):
+def test_a_failed_write_does_not_affect_clients_that_published_nothing(bench):
     publisher, other = bench.client(), bench.client()
     pump = PumpStandIn(bench.calls)
     pump.backlog.disk.error = DiskQueueError("full")
@@ -214,18 +214,18 @@ def test_a_failed_write_leaves_those_alone_who_published_nothing(bench):
     other.output += frames.HEARTBEAT
     bench.turn.send_to(other)
     bench.turn.end()
-    bench.come_round()
+    bench.run_scheduled()
     assert other.link.take_frames() == [Frame(0, b"_heartbeat_")]
     assert not other.link.is_closed
 
 
-def test_every_queue_is_written_though_one_fails(bench):
+def test_every_queue_is_written_even_if_one_fails(bench):
     pumps = [PumpStandIn(bench.calls) for _ in range(3)]
     pumps[1].backlog.disk.error = DiskQueueError("full")
     for pump in pumps:
         bench.turn.write_for(pump)
     bench.turn.end()
-    bench.come_round()
+    bench.run_scheduled()
     assert [error for _, error in bench.writes] == [None, pumps[1].backlog.disk.error, None]
 
 
@@ -238,13 +238,13 @@ def test_when_written_calls_back_after_the_write(bench, error):
     bench.turn.when_written(results.append, pump.topic)
     bench.turn.end()
     assert results == []
-    bench.come_round()
+    bench.run_scheduled()
     assert results == [error]
     bench.turn.when_written(results.append, pump.topic)
     assert results == [error, None]
 
 
-def test_when_written_calls_back_at_once_if_nothing_is_to_be_written(bench):
+def test_when_written_calls_back_at_once_without_pending_writes(bench):
     results = []
     bench.turn.when_written(results.append, TopicStandIn())
     assert results == [None]
@@ -260,7 +260,7 @@ def test_close_ends_the_connection_after_its_output(bench):
     assert client.link.is_closed
 
 
-# The same with real queues: nothing is acknowledged that is not on disk.
+# The same with real queues: nothing is acknowledged before it is on disk.
 
 
 def no_space(*arguments):
@@ -268,7 +268,7 @@ def no_space(*arguments):
 
 
 def publish(real, client, topic_name, *bodies):
-    """As a session does it for a PUB."""
+    """Publish as a session does for a PUB."""
     try:
         real.broker.topic(topic_name).publish(b"".join(map(sized, bodies)), len(bodies))
     except DiskQueueError:
@@ -281,7 +281,7 @@ def publish(real, client, topic_name, *bodies):
 FAILED = Frame(ERROR, b"E_PUB_FAILED PUB failed No space left on device")
 
 
-def test_a_failure_of_the_operating_system_reaches_the_publisher(tmp_path, monkeypatch):
+def test_a_failed_write_is_reported_to_the_publisher(tmp_path, monkeypatch):
     real = Bench(tmp_path, mem_queue_size=0)
     client = real.connect()
     with monkeypatch.context() as patch:
@@ -290,7 +290,7 @@ def test_a_failure_of_the_operating_system_reaches_the_publisher(tmp_path, monke
         real.settle()
     assert client.link.take_frames() == [FAILED]
     assert client.link.is_closed
-    assert real.broker.topic("t").depth == 1  # it is delivered all the same, once it can be
+    assert real.broker.topic("t").depth == 1  # it is delivered later, when it can be written
     assert not real.broker.is_healthy
     assert real.broker.health == "NOK - No space left on device"
     real.publish("t", b"x")
@@ -298,8 +298,8 @@ def test_a_failure_of_the_operating_system_reaches_the_publisher(tmp_path, monke
     assert real.broker.topic("t").depth == 2
 
 
-def test_a_failure_that_another_publisher_runs_into_first_reaches_every_publisher(tmp_path, monkeypatch):
-    """A record that fills the file makes the queue write at once, also what others put before."""
+def test_a_failed_early_write_is_reported_to_every_publisher(tmp_path, monkeypatch):
+    """A record that fills the file makes the queue write at once, including the records of other publishers."""
     real = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     early, late = real.connect(), real.connect()
     with monkeypatch.context() as patch:
@@ -314,7 +314,7 @@ def test_a_failure_that_another_publisher_runs_into_first_reaches_every_publishe
     assert not real.broker.is_healthy
 
 
-def test_records_of_many_publishers_are_written_at_once(tmp_path, monkeypatch):
+def test_records_of_many_publishers_are_written_together(tmp_path, monkeypatch):
     real = Bench(tmp_path, mem_queue_size=0)
     clients = [real.connect() for _ in range(5)]
     real.broker.topic("t")
@@ -326,22 +326,22 @@ def test_records_of_many_publishers_are_written_at_once(tmp_path, monkeypatch):
             publish(real, client, "t", b"x")
             real.broker.turn.end()
         assert all(client.link.take_frames() == [] for client in clients)
-        real.come_round()
+        real.run_scheduled()
     assert writes == [5 * 31]
     assert all(client.link.take_frames() == [OK] for client in clients)
 
 
-# Commits: with sync-every=1 the answers wait for the disk's confirmation
+# Commits: with sync-every=1 the answers wait for a sync
 
 
 @pytest.fixture
 def committing():
-    """A turn in which every write is to be confirmed."""
+    """A turn in which every write needs a commit."""
     return TurnBench(commit_at=1)
 
 
 def publish_to(bench, client, pump):
-    """Answer a publish to the topic of ``pump``, and let the loop come round."""
+    """Answer a publish to the topic of ``pump``, and run the loop."""
     bench.turn.write_for(pump)
     bench.answer(client, pump=pump)
     settle(bench)
@@ -349,11 +349,11 @@ def publish_to(bench, client, pump):
 
 def settle(bench):
     bench.turn.end()
-    bench.come_round()
+    bench.run_scheduled()
 
 
 def confirm(bench, pump, failure=None):
-    """The oldest commit of a queue ends."""
+    """End the oldest commit of a queue."""
     entry = next(entry for entry in bench.durability.commits if entry[0] is pump.backlog.disk)
     bench.durability.commits.remove(entry)
     entry[1](failure)
@@ -368,7 +368,7 @@ def test_an_answer_waits_for_the_commit(committing):
     assert client.link.take_frames() == [OK]
 
 
-def test_what_comes_during_a_commit_waits_for_its_own(committing):
+def test_publishes_during_a_commit_wait_for_the_next_commit(committing):
     early, late = committing.client(), committing.client()
     pump = PumpStandIn(committing.calls)
     publish_to(committing, early, pump)
@@ -389,7 +389,7 @@ def test_a_slow_commit_delays_no_other_client(committing):
     publish_to(committing, other, quick)
     confirm(committing, quick)
     assert other.link.take_frames() == [OK]
-    committing.answer(other)  # to a topic that writes nothing
+    committing.answer(other)  # to a topic without disk writes
     consumer.output += frames.HEARTBEAT
     committing.turn.send_to(consumer)
     committing.turn.end()
@@ -398,7 +398,7 @@ def test_a_slow_commit_delays_no_other_client(committing):
     assert waiting.link.take_frames() == []
 
 
-def test_topics_of_one_turn_are_committed_by_themselves(committing):
+def test_each_topic_of_a_turn_has_its_own_commit(committing):
     first, second = committing.client(), committing.client()
     slow, quick = PumpStandIn(committing.calls), PumpStandIn(committing.calls)
     committing.turn.write_for(slow)
@@ -408,7 +408,7 @@ def test_topics_of_one_turn_are_committed_by_themselves(committing):
     assert (first.link.take_frames(), second.link.take_frames()) == ([], [OK])
 
 
-def test_a_publish_waits_for_every_queue_that_it_went_to(committing):
+def test_a_publish_waits_for_every_queue_it_was_written_to(committing):
     client = committing.client()
     pumps = [PumpStandIn(committing.calls) for _ in range(2)]
     for pump in pumps:
@@ -434,7 +434,7 @@ def test_a_publish_to_a_new_topic_waits_until_the_topic_is_recorded(bench):
     assert client.link.take_frames() == [OK]
 
 
-def test_a_client_that_needs_the_record_waits_for_it_and_nobody_else(bench):
+def test_only_the_client_that_needs_the_saved_topic_waits_for_it(bench):
     subscriber, other = bench.client(), bench.client()
     for is_recorded in (True, False):
         bench.durability.is_recorded = is_recorded
@@ -450,7 +450,7 @@ def test_a_client_that_needs_the_record_waits_for_it_and_nobody_else(bench):
     assert subscriber.link.take_frames() == [OK]
 
 
-def test_a_failed_commit_reaches_the_publisher_and_nobody_else(committing):
+def test_a_failed_commit_is_reported_to_its_publisher_only(committing):
     publisher, other = committing.client(), committing.client()
     pump, results = PumpStandIn(committing.calls), []
     committing.turn.write_for(pump)

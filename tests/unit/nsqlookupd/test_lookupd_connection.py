@@ -167,7 +167,7 @@ class TestTurns:
         return callbacks
 
     @staticmethod
-    def come_round(soon):
+    def run_scheduled(soon):
         callbacks, soon[:] = soon[:], []
         for callback in callbacks:
             callback()
@@ -178,7 +178,7 @@ class TestTurns:
         counts = [0, line.lookupd.counts.pings]
         while soon:
             assert not line.transport.reading
-            self.come_round(soon)
+            self.run_scheduled(soon)
             counts.append(line.lookupd.counts.pings)
         assert counts[-1] == 1000
         assert max(later - earlier for earlier, later in itertools.pairwise(counts)) <= COMMANDS_PER_SLICE
@@ -190,11 +190,11 @@ class TestTurns:
         line.connection.data_received(b"PING\n" * 1000)
         line.connection.pause_writing()
         before = line.lookupd.counts.pings
-        self.come_round(soon)
+        self.run_scheduled(soon)
         assert (line.lookupd.counts.pings, soon) == (before, [])
         line.connection.resume_writing()
         while soon:
-            self.come_round(soon)
+            self.run_scheduled(soon)
         assert line.lookupd.counts.pings == 1000
         assert line.transport.reading
 
@@ -204,14 +204,14 @@ class TestTurns:
         line.transport.abort()
         line.connection.connection_lost(None)
         before = line.lookupd.counts.pings
-        self.come_round(soon)
+        self.run_scheduled(soon)
         assert line.lookupd.counts.pings == before
 
     async def test_an_error_in_a_later_slice_closes_the_connection(self, line, soon):
         line.connection.data_received(HELLO)
         line.connection.data_received(b"PING\n" * 100 + b"NOPE\n" + b"PING\n" * 100)
         while soon:
-            self.come_round(soon)
+            self.run_scheduled(soon)
         assert line.lookupd.counts.pings == 100
         assert line.transport.closed
 
