@@ -1,4 +1,4 @@
-"""What the disk queue's tests share: opening one, filling it, draining it."""
+"""Helpers of the disk queue tests: open, fill, drain and sync a queue."""
 
 import os
 import struct
@@ -8,10 +8,10 @@ from nsqx.queues.diskqueue import DiskQueue
 from nsqx.wire.message import new_batch, new_message
 from rawclient import sized
 
-HEAD = 4 + 26  # what a record has before its body
+HEAD = 4 + 26  # the size of a record before its body
 META = "q.diskqueue.meta.dat"
 UNLIMITED = 1 << 30
-# Where a sync takes no time, for tests that do thousands.
+# A directory where a sync takes no time, for tests with thousands of syncs.
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
@@ -28,7 +28,7 @@ def open_queue(directory, max_file_size=UNLIMITED, max_message_size=1000, log=No
 
 
 def put(queue, *bodies, timestamp=0):
-    """Put single messages, and leave them pending."""
+    """Put single messages and leave them pending."""
     for body in bodies:
         queue.put_message(new_message(b"%016x" % 0, body, timestamp, 0))
 
@@ -43,7 +43,7 @@ def put_batch(queue, *bodies):
 
 
 def take(queue, count=1):
-    """The bodies of the next messages, finished with."""
+    """Read and finish the next messages; return their bodies."""
     bodies = []
     for _ in range(count):
         message = queue.get()
@@ -53,7 +53,7 @@ def take(queue, count=1):
 
 
 def drain(queue):
-    """The bodies of everything that can be read, finished with."""
+    """Read and finish everything that can be read; return the bodies."""
     bodies = []
     while (message := queue.get()) is not None:
         bodies.append(message.body)

@@ -1,4 +1,4 @@
-"""The backlog: memory first, then disk, and out again oldest first."""
+"""The backlog: memory first, then disk; the oldest message comes out first."""
 
 import pytest
 from diskqueue_bench import open_queue
@@ -32,7 +32,7 @@ def drain(backlog):
     return bodies
 
 
-def test_memory_up_to_the_limit_then_disk(disk):
+def test_messages_above_the_memory_limit_go_to_disk(disk):
     backlog = Backlog(2, disk)
     for body in (b"1", b"2", b"3"):
         backlog.put_message(make_message(body))
@@ -57,7 +57,7 @@ def test_a_batch_is_split_at_the_limit(disk):
     ]
 
 
-def test_room_that_was_taken_is_used_again(disk):
+def test_freed_memory_is_used_again(disk):
     backlog = Backlog(2, disk)
     backlog.put_batch(make_batch(b"1", b"2"))
     assert backlog.get().body == b"1"
@@ -76,7 +76,7 @@ def test_without_a_disk_the_overflow_is_dropped(limit):
     assert not backlog.has_messages()
 
 
-def test_a_memory_limit_of_0_puts_all_on_disk(disk):
+def test_with_a_memory_limit_of_0_all_messages_go_to_disk(disk):
     backlog = Backlog(0, disk)
     backlog.put_batch(make_batch(b"1", b"2"))
     backlog.put_message(make_message(b"3"))
@@ -97,7 +97,7 @@ def test_the_older_of_memory_and_disk_comes_first(disk):
     assert drain(backlog) == [b"disk 2", b"memory 3", b"disk 4"]
 
 
-def test_the_older_comes_first_within_a_batch_too(disk):
+def test_the_older_comes_first_even_in_the_middle_of_a_batch(disk):
     backlog = Backlog(2, disk)
     backlog.put_batch(make_batch(b"memory 5", b"memory 5 too", timestamp=5))
     backlog.put_message(make_message(b"disk 6", 6))
@@ -108,7 +108,7 @@ def test_the_older_comes_first_within_a_batch_too(disk):
     assert drain(backlog) == [b"memory 5 too", b"disk 6", b"disk 3", b"memory 7"]
 
 
-def test_get_batch_gives_what_was_put_to_memory(disk):
+def test_get_batch_returns_the_items_in_memory(disk):
     backlog = Backlog(4, disk)
     backlog.put_batch(make_batch(b"1", b"2"))
     backlog.put_message(make_message(b"3"))
@@ -120,7 +120,7 @@ def test_get_batch_gives_what_was_put_to_memory(disk):
     assert (backlog.get_batch(), backlog.depth, backlog.get().body) == (None, 1, b"5")
 
 
-def test_get_batch_gives_the_rest_of_a_batch_that_was_begun(disk):
+def test_get_batch_returns_the_rest_of_a_started_batch(disk):
     backlog = Backlog(4, disk)
     backlog.put_batch(make_batch(b"1", b"2", b"3"))
     assert backlog.get().body == b"1"
@@ -129,7 +129,7 @@ def test_get_batch_gives_the_rest_of_a_batch_that_was_begun(disk):
     assert backlog.depth == 0
 
 
-def test_drain_memory_leaves_the_disk(disk):
+def test_drain_memory_does_not_touch_the_disk(disk):
     backlog = Backlog(3, disk)
     backlog.put_batch(make_batch(b"1", b"2"))
     backlog.get()
@@ -143,14 +143,14 @@ def test_drain_memory_leaves_the_disk(disk):
 
 
 @pytest.mark.parametrize("ending", ["empty", "delete"])
-def test_empty_and_delete_forget_memory_and_disk(disk, tmp_path, ending):
+def test_empty_and_delete_discard_memory_and_disk(disk, tmp_path, ending):
     backlog = Backlog(2, disk)
     backlog.put_batch(make_batch(b"1", b"2", b"3"))
     backlog.get()
     disk.write_pending()
     getattr(backlog, ending)()
     assert (backlog.depth, backlog.has_messages(), backlog.get()) == (0, False, None)
-    # The meta file of a queue that goes on says that nothing is left.
+    # The meta file of an emptied queue that stays in use counts no messages.
     left = [path.read_bytes() for path in tmp_path.iterdir()]
     assert left == ([b"0\n1,0\n1,0\n"] if ending == "empty" else [])
 
@@ -163,7 +163,7 @@ def test_empty_and_delete_forget_memory_and_disk(disk, tmp_path, ending):
         max_size=40,
     ),
 )
-def test_every_message_comes_out_once_and_memory_keeps_its_limit(tmp_path_factory, limit, steps):
+def test_every_message_comes_out_once_and_memory_stays_within_its_limit(tmp_path_factory, limit, steps):
     disk = open_queue(tmp_path_factory.mktemp("disk"), max_file_size=150)
     backlog = Backlog(limit, disk)
     put, got = [], []

@@ -27,7 +27,7 @@ def entries(records):
 
 
 @given(BODIES)
-def test_an_entry_for_each_record(bodies):
+def test_each_record_has_an_entry(bodies):
     records = [record(body) for body in bodies]
     out = bytearray(b"before")
     append_sums(out, bytearray(b"".join(records)), len(records))
@@ -37,7 +37,7 @@ def test_an_entry_for_each_record(bodies):
 
 
 @given(BODIES, st.data())
-def test_records_are_good_up_to_the_first_that_is_not(bodies, data):
+def test_count_good_stops_at_the_first_mismatch(bodies, data):
     records = [record(body) for body in bodies]
     sums, content = entries(records), bytearray(b"".join(records))
     assert count_good(bytes(content), 0, sums, 0, len(records)) == len(records)
@@ -50,15 +50,15 @@ def test_records_are_good_up_to_the_first_that_is_not(bodies, data):
         assert count_good(bytes(content), ends[damaged], sums, damaged + 1, len(records)) == len(records) - damaged - 1
 
 
-def test_a_record_that_is_not_all_there_is_not_good():
+def test_an_incomplete_record_is_a_mismatch():
     records = [record(b"one"), record(b"two")]
     assert count_good(b"".join(records)[:-1], 0, entries(records), 0, 2) == 1
 
 
 @settings(max_examples=60, deadline=None)
 @given(BODIES, st.binary(max_size=200))
-def test_the_disk_queue_writes_the_same(bodies, tail):
-    """Sizes of all kinds, as the compiled half does many bytes at once."""
+def test_the_disk_queue_writes_the_same_checksums(bodies, tail):
+    """The sizes vary because the compiled half processes many bytes at a time."""
     bodies = [*bodies, b"x" * 1000, b"last" + tail]
     with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
         queue = open_queue(directory)
@@ -72,7 +72,7 @@ def test_the_disk_queue_writes_the_same(bodies, tail):
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 33, 34, 35, 64, 98, 99, 100, 900])
-def test_the_disk_queue_sees_any_bit_that_has_changed(fast_path, size):
+def test_the_disk_queue_detects_any_changed_bit(fast_path, size):
     queue = open_queue(fast_path)
     put(queue, b"before", b"x" * size, b"after")
     queue.close()

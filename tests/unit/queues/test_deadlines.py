@@ -1,4 +1,4 @@
-"""Deferred and in-flight messages against plain sorted lists."""
+"""Deferred messages and messages in flight, against models of plain sorted lists."""
 
 import pytest
 from hypothesis import settings
@@ -19,7 +19,7 @@ def make_message(number):
 
 
 class DeferredMachine(RuleBasedStateMachine):
-    """The model: a list of (due, order of arrival, message), sorted when asked."""
+    """The model: a list of (due time, order of arrival, message) that is sorted when read."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,7 @@ def test_messages_of_one_timeout_time_out_in_the_order_of_delivery():
     assert in_flight.pop_due(12, MANY) == messages[2:]
 
 
-def test_a_touched_message_goes_behind_those_delivered_since():
+def test_a_touched_message_times_out_after_those_delivered_since():
     in_flight = InFlight()
     first, second = make_message(1), make_message(2)
     in_flight.add(first, 0, 10)
@@ -166,7 +166,7 @@ def test_a_touched_message_goes_behind_those_delivered_since():
 
 
 @pytest.mark.parametrize("touches", [1, 3])
-def test_a_capped_message_comes_out_once_and_at_the_cap(touches):
+def test_a_message_capped_by_max_msg_timeout_times_out_once_at_the_cap(touches):
     in_flight = InFlight()
     message = make_message(1)
     in_flight.add(message, 0, 10)
@@ -179,20 +179,20 @@ def test_a_capped_message_comes_out_once_and_at_the_cap(touches):
     assert len(in_flight) == 0
 
 
-def test_a_message_is_taken_by_its_holder_only():
+def test_only_the_client_that_has_a_message_can_take_it():
     in_flight = InFlight()
     message = make_message(1)
     message.client_id = 7
     in_flight.add(message, 0, 10)
     assert in_flight.take(message.id, 10, 8) is None
     assert in_flight.take(b"%016x" % 2, 10, 7) is None
-    assert in_flight.take(message.id, 20, 7) is None  # it is elsewhere, where ``find`` finds it
+    assert in_flight.take(message.id, 20, 7) is None  # it is in another group, where ``find`` finds it
     assert in_flight.find(message.id, 20) is message
     assert in_flight.take(message.id, 10, 7) is message
     assert len(in_flight) == 0
 
 
-def test_a_message_may_come_back_after_it_was_capped():
+def test_a_capped_message_can_be_delivered_again():
     in_flight = InFlight()
     message = make_message(1)
     in_flight.add(message, 0, 10)
@@ -205,7 +205,7 @@ def test_a_message_may_come_back_after_it_was_capped():
     assert in_flight.pop_due(29, MANY) == [message]
 
 
-def test_no_more_than_the_limit_is_popped_at_once():
+def test_pop_due_returns_at_most_limit_messages():
     deferred, in_flight = Deferred(), InFlight()
     for number in range(5):
         deferred.push(make_message(number), number)

@@ -1,4 +1,4 @@
-"""The disk queue, case by case: its files byte for byte, and what it makes of files that are not as they should be."""
+"""The disk queue: its files byte for byte, and its handling of damaged and missing files."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ from nsqx.wire.message import new_message
 
 
 def names(directory):
-    """The files in a directory, except for checksums."""
+    """Return the files in a directory, without sidecars."""
     return sorted(name for name in os.listdir(directory) if not name.endswith((".crc", ".crc.bad")))
 
 
@@ -63,14 +63,14 @@ def test_meta_after_reading_half(tmp_path):
     assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"
 
 
-def test_a_queue_that_was_never_used_leaves_no_files(tmp_path):
+def test_an_unused_queue_leaves_no_files(tmp_path):
     queue = open_queue(tmp_path)
     assert (queue.name, queue.depth, queue.has_readable(), queue.get()) == ("q", 0, False, None)
     queue.close()
     assert names(tmp_path) == []
 
 
-def test_all_of_a_message_is_kept(tmp_path):
+def test_all_fields_of_a_message_are_stored(tmp_path):
     queue = open_queue(tmp_path)
     queue.put_message(new_message(b"0123456789abcdef", b"body", 42, 65535))
     queue.close()
@@ -79,7 +79,7 @@ def test_all_of_a_message_is_kept(tmp_path):
     assert message.defer_ns == 0
 
 
-def test_a_batch_is_used_up_and_has_its_ids(tmp_path):
+def test_a_stored_batch_is_emptied_and_keeps_its_ids(tmp_path):
     queue = open_queue(tmp_path)
     put_batch(queue, b"a", b"b")
     queue.write_pending()
@@ -91,13 +91,13 @@ def test_a_batch_is_used_up_and_has_its_ids(tmp_path):
 @pytest.mark.parametrize(
     ("max_file_size", "sizes"),
     [
-        (3 * (HEAD + 5), [3, 1]),  # a file that is exactly full takes no more
-        (3 * (HEAD + 5) - 1, [2, 2]),  # one byte less and the third record is too many
-        (1, [1, 1, 1, 1]),  # a record larger than a file has a file for itself
+        (3 * (HEAD + 5), [3, 1]),  # a file that is exactly full takes no further record
+        (3 * (HEAD + 5) - 1, [2, 2]),  # with one byte less, the third record does not fit
+        (1, [1, 1, 1, 1]),  # a record larger than a file has a file of its own
         (HEAD + 5, [1, 1, 1, 1]),
     ],
 )
-def test_when_a_file_is_full(tmp_path, puts, max_file_size, sizes):
+def test_a_full_file_is_followed_by_a_new_one(tmp_path, puts, max_file_size, sizes):
     queue = open_queue(tmp_path, max_file_size)
     bodies = [b"body%d" % index for index in range(4)]
     puts(queue, *bodies)
@@ -109,7 +109,7 @@ def test_when_a_file_is_full(tmp_path, puts, max_file_size, sizes):
     queue.close()
 
 
-def test_a_sync_removes_files_that_are_read(tmp_path):
+def test_a_sync_removes_finished_files(tmp_path):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3", b"4", b"5")
     assert take(queue, 3) == [b"1", b"2", b"3"]
@@ -123,7 +123,7 @@ def test_a_sync_removes_files_that_are_read(tmp_path):
     assert (tmp_path / META).read_bytes() == b"0\n2,31\n2,31\n"
 
 
-def test_the_last_file_stays_and_is_written_on(tmp_path):
+def test_the_last_file_stays_and_is_appended_to(tmp_path):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     assert drain(queue) == [b"one"]
@@ -154,7 +154,7 @@ def test_only_written_messages_can_be_read(tmp_path):
     queue.close()
 
 
-def test_a_message_longer_than_what_is_read_at_once(tmp_path):
+def test_a_message_longer_than_the_read_buffer(tmp_path):
     bodies = [b"a" * 200_000, b"b", b"c" * 70_000]
     queue = open_queue(tmp_path, max_message_size=200_000)
     write(queue, *bodies)
@@ -190,7 +190,7 @@ def test_needs_sync_counts_puts_and_gets(tmp_path):
     queue.close()
 
 
-def test_a_new_file_is_reason_to_sync(tmp_path):
+def test_a_new_file_needs_a_sync(tmp_path):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1")
     assert queue.needs_sync(1000)
@@ -207,7 +207,7 @@ def test_a_new_file_is_reason_to_sync(tmp_path):
     queue.close()
 
 
-def test_a_sync_confirms_data_before_meta_and_removes_last(tmp_path, monkeypatch):
+def test_a_sync_writes_data_then_meta_and_then_removes_files(tmp_path, monkeypatch):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
     assert take(queue, 3) == [b"1", b"2", b"3"]
@@ -245,7 +245,7 @@ def test_a_sync_confirms_data_before_meta_and_removes_last(tmp_path, monkeypatch
     queue.close()
 
 
-def test_one_job_at_a_time(tmp_path):
+def test_only_one_sync_runs_at_a_time(tmp_path):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     job = queue.begin_sync()
@@ -256,7 +256,7 @@ def test_one_job_at_a_time(tmp_path):
     queue.close()
 
 
-def test_a_job_writes_the_state_of_its_beginning(tmp_path):
+def test_a_sync_saves_the_state_at_its_start(tmp_path):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     job = queue.begin_sync()
@@ -268,7 +268,7 @@ def test_a_job_writes_the_state_of_its_beginning(tmp_path):
     assert (tmp_path / META).read_bytes() == b"1\n0,0\n0,33\n"
     assert queue.has_unsynced()
     sync(queue)
-    assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"  # without the record that waits to be written
+    assert (tmp_path / META).read_bytes() == b"1\n0,33\n0,66\n"  # without the pending record
     queue.write_pending()
     sync(queue)
     assert (tmp_path / META).read_bytes() == b"2\n0,33\n0,101\n"
@@ -276,7 +276,7 @@ def test_a_job_writes_the_state_of_its_beginning(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "pwrite"])
-def test_a_failed_sync_is_tried_again(tmp_path, monkeypatch, call):
+def test_a_failed_sync_is_retried(tmp_path, monkeypatch, call):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
     drain(queue)
@@ -291,12 +291,12 @@ def test_a_failed_sync_is_tried_again(tmp_path, monkeypatch, call):
     assert queue.needs_sync(1000)
     sync(queue)
     assert names(tmp_path) == [data_name(1), META]
-    # A file whose sync failed is not written on.
+    # A file whose sync failed is not appended to.
     assert (tmp_path / META).read_bytes() == (b"0\n1,31\n2,0\n" if call == "fsync" else b"0\n1,31\n1,31\n")
     queue.close()
 
 
-def test_a_sync_that_cannot_begin_forgets_no_file(tmp_path, monkeypatch):
+def test_a_sync_that_cannot_start_forgets_no_file(tmp_path, monkeypatch):
     queue = open_queue(tmp_path, HEAD + 1)
     write(queue, b"1", b"2")
     full_file, synced = (tmp_path / data_name(0)).stat().st_ino, []
@@ -312,8 +312,8 @@ def test_a_sync_that_cannot_begin_forgets_no_file(tmp_path, monkeypatch):
     queue.close()
 
 
-def test_a_sync_never_confirms_what_an_earlier_one_is_still_busy_with(tmp_path, monkeypatch):
-    """A file that is rolled during a sync must not let the next sync overtake it."""
+def test_a_sync_does_not_confirm_records_of_a_running_earlier_sync(tmp_path, monkeypatch):
+    """If a file is rolled during a sync, the next sync must not overtake it."""
     queue = open_queue(tmp_path, HEAD + 1)
     write(queue, b"1", b"2")
     slow_job = queue.begin_sync()
@@ -336,7 +336,7 @@ def test_a_sync_never_confirms_what_an_earlier_one_is_still_busy_with(tmp_path, 
 
 
 @pytest.mark.parametrize("has_run", [False, True])
-def test_close_with_a_job_under_way(tmp_path, has_run):
+def test_close_during_a_sync(tmp_path, has_run):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
     drain(queue)
@@ -355,7 +355,7 @@ def test_close_with_a_job_under_way(tmp_path, has_run):
 
 @pytest.mark.parametrize("has_run", [False, True])
 @pytest.mark.parametrize("ending", ["empty", "delete"])
-def test_emptying_with_a_job_under_way(tmp_path, has_run, ending):
+def test_empty_during_a_sync(tmp_path, has_run, ending):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
     queue.get()
@@ -409,7 +409,7 @@ def test_files_in_use_are_not_released(tmp_path):
     queue.close()
 
 
-def test_close_gives_every_descriptor_back(tmp_path):
+def test_close_closes_every_descriptor(tmp_path):
     count = len(os.listdir("/proc/self/fd"))
     queue = open_queue(tmp_path, HEAD + 1)
     write(queue, b"1", b"2", b"3")
@@ -424,7 +424,7 @@ def test_close_gives_every_descriptor_back(tmp_path):
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_failed_write_loses_nothing_and_harms_nothing(tmp_path, monkeypatch, torn):
+def test_a_failed_write_loses_no_message_and_damages_no_file(tmp_path, monkeypatch, torn):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     put(queue, b"two", b"three")
@@ -449,7 +449,7 @@ def test_a_failed_write_loses_nothing_and_harms_nothing(tmp_path, monkeypatch, t
     queue.close()
 
 
-def test_a_file_that_cannot_be_opened_for_writing(tmp_path, monkeypatch):
+def test_a_failed_open_for_writing_loses_no_message(tmp_path, monkeypatch):
     queue = open_queue(tmp_path)
     put(queue, b"one")
     with monkeypatch.context() as patch:
@@ -461,7 +461,7 @@ def test_a_file_that_cannot_be_opened_for_writing(tmp_path, monkeypatch):
     queue.close()
 
 
-def test_close_reports_a_failed_write_and_keeps_the_rest(tmp_path, monkeypatch):
+def test_close_reports_a_failed_write_and_keeps_the_written_messages(tmp_path, monkeypatch):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     put(queue, b"two")
@@ -475,10 +475,10 @@ def test_close_reports_a_failed_write_and_keeps_the_rest(tmp_path, monkeypatch):
     assert drain(queue) == [b"one"]
 
 
-# Messages that are read and not finished
+# Unfinished messages
 
 
-def test_what_is_not_finished_is_there_after_a_crash(tmp_path):
+def test_unfinished_messages_survive_a_crash(tmp_path):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3", b"4", b"5")
     messages = [queue.get() for _ in range(5)]
@@ -499,7 +499,7 @@ def test_what_is_not_finished_is_there_after_a_crash(tmp_path):
     assert names(tmp_path) == [data_name(2), META]
 
 
-def test_a_file_whose_sync_failed_is_not_written_on(tmp_path, monkeypatch):
+def test_a_file_whose_sync_failed_is_not_appended_to(tmp_path, monkeypatch):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     job = queue.begin_sync()
@@ -517,7 +517,7 @@ def test_a_file_whose_sync_failed_is_not_written_on(tmp_path, monkeypatch):
     queue.close()
 
 
-# Files that are not as they should be
+# Damaged and missing files
 
 
 def test_without_meta_everything_is_unread(tmp_path):
@@ -535,7 +535,7 @@ def test_without_meta_everything_is_unread(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"1\n0,0\n", b"1\n0,0\n0", b"x\n0,0\n0,0\n"])
-def test_a_meta_file_that_makes_no_sense_is_as_none(tmp_path, content):
+def test_an_invalid_meta_file_is_treated_as_missing(tmp_path, content):
     (tmp_path / data_name(4)).write_bytes(record(b"one"))
     (tmp_path / META).write_bytes(content)
     queue = open_queue(tmp_path)
@@ -544,7 +544,7 @@ def test_a_meta_file_that_makes_no_sense_is_as_none(tmp_path, content):
     queue.close()
 
 
-def test_rebuilding_passes_over_missing_files(tmp_path):
+def test_rebuilding_skips_missing_files(tmp_path):
     (tmp_path / data_name(3)).write_bytes(record(b"three"))
     (tmp_path / data_name(5)).write_bytes(record(b"five"))
     queue = open_queue(tmp_path)
@@ -553,7 +553,7 @@ def test_rebuilding_passes_over_missing_files(tmp_path):
     queue.close()
 
 
-def test_rebuilding_looks_only_at_its_own_files(tmp_path):
+def test_rebuilding_ignores_files_of_other_queues(tmp_path):
     (tmp_path / "q:c.diskqueue.000000.dat").write_bytes(record(b"of another"))
     (tmp_path / "qq.diskqueue.000000.dat").write_bytes(record(b"of another"))
     (tmp_path / (data_name(0) + ".bad")).write_bytes(record(b"bad"))
@@ -561,7 +561,7 @@ def test_rebuilding_looks_only_at_its_own_files(tmp_path):
     assert (queue.depth, queue.get()) == (0, None)
 
 
-def test_an_unrecorded_tail_is_read(tmp_path):
+def test_records_after_the_saved_write_position_are_read(tmp_path):
     (tmp_path / data_name(2)).write_bytes(record(b"one") + record(b"two") + record(b"three"))
     (tmp_path / META).write_bytes(b"1\n2,0\n2,33\n")
     queue = open_queue(tmp_path)
@@ -575,8 +575,8 @@ def test_an_unrecorded_tail_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("recorded", [33, 66])
-def test_unrecorded_files_are_read(tmp_path, recorded):
-    """Files may have been rolled since the meta file was last written."""
+def test_files_after_the_saved_write_position_are_read(tmp_path, recorded):
+    """Files may have been rolled since the meta file was last saved."""
     (tmp_path / data_name(2)).write_bytes(record(b"one") + record(b"two"))
     (tmp_path / data_name(3)).write_bytes(record(b"333"))
     (tmp_path / data_name(4)).write_bytes(record(b"444"))
@@ -590,7 +590,7 @@ def test_unrecorded_files_are_read(tmp_path, recorded):
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 20, 32])
-def test_a_torn_tail_costs_only_the_torn_record(tmp_path, cut):
+def test_a_torn_tail_loses_only_the_torn_record(tmp_path, cut):
     (tmp_path / data_name(0)).write_bytes(record(b"one") + record(b"two") + record(b"torn")[:cut])
     (tmp_path / META).write_bytes(b"1\n0,0\n0,33\n")
     queue = open_queue(tmp_path)
@@ -603,7 +603,7 @@ def test_a_torn_tail_costs_only_the_torn_record(tmp_path, cut):
 
 
 @pytest.mark.parametrize("size", [b"\x00\x00\x00\x00", b"\x00\x00\x00\x19", b"\xff\xff\xff\xff", b"\x00\x00\x10\x00"])
-def test_a_bad_length_sets_the_file_aside_and_the_next_goes_on(tmp_path, size):
+def test_an_invalid_length_sets_the_file_aside_and_reading_continues_in_the_next(tmp_path, size):
     log = BenchLog()
     (tmp_path / data_name(0)).write_bytes(record(b"one") + size + b"garbage" * 20 + record(b"unreachable"))
     (tmp_path / data_name(1)).write_bytes(record(b"two"))
@@ -617,7 +617,7 @@ def test_a_bad_length_sets_the_file_aside_and_the_next_goes_on(tmp_path, size):
     assert any("invalid message read size" in line for line in log.errors())
 
 
-def test_a_bad_length_in_the_file_that_is_written(tmp_path):
+def test_an_invalid_length_in_the_current_write_file(tmp_path):
     (tmp_path / data_name(0)).write_bytes(record(b"one") + b"\xff" * 33)
     (tmp_path / META).write_bytes(b"2\n0,0\n0,66\n")
     queue = open_queue(tmp_path)
@@ -628,7 +628,7 @@ def test_a_bad_length_in_the_file_that_is_written(tmp_path):
     queue.close()
 
 
-def test_a_bad_length_with_records_pending_keeps_them(tmp_path):
+def test_an_invalid_length_does_not_lose_pending_records(tmp_path):
     (tmp_path / data_name(0)).write_bytes(b"\xff" * 33)
     (tmp_path / META).write_bytes(b"1\n0,0\n0,33\n")
     queue = open_queue(tmp_path)
@@ -640,7 +640,7 @@ def test_a_bad_length_with_records_pending_keeps_them(tmp_path):
     queue.close()
 
 
-def test_a_missing_data_file_is_passed_over(tmp_path):
+def test_a_missing_data_file_is_skipped(tmp_path):
     (tmp_path / data_name(1)).write_bytes(record(b"two"))
     (tmp_path / META).write_bytes(b"2\n0,0\n1,33\n")
     queue = open_queue(tmp_path)
@@ -649,7 +649,7 @@ def test_a_missing_data_file_is_passed_over(tmp_path):
     queue.close()
 
 
-@pytest.mark.timeout(5)  # a reader that is past the end must not look for it for ever
+@pytest.mark.timeout(5)  # a reader past the end must not search for the end forever
 @pytest.mark.parametrize(
     ("meta", "logged"),
     [
@@ -659,7 +659,7 @@ def test_a_missing_data_file_is_passed_over(tmp_path):
         (b"0\n1,0\n0,33\n", "read position 1,0 is beyond write position 0,33"),
     ],
 )
-def test_books_that_are_wrong_are_put_right(tmp_path, meta, logged):
+def test_a_wrong_depth_or_position_is_corrected(tmp_path, meta, logged):
     log = BenchLog()
     (tmp_path / data_name(0)).write_bytes(record(b"one"))
     (tmp_path / META).write_bytes(meta)
@@ -672,7 +672,7 @@ def test_books_that_are_wrong_are_put_right(tmp_path, meta, logged):
 
 
 @pytest.mark.parametrize("error_number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
-def test_what_cannot_be_read_just_now_is_read_later(tmp_path, monkeypatch, error_number):
+def test_a_temporary_read_error_is_retried(tmp_path, monkeypatch, error_number):
     queue = open_queue(tmp_path)
     write(queue, b"one", b"two")
     queue.close()
@@ -708,8 +708,8 @@ def test_a_file_that_cannot_be_read_is_set_aside(tmp_path, monkeypatch):
     assert (tmp_path / (data_name(0) + ".bad")).exists()
 
 
-def test_a_deleted_queue_does_not_come_back(tmp_path):
-    """Nor do files that a crash kept from being removed after they were read."""
+def test_a_deleted_queue_stays_deleted(tmp_path):
+    """Files that were read, but not removed because of a crash, do not come back either."""
     (tmp_path / data_name(0)).write_bytes(record(b"read long ago"))
     (tmp_path / data_name(1)).write_bytes(record(b"one"))
     (tmp_path / META).write_bytes(b"1\n1,0\n1,33\n")
@@ -759,7 +759,7 @@ def test_a_damaged_length_above_the_limit_is_not_taken_for_a_large_record(tmp_pa
     assert data_name(0) + ".bad" in os.listdir(tmp_path)
 
 
-def test_reading_a_record_above_the_limit_is_tried_again_after_a_passing_failure(tmp_path, monkeypatch):
+def test_reading_a_record_above_the_limit_is_retried_after_a_temporary_error(tmp_path, monkeypatch):
     (tmp_path / data_name(0)).write_bytes(record(b"l" * 900))
     queue = open_queue(tmp_path, max_message_size=100)
     with monkeypatch.context() as patch:
@@ -769,17 +769,17 @@ def test_reading_a_record_above_the_limit_is_tried_again_after_a_passing_failure
     assert drain(queue) == [b"l" * 900]
 
 
-# What is durable
+# Durability
 
 
 def when_durable(queue):
-    """The answers to come, in a list."""
+    """Return a list that receives the result of ``when_durable``."""
     answers = []
     queue.when_durable(answers.append)
     return answers
 
 
-def test_a_completed_sync_makes_durable_what_was_written_when_it_began(tmp_path):
+def test_a_completed_sync_covers_the_records_written_before_its_start(tmp_path):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     first = when_durable(queue)
@@ -792,7 +792,7 @@ def test_a_completed_sync_makes_durable_what_was_written_when_it_began(tmp_path)
     queue.end_sync(job)
     assert (first, second, third, queue.is_awaited()) == ([None], [], [], True)
     sync(queue)
-    assert (second, third) == ([None], [])  # the third is not written
+    assert (second, third) == ([None], [])  # the third record is not written
     queue.write_pending()
     sync(queue)
     assert (third, queue.is_awaited()) == ([None], False)
@@ -800,12 +800,12 @@ def test_a_completed_sync_makes_durable_what_was_written_when_it_began(tmp_path)
     queue.close()
 
 
-def test_a_sync_that_fails_says_so_to_all_that_wait_for_it(tmp_path, monkeypatch):
+def test_a_failed_sync_is_reported_to_every_waiting_callback(tmp_path, monkeypatch):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     job = queue.begin_sync()
     serial = queue.put_serial()
-    write(queue, b"two")  # to the same file, of which nothing can be relied on
+    write(queue, b"two")  # to the same file, which cannot be trusted any more
     answers = when_durable(queue)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(errno.EIO))
@@ -821,25 +821,25 @@ def test_a_sync_that_fails_says_so_to_all_that_wait_for_it(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("fills_more", [False, True])
-def test_records_that_a_failed_sync_lost_before_they_were_handed_over_are_refused(tmp_path, monkeypatch, fills_more):
-    """A record may be written before ``write_pending``, because its file is full."""
+def test_write_pending_reports_early_written_records_that_a_failed_sync_lost(tmp_path, monkeypatch, fills_more):
+    """A record is written before ``write_pending`` if its file is full."""
     queue = open_queue(tmp_path, HEAD + 1)
     write(queue, b"1")
     job = queue.begin_sync()
     put(queue, b"2")
-    put(queue, b"3")  # the second is written on the way
+    put(queue, b"3")  # this writes the second record
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(errno.EIO))
         job.run()
     queue.end_sync(job)
     if fills_more:
-        put(queue, b"4")  # the third is written on the way, and well
+        put(queue, b"4")  # this writes the third record, successfully
     with pytest.raises(DiskQueueError, match="Input/output error"):
         queue.write_pending()
     queue.close()
 
 
-def test_a_sync_that_cannot_begin_says_so_to_all_that_wait_for_it(tmp_path, monkeypatch):
+def test_a_sync_that_cannot_start_is_reported_to_every_waiting_callback(tmp_path, monkeypatch):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     answers = when_durable(queue)
@@ -852,7 +852,7 @@ def test_a_sync_that_cannot_begin_says_so_to_all_that_wait_for_it(tmp_path, monk
 
 
 @pytest.mark.parametrize("ending", ["empty", "delete", "close"])
-def test_nothing_waits_for_a_queue_that_has_ended(tmp_path, ending):
+def test_ending_a_queue_calls_the_waiting_callbacks(tmp_path, ending):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     put(queue, b"two")
@@ -861,7 +861,7 @@ def test_nothing_waits_for_a_queue_that_has_ended(tmp_path, ending):
     assert (answers, queue.is_awaited()) == ([None], False)
 
 
-def test_a_file_that_fills_up_during_a_sync_does_not_put_off_what_is_durable(tmp_path):
+def test_a_file_that_fills_up_during_a_sync_does_not_delay_durability(tmp_path):
     queue = open_queue(tmp_path, HEAD + 1)
     write(queue, b"1")
     answers = when_durable(queue)
@@ -873,7 +873,7 @@ def test_a_file_that_fills_up_during_a_sync_does_not_put_off_what_is_durable(tmp
     queue.close()
 
 
-def test_rewind_reads_again_from_the_oldest_that_is_not_finished(tmp_path):
+def test_rewind_reads_again_from_the_oldest_unfinished_message(tmp_path):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3", b"4", b"5")
     messages = [queue.get() for _ in range(4)]
@@ -882,6 +882,6 @@ def test_rewind_reads_again_from_the_oldest_that_is_not_finished(tmp_path):
     queue.rewind()
     assert queue.depth == 4
     sync(queue)
-    queue.finish(messages[3].record)  # of before: it says nothing of the record that is read again
+    queue.finish(messages[3].record)  # the earlier record number, which does not finish the record that is read again
     assert drain(queue) == [b"2", b"3", b"4", b"5"]
     queue.close()

@@ -1,7 +1,7 @@
-"""The disk queue after a crash at any system call: what was written is there, in order, and counted right.
+"""The disk queue after a crash at any system call: written messages are there, in order, and the depth is right.
 
-One run of a script gives every crash at once: before each call that changes a file, and halfway through each write,
-the directory is copied. A queue is then opened on each of the copies.
+One run of a script gives all crashes: the directory is copied before each call that changes a file, and halfway through
+each write. A queue is then opened on each copy.
 """
 
 import os
@@ -22,19 +22,19 @@ MAX_FILE_SIZE = 120
 
 @dataclass
 class Crash:
-    """The directory at one moment, and what may be asked of a queue opened on it."""
+    """A copy of the directory, and the messages that a queue opened on it must have."""
 
     moment: str
     files: dict[str, bytes]
-    written: list[bytes]  # all whose write had returned
-    unwritten: list[bytes]  # those put and not yet written
+    written: list[bytes]  # messages whose write had returned
+    unwritten: list[bytes]  # messages put but not yet written
     read_count: int
     synced_read_count: int
 
 
 @dataclass
 class Recorder:
-    """Performs a script on a queue and notes the crashes on the way."""
+    """Runs a script on a queue and records the crashes on the way."""
 
     directory: Path
     crashes: list[Crash] = field(default_factory=list)
@@ -148,7 +148,7 @@ SCRIPTS = st.lists(
 
 
 def reopen(crash):
-    """What a queue opened after the crash says it holds, and what it gives."""
+    """Return the depth of a queue opened after the crash, and the messages it returns."""
     with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
         for name, content in crash.files.items():
             Path(directory, name).write_bytes(content)
@@ -171,9 +171,9 @@ def check(crash):
         return
     everything = crash.written + crash.unwritten
     first = everything.index(bodies[0])
-    # In order and without gaps, up to a torn end.
+    # The messages are in order and without gaps, up to a torn end.
     assert bodies == everything[first : first + len(bodies)], crash.moment
-    # Nothing that was written is lost unless it was read, and nothing comes again that was read before the last sync.
+    # No written message is lost unless it was read, and none that was read before the last sync comes again.
     assert crash.synced_read_count <= first <= crash.read_count, crash.moment
     assert first + len(bodies) >= len(crash.written), crash.moment
 
@@ -188,7 +188,7 @@ def crashes_of(script):
 
 @settings(max_examples=40, deadline=None)
 @given(SCRIPTS)
-def test_nothing_written_is_lost(script):
+def test_no_written_message_is_lost(script):
     for crash in crashes_of(script):
         check(crash)
 
@@ -212,6 +212,6 @@ def test_a_second_crash_before_anything_was_synced():
             body = b"%d" % len(expected)
             queue.put_message(new_message(b"%016x" % 0, body, 1, 0))
             queue.write_pending()
-            # Only now do the files change hands: the next process opens what this one has left unsynced.
+            # This queue was not synced: the next process opens the files as they are now.
             assert queue.depth == len(expected)
         assert drain(queue) == expected

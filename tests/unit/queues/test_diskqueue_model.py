@@ -1,4 +1,4 @@
-"""The disk queue against two lists: what is pending and what can be read."""
+"""The disk queue against a model of two lists: pending messages and readable messages."""
 
 import shutil
 import tempfile
@@ -16,7 +16,7 @@ SIZES = st.integers(1, 60)
 
 
 class DiskQueueMachine(RuleBasedStateMachine):
-    """Any order of operations, syncs in the background included, gives first in, first out."""
+    """Any order of operations, including syncs in the background, is first in, first out."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ class DiskQueueMachine(RuleBasedStateMachine):
         return b"%d:" % self.serial + b"x" * size
 
     def note_put(self, body):
-        """The rule of rolling: a record that does not fit makes the queue write what is pending, then go on anew."""
+        """Model the rolling of files: a record that does not fit makes the queue write, and starts a new file."""
         length = HEAD + len(body)
         position = self.write_position + sum(HEAD + len(waiting) for waiting in self.pending)
         if position > 0 and position + length > self.max_file_size:
@@ -105,7 +105,7 @@ class DiskQueueMachine(RuleBasedStateMachine):
                 self.unfinished.discard(record)
 
     def note_reopened(self):
-        """What was read comes again, from the oldest on that was not finished."""
+        """Model a restart: messages come again from the oldest unfinished one on."""
         start = next((i for i, (_, record) in enumerate(self.taken) if record in self.unfinished), len(self.taken))
         self.readable = [body for body, _ in self.taken[start:]] + self.readable
         self.taken, self.unfinished = [], set()

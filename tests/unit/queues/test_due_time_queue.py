@@ -62,7 +62,7 @@ def test_an_empty_queue_leaves_no_file(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_memory_is_bounded_however_many_entries_there_are(tmp_path):
+def test_memory_is_bounded_with_very_many_entries(tmp_path):
     queue = open_queue(tmp_path)
     for number in range(1000):
         add(queue, number)
@@ -73,21 +73,21 @@ def test_memory_is_bounded_however_many_entries_there_are(tmp_path):
     assert not queue
 
 
-def test_messages_that_are_not_deferred_between_those_that_are(tmp_path):
+def test_messages_that_are_not_deferred_have_no_delay(tmp_path):
     queue = open_queue(tmp_path)
     add(queue, *range(0, 40, 2))
     assert take(queue, *range(40)) == [0 if number % 2 else delay_of(number) for number in range(40)]
 
 
 @pytest.mark.parametrize("lost", [range(3, 4), range(2, 7)])
-def test_entries_of_lost_messages_do_not_stop_the_others(tmp_path, lost):
+def test_entries_of_lost_messages_are_skipped(tmp_path, lost):
     queue = open_queue(tmp_path)
     add(queue, *range(40))
     left = [number for number in range(40) if number not in lost]
     assert take(queue, *left) == delays(*left)
 
 
-def test_entries_of_many_lost_messages_go_when_they_are_due(tmp_path):
+def test_entries_of_many_lost_messages_are_dropped_when_due(tmp_path):
     queue = open_queue(tmp_path)
     add(queue, *range(40))
     later_ns = NOW_NS + delay_of(29)
@@ -95,7 +95,7 @@ def test_entries_of_many_lost_messages_go_when_they_are_due(tmp_path):
     assert take(queue, *range(30, 40), now_ns=later_ns) == [delay_of(number) - delay_of(29) for number in range(30, 40)]
 
 
-def test_closed_and_opened_again(tmp_path):
+def test_entries_survive_close_and_open(tmp_path):
     queue = open_queue(tmp_path)
     add(queue, *range(30))
     assert take(queue, *range(6)) == delays(*range(6))
@@ -107,7 +107,7 @@ def test_closed_and_opened_again(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_killed_process_leaves_what_it_had_written(tmp_path):
+def test_written_entries_survive_a_kill(tmp_path):
     queue = open_queue(tmp_path)
     add(queue, *range(40))
     assert take(queue, *range(17)) == delays(*range(17))
@@ -115,7 +115,7 @@ def test_a_killed_process_leaves_what_it_had_written(tmp_path):
     assert take(queue, *range(17, 40)) == delays(*range(17, 40))
 
 
-def test_clear_forgets_everything(tmp_path):
+def test_clear_discards_all_entries(tmp_path):
     queue = open_queue(tmp_path)
     add(queue, *range(10))
     queue.clear()
@@ -140,7 +140,7 @@ def test_entries_stay_in_memory_while_the_file_cannot_be_written(tmp_path):
     assert take(queue, *range(20)) == delays(*range(20))
 
 
-def test_the_file_of_an_earlier_version_is_taken_over(tmp_path):
+def test_the_file_of_an_earlier_version_is_read(tmp_path):
     due = {message_id(number).decode(): NOW_NS + delay_of(number) for number in range(10)}
     (tmp_path / "t.deferred.dat").write_text(json.dumps({"due": due}))
     queue = open_queue(tmp_path)
@@ -149,14 +149,14 @@ def test_the_file_of_an_earlier_version_is_taken_over(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"garbage", b"NSQXDUE1" + bytes(8)])
-def test_a_file_that_makes_no_sense_is_refused(tmp_path, content):
+def test_an_invalid_file_is_refused(tmp_path, content):
     (tmp_path / "t.deferred.dat").write_bytes(content)
     with pytest.raises(ValueError):
         open_queue(tmp_path)
 
 
 @given(st.lists(st.sampled_from(["add deferred", "add", "take", "restart"]), max_size=80))
-def test_any_sequence_of_operations(steps):
+def test_any_sequence_of_operations_agrees_with_the_model(steps):
     with tempfile.TemporaryDirectory() as directory:
         queue = open_queue(directory)
         waiting = []

@@ -1,4 +1,4 @@
-"""Faults on order, and that every file operation of the broker can be given one."""
+"""Failpoints: injected faults, and that every file operation of the broker has a failpoint."""
 
 import errno
 import os
@@ -16,9 +16,14 @@ from nsqx.queues.due_times import DueTime, load_due_times, save_due_times
 from nsqx.queues.failpoints import Stopped, failpoints_of
 
 SOURCE = Path(files.__file__).parents[1]
-# The seam, what it calls on, and who uses such calls for other things: sockets, and the memory in use.
-# The seam itself; a socket; files of the kernel's.
-PAST_THE_SEAM = {"queues/files.py", "queues/failpoints.py", "nsqd/connection.py", "nsqd/memory.py", "nsqd/cpu_quota.py"}
+# Modules that may call these functions directly: files and failpoints themselves, a socket, and files of the kernel.
+DIRECT_FILE_ACCESS = {
+    "queues/files.py",
+    "queues/failpoints.py",
+    "nsqd/connection.py",
+    "nsqd/memory.py",
+    "nsqd/cpu_quota.py",
+}
 FILE_CALL = re.compile(r"\bos\.(open|pread|pwrite|read|write|fsync|fdatasync|rename|replace|unlink|remove|ftruncate)\(")
 
 
@@ -27,22 +32,22 @@ def stop():
 
 
 @pytest.fixture
-def order():
-    """Gives the faults of a text to the seam; what it returns counts."""
+def inject():
+    """Return a function that injects the faults of a text and returns the hook."""
 
-    def give(text):
+    def set_faults(text):
         hook = failpoints_of(text, stop)
         files.set_hook(hook)
         return hook
 
-    yield give
+    yield set_faults
     files.set_hook(None)
 
 
-def test_a_write_that_is_torn(tmp_path, order):
+def test_tear_writes_half_and_stops_the_process(tmp_path, inject):
     queue = open_queue(tmp_path)
     write(queue, b"one")
-    order("data.write=tear")
+    inject("data.write=tear")
     put(queue, b"two", b"three")
     with pytest.raises(Stopped):
         queue.write_pending()
@@ -52,9 +57,9 @@ def test_a_write_that_is_torn(tmp_path, order):
     assert drain(after_crash) == [b"one", b"two"]
 
 
-def test_a_write_that_fails_halfway(tmp_path, order):
+def test_short_writes_half_and_fails(tmp_path, inject):
     queue = open_queue(tmp_path)
-    order("data.write=short:ENOSPC")
+    inject("data.write=short:ENOSPC")
     put(queue, b"one")
     with pytest.raises(DiskQueueError, match="No space left on device"):
         queue.write_pending()
@@ -64,8 +69,8 @@ def test_a_write_that_fails_halfway(tmp_path, order):
     queue.close()
 
 
-def test_a_fault_at_a_certain_time_only(tmp_path, order):
-    order("data.write=fail:EIO@2")
+def test_a_fault_can_hit_one_operation_only(tmp_path, inject):
+    inject("data.write=fail:EIO@2")
     queue = open_queue(tmp_path)
     write(queue, b"one")
     put(queue, b"two")
@@ -76,8 +81,8 @@ def test_a_fault_at_a_certain_time_only(tmp_path, order):
     queue.close()
 
 
-def test_faults_from_a_time_on_at_many_points(tmp_path, order):
-    hook = order("*.sync=fail@2+, meta.rename=fail:ENOENT@9")
+def test_a_fault_can_hit_all_later_operations_of_many_kinds(tmp_path, inject):
+    hook = inject("*.sync=fail@2+, meta.rename=fail:ENOENT@9")
     queue = open_queue(tmp_path)
     write(queue, b"one")
     for _ in range(2):
@@ -86,13 +91,13 @@ def test_faults_from_a_time_on_at_many_points(tmp_path, order):
         queue.end_sync(job)
         assert job.error.errno == errno.EIO
     assert hook.counts["data.sync"] >= 1
-    assert hook.counts["meta.rename"] == 1  # when the file whose sync failed was left
+    assert hook.counts["meta.rename"] == 1  # after the sync failed, the queue changed to a new file
 
 
-def test_a_delay(tmp_path, order, monkeypatch):
+def test_delay_waits_before_the_operation(tmp_path, inject, monkeypatch):
     waited = []
     monkeypatch.setattr(failpoints.threading.Event, "wait", lambda _, timeout_s: waited.append(timeout_s))
-    order("meta.sync=delay:250@1+")
+    inject("meta.sync=delay:250@1+")
     queue = open_queue(tmp_path)
     write(queue, b"one")
     sync(queue)
@@ -100,8 +105,8 @@ def test_a_delay(tmp_path, order, monkeypatch):
     queue.close()
 
 
-def test_every_kind_of_operation_is_met(tmp_path, order):
-    hook = order("")
+def test_every_kind_of_operation_has_a_failpoint(tmp_path, inject):
+    hook = inject("")
     queue = open_queue(tmp_path, 40)
     write(queue, b"one", b"two", b"three")
     sync(queue)
@@ -121,7 +126,7 @@ def test_every_kind_of_operation_is_met(tmp_path, order):
     assert all(point.partition(".")[2] in files.OPERATIONS for point in hook.counts)
 
 
-def test_a_process_takes_its_faults_from_the_environment(tmp_path):
+def test_a_process_reads_its_faults_from_the_environment(tmp_path):
     program = f"""
 from nsqx.queues.files import replace_file
 replace_file({str(tmp_path / "first")!r}, b"first")
@@ -137,16 +142,16 @@ replace_file({str(tmp_path / "second")!r}, b"second")
 @pytest.mark.parametrize(
     "text", ["data.write", "data.write=explode", "write=fail", "data.write=fail:ENOTHING", "a.b=delay", "a.b=fail@x"]
 )
-def test_orders_that_make_no_sense(text):
+def test_invalid_faults_are_refused(text):
     with pytest.raises(ValueError, match="NSQX_FAILPOINTS"):
         failpoints_of(text)
 
 
-def test_nobody_goes_past_the_seam():
+def test_all_file_access_goes_through_the_files_module():
     found = []
     for path in [*SOURCE.glob("queues/*.py"), *SOURCE.glob("nsqd/*.py")]:
         name = path.relative_to(SOURCE).as_posix()
-        if name in PAST_THE_SEAM:
+        if name in DIRECT_FILE_ACCESS:
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             is_lock = "O_DIRECTORY" in line
@@ -155,7 +160,7 @@ def test_nobody_goes_past_the_seam():
     assert found == []
 
 
-def test_without_faults_nobody_is_asked(tmp_path):
+def test_without_faults_there_is_no_hook(tmp_path):
     assert files._hook is None
     queue = open_queue(tmp_path)
     write(queue, b"one")

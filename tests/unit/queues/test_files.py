@@ -1,4 +1,4 @@
-"""File operations that durability rests on."""
+"""The file operations that durability depends on."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ def failing(error_number):
     return fail
 
 
-def test_replace_file(tmp_path):
+def test_replace_file_replaces_the_content(tmp_path):
     path = tmp_path / "file"
     files.replace_file(str(path), b"first")
     files.replace_file(str(path), b"second")
@@ -44,7 +44,7 @@ def test_replace_file_syncs_the_content_before_the_rename_and_the_directory_afte
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fsync", "rename"])
-def test_a_failed_replace_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, call):
+def test_a_failed_replace_keeps_the_old_file_and_leaves_no_temporary_file(tmp_path, monkeypatch, call):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with monkeypatch.context() as patch:
@@ -55,7 +55,7 @@ def test_a_failed_replace_leaves_the_old_file_and_nothing_else(tmp_path, monkeyp
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_write_all_goes_on_after_a_short_write(tmp_path, monkeypatch):
+def test_write_all_continues_after_a_short_write(tmp_path, monkeypatch):
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: write(descriptor, data[:3], position))
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
@@ -66,7 +66,7 @@ def test_write_all_goes_on_after_a_short_write(tmp_path, monkeypatch):
     assert (tmp_path / "file").read_bytes() == b"\x00\x000123456789"
 
 
-def test_remove_if_there(tmp_path):
+def test_remove_if_there_accepts_a_missing_file(tmp_path):
     path = tmp_path / "file"
     path.touch()
     files.remove_if_there(files.DATA, str(path))

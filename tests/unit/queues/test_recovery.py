@@ -25,7 +25,7 @@ def test_data_file_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("tail", [b"", b"\x00", b"\x00\x00\x00\x1b" + b"x" * 26, b"\xff" * 40, b"\x00" * 40])
-def test_count_records_up_to_what_is_no_record(tmp_path, tail):
+def test_count_records_stops_at_invalid_bytes(tmp_path, tail):
     path = tmp_path / "file"
     path.write_bytes(record(b"one") + record(b"two") + record(b"three") + tail)
     assert count_records(str(path), 0, 1000) == 3
@@ -45,7 +45,7 @@ def test_count_records_stops_at_a_damaged_record_above_the_size_limit(tmp_path):
     assert count_records(str(path), 0, 26 + 4) == 1
 
 
-def test_count_records_over_several_chunks(tmp_path, monkeypatch):
+def test_count_records_reads_in_several_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(recovery, "_CHUNK_SIZE", 50)
     path = tmp_path / "file"
     path.write_bytes(record(b"body") * 20)

@@ -1,4 +1,4 @@
-"""Files that go later: what crashes and new queues of the same name find meanwhile."""
+"""Removal of files in a thread: the state that crashes and recreated queues find meanwhile."""
 
 import threading
 
@@ -16,7 +16,7 @@ GONE = b"0\n4,0\n4,0\n"
 
 
 class HeldRemover(FileRemover):
-    """Removes nothing before ``go``; every thread that removes waits for it."""
+    """Removes no file before ``finish``; the removing thread waits for it."""
 
     def __init__(self, monkeypatch):
         super().__init__(BenchLog())
@@ -58,7 +58,7 @@ def open_in(directory, remover, numbers=None):
 
 
 def fill_files(queue, *bodies):
-    """A file for each body."""
+    """Put each body into a file of its own."""
     for body in bodies:
         put(queue, body)
     queue.write_pending()
@@ -71,7 +71,7 @@ def filled(tmp_path, remover):
     return queue
 
 
-def test_emptying_waits_for_no_file(filled, tmp_path, remover):
+def test_empty_does_not_wait_for_the_removal_of_files(filled, tmp_path, remover):
     filled.empty()
     assert (tmp_path / META).read_bytes() == GONE
     assert data_names(tmp_path) == [data_name(number) for number in range(4)]
@@ -82,8 +82,8 @@ def test_emptying_waits_for_no_file(filled, tmp_path, remover):
     filled.close()
 
 
-def test_a_queue_that_is_opened_again_keeps_its_files(filled, tmp_path, remover):
-    """A channel that is deleted and created again: its new files have other names than those that are to go."""
+def test_a_recreated_queue_keeps_its_new_files(filled, tmp_path, remover):
+    """A channel is deleted and created again: its new files have other names than those to be removed."""
     filled.delete()
     remover.began.wait()
     again = open_in(tmp_path, remover, [])
@@ -95,7 +95,7 @@ def test_a_queue_that_is_opened_again_keeps_its_files(filled, tmp_path, remover)
     again.close()
 
 
-def test_a_queue_that_is_deleted_twice_leaves_nothing(filled, tmp_path, remover):
+def test_a_queue_that_is_deleted_twice_leaves_no_files(filled, tmp_path, remover):
     filled.delete()
     again = open_in(tmp_path, remover, [])
     fill_files(again, b"new", b"newer")
@@ -105,7 +105,7 @@ def test_a_queue_that_is_deleted_twice_leaves_nothing(filled, tmp_path, remover)
 
 
 def test_the_first_removal_leaves_the_meta_file_to_the_second(filled, tmp_path, remover):
-    """Without it a crash would bring the messages of the second back."""
+    """Without the meta file a crash would restore the messages of the second queue."""
     filled.delete()
     remover.began.wait()
     again = open_in(tmp_path, remover, [])
@@ -126,16 +126,16 @@ def test_the_first_removal_leaves_the_meta_file_to_the_second(filled, tmp_path, 
     assert seen == [[]]
 
 
-def test_a_crash_before_the_removal_brings_nothing_back(filled, tmp_path, remover):
+def test_a_crash_before_the_removal_restores_no_message(filled, tmp_path, remover):
     filled.empty()
-    twin = open_in(tmp_path, remover)
-    assert (twin.depth, twin.get()) == (0, None)
+    reopened = open_in(tmp_path, remover)
+    assert (reopened.depth, reopened.get()) == (0, None)
     assert data_names(tmp_path) == [data_name(number) for number in range(4)]
     remover.finish()
     assert data_names(tmp_path) == []
 
 
-def test_the_meta_file_is_durable_before_the_first_file_goes(filled, monkeypatch, remover):
+def test_the_meta_file_is_durable_before_the_first_removal(filled, monkeypatch, remover):
     order = []
     monkeypatch.setattr(removal, "sync_file", lambda kind, _: order.append(kind))
     monkeypatch.setattr(removal, "sync_directory", lambda _: order.append("directory"))
@@ -145,7 +145,7 @@ def test_the_meta_file_is_durable_before_the_first_file_goes(filled, monkeypatch
     assert order == ["meta", "directory", *["removed"] * 4]
 
 
-def test_closing_leaves_the_rest_to_the_next_start(filled, tmp_path, remover):
+def test_close_leaves_the_remaining_files_to_the_next_start(filled, tmp_path, remover):
     filled.delete()
     remover.began.wait()
     closing = threading.Thread(target=remover.close, args=(0,))
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_removed_is_logged(filled, tmp_path, monkeypatch, 
         (None, [1], False),
     ],
 )
-def test_files_are_given_up_if_the_meta_file_says_so(tmp_path, meta, numbers, expected):
+def test_files_before_the_read_position_of_an_empty_queue_are_discarded(tmp_path, meta, numbers, expected):
     if meta is not None:
         (tmp_path / META).write_bytes(meta)
     assert is_discarded(str(tmp_path), "q", numbers) == expected

@@ -1,4 +1,4 @@
-"""Sidecars: what they say of a data file, and when they have nothing to say."""
+"""Sidecars: detection of damage, when checksums are saved, and damaged or outdated sidecars."""
 
 import os
 
@@ -12,11 +12,11 @@ from nsqx.queues.recovery import DAMAGED, GOOD, UNCHECKED, UNREADABLE, Stretch, 
 from nsqx.queues.sidecar import Sidecar, add_sums, prepare_sidecar
 from nsqx.wire.message import new_message
 
-SIZE = HEAD + 4  # of every record here
+SIZE = HEAD + 4  # the size of every record here
 
 
 def fill(directory, *bodies, serial=0, **options):
-    """A closed queue of messages, each with its own time and id."""
+    """Fill and close a queue; each message has its own timestamp and id."""
     queue = open_queue(directory, **options)
     for number, body in enumerate(bodies, serial):
         queue.put_message(new_message(b"%016x" % number, body, 1000 + number, 0))
@@ -48,7 +48,7 @@ def four(tmp_path):
 
 @pytest.mark.parametrize("position", [0, 3, 4, 12, 14, 29, HEAD, SIZE - 1])
 @pytest.mark.parametrize("damaged", range(4))
-def test_only_the_damaged_record_is_passed_over(four, damaged, position):
+def test_only_the_damaged_record_is_skipped(four, damaged, position):
     flip(four / data_name(0), damaged * SIZE + position, bit=4)
     log = BenchLog()
     queue = open_queue(four, log=log)
@@ -62,7 +62,7 @@ def test_only_the_damaged_record_is_passed_over(four, damaged, position):
     queue.close()
 
 
-def test_a_damaged_file_is_kept_when_it_is_finished(four):
+def test_a_finished_damaged_file_is_kept_as_bad_file(four):
     flip(four / data_name(0), HEAD)
     content = (four / data_name(0)).read_bytes()
     queue = open_queue(four, max_file_size=4 * SIZE)
@@ -73,7 +73,7 @@ def test_a_damaged_file_is_kept_when_it_is_finished(four):
     assert (four / (sums_name(0) + ".bad")).exists()
 
 
-def test_a_file_is_not_set_aside_while_its_messages_are_in_use(four):
+def test_a_file_is_not_set_aside_while_its_messages_are_in_flight(four):
     os.truncate(four / data_name(0), 4 * SIZE - 2)
     queue = open_queue(four)
     messages = [queue.get() for _ in range(3)]
@@ -88,8 +88,8 @@ def test_a_file_is_not_set_aside_while_its_messages_are_in_use(four):
     queue.close()
 
 
-def test_a_stretch_that_nobody_described_ends_where_something_is_described(tmp_path):
-    """Killed before the first sync; the length of what was written by then is damaged."""
+def test_records_without_checksums_end_where_checksums_start(tmp_path):
+    """The process was killed before the first sync, and a length written before the kill is damaged."""
     queue = open_queue(tmp_path)
     write(queue, b"aaaa", b"bbbb")
     job = queue.begin_sync()
@@ -105,7 +105,7 @@ def test_a_stretch_that_nobody_described_ends_where_something_is_described(tmp_p
     queue.close()
 
 
-def test_records_larger_than_what_is_read_at_once(tmp_path):
+def test_records_larger_than_the_read_buffer_are_verified(tmp_path):
     bodies = [b"a" * 100_000, b"b" * 70_000, b"c", b"d" * 200_000, b"e"]
     queue = open_queue(tmp_path, max_message_size=300_000)
     put(queue, *bodies)
@@ -119,10 +119,10 @@ def test_records_larger_than_what_is_read_at_once(tmp_path):
     assert drain(queue) == [bodies[0], *bodies[2:]]
 
 
-# What is described, and when
+# When checksums are saved
 
 
-def test_records_are_described_when_they_are_durable(tmp_path):
+def test_checksums_are_saved_when_their_records_are_durable(tmp_path):
     queue = open_queue(tmp_path)
     write(queue, b"aaaa")
     job = queue.begin_sync()
@@ -137,14 +137,14 @@ def test_records_are_described_when_they_are_durable(tmp_path):
     queue.close()
 
 
-def test_every_file_of_a_sync_is_described(tmp_path):
+def test_a_sync_saves_checksums_for_every_file(tmp_path):
     queue = open_queue(tmp_path, 2 * SIZE)
     write(queue, b"aaaa", b"bbbb", b"cccc")
     queue.close()
     assert [blocks(tmp_path, number) for number in (0, 1)] == [[(0, 2 * SIZE, 2)], [(0, SIZE, 1)]]
 
 
-def test_what_could_not_be_synced_is_not_described(tmp_path, monkeypatch):
+def test_a_failed_sync_saves_no_checksums(tmp_path, monkeypatch):
     queue = open_queue(tmp_path)
     write(queue, b"aaaa")
     job = queue.begin_sync()
@@ -158,7 +158,7 @@ def test_what_could_not_be_synced_is_not_described(tmp_path, monkeypatch):
     assert [blocks(tmp_path, number) for number in (0, 1)] == [[], [(0, SIZE, 1)]]
 
 
-def test_checksums_that_cannot_be_saved_are_no_failure(tmp_path):
+def test_a_failure_to_save_checksums_is_not_an_error(tmp_path):
     log = BenchLog()
     queue = open_queue(tmp_path, log=log)
     write(queue, b"aaaa")
@@ -174,7 +174,7 @@ def test_checksums_that_cannot_be_saved_are_no_failure(tmp_path):
     assert drain(open_queue(tmp_path)) == [b"aaaa", b"bbbb"]
 
 
-def test_sidecars_go_with_their_data_files(tmp_path):
+def test_sidecars_are_removed_with_their_data_files(tmp_path):
     queue = open_queue(tmp_path, SIZE)
     write(queue, b"aaaa", b"bbbb", b"cccc")
     sync(queue)
@@ -186,12 +186,12 @@ def test_sidecars_go_with_their_data_files(tmp_path):
     queue.close()
 
 
-def test_a_file_is_described_on_after_a_restart(four):
+def test_checksums_are_appended_after_a_restart(four):
     fill(four, b"eeee", serial=4)
     assert blocks(four) == [(0, 4 * SIZE, 4), (4 * SIZE, 5 * SIZE, 1)]
 
 
-# Sidecars that are not as they should be
+# Damaged and outdated sidecars
 
 
 def damage_sidecar(path, how):
@@ -207,7 +207,7 @@ def damage_sidecar(path, how):
 
 
 @pytest.mark.parametrize("how", ["removed", "empty", "cut", "garbage"])
-def test_a_sidecar_that_says_nothing_harms_nothing(four, how):
+def test_a_useless_sidecar_does_no_harm(four, how):
     damage_sidecar(four / sums_name(0), how)
     log = BenchLog()
     queue = open_queue(four, log=log)
@@ -218,7 +218,7 @@ def test_a_sidecar_that_says_nothing_harms_nothing(four, how):
     assert (4 * SIZE, 5 * SIZE, 1) in blocks(four)
 
 
-def test_no_bit_of_a_sidecar_can_cost_a_message(four):
+def test_no_changed_bit_of_a_sidecar_loses_a_message(four):
     path = four / sums_name(0)
     content = path.read_bytes()
     for position in range(8 * len(content)):
@@ -235,8 +235,8 @@ def test_a_damaged_block_does_not_hide_the_next(four):
     assert drain(open_queue(four)) == [b"aaaa", b"bbbb", b"cccc", b"dddd", b"eeee"]
 
 
-def test_a_sidecar_of_another_file_of_the_same_name_is_ignored(four):
-    """Go nsqd has deleted the queue and begun it anew."""
+def test_a_sidecar_of_an_earlier_file_of_the_same_name_is_ignored(four):
+    """Go nsqd has deleted the queue and created it again."""
     sums = (four / sums_name(0)).read_bytes()
     (four / META).unlink()
     (four / data_name(0)).unlink()
@@ -251,20 +251,20 @@ def test_a_sidecar_of_another_file_of_the_same_name_is_ignored(four):
     assert blocks(four) == [(3 * SIZE, 4 * SIZE, 1)]
 
 
-def test_the_first_record_may_be_destroyed(four):
+def test_the_sidecar_is_used_if_the_first_record_is_destroyed(four):
     content = (four / data_name(0)).read_bytes()
     (four / data_name(0)).write_bytes(b"\x00" * SIZE + content[SIZE:])
     assert drain(open_queue(four)) == [b"bbbb", b"cccc", b"dddd"]
 
 
-def test_the_only_record_may_be_damaged(tmp_path):
+def test_the_sidecar_is_used_if_the_only_record_is_damaged(tmp_path):
     fill(tmp_path, b"aaaa")
     flip(tmp_path / data_name(0), HEAD + 2)
     assert drain(open_queue(tmp_path)) == []
 
 
-def test_what_go_has_added_is_not_known(four):
-    """Go nsqd writes on behind what is described, and so does this one behind that."""
+def test_records_added_by_go_nsqd_have_no_checksums(four):
+    """Go nsqd appends after the described records, and this nsqd appends after those."""
     data = four / data_name(0)
     data.write_bytes(data.read_bytes() + record(b"gggg", 2000, 0, b"f" * 16))
     (four / META).write_bytes(b"5\n0,0\n0,%d\n" % (5 * SIZE))
@@ -273,8 +273,8 @@ def test_what_go_has_added_is_not_known(four):
     assert drain(open_queue(four)) == [b"aaaa", b"bbbb", b"cccc", b"dddd", b"gggg", b"hhhh"]
 
 
-def test_what_is_described_and_not_there_is_forgotten_before_it_is_written_differently(four):
-    """A data file from an older backup than its sidecar."""
+def test_checksums_beyond_the_file_are_removed_before_it_is_appended_to(four):
+    """The data file comes from an older backup than its sidecar."""
     os.truncate(four / data_name(0), 2 * SIZE)
     (four / META).write_bytes(b"2\n0,0\n0,%d\n" % (2 * SIZE))
     queue = open_queue(four)
@@ -286,7 +286,7 @@ def test_what_is_described_and_not_there_is_forgotten_before_it_is_written_diffe
     assert blocks(four) == [(2 * SIZE, 3 * SIZE, 1)]
 
 
-def test_blocks_before_it_are_kept(four):
+def test_blocks_before_the_write_position_are_kept(four):
     fill(four, b"eeee", serial=4)
     prepare_sidecar(str(four / data_name(0)), 4 * SIZE)
     assert blocks(four) == [(0, 4 * SIZE, 4)]
@@ -301,7 +301,7 @@ def test_sidecars_without_a_data_file_are_removed(four):
     assert sorted(path.name for path in four.iterdir()) == [sums_name(0), data_name(0), META]
 
 
-def test_a_sidecar_that_is_read_while_it_grows(four, monkeypatch):
+def test_a_sidecar_can_be_read_while_it_grows(four, monkeypatch):
     monkeypatch.setattr(sidecars, "_CHUNK_SIZE", 7)
     sidecar = Sidecar(str(four / data_name(0)))
     assert sidecar.seek(3 * SIZE)
@@ -318,7 +318,7 @@ def test_a_sidecar_that_is_read_while_it_grows(four, monkeypatch):
 # Scanning
 
 
-def test_scan_tells_what_is_what(four, tmp_path):
+def test_scan_reports_good_damaged_unchecked_and_unreadable_stretches(four, tmp_path):
     data = four / data_name(0)
     data.write_bytes(data.read_bytes() + record(b"eeee", 1, 0, b"f" * 16) + b"\x00" * 10)
     flip(data, SIZE + HEAD)
@@ -334,7 +334,7 @@ def test_scan_tells_what_is_what(four, tmp_path):
     assert count_records(str(data), 0, 1000) == 4
 
 
-def test_scan_of_a_file_that_ends_within_a_described_record(four):
+def test_scan_of_a_file_truncated_within_a_record(four):
     os.truncate(four / data_name(0), 3 * SIZE + 5)
     assert list(scan(str(four / data_name(0)), 0, 1000)) == [
         Stretch(GOOD, 0, 3 * SIZE, 3),

@@ -69,7 +69,7 @@ def test_newline_at(buffer_type, data, start):
     assert byteops.newline_at(buffer_type(data), start, len(data)) == data.find(b"\n", start)
 
 
-def test_newline_beyond_the_end_is_not_seen():
+def test_a_newline_after_the_end_is_ignored():
     assert byteops.newline_at(b"ab\n", 0, 2) == -1
 
 
@@ -132,7 +132,7 @@ def test_append_sized(data, start, end):
     assert out == b"before" + struct.pack(">i", end - start) + data[start:end]
 
 
-# The same primitives as the modules above them use them, which compiled modules do in C.
+# The same primitives through the modules that use them; compiled modules use the C functions.
 
 
 @BUFFER_TYPES
@@ -167,7 +167,7 @@ def test_disk_queue_put_batch(timestamp, number, body):
 
 
 def written_records(put):
-    """The bytes that ``put(queue)`` leaves in the data file."""
+    """Return the bytes that ``put(queue)`` writes to the data file."""
     with tempfile.TemporaryDirectory() as directory:
         queue = DiskQueue("q", directory, 1 << 20, 1 << 20, BenchLog(), lambda: None)
         put(queue)

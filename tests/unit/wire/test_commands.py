@@ -1,4 +1,4 @@
-"""The command reader: whatever pieces the bytes come in, the commands are the same."""
+"""The command reader: chunks of any size give the same commands."""
 
 import struct
 
@@ -31,7 +31,7 @@ MAX_ITEM_SIZE = 5000
 
 
 class Driver:
-    """Drives a reader as a session does, and notes what it reports."""
+    """Drives a reader as a session does, and records its events."""
 
     def __init__(self):
         self.reader = CommandReader()
@@ -112,7 +112,7 @@ def test_byte_by_byte_gives_the_same_events(commands):
     assert single.events == Driver().feed(stream).events
 
 
-def test_what_the_events_of_each_command_are():
+def test_the_events_of_each_command():
     driver = Driver().feed(
         pub("t", b"x") + mpub("t", [b"a", b"bc"]) + fin(b"0123456789abcdef") + b"SUB t c\r\n" + auth(b"secret")
     )
@@ -157,7 +157,7 @@ def test_words(line, words):
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_a_line_of_the_longest_length_passes(in_pieces):
+def test_a_line_of_the_maximum_length_is_accepted(in_pieces):
     reader = CommandReader()
     line = b"N" * (MAX_LINE_LENGTH - 1)
     if in_pieces:
@@ -171,14 +171,14 @@ def test_a_line_of_the_longest_length_passes(in_pieces):
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n", b"\r\n", b"more\n"])
-def test_a_line_one_longer_is_refused_even_before_its_end_is_there(tail):
+def test_a_longer_line_is_refused_even_before_its_end_arrives(tail):
     reader = CommandReader()
     reader.feed(b"N" * MAX_LINE_LENGTH + tail)
     with pytest.raises(LineTooLong):
         reader.next()
 
 
-def test_the_line_limit_is_for_each_line():
+def test_the_line_limit_applies_to_each_line():
     reader = CommandReader()
     line = b"N" * 10_000
     reader.feed((line + b"\n") * 3)
@@ -189,7 +189,7 @@ def test_the_line_limit_is_for_each_line():
 
 
 def start_batch(data, max_count=MAX_COUNT, max_item_size=MAX_ITEM_SIZE, outer_size=None):
-    """A reader that was told of a batch and fed ``data``, which starts with the batch's count."""
+    """Return a reader that expects a batch and was fed ``data``, which starts with the batch's count."""
     reader = CommandReader()
     reader.feed(b"MPUB t\n" + struct.pack(">i", len(data) if outer_size is None else outer_size) + data)
     assert reader.next() == LINE
@@ -200,7 +200,7 @@ def start_batch(data, max_count=MAX_COUNT, max_item_size=MAX_ITEM_SIZE, outer_si
 
 
 @pytest.mark.parametrize("outer_size", [1, 4, 9, 10**6])
-def test_the_outer_size_of_a_batch_does_not_say_where_it_ends(outer_size):
+def test_the_outer_size_of_a_batch_does_not_decide_where_it_ends(outer_size):
     reader = start_batch(mpub_body([b"one", b"two"]) + b"NOP\n", outer_size=outer_size)
     assert reader.next() == BATCH
     assert reader.take_batch() == sized(b"one") + sized(b"two")
@@ -228,7 +228,7 @@ def test_the_outer_size_of_a_batch_does_not_say_where_it_ends(outer_size):
     ],
 )
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_a_bad_number_in_a_batch_is_refused_as_soon_as_it_is_visible(data, error, in_pieces):
+def test_an_invalid_number_in_a_batch_is_refused_as_soon_as_it_arrives(data, error, in_pieces):
     if in_pieces:
         reader = start_batch(b"")
         for index in range(len(data) - 1):
@@ -244,7 +244,7 @@ def test_a_bad_number_in_a_batch_is_refused_as_soon_as_it_is_visible(data, error
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1), (MAX_COUNT, 1), (1, MAX_ITEM_SIZE)])
-def test_the_largest_batches_pass(count, size):
+def test_the_largest_batches_are_accepted(count, size):
     reader = start_batch(mpub_body([b"x" * size] * count))
     assert reader.next() == BATCH
     assert reader.count == count
@@ -325,13 +325,13 @@ def test_read_batch():
         (mpub_body([b"one", b"x" * 11]), "E_BAD_MESSAGE MPUB message too big 11 > 10"),
     ],
 )
-def test_read_batch_refuses(body, error):
+def test_read_batch_refuses_invalid_bodies(body, error):
     with pytest.raises(ProtocolError) as caught:
         read_batch(body, 100, 10)
     assert str(caught.value) == error
 
 
-def test_take_rest_gives_what_was_not_read():
+def test_take_rest_returns_the_unread_bytes():
     reader = CommandReader()
     reader.feed(b"NOP\nleft")
     assert reader.next() == LINE

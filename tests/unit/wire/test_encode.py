@@ -1,4 +1,4 @@
-"""What clients send, put together: the Python half; tests/unit/client shows the compiled half through its users."""
+"""Encoders of client commands: the Python half. tests/unit/client tests the compiled half through its users."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ BODIES = st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20)
 
 
 def read_command(data):
-    """The words and the body of one command."""
+    """Return the words and the body of one command."""
     reader = CommandReader()
     reader.feed(data)
     assert reader.next() == LINE

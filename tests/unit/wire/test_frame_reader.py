@@ -18,7 +18,7 @@ def message_frame(timestamp, attempts, message_id, body):
 
 
 def read_all(reader):
-    """What the reader reports until it needs more; a run of OK counts as so many."""
+    """Return the events of the reader until it needs more; a run of OK counts as that many."""
     while (event := reader.next()) != NEED_DATA:
         if event == OK_RUN:
             yield from [("response", b"OK")] * reader.count
@@ -55,7 +55,7 @@ def test_any_split_gives_the_same_frames(expected, data):
     assert reader.take_rest() == b""
 
 
-def test_byte_by_byte():
+def test_byte_by_byte_gives_the_same_frames():
     stream = frames.OK * 3 + message_frame(5, 2, MESSAGE_ID, b"body") + frames.HEARTBEAT + frames.OK
     reader = FrameReader()
     found = []
@@ -66,7 +66,7 @@ def test_byte_by_byte():
     assert found == [ok, ok, ok, ("message", 5, 2, MESSAGE_ID, b"body"), ("heartbeat", b"_heartbeat_"), ok]
 
 
-def test_a_run_of_ok_is_reported_once_and_ends_at_anything_else():
+def test_consecutive_ok_answers_are_reported_as_one_run():
     reader = FrameReader()
     reader.feed(frames.OK * 5 + frames.CLOSE_WAIT + frames.OK * 2 + frames.OK[:7])
     assert (reader.next(), reader.count) == (OK_RUN, 5)
@@ -77,7 +77,7 @@ def test_a_run_of_ok_is_reported_once_and_ends_at_anything_else():
     assert (reader.next(), reader.count) == (OK_RUN, 1)
 
 
-def test_a_body_in_many_chunks():
+def test_a_body_in_many_chunks_is_read():
     body = bytes(range(256)) * 1000
     stream = message_frame(1, 1, MESSAGE_ID, body)
     reader = FrameReader()
@@ -88,7 +88,7 @@ def test_a_body_in_many_chunks():
     assert reader.message_body() == body
 
 
-def test_what_was_not_read_can_be_taken():
+def test_take_rest_returns_the_unread_bytes():
     reader = FrameReader()
     reader.feed(frames.OK + frames.CLOSE_WAIT + b"more")
     reader.next()
@@ -108,7 +108,7 @@ def test_what_was_not_read_can_be_taken():
         (b"HTTP/1.1 400 Bad Request", "the answer is HTTP: this seems to be an HTTP port, not nsqd's TCP port"),
     ],
 )
-def test_what_is_no_frame_is_refused(stream, text):
+def test_invalid_frames_are_refused(stream, text):
     reader = FrameReader(100)
     reader.feed(stream)
     with pytest.raises(InvalidFrame) as caught:
@@ -116,7 +116,7 @@ def test_what_is_no_frame_is_refused(stream, text):
     assert str(caught.value) == text
 
 
-def test_without_a_limit_any_size_is_waited_for():
+def test_without_a_limit_frames_of_any_size_are_accepted():
     reader = FrameReader()
     reader.feed(struct.pack(">ii", 2**31 - 1, 2))
     assert reader.next() == NEED_DATA

@@ -15,5 +15,5 @@ from nsqx.wire import frames
         (frames.encode_frame(frames.MESSAGE, b""), b"\x00\x00\x00\x04\x00\x00\x00\x02"),
     ],
 )
-def test_frame(frame, expected):
+def test_the_bytes_of_a_frame(frame, expected):
     assert frame == expected

@@ -1,4 +1,4 @@
-"""JSON read as Go's decoder reads it into a structure."""
+"""JSON decoded as Go's decoder decodes it into a struct."""
 
 import pytest
 
@@ -25,7 +25,7 @@ KINDS = {"name": str, "count": int, "on": bool}
         (b'{"name":"\\ud83d\\ude00"}', {"name": "\U0001f600"}),
     ],
 )
-def test_fields(body, fields):
+def test_fields_are_decoded_as_go_does(body, fields):
     found = decode_fields(body, KINDS)
     assert found == fields
     assert {name: type(value) for name, value in found.items()} == {name: KINDS[name] for name in fields}
@@ -60,6 +60,6 @@ def test_fields(body, fields):
     ],
     ids=lambda body: repr(body[:30]),
 )
-def test_refused(body):
+def test_invalid_json_is_refused(body):
     with pytest.raises(InvalidJSON):
         decode_fields(body, KINDS)

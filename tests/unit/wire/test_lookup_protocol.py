@@ -1,4 +1,4 @@
-"""Both sides of nsqlookupd's protocol: what one writes the other reads, in whatever pieces it comes."""
+"""Both sides of nsqlookupd's protocol: each reads what the other writes, in chunks of any size."""
 
 import pytest
 from hypothesis import given
@@ -26,13 +26,13 @@ PORT = st.integers(-(2**63), 2**63 - 1)
 ANNOUNCEMENT = Announcement("host", 4150, 4151, "1.3.0", "name", "zone", "region")
 
 
-def pieces_of(data, cuts):
+def chunks_of(data, cuts):
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
     return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
 
 
 class TestCommands:
-    def test_words(self):
+    def test_commands_are_encoded_as_lines(self):
         assert encode_register("t") == b"REGISTER t\n"
         assert encode_register("t", "c") == b"REGISTER t c\n"
         assert encode_unregister("t") == b"UNREGISTER t\n"
@@ -48,7 +48,7 @@ class TestCommands:
         assert reader.line() is None
 
     @pytest.mark.parametrize("missing", ["broadcast_address", "tcp_port", "http_port", "version"])
-    def test_announcement_without_what_consumers_need(self, missing):
+    def test_an_announcement_without_a_required_field_is_incomplete(self, missing):
         given_fields = {"broadcast_address": "b", "tcp_port": 1, "http_port": 2, "version": "v"}
         assert Announcement(**given_fields).is_complete
         given_fields[missing] = type(given_fields[missing])()
@@ -60,11 +60,11 @@ class TestCommands:
 
 class TestCommandReader:
     @given(st.lists(st.integers(0, 200)))
-    def test_any_split_gives_the_same(self, cuts):
+    def test_any_split_gives_the_same_commands(self, cuts):
         reader = LookupCommandReader()
         seen = []
         wanted = ["line", "size", "body", "line", "line"]
-        for piece in pieces_of(encode_identify(ANNOUNCEMENT) + b"PING\r\n  X \xff y\t\n", cuts):
+        for piece in chunks_of(encode_identify(ANNOUNCEMENT) + b"PING\r\n  X \xff y\t\n", cuts):
             reader.feed(piece)
             while wanted:
                 found = reader.body(seen[1]) if wanted[0] == "body" else getattr(reader, wanted[0])()
@@ -76,12 +76,12 @@ class TestCommandReader:
         assert decode_announcement(seen[2]) == ANNOUNCEMENT
         assert seen[3:] == ["PING", "X \udcff y"]
 
-    def test_only_go_spaces_are_trimmed(self):
+    def test_only_the_whitespace_of_go_is_trimmed(self):
         reader = LookupCommandReader()
         reader.feed("\u2000\u200a\u3000\x85\xa0\v\f A\u200b\x1c\t\n".encode())
         assert reader.line() == "A\u200b\x1c"
 
-    def test_line_at_the_limit(self):
+    def test_a_line_at_the_limit_is_accepted(self):
         reader = LookupCommandReader()
         reader.feed(b"x" * (MAX_LINE_LENGTH - 1))
         assert reader.line() is None
@@ -89,13 +89,13 @@ class TestCommandReader:
         assert reader.line() == "x" * (MAX_LINE_LENGTH - 1)
 
     @pytest.mark.parametrize("end", [b"", b"\n"])
-    def test_line_over_the_limit(self, end):
+    def test_a_line_above_the_limit_is_refused(self, end):
         reader = LookupCommandReader()
         reader.feed(b"x" * MAX_LINE_LENGTH + end)
         with pytest.raises(ProtocolError, match="E_INVALID command line too long > 16384"):
             reader.line()
 
-    def test_negative_size(self):
+    def test_a_size_can_be_negative(self):
         reader = LookupCommandReader()
         reader.feed(b"\xff\xff\xff")
         assert reader.size() is None
@@ -117,7 +117,7 @@ class TestAnswers:
             == b'{"broadcast_address":"b","hostname":"h","http_port":1,"tcp_port":2,"version":"v"}'
         )
 
-    def test_refusals(self):
+    def test_an_answer_that_starts_with_e_is_an_error(self):
         assert is_refusal(b"E_INVALID client must IDENTIFY")
         assert not is_refusal(b"OK")
         assert not is_refusal(b'{"version":"E_"}')

@@ -1,4 +1,4 @@
-"""A PUB line that the reader was asked to remember: recognised in place, or read by the stages; never anything else."""
+"""A remembered PUB line: it is recognised directly or read in stages, with the same result."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ LIMIT = 50
 
 
 def published(pieces, line=b"PUB t\n"):
-    """What a driver that remembers ``line`` sees of a stream: items and other lines, in order."""
+    """Return the items and other lines, in order, that a reader with the remembered ``line`` reports."""
     reader = CommandReader()
     reader.remember(line, LIMIT)
     seen = []
@@ -35,7 +35,7 @@ def published(pieces, line=b"PUB t\n"):
     return seen
 
 
-def test_it_is_recognised_in_place():
+def test_a_complete_remembered_publish_is_recognised_directly():
     reader = CommandReader()
     reader.remember(b"PUB t\n", LIMIT)
     reader.feed(pub("t", b"one") + pub("t", b"two"))
@@ -57,7 +57,7 @@ def test_it_is_recognised_in_place():
         b"PUB t\r\n" + sized(b"x"),
     ],
 )
-def test_anything_unusual_goes_by_the_stages(data):
+def test_an_unusual_publish_is_read_in_stages(data):
     reader = CommandReader()
     reader.remember(b"PUB t\n", LIMIT)
     reader.feed(data)
@@ -76,7 +76,7 @@ def test_anything_unusual_goes_by_the_stages(data):
     ),
     cuts=st.lists(st.integers(0, 300), max_size=6),
 )
-def test_any_split_of_the_stream_gives_the_same(commands, cuts):
+def test_any_split_of_the_stream_gives_the_same_publishes(commands, cuts):
     stream = b"".join(command for command, _ in commands)
     ends = sorted(min(cut, len(stream)) for cut in cuts)
     pieces = [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]

@@ -30,8 +30,8 @@ INTEGERS = [key for key, value in EVERYTHING.items() if type(value) is int]
 BOOLEANS = [key for key, value in EVERYTHING.items() if type(value) is bool]
 
 
-def changes(body):
-    """What differs from a request that says nothing."""
+def changed_fields(body):
+    """Return the fields that differ from an empty request."""
     request = decode_identify(body)
     return {
         field.name: getattr(request, field.name)
@@ -40,8 +40,8 @@ def changes(body):
     }
 
 
-def test_every_field():
-    assert changes(json.dumps(EVERYTHING).encode()) == EVERYTHING
+def test_every_field_is_decoded():
+    assert changed_fields(json.dumps(EVERYTHING).encode()) == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_every_field():
         (b'{"client_id":"\xff"}', {"client_id": "\ufffd"}),
     ],
 )
-def test_accepted(body, expected):
-    assert changes(body) == expected
+def test_bodies_that_go_accepts_are_accepted(body, expected):
+    assert changed_fields(body) == expected
 
 
 @pytest.mark.parametrize("key", EVERYTHING)
@@ -109,27 +109,27 @@ def test_null_is_ignored(key):
         b"[" * 20_000,
     ],
 )
-def test_refused(body):
+def test_bodies_that_go_refuses_are_refused(body):
     with pytest.raises(InvalidJSON):
         decode_identify(body)
 
 
 @pytest.mark.parametrize("key", STRINGS)
 @pytest.mark.parametrize("value", [b"1", b"true", b"{}", b"[]", b'["a"]', b"1.5"])
-def test_strings_take_only_strings(key, value):
+def test_string_fields_accept_only_strings(key, value):
     with pytest.raises(InvalidJSON):
         decode_identify(b'{"%s":%s}' % (key.encode(), value))
 
 
 @pytest.mark.parametrize("key", INTEGERS)
 @pytest.mark.parametrize("value", [b"1.0", b"1.5", b"1e3", b"1E3", b'"1"', b"true", b"false", b"[]", b"{}"])
-def test_integers_take_neither_fraction_nor_exponent_nor_another_type(key, value):
+def test_integer_fields_accept_no_fraction_no_exponent_and_no_other_type(key, value):
     with pytest.raises(InvalidJSON):
         decode_identify(b'{"%s":%s}' % (key.encode(), value))
 
 
 @pytest.mark.parametrize("key", BOOLEANS)
 @pytest.mark.parametrize("value", [b"0", b"1", b'"true"', b"[]", b"{}"])
-def test_booleans_take_only_booleans(key, value):
+def test_boolean_fields_accept_only_booleans(key, value):
     with pytest.raises(InvalidJSON):
         decode_identify(b'{"%s":%s}' % (key.encode(), value))

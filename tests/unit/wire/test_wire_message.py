@@ -1,4 +1,4 @@
-"""Messages and batches: ids, layouts, and that every way through a batch gives the same messages."""
+"""Messages and batches: ids, layouts, and that every way to read a batch gives the same messages."""
 
 import struct
 
@@ -35,7 +35,7 @@ def test_advance_carries_the_sequence_into_the_tick(start, count, end):
 
 
 @given(number=st.integers(0, 2**61), counts=st.lists(st.integers(0, 10_000), max_size=6))
-def test_advance_in_steps_is_advance_at_once(number, counts):
+def test_advancing_in_steps_equals_advancing_at_once(number, counts):
     stepped = number
     for count in counts:
         stepped = advance_id(stepped, count)
@@ -43,7 +43,7 @@ def test_advance_in_steps_is_advance_at_once(number, counts):
     assert stepped >= number
 
 
-def described(message):
+def fields_of(message):
     return message.id, message.body, message.timestamp, message.attempts, message.defer_ns
 
 
@@ -59,7 +59,7 @@ def expected_messages(bodies, number):
 def drain(batch):
     messages = []
     while batch.count:
-        messages.append(described(batch.take()))
+        messages.append(fields_of(batch.take()))
     return messages
 
 
@@ -68,12 +68,12 @@ NUMBERS = st.builds(id_number, st.integers(0, 2**40), st.integers(4080, 4095) | 
 
 
 @given(bodies=BODIES, number=NUMBERS)
-def test_take_gives_the_messages_in_order_under_following_ids(bodies, number):
+def test_take_returns_the_messages_in_order_with_consecutive_ids(bodies, number):
     assert drain(make_batch(bodies, number)) == expected_messages(bodies, number)
 
 
 @given(bodies=BODIES, number=NUMBERS, data=st.data())
-def test_split_parts_the_messages(bodies, number, data):
+def test_split_divides_the_messages(bodies, number, data):
     batch = make_batch(bodies, number)
     at = data.draw(st.integers(0, len(bodies)))
     front = batch.split(at)
@@ -82,7 +82,7 @@ def test_split_parts_the_messages(bodies, number, data):
 
 
 @given(bodies=BODIES, number=NUMBERS, data=st.data())
-def test_skip_is_take_without_the_message(bodies, number, data):
+def test_skip_advances_as_take_does(bodies, number, data):
     batch = make_batch(bodies, number)
     skipped = data.draw(st.integers(0, len(bodies)))
     for _ in range(skipped):
@@ -91,27 +91,27 @@ def test_skip_is_take_without_the_message(bodies, number, data):
 
 
 @given(bodies=BODIES, number=NUMBERS, data=st.data())
-def test_copy_is_independent(bodies, number, data):
+def test_a_copy_of_a_batch_is_independent(bodies, number, data):
     batch = make_batch(bodies, number)
     taken = data.draw(st.integers(0, len(bodies)))
     for _ in range(taken):
         batch.take()
-    twin = batch.copy()
-    assert drain(batch) == drain(twin) == expected_messages(bodies, number)[taken:]
-    assert twin.data is batch.data
+    copied = batch.copy()
+    assert drain(batch) == drain(copied) == expected_messages(bodies, number)[taken:]
+    assert copied.data is batch.data
 
 
-def test_message_copy_is_a_fresh_delivery_of_the_same():
+def test_a_copy_of_a_message_was_never_delivered():
     message = new_message(b"0123456789abcdef", b"body", 42, 3)
     message.defer_ns = 99
     message.client_id = 5
     message.delivered_ns = message.deadline_ns = 6
-    twin = message.copy()
-    assert described(twin) == (b"0123456789abcdef", b"body", 42, 0, 99)
-    assert (twin.client_id, twin.delivered_ns, twin.deadline_ns) == (0, 0, 0)
+    copied = message.copy()
+    assert fields_of(copied) == (b"0123456789abcdef", b"body", 42, 0, 99)
+    assert (copied.client_id, copied.delivered_ns, copied.deadline_ns) == (0, 0, 0)
 
 
 def test_message_at_reads_the_layout():
     data = b"xx" + struct.pack(">qH16s", 1_700_000_000_000_000_000, 65535, b"0d8f2a41c1200000") + b"body" + b"yy"
     message = message_at(data, 2, len(data) - 2)
-    assert described(message) == (b"0d8f2a41c1200000", b"body", 1_700_000_000_000_000_000, 65535, 0)
+    assert fields_of(message) == (b"0d8f2a41c1200000", b"body", 1_700_000_000_000_000_000, 65535, 0)
