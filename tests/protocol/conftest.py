@@ -1,17 +1,17 @@
-"""The fixtures of conversations without sockets."""
+"""Fixtures for protocol tests without sockets."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conversation import Line, Talk
+from conversation import ConnectionClient, SessionClient
 
 from broker_bench import Bench
 
 
 @pytest.fixture
 def make_bench(tmp_path: Path) -> Callable[..., Bench]:
-    """Makes a broker with the given options."""
+    """Return a function that creates a broker with the given options."""
     return lambda **options: Bench(tmp_path, **options)
 
 
@@ -21,15 +21,15 @@ def bench(make_bench: Callable[..., Bench]) -> Bench:
 
 
 @pytest.fixture
-def make_talk(bench: Bench) -> Callable[[], Talk]:
-    return lambda: Talk(bench)
+def make_talk(bench: Bench) -> Callable[[], SessionClient]:
+    return lambda: SessionClient(bench)
 
 
 @pytest.fixture
-def talk(bench: Bench) -> Talk:
-    return Talk(bench)
+def talk(bench: Bench) -> SessionClient:
+    return SessionClient(bench)
 
 
 @pytest.fixture
-def line(bench: Bench) -> Line:
-    return Line(bench)
+def line(bench: Bench) -> ConnectionClient:
+    return ConnectionClient(bench)

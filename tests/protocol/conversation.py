@@ -1,4 +1,4 @@
-"""Conversations without sockets: a real session, and a real connection on a transport and a loop that tests move."""
+"""Clients without sockets: a real session, and a real connection on a transport and a loop that tests control."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +9,8 @@ from nsqx.nsqd.session import ClientSession
 from rawclient import Frame, Message
 
 
-class Talk:
-    """One client's session: what it says, and every frame it gets for that."""
+class SessionClient:
+    """A client of a session: sends commands and receives frames."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -22,30 +22,30 @@ class Talk:
     def is_closed(self) -> bool:
         return self.link.is_closed
 
-    def say(self, data: bytes) -> list[Frame]:
-        """Send, and return what came back."""
+    def send(self, data: bytes) -> list[Frame]:
+        """Send bytes and return the frames of the answer."""
         self.session.receive(data)
         while self.session.has_more:
             self.session.proceed()
         self.bench.settle()
         return self.link.take_frames()
 
-    def say_no_more(self) -> list[Frame]:
-        """The client's side of the connection ends."""
+    def send_eof(self) -> list[Frame]:
+        """End the input of the session and return the frames."""
         self.session.receive_end()
         self.bench.settle()
         return self.link.take_frames()
 
-    def listen(self) -> list[Frame]:
+    def receive(self) -> list[Frame]:
         self.bench.settle()
         return self.link.take_frames()
 
     def take_message(self) -> Message:
-        """The one message that came."""
-        (message,) = (Message.decode(frame.data) for frame in self.listen())
+        """Return the only message that was received."""
+        (message,) = (Message.decode(frame.data) for frame in self.receive())
         return message
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         self.session.closed()
         self.bench.settle()
 
@@ -64,7 +64,7 @@ class BenchLoop:
 
 
 class SocketStandIn:
-    """Takes options and nothing else."""
+    """Accepts socket options and does nothing else."""
 
     def __init__(self) -> None:
         self.options: dict[tuple[int, int], int] = {}
@@ -74,7 +74,7 @@ class SocketStandIn:
 
 
 class BenchTransport:
-    """A socket that takes all that is written, or nothing if ``is_stuck``, and tells its protocol as asyncio does."""
+    """A socket that takes all output, or none if ``is_stuck``, and calls its protocol as asyncio does."""
 
     def __init__(self, peer: Any = ("127.0.0.1", 1234)) -> None:
         self.is_reading = True
@@ -151,8 +151,8 @@ class BenchTransport:
         return frames
 
 
-class Line:
-    """A client's end of a connection."""
+class ConnectionClient:
+    """The client's end of a connection."""
 
     def __init__(self, bench: Bench, peer: Any = ("127.0.0.1", 1234)) -> None:
         self.bench = bench
@@ -165,15 +165,15 @@ class Line:
     def is_lost(self) -> bool:
         return self.transport.is_lost
 
-    def say(self, data: bytes) -> list[Frame]:
+    def send(self, data: bytes) -> list[Frame]:
         self.connection.data_received(data)
-        return self.listen()
+        return self.receive()
 
-    def listen(self) -> list[Frame]:
+    def receive(self) -> list[Frame]:
         self.bench.run_scheduled()
         return self.transport.take_frames()
 
     def wait(self, duration_ns: int) -> list[Frame]:
-        """Let time pass; what came meanwhile."""
+        """Let time pass; return the frames received meanwhile."""
         self.bench.clock.advance(duration_ns)
-        return self.listen()
+        return self.receive()

@@ -1,4 +1,4 @@
-"""What goes to a client goes straight to its socket; the transport is for what the socket does not take."""
+"""Output is written directly to the socket; the transport gets only what the socket does not take."""
 
 import socket
 
@@ -13,7 +13,7 @@ WIRE_OK = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 
 
 class SocketTransport(BenchTransport):
-    """A transport with a real socket behind it, whose far end hears only what did not go by the transport."""
+    """A transport with a real socket; its far end receives only the output that bypassed the transport."""
 
     def __init__(self):
         super().__init__()
@@ -21,7 +21,7 @@ class SocketTransport(BenchTransport):
         self.socket.setblocking(False)
         self.far_end.setblocking(False)
 
-    def heard(self):
+    def received(self):
         data = bytearray()
         while True:
             try:
@@ -49,21 +49,21 @@ def connect(bench):
         transport.far_end.close()
 
 
-def test_the_answer_goes_straight_to_the_socket(connect):
+def test_an_answer_is_written_directly_to_the_socket(connect):
     connection, transport = connect()
     connection.data_received(pub("t", b"1"))
-    assert (transport.heard(), transport.sent) == (WIRE_OK, b"")
+    assert (transport.received(), transport.sent) == (WIRE_OK, b"")
 
 
-def test_what_waits_in_the_transport_is_not_overtaken(connect):
+def test_output_waiting_in_the_transport_is_not_overtaken(connect):
     connection, transport = connect()
     transport.is_stuck = True
     transport.write(b"earlier")
     connection.data_received(pub("t", b"1"))
-    assert (transport.heard(), bytes(transport.unsent)) == (b"", b"earlier" + WIRE_OK)
+    assert (transport.received(), bytes(transport.unsent)) == (b"", b"earlier" + WIRE_OK)
 
 
-def test_what_the_socket_does_not_take_goes_by_the_transport(connect):
+def test_output_that_the_socket_does_not_take_goes_to_the_transport(connect):
     connection, transport = connect()
     filling = b"."
     try:
@@ -75,26 +75,26 @@ def test_what_the_socket_does_not_take_goes_by_the_transport(connect):
     assert transport.take_frames() == [OK]
 
 
-def test_a_long_answer_is_parted_between_socket_and_transport(bench, connect):
+def test_a_long_answer_is_divided_between_socket_and_transport(bench, connect):
     body = b"x" * 200_000
     bench.publish("t", body, body, body)
     connection, transport = connect()
     transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection.data_received(identify() + sub("t", "c") + rdy(3))
     bench.settle()
-    straight = transport.heard()
+    straight = transport.received()
     assert straight
     assert transport.sent
     assert (straight + bytes(transport.sent)).count(body) == 3
 
 
-def test_messages_too(connect):
+def test_messages_are_written_directly_to_the_socket_too(connect):
     consumer, consumer_side = connect()
     consumer.data_received(identify() + sub("t", "c") + rdy(10))
-    consumer_side.heard()
+    consumer_side.received()
     producer, _ = connect()
     producer.data_received(mpub("t", [b"1", b"2"]))
-    assert [Message.decode(frame.data).body for frame in split_frames(consumer_side.heard())] == [b"1", b"2"]
+    assert [Message.decode(frame.data).body for frame in split_frames(consumer_side.received())] == [b"1", b"2"]
     assert consumer_side.sent == b""
 
 
@@ -102,10 +102,10 @@ def test_nothing_is_written_after_the_close(connect):
     connection, transport = connect()
     transport.close()
     connection.write(bytearray(b"late"))
-    assert (transport.heard(), transport.sent) == (b"", b"")
+    assert (transport.received(), transport.sent) == (b"", b"")
 
 
-def test_a_socket_that_is_gone_is_the_transports_business(connect):
+def test_an_error_of_the_socket_is_left_to_the_transport(connect):
     connection, transport = connect()
     transport.far_end.close()
     connection.data_received(pub("t", b"1"))

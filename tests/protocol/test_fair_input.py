@@ -1,6 +1,6 @@
-"""How much one connection may do before the others get their turn: slices, round-robin, and what stops the reading.
+"""Fairness between connections: slices of input, the round-robin, and the reasons for not reading a socket.
 
-The clock of the round-robin says that a round is over after every slice, so a turn of the loop is one slice.
+The clock of the round-robin ends a round after every slice, so one turn of the loop is one slice.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from conversation import Line
+from conversation import ConnectionClient
 
 from broker_bench import SECOND, Bench
 from compression import DeflateLayer, SnappyLayer
@@ -38,7 +38,7 @@ from rawclient import (
 
 MAGIC = b"  V2"
 HEARTBEAT = Frame(RESPONSE, b"_heartbeat_")
-# More commands than any slice holds, and the most that one may hold.
+# More commands than fit into a slice, and the most commands of a slice.
 MANY = 5000
 MOST = 512
 UNKNOWN_ID = b"0123456789abcdef"
@@ -61,7 +61,7 @@ def bench(make_fair_bench) -> Bench:
 
 
 def run_one_turn(bench: Bench) -> None:
-    """One turn of the loop."""
+    """Run one turn of the loop."""
     callbacks, bench.soon[:] = bench.soon[:], []
     for callback in callbacks:
         callback()
@@ -77,7 +77,7 @@ def published(bench: Bench, topic: str) -> int:
 
 
 def test_a_burst_is_executed_in_slices(bench, line):
-    line.say(MAGIC)
+    line.send(MAGIC)
     bench.broker.topic("t").channel("c")
     line.connection.data_received(burst("t"))
     counts = [published(bench, "t")]
@@ -87,32 +87,32 @@ def test_a_burst_is_executed_in_slices(bench, line):
         counts.append(published(bench, "t"))
     steps = [later - earlier for earlier, later in itertools.pairwise([0, *counts])]
     assert all(0 < step <= MOST for step in steps), steps
-    assert line.listen() == [OK] * MANY
+    assert line.receive() == [OK] * MANY
     assert line.transport.is_reading
 
 
 def test_the_order_of_commands_is_kept(bench, line):
     consumer = bench.consume("t", "c", 2 * MANY)
-    line.say(MAGIC)
-    line.say(burst("t"))
+    line.send(MAGIC)
+    line.send(burst("t"))
     assert consumer.link.take_bodies() == [b"%d" % number for number in range(MANY)]
 
 
-def test_what_comes_behind_a_burst_is_executed_after_it(bench, line):
-    """It may have been on its way when the reading stopped."""
+def test_input_after_a_burst_is_executed_after_it(bench, line):
+    """It may have been on its way when reading stopped."""
     consumer = bench.consume("t", "c", 2 * MANY)
-    line.say(MAGIC)
+    line.send(MAGIC)
     line.connection.data_received(burst("t"))
     line.connection.data_received(pub("t", b"last"))
-    assert line.listen() == [OK] * (MANY + 1)
+    assert line.receive() == [OK] * (MANY + 1)
     assert consumer.link.take_bodies()[-1] == b"last"
 
 
 def test_busy_connections_take_turns_and_others_do_not_wait(bench):
-    floods = [Line(bench) for _ in range(5)]
-    polite = Line(bench)
+    floods = [ConnectionClient(bench) for _ in range(5)]
+    polite = ConnectionClient(bench)
     for each in (*floods, polite):
-        each.say(MAGIC)
+        each.send(MAGIC)
     for number, flood in enumerate(floods):
         flood.connection.data_received(burst(f"t{number}"))
     before = 0
@@ -124,7 +124,7 @@ def test_busy_connections_take_turns_and_others_do_not_wait(bench):
         polite.connection.data_received(pub("polite", b"x"))
         assert polite.transport.take_frames() == [OK]
         run_one_turn(bench)
-    assert [flood.listen() for flood in floods] == [[OK] * MANY] * 5
+    assert [flood.receive() for flood in floods] == [[OK] * MANY] * 5
 
 
 @pytest.mark.parametrize(
@@ -138,28 +138,28 @@ def test_commands_that_are_logged_count_for_more(bench, line, opening, command, 
     def logged() -> int:
         return sum(text.startswith(line_start) for _, text in bench.log.lines)
 
-    line.say(MAGIC + opening)
+    line.send(MAGIC + opening)
     line.connection.data_received(command * 1000)
     assert 0 < logged() <= 32
     before = logged()
     run_one_turn(bench)
     assert before < logged() <= before + 32
-    line.listen()
+    line.receive()
     assert logged() == 1000
     assert line.transport.is_reading
 
 
 def test_deferred_publishes_are_sliced(bench, line):
-    line.say(MAGIC)
+    line.send(MAGIC)
     line.connection.data_received(dpub("t", 1000, b"x") * MANY)
     assert 0 < published(bench, "t") <= MOST
-    assert line.listen() == [OK] * MANY
+    assert line.receive() == [OK] * MANY
 
 
 @pytest.mark.parametrize(("name", "layer"), [("snappy", SnappyLayer()), ("deflate", DeflateLayer())])
 def test_compressed_commands_are_sliced(bench, line, name, layer):
     bench.broker.upgrades.snappy = bench.broker.upgrades.deflate = True
-    line.say(MAGIC)
+    line.send(MAGIC)
     line.connection.data_received(identify(feature_negotiation=True, **{name: True}))
     line.connection.data_received(layer.encode(pub("t", b"x") * MANY))
     counts = [published(bench, "t")]
@@ -172,9 +172,9 @@ def test_compressed_commands_are_sliced(bench, line, name, layer):
     assert line.transport.is_reading
 
 
-def test_commands_behind_an_upgrade_are_sliced(bench, line):
+def test_commands_after_an_upgrade_are_sliced(bench, line):
     bench.broker.upgrades.deflate = True
-    line.say(MAGIC)
+    line.send(MAGIC)
     commands = DeflateLayer().encode(pub("t", b"x") * MANY)
     line.connection.data_received(identify(feature_negotiation=True, deflate=True) + commands)
     assert published(bench, "t") <= MOST
@@ -184,17 +184,17 @@ def test_commands_behind_an_upgrade_are_sliced(bench, line):
 
 
 def test_a_large_chunk_is_not_followed_by_another_in_the_same_turn(bench, line):
-    line.say(MAGIC)
+    line.send(MAGIC)
     command = pub("t", b"x" * (LARGE_CHUNK + 1000))
     line.connection.data_received(command[:LARGE_CHUNK])
     assert not line.transport.is_reading
     run_one_turn(bench)
     assert line.transport.is_reading
-    assert line.say(command[LARGE_CHUNK:]) == [OK]
+    assert line.send(command[LARGE_CHUNK:]) == [OK]
 
 
-def test_a_connection_that_is_lost_leaves_the_round(bench, line):
-    line.say(MAGIC)
+def test_a_lost_connection_leaves_the_round_robin(bench, line):
+    line.send(MAGIC)
     line.connection.data_received(burst("t"))
     line.transport.abort()
     before = published(bench, "t")
@@ -203,16 +203,16 @@ def test_a_connection_that_is_lost_leaves_the_round(bench, line):
     assert bench.broker.connections == set()
 
 
-def test_nothing_behind_a_fatal_error_is_executed(bench, line):
-    line.say(MAGIC)
-    frames = line.say(pub("t", b"x") * 2000 + b"WHAT\n" + pub("t", b"x") * 2000)
+def test_nothing_after_a_fatal_error_is_executed(bench, line):
+    line.send(MAGIC)
+    frames = line.send(pub("t", b"x") * 2000 + b"WHAT\n" + pub("t", b"x") * 2000)
     assert frames == [OK] * 2000 + [Frame(ERROR, b"E_INVALID invalid command WHAT")]
     assert published(bench, "t") == 2000
     assert line.is_lost
 
 
-def test_a_client_that_does_not_read_its_answers_is_executed_no_further(bench, line):
-    line.say(MAGIC + sub("t", "c"))
+def test_a_client_that_does_not_read_its_answers_is_paused(bench, line):
+    line.send(MAGIC + sub("t", "c"))
     line.transport.is_stuck = True
     while line.transport.is_reading or bench.soon:
         if line.transport.is_reading:
@@ -221,7 +221,7 @@ def test_a_client_that_does_not_read_its_answers_is_executed_no_further(bench, l
     refused = len(bench.log.errors())
     assert 12_000 < refused < 24_000
     line.transport.unblock()
-    line.listen()
+    line.receive()
     assert len(bench.log.errors()) == 24_000
     assert line.transport.is_reading
 
@@ -232,9 +232,9 @@ def test_a_client_that_does_not_read_its_answers_is_executed_no_further(bench, l
 @pytest.mark.parametrize("mem_queue_size", [1_000_000, 0])
 def test_a_batch_of_very_many_messages_is_published_in_slices(make_fair_bench, mem_queue_size):
     bench = make_fair_bench(mem_queue_size=mem_queue_size, sync_every=1_000_000)
-    line, polite = Line(bench), Line(bench)
-    line.say(MAGIC)
-    polite.say(MAGIC)
+    line, polite = ConnectionClient(bench), ConnectionClient(bench)
+    line.send(MAGIC)
+    polite.send(MAGIC)
     count = 3 * SLICE_COUNT + 1
     line.connection.data_received(mpub("t", [b"x"] * count) + pub("t", b"last"))
     counts = [published(bench, "t")]
@@ -245,7 +245,7 @@ def test_a_batch_of_very_many_messages_is_published_in_slices(make_fair_bench, m
         run_one_turn(bench)
         counts.append(published(bench, "t"))
     assert max(later - earlier for earlier, later in itertools.pairwise([0, *counts])) <= SLICE_COUNT + 1
-    assert line.listen() == [OK, OK]
+    assert line.receive() == [OK, OK]
     assert published(bench, "t") == count + 1
     assert line.transport.is_reading
 
@@ -266,18 +266,18 @@ async def test_an_http_batch_of_very_many_messages_is_published_in_slices(bench,
     assert (await answer).body == b"OK"
 
 
-def test_a_topic_that_is_deleted_while_a_batch_is_published(bench, line):
-    line.say(MAGIC)
+def test_a_topic_can_be_deleted_while_a_batch_is_published(bench, line):
+    line.send(MAGIC)
     line.connection.data_received(mpub("t", [b"x"] * (2 * SLICE_COUNT)))
     run_one_turn(bench)
     assert published(bench, "t") == SLICE_COUNT
     bench.broker.delete_topic("t")
-    assert line.listen() == [Frame(ERROR, b"E_MPUB_FAILED MPUB failed exiting")]
+    assert line.receive() == [Frame(ERROR, b"E_MPUB_FAILED MPUB failed exiting")]
     assert line.is_lost
 
 
-def test_a_client_that_leaves_while_its_batch_is_published(bench, line):
-    line.say(MAGIC)
+def test_a_client_can_disconnect_while_its_batch_is_published(bench, line):
+    line.send(MAGIC)
     line.connection.data_received(mpub("t", [b"x"] * (2 * SLICE_COUNT)))
     line.transport.abort()
     bench.run_scheduled()
@@ -287,32 +287,32 @@ def test_a_client_that_leaves_while_its_batch_is_published(bench, line):
 # The disk
 
 
-def test_a_publisher_waits_while_much_is_not_confirmed_by_the_disk(make_fair_bench):
+def test_a_publisher_is_paused_while_much_is_not_durable(make_fair_bench):
     bench = make_fair_bench(mem_queue_size=0, sync_every=1)
     bench.broker.disk_sync.is_slow = True
-    line, polite = Line(bench), Line(bench)
-    line.say(MAGIC)
-    polite.say(MAGIC)
+    line, polite = ConnectionClient(bench), ConnectionClient(bench)
+    line.send(MAGIC)
+    polite.send(MAGIC)
     command = pub("t", b"x" * 100_000)
     sent = 0
     while line.transport.is_reading:
-        assert line.say(command) == []
+        assert line.send(command) == []
         sent += 1
     assert 4 * 1024 * 1024 < sent * len(command) < 5 * 1024 * 1024
-    assert polite.say(pub("t#ephemeral", b"x")) == [OK]
+    assert polite.send(pub("t#ephemeral", b"x")) == [OK]
     bench.broker.disk_sync.is_slow = False
     bench.broker.disk_sync.sync(bench.broker.topic("t").backlog.disk)
-    assert line.listen() == [OK] * sent
+    assert line.receive() == [OK] * sent
     assert line.transport.is_reading
 
 
-def test_compressed_publishes_wait_too(make_fair_bench):
-    """A few bytes of them stand for very many messages."""
+def test_a_compressing_publisher_is_paused_too(make_fair_bench):
+    """A few compressed bytes can become very many messages."""
     bench = make_fair_bench(mem_queue_size=0, sync_every=1)
     bench.broker.upgrades.deflate = True
     bench.broker.disk_sync.is_slow = True
-    line = Line(bench)
-    line.say(MAGIC)
+    line = ConnectionClient(bench)
+    line.send(MAGIC)
     line.connection.data_received(identify(feature_negotiation=True, deflate=True))
     line.connection.data_received(DeflateLayer().encode(pub("t", b"x" * 100_000) * 200))
     bench.run_scheduled()
@@ -325,11 +325,11 @@ def test_compressed_publishes_wait_too(make_fair_bench):
     assert line.transport.is_reading
 
 
-# Answers from elsewhere
+# Answers of the auth server
 
 
 class SlowAuthorizer(OpenAuthorizer):
-    """Answers when a test says so."""
+    """Answers when the test triggers it."""
 
     def authenticate(self, client, secret, done):
         self.done = done
@@ -341,59 +341,59 @@ def authorizer(bench) -> SlowAuthorizer:
     return bench.broker.authorizer
 
 
-def test_nothing_is_read_while_the_auth_server_is_asked(bench, line, authorizer):
-    line.say(MAGIC)
-    line.say(auth(b"secret") + pub("t", b"x") * 10)
+def test_nothing_is_read_during_a_query_to_the_auth_server(bench, line, authorizer):
+    line.send(MAGIC)
+    line.send(auth(b"secret") + pub("t", b"x") * 10)
     assert not line.transport.is_reading
     assert published(bench, "t") == 0
     authorizer.done(b"{}")
-    assert line.listen() == [Frame(RESPONSE, b"{}")] + [OK] * 10
+    assert line.receive() == [Frame(RESPONSE, b"{}")] + [OK] * 10
     assert line.transport.is_reading
 
 
-def test_a_burst_behind_an_auth_is_sliced(bench, line, authorizer):
-    line.say(MAGIC)
-    line.say(auth(b"secret") + pub("t", b"x") * MANY)
+def test_a_burst_after_auth_is_sliced(bench, line, authorizer):
+    line.send(MAGIC)
+    line.send(auth(b"secret") + pub("t", b"x") * MANY)
     authorizer.done(b"{}")
     assert 0 < published(bench, "t") <= MOST
     assert not line.transport.is_reading
-    assert line.listen() == [Frame(RESPONSE, b"{}")] + [OK] * MANY
+    assert line.receive() == [Frame(RESPONSE, b"{}")] + [OK] * MANY
     assert line.transport.is_reading
 
 
-def test_a_client_that_waits_for_the_auth_server_is_not_silent(bench, line, authorizer):
-    line.say(MAGIC)
-    line.say(identify(heartbeat_interval=1000) + auth(b"secret"))
+def test_waiting_for_the_auth_server_does_not_count_as_silence(bench, line, authorizer):
+    line.send(MAGIC)
+    line.send(identify(heartbeat_interval=1000) + auth(b"secret"))
     for _ in range(10):
         assert line.wait(SECOND) == [HEARTBEAT]
     authorizer.done(b"{}")
-    assert line.listen() == [Frame(RESPONSE, b"{}")]
+    assert line.receive() == [Frame(RESPONSE, b"{}")]
     line.wait(2 * SECOND - 1)
     assert not line.is_lost
     line.wait(1)
     assert line.is_lost
 
 
-def test_a_refused_secret_ends_the_connection(bench, line, authorizer):
-    line.say(MAGIC)
-    line.say(auth(b"secret") + pub("t", b"x") * 10)
+def test_a_refused_secret_closes_the_connection(bench, line, authorizer):
+    line.send(MAGIC)
+    line.send(auth(b"secret") + pub("t", b"x") * 10)
     authorizer.done(ProtocolError("E_AUTH_FAILED", "AUTH failed"))
-    assert line.listen() == [Frame(ERROR, b"E_AUTH_FAILED AUTH failed")]
+    assert line.receive() == [Frame(ERROR, b"E_AUTH_FAILED AUTH failed")]
     assert line.is_lost
     assert published(bench, "t") == 0
 
 
-def test_an_auth_answer_after_the_client_has_gone(bench, line, authorizer):
-    line.say(MAGIC)
-    line.say(auth(b"secret") + pub("t", b"x"))
+def test_an_auth_answer_after_the_client_has_disconnected_is_ignored(bench, line, authorizer):
+    line.send(MAGIC)
+    line.send(auth(b"secret") + pub("t", b"x"))
     line.transport.abort()
     authorizer.done(b"{}")
     bench.run_scheduled()
     assert published(bench, "t") == 0
 
 
-def test_a_trickle_of_commands_is_read_all_the_time(bench, line):
-    line.say(MAGIC)
+def test_a_trickle_of_commands_is_never_paused(bench, line):
+    line.send(MAGIC)
     for command in (nop(), pub("t", b"x"), b"PUB t\n" + sized(b"12")[:3]):
         line.connection.data_received(command)
         assert line.transport.is_reading

@@ -1,11 +1,11 @@
-"""Every error of the protocol, as transcripts: what a client says, and the error frame to the byte."""
+"""Every error of the protocol: the commands that a client sends, and the error frame byte for byte."""
 
 import errno
 import os
 import struct
 
 import pytest
-from conversation import Talk
+from conversation import SessionClient
 
 from nsqx.errors import ProtocolError
 from rawclient import (
@@ -38,9 +38,9 @@ def size(number):
     return struct.pack(">i", number)
 
 
-def refused(talk, said, text):
-    """``said`` gets this error and nothing else, and nothing after it counts."""
-    assert talk.say(said + b"NONSENSE\n") == [Frame(ERROR, text.encode("utf-8", "surrogateescape"))]
+def refused(talk, sent, text):
+    """Assert that ``sent`` gets this error and nothing else, and that later input is ignored."""
+    assert talk.send(sent + b"NONSENSE\n") == [Frame(ERROR, text.encode("utf-8", "surrogateescape"))]
     assert talk.is_closed
     talk.session.receive(pub("after_the_end", b"x"))
     assert "after_the_end" not in talk.bench.broker.topics
@@ -48,14 +48,14 @@ def refused(talk, said, text):
 
 @pytest.fixture
 def talk(make_bench):
-    return Talk(make_bench(**SMALL))
+    return SessionClient(make_bench(**SMALL))
 
 
-# In which state
+# Commands in the wrong state
 
 
 @pytest.mark.parametrize(
-    ("before", "said", "text"),
+    ("before", "sent", "text"),
     [
         ([], rdy(1), "E_INVALID cannot RDY in current state"),
         ([], fin(ID), "E_INVALID cannot FIN in current state"),
@@ -76,39 +76,39 @@ def talk(make_bench):
         (CLOSING, cls(), "E_INVALID cannot CLS in current state"),
     ],
 )
-def test_commands_out_of_their_state(talk, before, said, text):
+def test_commands_in_the_wrong_state_are_refused(talk, before, sent, text):
     for command in before:
-        talk.say(command)
-    refused(talk, said, text)
+        talk.send(command)
+    refused(talk, sent, text)
 
 
 @pytest.mark.parametrize("before", [[], SUBSCRIBED, CLOSING])
-@pytest.mark.parametrize("said", [nop(), b"NOP x\n", b"NOP\r\n"])
-def test_nop_is_always_allowed_and_never_answered(talk, before, said):
+@pytest.mark.parametrize("sent", [nop(), b"NOP x\n", b"NOP\r\n"])
+def test_nop_is_always_allowed_and_never_answered(talk, before, sent):
     for command in before:
-        talk.say(command)
-    assert talk.say(said) == []
+        talk.send(command)
+    assert talk.send(sent) == []
 
 
 @pytest.mark.parametrize("before", [[], SUBSCRIBED, CLOSING])
-@pytest.mark.parametrize("said", [pub("u", b"x"), mpub("u", [b"x", b"y"]), dpub("u", 100, b"x"), dpub("u", 0, b"x")])
-def test_publishing_is_always_allowed(talk, before, said):
+@pytest.mark.parametrize("sent", [pub("u", b"x"), mpub("u", [b"x", b"y"]), dpub("u", 100, b"x"), dpub("u", 0, b"x")])
+def test_publishing_is_always_allowed(talk, before, sent):
     for command in before:
-        talk.say(command)
-    assert talk.say(said) == [OK]
+        talk.send(command)
+    assert talk.send(sent) == [OK]
 
 
 def test_ready_after_close_is_ignored(talk):
-    talk.say(sub("t", "c"))
-    assert talk.say(cls()) == [Frame(RESPONSE, b"CLOSE_WAIT")]
-    assert talk.say(rdy(1) + b"RDY x\n") == []
+    talk.send(sub("t", "c"))
+    assert talk.send(cls()) == [Frame(RESPONSE, b"CLOSE_WAIT")]
+    assert talk.send(rdy(1) + b"RDY x\n") == []
     assert not talk.is_closed
     assert talk.client.ready_count == 0
 
 
 @pytest.mark.parametrize("before", [SUBSCRIBED, CLOSING])
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("sent", "text"),
     [
         (fin(ID), b"E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight"),
         (b"FIN 0123456789ABCDEF\n", b"E_FIN_FAILED FIN 0123456789ABCDEF failed ID not in flight"),
@@ -119,32 +119,32 @@ def test_ready_after_close_is_ignored(talk):
         (touch(ID), b"E_TOUCH_FAILED TOUCH 0123456789abcdef failed ID not in flight"),
     ],
 )
-def test_errors_that_do_not_end_the_connection(talk, before, said, text):
+def test_errors_that_do_not_end_the_connection(talk, before, sent, text):
     for command in before:
-        talk.say(command)
-    assert talk.say(said + said) == [Frame(ERROR, text)] * 2
+        talk.send(command)
+    assert talk.send(sent + sent) == [Frame(ERROR, text)] * 2
     assert not talk.is_closed
-    assert talk.say(nop() + pub("u", b"x")) == [OK]
+    assert talk.send(nop() + pub("u", b"x")) == [OK]
 
 
-def test_messages_of_another_client(make_bench):
+def test_messages_of_another_client_cannot_be_answered(make_bench):
     bench = make_bench()
-    owner, other = Talk(bench), Talk(bench)
-    owner.say(sub("t", "c") + rdy(1))
-    other.say(sub("t", "c"))
+    owner, other = SessionClient(bench), SessionClient(bench)
+    owner.send(sub("t", "c") + rdy(1))
+    other.send(sub("t", "c"))
     bench.publish("t", b"x")
     message_id = owner.take_message().id.decode()
     for command, name in ((fin, "FIN"), (touch, "TOUCH"), (lambda i: req(i, 0), "REQ")):
         text = f"E_{name}_FAILED {name} {message_id} failed client does not own message"
-        assert other.say(command(message_id.encode())) == [Frame(ERROR, text.encode())]
-    assert owner.say(fin(message_id.encode())) == []
+        assert other.send(command(message_id.encode())) == [Frame(ERROR, text.encode())]
+    assert owner.send(fin(message_id.encode())) == []
 
 
 # Lines
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("sent", "text"),
     [
         (b"\n", "E_INVALID invalid command "),
         (b"\r\n", "E_INVALID invalid command "),
@@ -186,15 +186,15 @@ def test_messages_of_another_client(make_bench):
         (b"DPUB t 9223372036855\n", "E_INVALID DPUB timeout 9223372036855 out of range 0-5000"),
     ],
 )
-def test_lines_that_are_refused(talk, said, text):
+def test_invalid_lines_are_refused(talk, sent, text):
     if text is None:
-        # -1 ms once it has wrapped: negative.
+        # -1 ms after it has wrapped, which is negative.
         text = "E_INVALID DPUB timeout 18446744073709551615 out of range 0-5000"
-    refused(talk, said, text)
+    refused(talk, sent, text)
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("sent", "text"),
     [
         (b"RDY x\n", "E_INVALID RDY could not parse count x"),
         (b"RDY -1\n", "E_INVALID RDY could not parse count -1"),
@@ -214,30 +214,30 @@ def test_lines_that_are_refused(talk, said, text):
         (b"TOUCH short\n", "E_INVALID invalid message ID"),
     ],
 )
-def test_lines_that_are_refused_to_a_consumer(talk, said, text):
-    talk.say(sub("t", "c"))
-    refused(talk, said, text)
+def test_invalid_lines_of_a_consumer_are_refused(talk, sent, text):
+    talk.send(sub("t", "c"))
+    refused(talk, sent, text)
 
 
 @pytest.mark.parametrize(
-    ("said", "count"),
+    ("sent", "count"),
     [(b"RDY\n", 1), (b"RDY \n", 0), (b"RDY 0\n", 0), (b"RDY 50\n", 50), (b"RDY 007\n", 7), (b"RDY 5 6\n", 5),
      (b"RDY 18446744073709551617\n", 1)],
 )  # fmt: skip
-def test_ready_counts(talk, said, count):
-    talk.say(sub("t", "c") + rdy(20))
-    assert talk.say(said) == []
+def test_valid_ready_counts_are_accepted(talk, sent, count):
+    talk.send(sub("t", "c") + rdy(20))
+    assert talk.send(sent) == []
     assert talk.client.ready_count == count
 
 
-def test_the_longest_line(talk):
+def test_a_line_of_the_maximum_length_is_accepted(talk):
     name = "X" * 16383
     refused(talk, name.encode() + b"\n", f"E_INVALID invalid command {name}")
 
 
-@pytest.mark.parametrize("said", [b"X" * 16384, b"X" * 16384 + b"\n", b"X" * 50_000 + b"\nNOP\n"])
-def test_a_longer_line_ends_the_connection_without_a_word(talk, said):
-    assert talk.say(said) == []
+@pytest.mark.parametrize("sent", [b"X" * 16384, b"X" * 16384 + b"\n", b"X" * 50_000 + b"\nNOP\n"])
+def test_a_longer_line_closes_the_connection_without_an_answer(talk, sent):
+    assert talk.send(sent) == []
     assert talk.is_closed
 
 
@@ -245,7 +245,7 @@ def test_a_longer_line_ends_the_connection_without_a_word(talk, said):
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("sent", "text"),
     [
         (b"PUB t\n" + size(0), "E_BAD_MESSAGE PUB invalid message body size 0"),
         (b"PUB t\n" + size(-1), "E_BAD_MESSAGE PUB invalid message body size -1"),
@@ -274,12 +274,12 @@ def test_a_longer_line_ends_the_connection_without_a_word(talk, said):
         (auth(b"secret"), "E_AUTH_DISABLED AUTH disabled"),
     ],
 )
-def test_sizes_that_are_refused(talk, said, text):
-    refused(talk, said, text)
+def test_invalid_sizes_are_refused(talk, sent, text):
+    refused(talk, sent, text)
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("sent", "text"),
     [
         (b"PUB t\n", "E_BAD_MESSAGE PUB failed to read message body size"),
         (b"PUB t\n\x00\x00", "E_BAD_MESSAGE PUB failed to read message body size"),
@@ -298,31 +298,31 @@ def test_sizes_that_are_refused(talk, said, text):
         (b"AUTH\n" + size(5), "E_BAD_BODY AUTH failed to read body"),
     ],
 )
-def test_bodies_that_are_cut_short(talk, said, text):
-    assert talk.say(said) == []
-    assert talk.say_no_more() == [Frame(ERROR, text.encode())]
+def test_truncated_bodies_are_refused(talk, sent, text):
+    assert talk.send(sent) == []
+    assert talk.send_eof() == [Frame(ERROR, text.encode())]
     assert talk.is_closed
 
 
-@pytest.mark.parametrize("said", [b"", nop(), b"PUB t", b"N"])
-def test_the_end_between_commands_is_no_error(talk, said):
-    assert talk.say(said) == []
-    assert talk.say_no_more() == []
+@pytest.mark.parametrize("sent", [b"", nop(), b"PUB t", b"N"])
+def test_an_end_of_input_between_commands_is_not_an_error(talk, sent):
+    assert talk.send(sent) == []
+    assert talk.send_eof() == []
     assert talk.is_closed
-    assert talk.say_no_more() == []
+    assert talk.send_eof() == []
 
 
-# What the broker cannot do
+# Errors of the broker
 
 
-def test_too_many_consumers(make_bench):
+def test_too_many_consumers_are_refused(make_bench):
     bench = make_bench(max_channel_consumers=1)
-    Talk(bench).say(sub("t", "c"))
-    refused(Talk(bench), sub("t", "c"), "E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1")
+    SessionClient(bench).send(sub("t", "c"))
+    refused(SessionClient(bench), sub("t", "c"), "E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1")
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("sent", "text"),
     [
         (pub("new", b"x"), "E_PUB_FAILED PUB failed exiting"),
         (dpub("new", 1, b"x"), "E_DPUB_FAILED DPUB failed exiting"),
@@ -335,41 +335,41 @@ def test_too_many_consumers(make_bench):
         (sub("t", "c"), "E_SUB_FAILED SUB failed exiting"),
     ],
 )
-def test_a_broker_that_is_exiting(bench, talk, said, text):
+def test_an_exiting_broker_refuses_commands(bench, talk, sent, text):
     talk.bench.broker.topic("t").channel("c")
     talk.bench.broker.close_topics()
-    refused(talk, said, text)
+    refused(talk, sent, text)
 
 
-def test_a_topic_deleted_under_a_batch(talk):
+def test_a_batch_for_a_deleted_topic_is_refused(talk):
     batch = mpub("t", [b"x"])
-    talk.say(batch[:15])
+    talk.send(batch[:15])
     talk.bench.broker.delete_topic("t")
     refused(talk, batch[15:], "E_MPUB_FAILED MPUB failed exiting")
 
 
 @pytest.mark.parametrize(
-    ("said", "name"), [(pub("t", b"x"), "PUB"), (mpub("t", [b"x", b"y"]), "MPUB"), (dpub("t", 9, b"x"), "DPUB")]
+    ("sent", "name"), [(pub("t", b"x"), "PUB"), (mpub("t", [b"x", b"y"]), "MPUB"), (dpub("t", 9, b"x"), "DPUB")]
 )
-def test_a_disk_that_is_full(make_bench, monkeypatch, said, name):
-    talk = Talk(make_bench(mem_queue_size=0))
+def test_a_full_disk_refuses_publishes(make_bench, monkeypatch, sent, name):
+    talk = SessionClient(make_bench(mem_queue_size=0))
 
     def fail(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", fail)
     text = f"E_{name}_FAILED {name} failed No space left on device"
-    assert talk.say(said) == [Frame(ERROR, text.encode())]
+    assert talk.send(sent) == [Frame(ERROR, text.encode())]
     assert talk.is_closed
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("sent", "name"),
     [(pub("t", b"x"), "PUB"), (mpub("t", [b"x"]), "MPUB"), (dpub("t", 9, b"x"), "DPUB"), (sub("t", "c"), "SUB")],
 )
-def test_a_topic_that_cannot_be_opened(talk, tmp_path, said, name):
+def test_a_topic_whose_files_cannot_be_opened_is_an_error(talk, tmp_path, sent, name):
     (tmp_path / "t.diskqueue.meta.dat").mkdir()
-    (frame,) = talk.say(said)
+    (frame,) = talk.send(sent)
     assert frame.type == ERROR
     assert frame.data.startswith(f"E_{name}_FAILED {name} failed ".encode())
     assert talk.is_closed
@@ -381,23 +381,23 @@ def test_a_topic_that_cannot_be_opened(talk, tmp_path, said, name):
 @pytest.mark.parametrize(
     "command", ["PUB", "MPUB", "SUB", "NOP", "FIN", "AUTH", "CLS", "RDY", "REQ", "TOUCH", "NONE", ""]
 )
-def test_commands_before_a_required_tls(talk, command):
+def test_commands_before_required_tls_are_refused(talk, command):
     talk.bench.broker.is_tls_required = True
     refused(talk, command.encode() + b" t\n", f"E_INVALID cannot {command} in current state (TLS required)")
 
 
-def test_a_well_formed_finish_before_a_required_tls(talk):
+def test_a_well_formed_finish_before_required_tls_is_refused(talk):
     talk.bench.broker.is_tls_required = True
     refused(talk, fin(ID), "E_INVALID cannot FIN in current state (TLS required)")
 
 
-def test_identify_is_allowed_before_a_required_tls(talk):
+def test_identify_is_allowed_before_required_tls(talk):
     talk.bench.broker.is_tls_required = True
-    assert talk.say(identify()) == [OK]
+    assert talk.send(identify()) == [OK]
 
 
 class AuthorizerStandIn:
-    """Refuses everything it is asked, and notes what that was."""
+    """Refuses everything, and records the checks."""
 
     is_enabled = True
 
@@ -417,28 +417,28 @@ class AuthorizerStandIn:
 
 
 @pytest.mark.parametrize(
-    ("said", "check"),
+    ("sent", "check"),
     [
         (sub("t", "c"), ("SUB", "t", "c")),
         (pub("t", b"x"), ("PUB", "t", "")),
         (dpub("t", 1, b"x"), ("DPUB", "t", "")),
-        (b"MPUB t\n", ("MPUB", "t", "")),  # before its body is read
+        (b"MPUB t\n", ("MPUB", "t", "")),  # before the body is read
     ],
 )
-def test_what_needs_authorization(talk, said, check):
+def test_publishing_and_subscribing_need_authorization(talk, sent, check):
     talk.bench.broker.authorizer = AuthorizerStandIn()
-    refused(talk, said, f"E_AUTH_FIRST AUTH required before {check[0]}")
+    refused(talk, sent, f"E_AUTH_FIRST AUTH required before {check[0]}")
     assert talk.bench.broker.authorizer.checks == [check]
     assert talk.bench.broker.topics == {}
 
 
 def test_a_single_publish_is_read_before_it_is_authorized(talk):
     talk.bench.broker.authorizer = AuthorizerStandIn()
-    assert talk.say(b"PUB t\n") == []
+    assert talk.send(b"PUB t\n") == []
     refused(talk, size(0), "E_BAD_MESSAGE PUB invalid message body size 0")
 
 
-def test_auth_once(talk):
+def test_a_second_auth_is_refused(talk):
     talk.bench.broker.authorizer = AuthorizerStandIn()
-    assert talk.say(auth(b"secret")) == [Frame(RESPONSE, b'{"identity":"","identity_url":"","permission_count":1}')]
+    assert talk.send(auth(b"secret")) == [Frame(RESPONSE, b'{"identity":"","identity_url":"","permission_count":1}')]
     refused(talk, auth(b"secret"), "E_INVALID AUTH already set")

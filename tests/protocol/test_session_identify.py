@@ -1,22 +1,22 @@
-"""IDENTIFY: what is asked for, what is granted, and what is refused."""
+"""IDENTIFY: requested settings that are granted or refused."""
 
 import json
 
 import pytest
-from conversation import Talk
+from conversation import SessionClient
 
 from broker_bench import MS
 from rawclient import ERROR, OK, RESPONSE, Frame, identify, sized, sub
 
 
 def answer(talk, **fields):
-    (frame,) = talk.say(identify(feature_negotiation=True, **fields))
+    (frame,) = talk.send(identify(feature_negotiation=True, **fields))
     assert frame.type == RESPONSE, frame
     return json.loads(frame.data)
 
 
 def test_the_answer_byte_for_byte(talk):
-    (frame,) = talk.say(identify(feature_negotiation=True))
+    (frame,) = talk.send(identify(feature_negotiation=True))
     assert frame.data == (
         b'{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
         b'"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,"auth_required":false,'
@@ -26,19 +26,19 @@ def test_the_answer_byte_for_byte(talk):
 
 @pytest.mark.parametrize("body", [b"{}", b"null", b'{"feature_negotiation":false}', b'{"feature_negotiation":null}'])
 def test_without_negotiation_the_answer_is_ok(talk, body):
-    assert talk.say(b"IDENTIFY\n" + sized(body)) == [OK]
+    assert talk.send(b"IDENTIFY\n" + sized(body)) == [OK]
 
 
-def test_who_the_client_says_it_is(talk):
+def test_the_identity_of_the_client_is_stored(talk):
     assert (talk.client.client_id, talk.client.hostname) == ("127.0.0.1", "127.0.0.1")
-    talk.say(identify(client_id="me", hostname="here", user_agent="test/1", topology_zone="z", topology_region="r"))
+    talk.send(identify(client_id="me", hostname="here", user_agent="test/1", topology_zone="z", topology_region="r"))
     client = talk.client
     assert (client.client_id, client.hostname, client.user_agent) == ("me", "here", "test/1")
     assert (client.topology_zone, client.topology_region) == ("z", "r")
 
 
-def test_saying_nothing_of_oneself_overwrites_the_address(talk):
-    talk.say(identify())
+def test_an_empty_identity_overwrites_the_address(talk):
+    talk.send(identify())
     assert (talk.client.client_id, talk.client.hostname) == ("", "")
 
 
@@ -62,7 +62,7 @@ def test_saying_nothing_of_oneself_overwrites_the_address(talk):
         ("deflate_level", 3, "deflate_level", 6),
     ],
 )
-def test_granted(talk, field, value, key, granted):
+def test_valid_settings_are_granted(talk, field, value, key, granted):
     assert answer(talk, **{field: value})[key] == granted
 
 
@@ -86,17 +86,17 @@ def test_granted(talk, field, value, key, granted):
     ],
 )
 @pytest.mark.parametrize("feature_negotiation", [False, True])
-def test_refused(talk, field, value, text, feature_negotiation):
+def test_invalid_settings_are_refused(talk, field, value, text, feature_negotiation):
     said = identify(feature_negotiation=feature_negotiation, **{field: value})
-    assert talk.say(said) == [Frame(ERROR, f"E_BAD_BODY IDENTIFY {text}".encode())]
+    assert talk.send(said) == [Frame(ERROR, f"E_BAD_BODY IDENTIFY {text}".encode())]
     assert talk.is_closed
 
 
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b'{"client_id":1}', b'{"msg_timeout":1e3}', b'{"msg_timeout":1000.0}', b'{"snappy":1}', b"x"]
 )
-def test_bodies_that_are_not_understood(talk, body):
-    assert talk.say(b"IDENTIFY\n" + sized(body)) == [
+def test_invalid_bodies_are_refused(talk, body):
+    assert talk.send(b"IDENTIFY\n" + sized(body)) == [
         Frame(ERROR, b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
     ]
     assert talk.is_closed
@@ -106,11 +106,11 @@ def test_bodies_that_are_not_understood(talk, body):
     ("asked_ms", "interval_ns"), [(0, 30_000 * MS), (-1, 0), (1000, 1000 * MS), (60_000, 60_000 * MS)]
 )
 def test_heartbeat_intervals(talk, asked_ms, interval_ns):
-    talk.say(identify(heartbeat_interval=asked_ms))
+    talk.send(identify(heartbeat_interval=asked_ms))
     assert talk.client.heartbeat_interval_ns == interval_ns
 
 
-def test_the_limits_are_the_brokers(make_bench):
+def test_the_limits_come_from_the_options(make_bench):
     bench = make_bench(
         max_heartbeat_interval=2000 * MS,
         max_msg_timeout=3000 * MS,
@@ -124,7 +124,7 @@ def test_the_limits_are_the_brokers(make_bench):
         topology_region="r",
         topology_zone="z",
     )
-    granted = answer(Talk(bench))
+    granted = answer(SessionClient(bench))
     assert (granted["max_msg_timeout"], granted["msg_timeout"], granted["max_rdy_count"]) == (3000, 1500, 9)
     assert (granted["output_buffer_timeout"], granted["deflate_level"], granted["max_deflate_level"]) == (5, 2, 2)
     assert (granted["topology_region"], granted["topology_zone"]) == ("r", "z")
@@ -134,20 +134,20 @@ def test_the_limits_are_the_brokers(make_bench):
         ("output_buffer_size", 101),
         ("output_buffer_timeout", 8),
     ):
-        (frame,) = Talk(bench).say(identify(**{field: value}))
+        (frame,) = SessionClient(bench).send(identify(**{field: value}))
         assert (frame.type, b"(%d) is invalid" % value in frame.data) == (ERROR, True)
-        (frame,) = Talk(bench).say(identify(**{field: value - 1}))
+        (frame,) = SessionClient(bench).send(identify(**{field: value - 1}))
         assert frame == OK
 
 
-def test_identify_may_be_repeated_before_sub(talk):
-    assert talk.say(identify(client_id="one")) == [OK]
+def test_identify_can_be_repeated_before_sub(talk):
+    assert talk.send(identify(client_id="one")) == [OK]
     assert answer(talk, client_id="two", msg_timeout=5000)["msg_timeout"] == 5000
     assert talk.client.client_id == "two"
-    assert talk.say(sub("t", "c")) == [OK]
+    assert talk.send(sub("t", "c")) == [OK]
 
 
-def test_asking_for_what_is_not_offered_is_no_error(talk):
+def test_requesting_an_unavailable_feature_is_not_an_error(talk):
     offered = talk.bench.broker.upgrades
     offered.tls = offered.snappy = offered.deflate = False
     granted = answer(talk, tls_v1=True, snappy=True, deflate=True, deflate_level=9)
@@ -157,7 +157,7 @@ def test_asking_for_what_is_not_offered_is_no_error(talk):
 def test_two_compressions_at_once_are_refused(talk):
     offered = talk.bench.broker.upgrades
     offered.snappy = offered.deflate = True
-    assert talk.say(identify(feature_negotiation=True, snappy=True, deflate=True)) == [
+    assert talk.send(identify(feature_negotiation=True, snappy=True, deflate=True)) == [
         Frame(ERROR, b"E_IDENTIFY_FAILED cannot enable both deflate and snappy compression"),
     ]
     assert talk.is_closed
@@ -166,5 +166,5 @@ def test_two_compressions_at_once_are_refused(talk):
 def test_without_negotiation_nothing_is_upgraded_and_nothing_refused(talk):
     offered = talk.bench.broker.upgrades
     offered.snappy = offered.deflate = True
-    assert talk.say(identify(snappy=True, deflate=True)) == [OK]
+    assert talk.send(identify(snappy=True, deflate=True)) == [OK]
     assert (talk.client.snappy, talk.client.deflate) == (False, False)

@@ -1,4 +1,4 @@
-"""Rights that change while a command is under way: the right at the moment of carrying it out counts."""
+"""Rights that change while a command arrives: the rights at the moment of execution count."""
 
 import pytest
 
@@ -10,7 +10,7 @@ MAGIC = b"  V2"
 
 
 class ChangingAuthorizer(OpenAuthorizer):
-    """Grants everything until a test says otherwise; what it is asked anew, it answers when a test says so."""
+    """Grants everything until a test changes it; answers ``refresh`` when the test triggers it."""
 
     is_enabled = True
 
@@ -46,46 +46,46 @@ def message_count(bench) -> int:
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_a_right_revoked_before_the_body_has_come(bench, line, authorizer, name, command):
-    line.say(MAGIC + command[:-1])
+def test_a_right_revoked_before_the_body_arrives_refuses_the_publish(bench, line, authorizer, name, command):
+    line.send(MAGIC + command[:-1])
     authorizer.is_granted = False
     refusal = Frame(ERROR, f"E_UNAUTHORIZED AUTH failed for {name} on t".encode())
-    assert line.say(command[-1:]) == [refusal]
+    assert line.send(command[-1:]) == [refusal]
     assert message_count(bench) == 0
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_grants_that_run_out_before_the_body_has_come_are_asked_for_anew(bench, line, authorizer, name, command):
-    line.say(MAGIC + command[:-1])
+def test_grants_that_expire_before_the_body_arrives_are_renewed(bench, line, authorizer, name, command):
+    line.send(MAGIC + command[:-1])
     authorizer.is_fresh = False
-    assert line.say(command[-1:]) == []
+    assert line.send(command[-1:]) == []
     assert message_count(bench) == 0
     authorizer.is_fresh, authorizer.is_granted = True, False
     authorizer.answer(None)
-    assert line.listen() == [Frame(ERROR, f"E_UNAUTHORIZED AUTH failed for {name} on t".encode())]
+    assert line.receive() == [Frame(ERROR, f"E_UNAUTHORIZED AUTH failed for {name} on t".encode())]
     assert message_count(bench) == 0
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_grants_that_are_renewed_let_the_command_through_once(bench, line, authorizer, name, command):
-    line.say(MAGIC)
+def test_a_command_is_executed_once_after_its_grants_are_renewed(bench, line, authorizer, name, command):
+    line.send(MAGIC)
     authorizer.is_fresh = False
-    assert line.say(command + command[:-1]) == []
+    assert line.send(command + command[:-1]) == []
     authorizer.is_fresh = True
     authorizer.answer(None)
-    assert line.listen() == [OK]
+    assert line.receive() == [OK]
     authorizer.is_fresh = False
-    assert line.say(command[-1:]) == []
+    assert line.send(command[-1:]) == []
     authorizer.is_fresh = True
     authorizer.answer(None)
-    assert line.listen() == [OK]
+    assert line.receive() == [OK]
     assert message_count(bench) == (4 if name == "MPUB" else 2)
 
 
-def test_a_right_to_subscribe_revoked_while_it_is_asked_for_anew(line, authorizer):
-    line.say(MAGIC)
+def test_a_right_to_subscribe_can_be_revoked_while_it_is_renewed(line, authorizer):
+    line.send(MAGIC)
     authorizer.is_fresh = False
-    assert line.say(sub("t", "c")) == []
+    assert line.send(sub("t", "c")) == []
     authorizer.is_fresh, authorizer.is_granted = True, False
     authorizer.answer(None)
-    assert line.listen() == [Frame(ERROR, b"E_UNAUTHORIZED AUTH failed for SUB on t")]
+    assert line.receive() == [Frame(ERROR, b"E_UNAUTHORIZED AUTH failed for SUB on t")]
