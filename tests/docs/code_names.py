@@ -15,7 +15,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
 
 HOLE = "\0"
-"""Stands for a replacement field in the text of an f-string."""
+"""The character that replaces a replacement field in the text of an f-string."""
 
 _PXD_NAME = re.compile(r"^\s*(?:c?p?def\b|ctypedef\b).*?(\w+)\s*(?:\(|$|=|:|,)", re.MULTILINE)
 
@@ -26,20 +26,20 @@ class Signature:
 
     parameters: tuple[str, ...]
     defaults: tuple[tuple[str, str], ...]
-    """The parameters that may be left out, each with the source of its default."""
+    """The optional parameters, each with the source of its default."""
     takes_any: bool
     """True if the function has ``*args`` or ``**kwargs``."""
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The parameters that every call passes."""
+        """The parameters that every call must pass."""
         optional = dict(self.defaults)
         return tuple(name for name in self.parameters if name not in optional)
 
 
 @dataclass(frozen=True)
 class Docstring:
-    """One docstring and the names that its own function, class or module gives it."""
+    """One docstring, and the names that are in scope there: parameters, members, names of the module."""
 
     where: str
     text: str
@@ -84,7 +84,7 @@ class Code:
 
     @cached_property
     def classes(self) -> dict[str, list[ast.ClassDef]]:
-        """Every class by its name."""
+        """All classes by name."""
         found: dict[str, list[ast.ClassDef]] = {}
         for node in self._nodes:
             if isinstance(node, ast.ClassDef):
@@ -93,7 +93,7 @@ class Code:
 
     @cached_property
     def functions(self) -> dict[str, list[Signature]]:
-        """The signatures of every function and method by its name; a class has the signature of its constructor."""
+        """The signatures of all functions and methods by name; a class has the signature of its constructor."""
         found: dict[str, list[Signature]] = {}
         for node in self._nodes:
             if isinstance(node, Function):
@@ -104,7 +104,7 @@ class Code:
 
     @cached_property
     def definitions(self) -> set[str]:
-        """Every module, class, function, method, attribute and constant, without what contains it."""
+        """The unqualified names of all modules, classes, functions, methods, attributes and constants."""
         found = set(self.functions)
         for module in self.modules:
             found |= set(module.name.split(".")) | module.names
@@ -116,14 +116,14 @@ class Code:
 
     @cached_property
     def enum_values(self) -> set[str]:
-        """The members of enumerations in lower case, as the documentation and the APIs write them."""
+        """The members of enumerations, in lower case as in the documentation and the APIs."""
         classes = [node for nodes in self.classes.values() for node in nodes]
         enums = [node for node in classes if any(ast.unparse(base).endswith("Enum") for base in node.bases)]
         return {name.lower() for node in enums for name in _own_members(node)}
 
     @cached_property
     def parameters(self) -> set[str]:
-        """The parameters of all functions and methods that are not private."""
+        """The parameters of all public functions and methods."""
         public = [signatures for name, signatures in self.functions.items() if not name.startswith("_")]
         return {name for signatures in public for signature in signatures for name in signature.parameters}
 
@@ -147,7 +147,7 @@ class Code:
         return found
 
     def members(self, class_name: str) -> set[str]:
-        """The methods and attributes of all classes with this name, inherited ones included."""
+        """Return the methods and attributes of all classes with this name, also inherited ones."""
         found: set[str] = set()
         waiting, seen = [class_name], set()
         while waiting:
@@ -161,7 +161,7 @@ class Code:
         return found
 
     def defines(self, path: str, name: str) -> bool:
-        """Whether the module at ``path``, below the package, defines a function, a class or a ``Class.method``."""
+        """Return True if the module at ``path``, below the package, defines ``name``, which may be ``Class.method``."""
         module = next((each for each in self.modules if each.path == self.root / path), None)
         if module is None:
             return False
@@ -171,7 +171,7 @@ class Code:
         return bool(places)
 
     def docstrings(self) -> Iterator[Docstring]:
-        """Every docstring: of modules, classes, functions and, below an assignment, attributes."""
+        """Yield the docstrings of modules, classes, functions and attributes."""
         for module in self.modules:
             yield from self._docstrings(module.tree, module, module.names | _all_parameters(module.tree), module.name)
 
@@ -184,7 +184,7 @@ class Code:
             if isinstance(child, ast.ClassDef):
                 names |= self.members(child.name) | _all_parameters(child)
             else:
-                names |= set(_signature(child).parameters) | _locals(child)
+                names |= set(_signature(child).parameters) | _returned_names(child)
             yield from self._docstrings(child, module, names, f"{where}.{child.name}")
 
     @cached_property
@@ -202,7 +202,7 @@ class Code:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a body and of the ``if``, ``try`` and ``with`` blocks in it."""
+    """Yield the statements of a body and of its ``if``, ``try`` and ``with`` blocks."""
     for node in body:
         yield node
         for name in ("body", "orelse", "finalbody"):
@@ -214,7 +214,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _bound_names(node: ast.stmt) -> set[str]:
-    """The names that one statement defines."""
+    """Return the names that one statement defines."""
     if isinstance(node, ast.ClassDef | Function):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -253,7 +253,7 @@ def _signature(node: Function) -> Signature:
 
 
 def _constructor(node: ast.ClassDef) -> Signature:
-    """The signature of ``__init__``, or the fields of a dataclass or NamedTuple."""
+    """Return the signature of ``__init__``, or of the fields of a dataclass or NamedTuple."""
     for statement in node.body:
         if isinstance(statement, Function) and statement.name == "__init__":
             return _signature(statement)
@@ -267,12 +267,12 @@ def _constructor(node: ast.ClassDef) -> Signature:
 
 
 def _all_parameters(node: ast.AST) -> set[str]:
-    """The parameters of every function inside ``node``."""
+    """Return the parameters of every function inside ``node``."""
     return {name for each in ast.walk(node) if isinstance(each, Function) for name in _signature(each).parameters}
 
 
-def _locals(node: Function) -> set[str]:
-    """The names that a function returns by name: ``return first, last``."""
+def _returned_names(node: Function) -> set[str]:
+    """Return the variables in the return statements of a function: ``first`` and ``last`` of ``return first, last``."""
     returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value is not None]
     return {leaf.id for value in returned for leaf in ast.walk(value) if isinstance(leaf, ast.Name)}
 
@@ -284,13 +284,13 @@ def _nested(node: Documented) -> Iterator[ast.ClassDef | Function]:
 
 
 def _drawn_words(text: str) -> set[str]:
-    """The words of the indented lines of a docstring, which draw a layout and so define its fields."""
+    """Return the words of the indented lines of a docstring. They draw a layout and define its fields."""
     drawn = [line for line in text.splitlines() if line.startswith("      ")]
     return {word for line in drawn for word in re.findall(r"\w+", line)}
 
 
 def _docs_of(node: Documented) -> Iterator[str]:
-    """The string expressions among the statements of ``node``, without those of its nested definitions."""
+    """Yield the strings that are statements of ``node``, without those of its nested definitions."""
     for statement in _statements(node.body):
         value = statement.value if isinstance(statement, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):

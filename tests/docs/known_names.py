@@ -66,12 +66,12 @@ class KnownNames:
     elsewhere: dict[str, list[str]]
     """Names that the project does not define, by kind. The kind ``programs`` holds the programs of other projects."""
     used: set[str] = field(default_factory=set)
-    """The names from elsewhere that a span needed."""
+    """The names of ``elsewhere`` that were needed so far."""
 
     def resolves(self, span: str, scope: Collection[str] = (), folder: Path | None = None) -> bool:
         """Return True if everything that ``span`` names exists.
 
-        ``scope`` holds names that only this place knows, such as parameters. ``folder`` is the folder of the page.
+        ``scope`` holds names that exist at this place only, such as parameters. ``folder`` is the folder of the page.
         """
         if self._exists(span, scope, folder):
             return True
@@ -107,7 +107,7 @@ class KnownNames:
         )
 
     def _is_name(self, text: str) -> bool:
-        """An identifier, a dotted name, or a text that the code has as a literal: a key, an error code, a variable."""
+        """Match an identifier, a dotted name, or a literal of the code, such as a key or an error code."""
         code = self.code
         spellings = {text, text.removeprefix("$"), f"E_{text}"}  # HTTP answers have error codes without E_
         if code.literals & spellings or self._tokens & spellings:
@@ -123,13 +123,13 @@ class KnownNames:
         return any(match is not None and all(map(self._fills, match.groups())) for match in matches)
 
     def _fills(self, text: str) -> bool:
-        """Whether ``text`` may stand in a replacement field: a name of its own, a number, or ``x`` for any."""
+        """Return True if ``text`` is a plausible value of a replacement field: a name, a number, or ``x`` for any."""
         names = {text, text.lower(), text.upper(), text.removesuffix("_total")}
         known = (self.code.literals, self.code.definitions, self._written, self._tokens)
         return text.isdecimal() or text == "x" or any(names & each for each in known)
 
     def _is_member(self, text: str) -> bool:
-        """A dotted name: ``Class.member``, ``module.name``, ``package.module`` or ``instance.member``."""
+        """Match a dotted name: ``Class.member``, ``module.name``, ``package.module`` or ``instance.member``."""
         *owners, name = text.split(".")
         code, owner = self.code, owners[-1]
         if owner in code.classes:
@@ -147,7 +147,7 @@ class KnownNames:
 
     @cached_property
     def _families(self) -> list[re.Pattern[str]]:
-        """The names that f-strings make."""
+        """Patterns of the names that f-strings produce."""
         texts = {text for text in self.code.texts if HOLE in text and " " not in text}
         fixed = [text for text in texts if len(_LETTER.findall(text.replace(HOLE, ""))) >= _MIN_FIXED]
         return [re.compile(r"([\w:-]+)".join(map(re.escape, text.split(HOLE)))) for text in fixed]
@@ -191,7 +191,7 @@ class KnownNames:
         return any(_fits_route(parts, literal.split("/")) for literal in self.code.literals if literal[:1] == "/")
 
     def _is_written(self, text: str) -> bool:
-        """A word of the deployment files or the examples, or a folder that they name."""
+        """Match a word of the deployment files or the examples, or a folder of a path in them."""
         words = self._written
         return text in words or ("/" in text and any(word.startswith(text.rstrip("/") + "/") for word in words))
 
@@ -202,7 +202,7 @@ class KnownNames:
         return {word for text in texts for word in _WORD.findall(text)}
 
     def _is_pattern(self, text: str) -> bool:
-        """A name with a part that varies: ``<name>.deferred.dat``, ``tls_*``. The fixed parts must exist."""
+        """Match a name with a variable part: ``<name>.deferred.dat``, ``tls_*``. The fixed parts must exist."""
         parts = [part for part in _VARYING.split(text) if _LETTER.search(part)]
         if parts == [text] or not parts:
             return False
@@ -213,18 +213,18 @@ class KnownNames:
 
     @cached_property
     def _all_words(self) -> str:
-        """Every name and every word of a literal, one a line."""
+        """Every name and every word of a literal, one per line."""
         words = {word for text in self.code.texts for word in text.split()}
         return "\n".join(self.code.definitions | self._written | self._file_names | words)
 
     @cached_property
     def _tokens(self) -> set[str]:
-        """The words of literals that are not English: in capitals, or with a dot, slash, hyphen or underscore."""
+        """The words of literals in capitals or with a dot, slash, hyphen or underscore, so no English words."""
         tokens = {word for text in self._printed for word in _TOKEN.findall(text)}
         return tokens | {part for token in tokens for part in token.split(".") if "_" in part}
 
     def _is_printed(self, text: str) -> bool:
-        """A message that the package prints; an ellipsis stands for what varies."""
+        """Match a message that the package prints; an ellipsis stands for a variable part."""
         parts = [part.strip() for part in _ELLIPSIS.split(text) if _LETTER.search(part)]
         if " " not in text or not parts:
             return False
@@ -270,7 +270,7 @@ class KnownNames:
         )
 
     def _is_extra(self, text: str) -> bool:
-        """``nsqx[spark,s3]``: extras of the package."""
+        """Match extras of the package, such as ``nsqx[spark,s3]``."""
         match = re.fullmatch(r"nsqx\[([a-z0-9,]+)\]", text)
         return match is not None and all(
             re.search(rf"^{extra} = \[", self._pyproject, re.MULTILINE) for extra in match[1].split(",")
@@ -291,7 +291,7 @@ class KnownNames:
 
     @staticmethod
     def _parsed_call(span: str) -> ast.Call | None:
-        """The call that ``span`` is, or None if it is no Python or not the call of a name."""
+        """Parse ``span`` as the call of a name; return None if it is not one."""
         try:
             node = ast.parse(span.removeprefix("await ").replace("(...)", "()"), mode="eval").body
         except SyntaxError:
@@ -314,7 +314,7 @@ class KnownNames:
         return any(fits(call, signature) for signature in signatures)
 
     def _is_built(self, text: str) -> bool:
-        """A file or folder that a command makes. It is listed, because a clean clone does not have it."""
+        """Match a file or folder that a command creates. It must be listed, because a clean clone does not have it."""
         return text in self.elsewhere.get("built", ()) and self._is_from_elsewhere(text)
 
     def _is_from_elsewhere(self, text: str) -> bool:
@@ -328,7 +328,7 @@ class KnownNames:
         return {name for names in self.elsewhere.values() for name in names}
 
     def unused(self) -> set[str]:
-        """Return the names from elsewhere that no span needed so far."""
+        """Return the names of ``elsewhere`` that were not needed so far."""
         return self._all_elsewhere - self.used
 
 
@@ -338,7 +338,7 @@ def read_elsewhere(path: Path) -> dict[str, list[str]]:
 
 
 def fits(call: ast.Call, signature: Signature) -> bool:
-    """Whether a documented call has the parameters of the function, in their order and with their defaults.
+    """Return True if a documented call has the parameters of the function, in order and with their defaults.
 
     ``publish(topic, body)`` is a signature: every required parameter must be there. ``requeue(backoff=False)`` and
     ``unwrap(b"", limit)`` pass values: the parameters must exist.
@@ -359,7 +359,7 @@ def fits(call: ast.Call, signature: Signature) -> bool:
 
 
 def _words_of_file(path: Path) -> str:
-    """The text of a file; of a Python file only its code, without comments and docstrings."""
+    """Return the text of a file; of a Python file only the code, without comments and docstrings."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         return text
@@ -371,7 +371,7 @@ def _words_of_file(path: Path) -> str:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command line without the variables that it sets."""
+    """Return the words of a command line, without leading assignments of variables."""
     words = command.split()
     while words and _ASSIGNMENT.match(words[0]):
         words.pop(0)
@@ -379,7 +379,7 @@ def _words(command: str) -> list[str]:
 
 
 def _prints(text: str, part: str) -> bool:
-    """Whether ``part`` is in the text of an f-string; each replacement field may stand for one word of ``part``."""
+    """Return True if ``part`` occurs in the text of an f-string; a replacement field matches one word of ``part``."""
     if part in text:
         return True
     if HOLE not in text:
@@ -394,14 +394,14 @@ def _prints(text: str, part: str) -> bool:
 
 
 def _fits_route(parts: list[str], route: list[str]) -> bool:
-    """Whether a path is a route or the beginning of one; a later segment ``:name`` of the route takes any word."""
+    """Return True if a path is a route or the beginning of one; a segment ``:name`` of the route matches any word."""
     if len(parts) > len(route) or parts[1] != route[1]:
         return False
     return all(ours == theirs or theirs[:1] == ":" for ours, theirs in zip(parts, route, strict=False))
 
 
 def _words_of(class_name: str) -> set[str]:
-    """The words of a CamelCase name in lower case, and the whole name in snake case."""
+    """Return the words of a CamelCase name in lower case, and the whole name in snake case."""
     lowered = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+", class_name)]
     return {*lowered, "_".join(lowered)}
 

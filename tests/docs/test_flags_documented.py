@@ -42,7 +42,7 @@ def documented(heading: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("heading", TABLES)
-def test_flags(heading: str) -> None:
+def test_the_table_lists_every_flag_with_its_default(heading: str) -> None:
     flags = {flag.name: flag for flag in importlib.import_module(TABLES[heading]).FLAGS}
     rows = documented(heading)
     missing = [f"| `{name}` | {default_text(flag)} | {flag.help} |" for name, flag in flags.items() if name not in rows]

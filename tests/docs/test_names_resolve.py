@@ -28,7 +28,7 @@ def read_names(root: Path, elsewhere: dict[str, list[str]]) -> KnownNames:
 
 
 def unresolved(names: KnownNames, pages: list[Path]) -> list[str]:
-    """Return a line for each span that names something unknown."""
+    """Return a line for each span with an unknown name."""
     found = [
         f"{page.name}:{line}: {span}"
         for page in pages
@@ -69,7 +69,7 @@ def test_every_name_exists_and_every_listed_name_is_needed(names: KnownNames) ->
 
 
 def misplaced(names: KnownNames, page: Path) -> list[str]:
-    """Return the table rows of a page that end with a file and a function which the file does not define."""
+    """Return the file and function of each table row of a page where the file does not define the function."""
     rows = FILE_AND_FUNCTION.findall(page.read_text(encoding="utf-8"))
     return [f"{page.name}: {path} {name}" for path, name in rows if not names.code.defines(path, name)]
 
@@ -81,7 +81,7 @@ def test_functions_are_in_the_files_that_tables_name(names: KnownNames) -> None:
 
 
 def missing_paths(root: Path, files: list[Path]) -> list[str]:
-    """Return the paths of the repository that files name, in comments too, and that do not exist."""
+    """Return the paths of the repository that files mention, also in comments, and that do not exist."""
     found = [(file, path) for file in files for path in REPOSITORY_PATH.findall(file.read_text(encoding="utf-8"))]
     return [f"{file.relative_to(root)}: {path}" for file, path in found if not (root / path).exists()]
 

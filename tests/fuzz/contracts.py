@@ -75,7 +75,7 @@ def _ask(
     operation: Any, mode: Any, base_url: str, session: Any, examples: int, verdict: Verdict, seed: int | None
 ) -> str:
     documented = operation.definition.raw["responses"]
-    # nsqadmin sends a request to the nsqd at this address, wherever that is.
+    # nsqadmin sends a request to this address, so it must not be a random one.
     named = {"path_parameters": {"node": CLOSED_ADDRESS}} if operation.label == "DELETE /api/nodes/{node}" else {}
 
     @settings(

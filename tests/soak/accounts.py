@@ -22,7 +22,7 @@ UNKNOWN, ACKED, ACKED_DEFERRED = 0, 1, 2
 _MOST = 255
 _NOISE = random.Random(1).randbytes(1 << 21)
 
-# Share of the messages, and their sizes.
+# Share of the messages, smallest size, largest size.
 SIZES = (
     (0.600, 10, 200),
     (0.300, 200, 4096),
