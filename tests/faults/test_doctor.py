@@ -166,7 +166,7 @@ def test_damage_is_explained(stage: Stage, capsys: pytest.CaptureFixture[str]) -
     assert "what to do: run nsqx doctor --repair" in text
     assert main([str(stage.data_path), "--repair"]) == 0
     text = capsys.readouterr().out
-    assert "Nothing is wrong any more." in text
+    assert "No problems left." in text
     assert "doctor-2" in text
     stage.restart_and_drain(damage.FILES)
     assert stage.ledger.lost == {bodies("stored", COUNT)[DAMAGED]}

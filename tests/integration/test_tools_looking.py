@@ -39,7 +39,7 @@ def test_sub_does_not_take_the_messages_of_a_topic_without_channels(fleet: Fleet
     assert (code, shown) == (1, b"")
     assert said.split(" ", 2)[2] == (
         f"topic t on nsqd {daemon.tcp_address} has no channel: its messages wait for its first channel, and viewing"
-        " would take them. Name a channel: nsqx sub t CHANNEL\n"
+        " would take them. Use a channel: nsqx sub t CHANNEL\n"
     )
     assert sorted(consume(daemon, "t")) == sorted(BODIES)
 
@@ -61,10 +61,10 @@ def test_sub_does_not_create_a_topic(fleet: Fleet) -> None:
     code, _, said = sub("nothing", f"--nsqd-tcp-address={daemon.tcp_address}")
     assert (code, said.count("\n")) == (1, 1)
     assert "topic nothing on nsqd" in said
-    assert "does not exist. Name a channel: nsqx sub nothing CHANNEL" in said
+    assert "does not exist. Use a channel: nsqx sub nothing CHANNEL" in said
     code, _, said = sub("nothing", f"--lookupd-http-address={lookupd.http_address}")
     assert (code, said.count("\n")) == (1, 1)
-    assert "no nsqd has topic nothing. Name a channel" in said
+    assert "no nsqd has topic nothing. Use a channel" in said
     assert daemon.topic_stats("nothing") is None
 
 
@@ -96,7 +96,7 @@ def test_an_nsqd_that_cannot_be_asked(fleet: Fleet) -> None:
     assert (code, said.count("\n")) == (1, 1)
     assert f"cannot check which channels topic t has on nsqd {daemon.tcp_address}: " in said
     code, _, said = sub("t", where, "--nsqd-http-address=a:1", "--nsqd-http-address=b:1")
-    assert (code, said.split(" ", 2)[2]) == (1, "give one --nsqd-http-address for each --nsqd-tcp-address\n")
+    assert (code, said.split(" ", 2)[2]) == (1, "one --nsqd-http-address is required for each --nsqd-tcp-address\n")
     daemon.post("/channel/delete", topic="t", channel="c")
     publish(daemon, "t", BODIES)
     code, _, said = sub("t", where, f"--nsqd-http-address={daemon.http_address}")

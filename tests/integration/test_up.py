@@ -224,7 +224,7 @@ def test_data_path_is_in_use(host: str, tmp_path: Path) -> None:
 
 def test_data_path_that_cannot_be(host: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    check_refusal(run("up", f"--host={host}", f"--data-path={tmp_path}/file/data"), "cannot make .*--data-path")
+    check_refusal(run("up", f"--host={host}", f"--data-path={tmp_path}/file/data"), "cannot create .*--data-path")
     assert (tmp_path / "file").read_text() == "not a directory"
 
 
@@ -255,8 +255,8 @@ def test_data_path_that_cannot_be_written(nodes_exist: bool, host: str, tmp_path
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("--nodes=0", "nsqx up: --nodes must be [1,50]"),
-        ("--nodes=51", "nsqx up: --nodes must be [1,50]"),
+        ("--nodes=0", "nsqx up: invalid --nodes 0: use 1 to 50"),
+        ("--nodes=51", "nsqx up: invalid --nodes 51: use 1 to 50"),
         ("--nodes=many", 'invalid value "many" for flag -nodes: parse error'),
         ("--bogus=1", "flag provided but not defined: -bogus"),
         ("--mem-queue-size=-1", "nsqx up: --mem-queue-size must not be negative"),

@@ -126,7 +126,7 @@ def test_a_sink_that_fails_for_a_while_is_started_again(spark, our_nsqd, topic, 
 @pytest.mark.timeout(SLOW_S)
 def test_what_is_wrong_is_said_in_one_line(spark, our_nsqd, tmp_path, capsys):
     assert command.main(["t"]) == 1
-    assert capsys.readouterr().err == "nsqx archive: where to? Give --to DIR\n"
+    assert capsys.readouterr().err == "nsqx archive: --to DIR is required\n"
     assert command.main(["bad topic!", "--to", str(tmp_path), "--nsqd", our_nsqd.tcp_address]) == 1
     assert "invalid topic name" in capsys.readouterr().err
     assert command.main(["t", "--to", str(tmp_path), "--nsqd", "127.0.0.1:1"]) == 1

@@ -73,7 +73,7 @@ def test_everything_wrong_is_told_in_one_line_and_nothing_is_consumed(spark, pip
     publish(our_nsqd, topic, [b'{"number": 1}'])
     pipeline.write(FILE, topic=topic)
     assert pipeline.call("check") == 0, pipeline.err
-    assert pipeline.out == f"{pipeline.path}: all is well: files\n"
+    assert pipeline.out == f"{pipeline.path}: no errors, sinks: files\n"
     for settings, said in WRONG:
         flags = [f"--set={each.replace('$topic', topic)}" for each in settings]
         assert pipeline.call("check", *flags) == 1, settings

@@ -112,7 +112,7 @@ def test_an_interrupted_one_can_go_on(spark, our_nsqd, archive, topic, capsys):
         assert command.run(command.read_options(words), words, stopping) == 1
     told = capsys.readouterr().out
     assert "published 200 of 600 messages" in told
-    again = shlex.split(told.partition("to go on: nsqx replay ")[2])
+    again = shlex.split(told.partition("to continue: nsqx replay ")[2])
     assert again[-2] == "--after"
     assert command.main(again) == 0
     assert "published 400 of 400 messages" in capsys.readouterr().out
@@ -121,7 +121,7 @@ def test_an_interrupted_one_can_go_on(spark, our_nsqd, archive, topic, capsys):
 
 def test_what_is_no_archive_is_refused(spark, our_nsqd, topic, tmp_path, capsys):
     assert replay(our_nsqd, tmp_path / "none", topic) == 1
-    assert "there is no directory" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     assert replay(our_nsqd, tmp_path, topic) == 1
     assert "is not an archive: it has no column value, timestamp, id, only a" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""nsqx archive: keep topics as Parquet files by date and hour, exactly once."""
+"""nsqx archive: writes topics to Parquet files by date and hour, exactly once."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from nsqx.units import NS_PER_MINUTE, NS_PER_MS
 PROGRAM = "nsqx archive"
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("to", STRING, "", "`directory` of the archive, or an address such as s3://bucket/path"),
-    Flag("pattern", STRING, "", "archive all topics whose names match this regular expression; needs nsqlookupd"),
-    Flag("channel", STRING, "archive", "the channel to consume"),
-    Flag("every", DURATION, NS_PER_MINUTE, "how often files are written"),
-    Flag("once", BOOL, False, "archive what is there now, and end"),
-    Flag("compression", STRING, "zstd", "of the Parquet files: zstd, snappy, gzip, lz4 or none"),
-    Flag("state", STRING, "", "`directory` for what must be remembered; else .nsqx in the archive"),
-    Flag("option", STRINGS, [], "`key=value` for the data source, such as maxInFlight=1000; may be repeated"),
+    Flag("to", STRING, "", "`directory` of the archive, or a URI such as s3://bucket/path"),
+    Flag("pattern", STRING, "", "archive all topics that match this regular expression; requires nsqlookupd"),
+    Flag("channel", STRING, "archive", "channel to consume"),
+    Flag("every", DURATION, NS_PER_MINUTE, "interval at which files are written"),
+    Flag("once", BOOL, False, "archive the messages that are in the channel now, then exit"),
+    Flag("compression", STRING, "zstd", "compression of the Parquet files: zstd, snappy, gzip, lz4 or none"),
+    Flag("state", STRING, "", "state `directory`; default .nsqx in the archive"),
+    Flag("option", STRINGS, [], "`key=value` of the data source, such as maxInFlight=1000 (may be repeated)"),
     *CLUSTER_FLAGS,
-    Flag("verbose", BOOL, False, "show what Spark logs, instead of keeping it in spark.log of the state directory"),
+    Flag("verbose", BOOL, False, "show Spark's log instead of writing it to spark.log in the state directory"),
 )
 
 
 @dataclass(slots=True)
 class ArchiveOptions:
-    """What to archive where."""
+    """The options of nsqx archive."""
 
     topics: list[str]
     to: str = ""
@@ -54,22 +54,22 @@ class ArchiveOptions:
 
 
 def read_options(argv: Sequence[str]) -> ArchiveOptions:
-    """Options from the command line; raises UsageError or ConfigError."""
+    """Return the options from the command line; raises UsageError or ConfigError."""
     values, topics = read_words(FLAGS, argv, f"{PROGRAM} TOPIC... --to DIR")
     options = ArchiveOptions(topics, **values)
     if bool(topics) == bool(options.pattern):
-        raise ConfigError("name the topics to archive, or give a --pattern")
+        raise ConfigError("either topics or --pattern is required, not both")
     if not options.to:
-        raise ConfigError("where to? Give --to DIR")
+        raise ConfigError("--to DIR is required")
     if options.every < NS_PER_MS:
         raise ConfigError("--every must be at least 1ms")
     if options.compression not in ("zstd", "snappy", "gzip", "lz4", "none"):
-        raise ConfigError(f"--compression {options.compression}: zstd, snappy, gzip, lz4 or none expected")
+        raise ConfigError(f"invalid --compression {options.compression!r}: use zstd, snappy, gzip, lz4 or none")
     return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Archive; the exit code."""
+    """Archive topics; return the exit code."""
     try:
         options = read_options(sys.argv[1:] if argv is None else argv)
         check_packages()
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def archive(options: ArchiveOptions, stopping: threading.Event) -> int:
-    """Run the pipeline of an archive."""
+    """Run the pipeline of an archive; return the exit code."""
     from nsqx.pipeline.archive import ArchiveSpec, archive_pipeline
     from nsqx.pipeline.model import Nsq
 
@@ -105,7 +105,7 @@ def archive(options: ArchiveOptions, stopping: threading.Event) -> int:
 
 
 def _client_settings(options: ArchiveOptions) -> dict[str, str]:
-    """The client's options as a pipeline file has them."""
+    """Return the client's options in the form of a pipeline file."""
     parts = (text.partition(",") for text in options.client_options)
     return {name.replace("-", "_"): value if comma else "true" for name, comma, value in parts}
 
@@ -115,7 +115,7 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError(f"{flag} {text}: key=value expected")
+            raise ConfigError(f"invalid {flag} {text!r}: use key=value")
         found[key.strip()] = value.strip()
     return found
 

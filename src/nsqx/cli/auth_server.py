@@ -10,7 +10,7 @@ from nsqx.tools.auth_server import AuthServer, options_from_argv
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the auth server until it is told to stop; the exit code."""
+    """Run the auth server until SIGINT or SIGTERM; return the exit code."""
     return run_daemon("auth-server", argv, options_from_argv, AuthServer)
 
 

@@ -1,4 +1,4 @@
-"""nsqx bench: load a broker and measure it, or put two under the same load.
+"""nsqx bench: measures a broker under load, or compares two brokers under the same load.
 
 nsqx bench list
 nsqx bench run WORKLOAD... --nsqd-tcp-address HOST:PORT
@@ -36,32 +36,32 @@ PROGRAM = "nsqx bench list | run WORKLOAD... | compare [WORKLOAD...]"
 
 FLAGS: tuple[Flag, ...] = (
     Flag("nsqd-tcp-address", STRING, "127.0.0.1:4150", "run: TCP address of the broker"),
-    Flag("nsqd-http-address", STRING, "", "run: HTTP address of the broker, for http-pub"),
-    Flag("pid", INT, 0, "run: process id of the broker, to see its CPU time and memory"),
+    Flag("nsqd-http-address", STRING, "", "run: HTTP address of the broker, for the workload http-pub"),
+    Flag("pid", INT, 0, "run: process id of the broker, to measure its CPU time and memory"),
     Flag("peer", STRING, "", "compare: `path` of the other broker (nsqd, nats-server, redis-server, rabbitmq-server)"),
-    Flag("rounds", INT, 5, "compare: how often each broker is put under each workload"),
+    Flag("rounds", INT, 5, "compare: number of runs of each workload on each broker"),
     Flag("client", STRING, "nsqx", "compare: nsqx, or go for Go's bench_writer and bench_reader beside the peer"),
-    Flag("data-path", STRING, "", "compare: `directory` for the brokers' data, else the system's temporary one"),
-    Flag("chart", STRING, "", "compare: draw the ratios as an SVG picture into this `file`"),
-    Flag("markdown", STRING, "", "compare: write the table, as a page has it, into this `file`"),
-    Flag("json", STRING, "", "write every figure as JSON into this `file`"),
-    Flag("count", INT, 0, "messages (connections for idle), at most; 0 for what the workload takes"),
-    Flag("runfor", DURATION, 10_000_000_000, "how long each phase may take"),
-    Flag("size", INT, 0, "bytes of a message; 0 for what the workload takes"),
-    Flag("processes", INT, 2, "processes that publish, and that consume"),
+    Flag("data-path", STRING, "", "compare: `directory` for the brokers' data; default a temporary directory"),
+    Flag("chart", STRING, "", "compare: write an SVG chart of the ratios to this `file`"),
+    Flag("markdown", STRING, "", "compare: write the table as Markdown to this `file`"),
+    Flag("json", STRING, "", "write all figures as JSON to this `file`"),
+    Flag("count", INT, 0, "maximum number of messages (connections for idle); 0 for the workload's default"),
+    Flag("runfor", DURATION, 10_000_000_000, "maximum duration of each phase"),
+    Flag("size", INT, 0, "bytes per message; 0 for the workload's default"),
+    Flag("processes", INT, 2, "number of publishing processes, and of consuming processes"),
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a benchmark; the exit code."""
+    """Run a benchmark; return the exit code."""
     try:
         values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, PROGRAM)
         if not words:
-            raise ConfigError("say list, run or compare")
+            raise ConfigError("a command is required: use list, run or compare")
         limits = _limits(values)
         action = {"list": _list, "run": _run, "compare": _compare}.get(words[0])
         if action is None:
-            raise ConfigError(f"unknown word {words[0]!r}: say list, run or compare")
+            raise ConfigError(f"unknown command {words[0]!r}: use list, run or compare")
         workloads = _workloads(words[1:])
     except UsageError as error:
         print(str(error) if error.exit_code == 0 else str(error).partition("\n")[0], file=sys.stderr)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"nsqx bench: {error}", file=sys.stderr)
         return 2
-    # The brokers that a comparison has started end with it, however it is ended.
+    # SIGTERM raises KeyboardInterrupt, so a comparison always stops the brokers that it has started.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return action(values, workloads, limits)
@@ -93,9 +93,9 @@ def _limits(values: dict[str, Any]) -> Limits:
         if values[name] < 1:
             raise ConfigError(f"-{name} must be at least 1")
     if values["runfor"] <= 0:
-        raise ConfigError("-runfor must be longer than nothing")
+        raise ConfigError("-runfor must be positive")
     if values["client"] not in ("nsqx", "go"):
-        raise ConfigError(f"-client is nsqx or go, not {values['client']!r}")
+        raise ConfigError(f"invalid -client {values['client']!r}: use nsqx or go")
     return Limits(values["count"], values["runfor"] / NS_PER_S, values["size"], values["processes"])
 
 
@@ -124,7 +124,7 @@ def _run(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) 
     for workload in workloads:
         for figure in workload.run(target, limits):
             found.append(figure)
-            cpu = "" if figure.cpu_us is None else f"   {figure.cpu_us:.2f} us of CPU each"
+            cpu = "" if figure.cpu_us is None else f"   {figure.cpu_us:.2f} us CPU each"
             print(f"{figure.name:<26}{format_value(figure.value, figure.unit):>14} {figure.unit}{cpu}", flush=True)
     if values["json"]:
         rows = [{"name": each.name, "value": each.value, "unit": each.unit, "cpu_us": each.cpu_us} for each in found]
@@ -135,9 +135,9 @@ def _run(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) 
 def _compare(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) -> int:
     peer = values["peer"]
     if not peer:
-        raise ConfigError("compare needs -peer, the path of the other broker")
+        raise ConfigError("-peer PATH is required: the path of the other broker")
     if not Path(peer).is_file() or not os.access(peer, os.X_OK):
-        raise ConfigError(f"-peer {peer} is not a program")
+        raise ConfigError(f"-peer {peer} is not an executable file")
     data_root = values["data_path"] or None
     if data_root is not None and not Path(data_root).is_dir():
         raise ConfigError(f"-data-path {data_root} is not a directory")
@@ -146,14 +146,14 @@ def _compare(values: dict[str, Any], workloads: Sequence[Workload], limits: Limi
     runs: list[tuple[Workload, Run]] = []
     if client == "go":
         if not isinstance(theirs, NSQDLauncher):
-            raise ConfigError("-client go needs an nsqd as the peer")
+            raise ConfigError("-client go requires an nsqd as -peer")
         directory = Path(peer).resolve().parent
         check_programs(directory)
         runs = [(each, measure_by_go(directory, each.id)) for each in workloads if each.id in GO_WORKLOADS]
     else:
         runs = [(each, each.run) for each in workloads if each.is_general or theirs.is_nsqd]
     if not runs:
-        raise ConfigError(f"none of these workloads can be put to {theirs.name} by this client")
+        raise ConfigError(f"none of these workloads can run on {theirs.name} with this client")
     comparison = compare(own_nsqd(data_root), theirs, runs, limits, values["rounds"], client, _tell)
     print(table(comparison))
     _save(comparison, values)

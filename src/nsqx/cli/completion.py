@@ -1,4 +1,4 @@
-"""nsqx completion: a script that makes a shell complete commands and flags, made from the tables of flags.
+"""nsqx completion: prints a script for shell completion of commands and flags, generated from the tables of flags.
 
 eval "$(nsqx completion bash)"
 """
@@ -15,7 +15,7 @@ from nsqx.cli.main import COMMANDS
 if TYPE_CHECKING:
     from nsqx.flags import Flag
 
-# Where the flags are of commands whose own module has none.
+# The modules with the flags of commands whose own module has none.
 _HOMES = {
     "auth-server": "nsqx.tools.auth_server",
     "nsqd": "nsqx.nsqd.options",
@@ -28,7 +28,7 @@ _HOMES = {
     "nsq_to_nsq": "nsqx.tools.nsq_to_nsq",
     "to_nsq": "nsqx.tools.to_nsq",
 }
-# Commands that are installed under their own names too.
+# Commands that are also installed under their own names.
 _PROGRAMS = (
     "nsqd",
     "nsqlookupd",
@@ -45,7 +45,7 @@ _SHELLS = ("bash", "zsh")
 
 
 def flag_tables() -> dict[str, Sequence[Flag]]:
-    """The flags of every command."""
+    """Return the flags of every command."""
     tables: dict[str, Sequence[Flag]] = {}
     for name, (module, _) in COMMANDS.items():
         flags: Sequence[Flag] = getattr(import_module(_HOMES.get(name, module)), "FLAGS", ())
@@ -54,7 +54,7 @@ def flag_tables() -> dict[str, Sequence[Flag]]:
 
 
 def bash_script(tables: Mapping[str, Sequence[Flag]]) -> str:
-    """A script for bash."""
+    """Return the script for bash."""
     cases = "\n".join(
         f"        {name}) echo '{' '.join(_bash_flag(flag) for flag in flags)}' ;;" for name, flags in tables.items()
     )
@@ -72,7 +72,7 @@ def _bash_flag(flag: Flag) -> str:
     return f"--{flag.name}" if flag.kind.is_switch else f"--{flag.name}="
 
 
-# In a flag=value word bash parts the name, the = and the value.
+# bash splits a word --flag=value into the name, the = and the value.
 _BASH = """\
 _nsqx_flags() {{
     case "$1" in
@@ -119,7 +119,7 @@ complete -F _nsqx {programs}
 
 
 def zsh_script(tables: Mapping[str, Sequence[Flag]]) -> str:
-    """A script for zsh, with the help of every flag."""
+    """Return the script for zsh, with the help text of every flag."""
     cases = "\n".join(
         f"        {name}) _arguments {' '.join([*map(_zsh_flag, flags), *_zsh_words(name)])} ;;"
         for name, flags in tables.items()
@@ -144,7 +144,7 @@ def _zsh_words(command: str) -> list[str]:
 
 
 def _zsh_text(text: str) -> str:
-    """Text for a description, where brackets and colons have a meaning."""
+    """Escape brackets and colons, which are special in a description."""
     for character in "\\[]:":
         text = text.replace(character, f"\\{character}")
     return text.replace("\n", " ")
@@ -188,12 +188,12 @@ compdef _nsqx {programs}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the script; the exit code."""
+    """Print the script; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if len(words) != 1 or words[0] not in _SHELLS:
         wants_help = words in (["-h"], ["-help"], ["--help"])
         print(f"usage: nsqx completion {'|'.join(_SHELLS)}", file=sys.stderr)
-        print('to use it now: eval "$(nsqx completion bash)"', file=sys.stderr)
+        print('in the current shell: eval "$(nsqx completion bash)"', file=sys.stderr)
         return 0 if wants_help else 2
     script = bash_script if words[0] == "bash" else zsh_script
     sys.stdout.write(script(flag_tables()))

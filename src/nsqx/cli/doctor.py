@@ -1,8 +1,8 @@
-"""nsqx doctor: looks at a data directory of nsqd, this package's or Go's, says what is wrong, and repairs it.
+"""nsqx doctor: checks a data directory of nsqx's or Go's nsqd, explains its problems, and repairs them.
 
       nsqx doctor [--repair] [--json] DATA_PATH
 
-Exit codes: 0 all is well, or has been put right; 1 something was found; 2 the directory could not be examined.
+Exit codes: 0 no problems, or all are repaired; 1 problems were found; 2 the directory could not be examined.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ PROGRAM = "nsqx doctor"
 SOUND, FOUND, NOT_EXAMINED = 0, 1, 2
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("repair", BOOL, False, "put right what can be; files that are replaced go to a dated folder in DATA_PATH"),
+    Flag("repair", BOOL, False, "repair problems; replaced files are moved to a dated directory in DATA_PATH"),
     Flag("json", BOOL, False, "print the report as JSON", config_key="is_json"),
-    Flag("max-msg-size", INT, NsqdOptions().max_msg_size, "the --max-msg-size that nsqd is started with"),
+    Flag("max-msg-size", INT, NsqdOptions().max_msg_size, "the --max-msg-size of nsqd"),
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Examine a directory, and repair it if told to; the exit code."""
+    """Examine a directory, and repair it with --repair; return the exit code."""
     try:
         values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, f"{PROGRAM} DATA_PATH", most=1)
     except UsageError as error:
         print(error, file=sys.stderr, end="")
         return error.exit_code
     if not words:
-        return _refuse("which directory? Say it last, as in: nsqx doctor /var/lib/nsqd")
+        return _refuse("DATA_PATH is required, for example: nsqx doctor /var/lib/nsqd")
     try:
         _check_place(words[0])
         report = _treat(words[0], values["max_msg_size"], is_repair=values["repair"])
@@ -66,15 +66,15 @@ def _refuse(reason: str) -> int:
 
 
 def _check_place(data_path: str) -> None:
-    """Raise ConfigError if it is not the directory but those below it that belong to nsqd, as with nsqx up."""
+    """Raise ConfigError if the directory contains the data directories of several nsqds, as that of nsqx up."""
     entries = [os.path.join(data_path, name) for name in sorted(os.listdir(data_path))]
     below = [entry for entry in entries if os.path.exists(os.path.join(entry, FILE_NAME))]
     if below and not any(map(os.path.isfile, entries)):
-        raise ConfigError(f"{data_path} is not of one nsqd: examine {' and '.join(below)}")
+        raise ConfigError(f"{data_path} is not the data directory of one nsqd: examine {' and '.join(below)}")
 
 
 def _treat(data_path: str, max_msg_size: int, *, is_repair: bool) -> DoctorReport:
-    """Examine, and after a repair examine again; raises NSQError or OSError."""
+    """Examine, repair with ``is_repair``, and examine again; raises NSQError or OSError."""
     lock = lock_data_path(data_path)
     try:
         found = examine(data_path, max_msg_size)
@@ -97,13 +97,13 @@ def _text(report: DoctorReport) -> str:
     if report.repairs:
         lines += ["", "Repaired:", *(f"  {line}" for line in report.repairs)]
         if report.set_aside_in:
-            lines.append(f"  what was replaced is in {report.set_aside_in}")
+            lines.append(f"  replaced files are in {report.set_aside_in}")
     if report.findings:
         lines += ["", "Found:"]
         for finding in report.findings:
             lines += [f"  {finding.name}", f"    {finding.what}", f"    what to do: {finding.advice}"]
     else:
-        lines += ["", "Nothing is wrong any more." if report.repairs else "Nothing is wrong."]
+        lines += ["", "No problems left." if report.repairs else "No problems found."]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The nsqx command: one word for each thing it does."""
+"""The nsqx command, which runs all other commands."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from importlib import import_module
 
 from nsqx.version import NSQ_VERSION, VERSION
 
-# Command, module with a main(argv), what it does.
+# By command: the module with its main(argv), and its description.
 COMMANDS = {
     "up": ("nsqx.cli.up", "run a whole cluster in one process"),
-    "auth-server": ("nsqx.cli.auth_server", "a small auth server, its tokens and rights in a TOML file"),
-    "nsqadmin": ("nsqx.cli.nsqadmin", "the page and API over a cluster, as the nsqadmin command"),
-    "nsqd": ("nsqx.cli.nsqd", "the broker, as the nsqd command"),
-    "nsqlookupd": ("nsqx.cli.nsqlookupd", "the directory of brokers, as the nsqlookupd command"),
-    "pub": ("nsqx.cli.pub", "publish messages: words, or the lines of stdin"),
-    "sub": ("nsqx.cli.sub", "show the messages of a topic as they come"),
+    "auth-server": ("nsqx.cli.auth_server", "run a small auth server with tokens from a TOML file"),
+    "nsqadmin": ("nsqx.cli.nsqadmin", "run the web page and API of a cluster"),
+    "nsqd": ("nsqx.cli.nsqd", "run the broker"),
+    "nsqlookupd": ("nsqx.cli.nsqlookupd", "run the directory of brokers"),
+    "pub": ("nsqx.cli.pub", "publish messages from arguments or stdin"),
+    "sub": ("nsqx.cli.sub", "show the messages of a topic as they arrive"),
     "topics": ("nsqx.cli.topics", "list the topics"),
-    "stats": ("nsqx.cli.stats", "depth and counts of topics and channels"),
-    "nsq_stat": ("nsqx.cli.nsq_stat", "a channel's depth and rates, a line each interval"),
+    "stats": ("nsqx.cli.stats", "show depth and counts of topics and channels"),
+    "nsq_stat": ("nsqx.cli.nsq_stat", "print a channel's depth and rates every interval"),
     "nsq_tail": ("nsqx.cli.nsq_tail", "show the messages of topics"),
     "nsq_to_file": ("nsqx.cli.nsq_to_file", "write topics to files"),
-    "nsq_to_http": ("nsqx.cli.nsq_to_http", "make HTTP requests of a topic's messages"),
-    "nsq_to_nsq": ("nsqx.cli.nsq_to_nsq", "publish topics again elsewhere"),
-    "to_nsq": ("nsqx.cli.to_nsq", "publish what comes on stdin"),
+    "nsq_to_http": ("nsqx.cli.nsq_to_http", "send a topic's messages as HTTP requests"),
+    "nsq_to_nsq": ("nsqx.cli.nsq_to_nsq", "publish the messages of topics to other nsqds"),
+    "to_nsq": ("nsqx.cli.to_nsq", "publish stdin"),
     "pipeline": ("nsqx.cli.pipeline", "run a data pipeline on Spark from a TOML file"),
-    "archive": ("nsqx.cli.archive", "keep a topic as Parquet files, exactly once"),
-    "replay": ("nsqx.cli.replay", "publish an archive again"),
-    "bench": ("nsqx.cli.bench", "load a broker and measure it, or compare two"),
-    "doctor": ("nsqx.cli.doctor", "check a data directory, explain and repair"),
-    "completion": ("nsqx.cli.completion", "a script for bash or zsh that completes all this"),
+    "archive": ("nsqx.cli.archive", "write topics to Parquet files, exactly once"),
+    "replay": ("nsqx.cli.replay", "publish the messages of an archive again"),
+    "bench": ("nsqx.cli.bench", "measure a broker, or compare two"),
+    "doctor": ("nsqx.cli.doctor", "check and repair a data directory"),
+    "completion": ("nsqx.cli.completion", "print a completion script for bash or zsh"),
 }
 
 
 def usage() -> str:
-    """What there is."""
+    """Return the list of commands."""
     lines = [f"  {name:<12}{what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(["usage: nsqx COMMAND [FLAGS]", "", *lines, "", "nsqx COMMAND -help lists its flags."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code."""
+    """Run a command; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("help", "-h", "-help", "--help"):
         print(usage(), file=sys.stdout if words else sys.stderr)

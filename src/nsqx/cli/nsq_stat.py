@@ -10,7 +10,7 @@ from nsqx.tools.nsq_stat import PROGRAM, read_options, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsq_stat; the exit code."""
+    """Run nsq_stat; return the exit code."""
     return run_utility(PROGRAM, argv, read_options, run)
 
 

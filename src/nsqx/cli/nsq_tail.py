@@ -10,7 +10,7 @@ from nsqx.tools.nsq_tail import PROGRAM, read_options, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsq_tail; the exit code."""
+    """Run nsq_tail; return the exit code."""
     return run_utility(PROGRAM, argv, read_options, run)
 
 

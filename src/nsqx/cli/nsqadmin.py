@@ -11,7 +11,7 @@ from nsqx.nsqadmin.options import options_from_argv
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqadmin until it is told to stop; the exit code."""
+    """Run nsqadmin until SIGINT or SIGTERM; return the exit code."""
     return run_daemon("nsqadmin", argv, options_from_argv, NsqadminDaemon)
 
 

@@ -11,7 +11,7 @@ from nsqx.nsqd.options import options_from_argv
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqd until it is told to stop; the exit code."""
+    """Run nsqd until SIGINT or SIGTERM; return the exit code."""
     return run_daemon("nsqd", argv, options_from_argv, NsqdDaemon)
 
 

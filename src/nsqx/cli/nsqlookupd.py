@@ -11,7 +11,7 @@ from nsqx.nsqlookupd.options import options_from_argv
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqlookupd until it is told to stop; the exit code."""
+    """Run nsqlookupd until SIGINT or SIGTERM; return the exit code."""
     return run_daemon("nsqlookupd", argv, options_from_argv, NsqlookupdDaemon)
 
 

@@ -1,8 +1,8 @@
-"""nsqx pipeline: run, check, explain or look at a data pipeline described by a TOML file.
+"""nsqx pipeline: runs, checks or explains a data pipeline from a TOML file, or shows its status.
 
     nsqx pipeline run FILE.toml [--once]
 
-Also a program for spark-submit, which then says where it runs:
+spark-submit can run this file too, and then determines the master:
 
     spark-submit --master spark://host:7077 …/nsqx/cli/pipeline.py run FILE.toml
 """
@@ -32,20 +32,20 @@ PROGRAM = "nsqx pipeline"
 VERBS = ("run", "check", "explain", "status")
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("once", BOOL, False, "run: process what is there now, and end"),
+    Flag("once", BOOL, False, "run: process the messages that are in the channels now, then exit"),
     MASTER_FLAG,
-    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; goes over the file's [nsq]"),
-    Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; goes over the file's [nsq]"),
-    Flag("set", STRINGS, [], "`key=value` puts a value into the file, such as sink.out.path=/tmp/out; may be repeated"),
-    Flag("accept-schema-change", BOOL, False, "run: go on although columns have other types than at the last run"),
+    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd (may be repeated); overrides [nsq] of the file"),
+    Flag("nsqd", STRINGS, [], "TCP address of an nsqd (may be repeated); overrides [nsq] of the file"),
+    Flag("set", STRINGS, [], "`key=value` overrides a value of the file, such as sink.out.path=/out (may be repeated)"),
+    Flag("accept-schema-change", BOOL, False, "run: continue although the type of a column has changed"),
     Flag("plan", BOOL, False, "explain: show Spark's plan too"),
-    Flag("verbose", BOOL, False, "show what Spark logs, instead of keeping it in spark.log of the state directory"),
+    Flag("verbose", BOOL, False, "show Spark's log instead of writing it to spark.log in the state directory"),
 )
 
 
 @dataclass(slots=True)
 class PipelineOptions:
-    """What to do with which file."""
+    """The options of nsqx pipeline."""
 
     verb: str
     file: str
@@ -60,16 +60,16 @@ class PipelineOptions:
 
 
 def read_options(argv: Sequence[str]) -> PipelineOptions:
-    """Options from the command line; raises UsageError or ConfigError."""
+    """Return the options from the command line; raises UsageError or ConfigError."""
     title = f"{PROGRAM} {'|'.join(VERBS)} FILE.toml"
     values, words = read_words(FLAGS, argv, title, least=2, most=2)
     if words[0] not in VERBS:
-        raise UsageError(f"{PROGRAM}: unknown {words[0]!r}\n{usage(FLAGS, title)}", 2)
+        raise UsageError(f"{PROGRAM}: unknown command {words[0]!r}\n{usage(FLAGS, title)}", 2)
     return PipelineOptions(words[0], words[1], **values)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do as told; the exit code."""
+    """Run a command of nsqx pipeline; return the exit code."""
     try:
         options = read_options(sys.argv[1:] if argv is None else argv)
         check_packages()
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(options: PipelineOptions) -> int:
-    """Run the pipeline."""
+    """Run the pipeline; return the exit code."""
     with stop_signals() as stopping:
         return run_pipeline(
             read(options),
@@ -104,7 +104,10 @@ def run_pipeline(
     verbose: bool = False,
     accepts_schema_change: bool = False,
 ) -> int:
-    """Run a pipeline until it ends or ``stopping`` is set; the exit code. Raises ConfigError before it consumes."""
+    """Run a pipeline until it ends or ``stopping`` is set, and return the exit code.
+
+    Raises ConfigError before any message is consumed.
+    """
     from nsqx.pipeline.channels import check_reachable, make_channels
     from nsqx.pipeline.display import make_display
     from nsqx.pipeline.runner import Runner
@@ -127,7 +130,7 @@ def run_pipeline(
 
 
 def check(options: PipelineOptions) -> int:
-    """Say whether the pipeline could run, without consuming anything."""
+    """Check that the pipeline can run, without consuming messages; return the exit code."""
     from nsqx.pipeline.plan import NotInferred, Planner
 
     pipeline = read(options)
@@ -135,14 +138,14 @@ def check(options: PipelineOptions) -> int:
         try:
             planned = Planner(spark, pipeline).plan()
         except NotInferred as error:
-            print(f"{error}; whatever depends on it was not checked")
+            print(f"{error}; steps and sinks that depend on it were not checked")
             return 0
-    print(f"{options.file}: all is well: {', '.join(each.sink.name for each in planned)}")
+    print(f"{options.file}: no errors, sinks: {', '.join(each.sink.name for each in planned)}")
     return 0
 
 
 def explain(options: PipelineOptions) -> int:
-    """Show what flows where."""
+    """Print sources, steps and sinks with their columns; return the exit code."""
     from nsqx.pipeline.explanation import explain_pipeline
     from nsqx.pipeline.plan import Planner
 
@@ -159,7 +162,7 @@ def explain(options: PipelineOptions) -> int:
 
 
 def status(options: PipelineOptions) -> int:
-    """Show what the pipeline does, or did last."""
+    """Print the status of the pipeline; return the exit code."""
     from nsqx.pipeline.status import status_lines
 
     lines, code = status_lines(read(options, must_find_nsq=False))
@@ -168,14 +171,14 @@ def status(options: PipelineOptions) -> int:
 
 
 def read(options: PipelineOptions, *, must_find_nsq: bool = True) -> Pipeline:
-    """The pipeline of the file, with the address of a cluster."""
+    """Return the pipeline of the file, with the address of a cluster; raises ConfigError."""
     from nsqx.pipeline.parser import read_pipeline
 
     overrides = {}
     for text in options.set:
         key, equals, value = text.partition("=")
         if not equals:
-            raise ConfigError(f"--set {text}: key=value expected, such as sink.out.path=/tmp/out")
+            raise ConfigError(f"invalid --set {text!r}: use key=value, such as sink.out.path=/tmp/out")
         overrides[key.strip()] = value.strip()
     pipeline = read_pipeline(options.file, overrides=overrides, lookupd=options.lookupd, nsqd=options.nsqd)
     if must_find_nsq and not pipeline.nsq.lookupd and not pipeline.nsq.nsqd:
@@ -187,7 +190,7 @@ def read(options: PipelineOptions, *, must_find_nsq: bool = True) -> Pipeline:
 
 @contextmanager
 def session(pipeline: Pipeline, master: str, *, verbose: bool, runs: bool = False) -> Iterator[Any]:
-    """Spark, for a pipeline; only one that runs leaves something in its state directory."""
+    """Open a Spark session for a pipeline; only with ``runs`` is Spark's log kept in the state directory."""
     from nsqx.pipeline.session import open_session
     from nsqx.spark.s3_urls import check_spark_reaches
 
@@ -197,13 +200,13 @@ def session(pipeline: Pipeline, master: str, *, verbose: bool, runs: bool = Fals
     is_local = "://" not in pipeline.state
     log = "" if verbose else f"{pipeline.state}/spark.log" if runs and is_local else os.devnull
     with open_session(pipeline.name, master or None, settings, is_local_state=is_local, log=log) as spark:
-        # Its checkpoints are there.
+        # Spark writes its checkpoints to the state directory.
         check_spark_reaches(spark, pipeline.state)
         yield spark
 
 
 def plan_with_samples(spark: Any, pipeline: Pipeline, note: Any) -> Sequence[Planned]:
-    """The plan, after samples were taken of sources whose schema is to be inferred."""
+    """Return the plan, after taking samples of the sources whose schema must be inferred."""
     from nsqx.pipeline.plan import NotInferred, Planner
     from nsqx.pipeline.sample import infer_schema
 
@@ -218,7 +221,7 @@ def plan_with_samples(spark: Any, pipeline: Pipeline, note: Any) -> Sequence[Pla
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the second signal ends the process at once."""
+    """Provide an event that SIGTERM and SIGINT set; a second signal ends the process at once."""
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping

@@ -1,4 +1,4 @@
-"""nsqx pub: publish messages given as words, or the lines of stdin."""
+"""nsqx pub: publishes messages from the arguments, or the lines of stdin."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ PROGRAM = "nsqx pub"
 FLAGS: tuple[Flag, ...] = (
     NSQD_TCP_FLAG,
     LOOKUPD_HTTP_FLAG,
-    Flag("defer", DURATION, 0, "hand the messages out after this time, such as 30s"),
-    Flag("delimiter", STRING, "\n", "byte that ends each message of stdin; empty to make one message of it"),
-    Flag("rate", INT, 0, "messages per second of stdin; 0 for as fast as possible"),
-    Flag("timeout", DURATION, 0, "fail if nsqd has not answered after this time (default 10s; of stdin 60s)"),
+    Flag("defer", DURATION, 0, "deliver the messages after this time, such as 30s"),
+    Flag("delimiter", STRING, "\n", "byte that separates messages on stdin; empty: all of stdin is one message"),
+    Flag("rate", INT, 0, "maximum messages per second from stdin; 0 for no limit"),
+    Flag("timeout", DURATION, 0, "fail if nsqd has not answered after this time (default 10s, for stdin 60s)"),
     PRODUCER_FLAG,
 )
 
 
 @dataclass(slots=True)
 class PubOptions:
-    """What to publish where."""
+    """The options of nsqx pub."""
 
     topic: str
     messages: list[bytes]
-    """Empty for those of stdin."""
+    """Empty to publish stdin."""
     nsqd_addresses: list[str] = field(default_factory=list)
     lookupd_addresses: list[str] = field(default_factory=list)
     defer: int = 0
@@ -53,7 +53,7 @@ class PubOptions:
 
 
 def read_options(argv: Sequence[str]) -> PubOptions:
-    """Options from the command line; raises UsageError or UtilityFailed."""
+    """Return the options from the command line; raises UsageError or UtilityFailed."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} TOPIC [MESSAGE... | -]", least=1)
     values["delimiter"] = os.fsencode(values["delimiter"])
     topic, *messages = words
@@ -61,18 +61,20 @@ def read_options(argv: Sequence[str]) -> PubOptions:
         messages = []
     options = PubOptions(topic, [os.fsencode(message) for message in messages], **values)
     if not is_valid_name(topic):
-        raise UtilityFailed(f"{topic!r} cannot name a topic: 1 to 64 of . _ - a-z A-Z 0-9, perhaps with #ephemeral")
+        raise UtilityFailed(
+            f"invalid topic name {topic!r}: use 1 to 64 of a-z A-Z 0-9 . _ -, optionally with #ephemeral at the end"
+        )
     if len(options.delimiter) > 1:
         raise UtilityFailed("--delimiter must be a single byte")
     if options.timeout < 0:
         raise UtilityFailed("--timeout must not be negative")
     if not all(options.messages):
-        raise UtilityFailed("nsqd takes no empty messages")
+        raise UtilityFailed("a message is empty, which nsqd rejects")
     return options
 
 
 async def run(options: PubOptions, stopping: asyncio.Event) -> int:
-    """Publish; raises UtilityFailed if anything was not published."""
+    """Publish and return the exit code; raises UtilityFailed if a publish failed."""
     place = await find_tcp(options.nsqd_addresses, options.lookupd_addresses)
     client: dict[str, Any] = client_options("nsqx-pub", options.producer_options)
     default_s = PUBLISH_TIMEOUT_S if options.messages else STREAM_PUBLISH_TIMEOUT_S
@@ -99,7 +101,7 @@ async def run(options: PubOptions, stopping: asyncio.Event) -> int:
             publishing.check()
         else:
             if sys.stdin.isatty():
-                say("reading messages from the terminal, a line each; Ctrl-D ends")
+                say("reading messages from the terminal, one per line; Ctrl-D ends")
             await publish_stdin(publishing, options.delimiter, stopping, rate=options.rate)
     count = publishing.published_count
     say(f"published {count} message{'s'[: count != 1]} to {options.topic}")
@@ -107,7 +109,7 @@ async def run(options: PubOptions, stopping: asyncio.Event) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Publish; the exit code."""
+    """Run nsqx pub; return the exit code."""
     return run_utility(PROGRAM, argv, read_options, run)
 
 

@@ -1,4 +1,4 @@
-"""nsqx replay: publish an archive again, all of it or what a condition chooses, in the order of time."""
+"""nsqx replay: publishes the messages of an archive again, all or those that match a condition, in order of time."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ FLAGS: tuple[Flag, ...] = (
         "from",
         STRING,
         "",
-        "`time` of the first message: 2026-11-15, 2026-11-15T11:30 (UTC), or 2h (ago)",
+        "`time` from which messages are published again: 2026-11-15, 2026-11-15T11:30 (UTC), or 2h (ago)",
         config_key="from_",
     ),
-    Flag("until", STRING, "", "`time` before which the last message was published"),
-    Flag("rate", INT, 0, "messages a second; 0 for as fast as possible"),
-    Flag("after", STRING, "", "`key` at which an interrupted replay ended: only what comes after it"),
-    Flag("dry-run", BOOL, False, "only say how many messages there are"),
+    Flag("until", STRING, "", "`time` until which messages are published again, exclusive"),
+    Flag("rate", INT, 0, "maximum messages per second; 0 for no limit"),
+    Flag("after", STRING, "", "`key` printed by an interrupted replay: continue after it"),
+    Flag("dry-run", BOOL, False, "print the number of messages and exit"),
     *CLUSTER_FLAGS,
-    Flag("verbose", BOOL, False, "show what Spark logs"),
+    Flag("verbose", BOOL, False, "show Spark's log"),
 )
 
 
 @dataclass(slots=True)
 class ReplayOptions:
-    """What to publish where."""
+    """The options of nsqx replay."""
 
     directory: str
     to: str = ""
@@ -74,22 +74,22 @@ class ReplayOptions:
 
 
 def read_options(argv: Sequence[str]) -> ReplayOptions:
-    """Options from the command line; raises UsageError or ConfigError."""
+    """Return the options from the command line; raises UsageError or ConfigError."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} DIR --to TOPIC", least=1, most=1)
     options = ReplayOptions(words[0], **values)
     if not options.to and not options.dry_run:
-        raise ConfigError("where to? Give --to TOPIC")
+        raise ConfigError("--to TOPIC is required")
     if options.to and not is_valid_name(options.to):
-        raise ConfigError(f"topic {options.to!r} is no name that NSQ allows: 1 to 64 of letters, digits and . _ -")
+        raise ConfigError(f"invalid topic name {options.to!r}: use 1 to 64 of a-z A-Z 0-9 . _ -")
     if options.rate < 0:
         raise ConfigError("--rate must not be negative")
     if "://" not in options.directory and not os.path.exists(options.directory):
-        raise ConfigError(f"there is no directory {options.directory}")
+        raise ConfigError(f"directory {options.directory} does not exist")
     return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Replay; 0 if every message was published."""
+    """Replay; return 0 if every message was published."""
     try:
         words = list(sys.argv[1:] if argv is None else argv)
         options = read_options(words)
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) -> int:
-    """Select and publish."""
+    """Select rows and publish them; return the exit code."""
     from nsqx.pipeline.replay import ReplaySelection, parse_time, replay, select_rows
     from nsqx.pipeline.session import open_session, sink_session
 
@@ -147,19 +147,20 @@ def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) 
 
 
 def tell(outcome: ReplayResult, total: int, topic: str, argv: Sequence[str]) -> int:
-    """Say what was published, and how to go on if that was not all; the exit code."""
-    skipped = f", {outcome.skipped:,} without a value left out" if outcome.skipped else ""
+    """Print the result, and the command to continue an incomplete replay; return the exit code."""
+    skipped = f", skipped {outcome.skipped:,} without a value" if outcome.skipped else ""
     print(f"published {outcome.published:,} of {total:,} messages to {topic}{skipped}")
     if outcome.is_complete:
         return 0
     if outcome.error:
         print(
-            f"{PROGRAM}: {outcome.error}; the messages after the last one told may have been published", file=sys.stderr
+            f"{PROGRAM}: {outcome.error}; some messages after the last counted one may have been published too",
+            file=sys.stderr,
         )
     words = _without_after(argv)
     if outcome.last_key:
         words += ["--after", outcome.last_key]
-    print(f"to go on: {PROGRAM} {shlex.join(words)}")
+    print(f"to continue: {PROGRAM} {shlex.join(words)}")
     return 1
 
 
@@ -174,7 +175,7 @@ def _without_after(argv: Sequence[str]) -> list[str]:
 
 @contextmanager
 def progress_bar(topic: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere; called with how many more."""
+    """Show a progress bar if stderr is a terminal; provides a function that adds to the count."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""How every daemon's command runs: read the options, serve until told to stop, and say why if that cannot be."""
+"""Runs a daemon: reads the options, serves until a signal, and reports errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nsqx.version import version_line
 
 
 class RunnableDaemon(Protocol):
-    """What can be started and stopped in an event loop."""
+    """A daemon that can be started and stopped in an event loop."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -23,7 +23,7 @@ class RunnableDaemon(Protocol):
 
 @runtime_checkable
 class Reloadable(Protocol):
-    """What reads its certificate anew on SIGHUP."""
+    """A daemon that reloads its certificate on SIGHUP."""
 
     def reload_certificate(self) -> None: ...
 
@@ -44,7 +44,7 @@ def run_daemon(
     read_options: Callable[[Sequence[str], TextIO], _Options],
     make_daemon: Callable[[_Options, Log], RunnableDaemon],
 ) -> int:
-    """Run a daemon until SIGINT or SIGTERM; the exit code. ``make_daemon`` is called in the running event loop."""
+    """Run a daemon until SIGINT or SIGTERM and return the exit code; ``make_daemon`` is called in the event loop."""
     try:
         options = read_options(sys.argv[1:] if argv is None else argv, sys.stderr)
     except UsageError as error:
@@ -65,7 +65,7 @@ def run_daemon(
 
 
 def run_in_loop(main_coroutine: Coroutine[Any, Any, int]) -> int:
-    """Run on uvloop where it exists."""
+    """Run a coroutine on uvloop if it is installed; return its result."""
     try:
         import uvloop
     except ImportError:
@@ -91,7 +91,7 @@ async def _serve(make_daemon: Callable[[], RunnableDaemon], log: Log) -> int:
 
 
 def stop_event() -> asyncio.Event:
-    """An event that the signals to end the process set, from now on."""
+    """Return an event that SIGINT and SIGTERM set."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -100,7 +100,7 @@ def stop_event() -> asyncio.Event:
 
 
 def log_exceptions(log: Log) -> None:
-    """Log what goes wrong in callbacks and forgotten tasks, and serve on."""
+    """Log exceptions of callbacks and of tasks that are not awaited; the daemon continues."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: log.error("internal error - %s", _explain(context)))
 

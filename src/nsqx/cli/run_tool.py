@@ -1,4 +1,4 @@
-"""How every utility's command runs: read the flags, work until done or told to stop, and say why if that cannot be."""
+"""Runs a utility: reads the flags, works until it is done or a signal arrives, and reports errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_utility(
     read_options: Callable[[Sequence[str]], _Options],
     run: Callable[[_Options, asyncio.Event], Awaitable[int]],
 ) -> int:
-    """Run a utility; the exit code. ``run`` is given an event that SIGINT and SIGTERM set."""
+    """Run a utility and return the exit code; ``run`` gets an event that SIGINT and SIGTERM set."""
     try:
         options = read_options(sys.argv[1:] if argv is None else argv)
     except UsageError as error:
@@ -51,7 +51,7 @@ def run_utility(
 
 
 def _end_by_broken_pipe() -> int:
-    """End as programs do whose reader has gone (``nsq_tail | head``): silently, by the signal."""
+    """End silently by SIGPIPE, like other programs whose output is closed (``nsq_tail | head``)."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     return 1

@@ -1,4 +1,4 @@
-"""What the commands on Spark share: their flags, and a clear word where its packages are not installed."""
+"""Shared flags of the commands that use Spark, and the check for its packages."""
 
 from importlib.util import find_spec
 
@@ -8,28 +8,28 @@ from nsqx.spark.session import check_pyspark
 from nsqx.tools.sources import CLIENT_OPTIONS
 
 MASTER_FLAG = Flag(
-    "master", STRING, "", "Spark's master, such as local[4] or spark://host:7077; else all cores of this machine"
+    "master", STRING, "", "Spark master, such as local[4] or spark://host:7077; default all cores of this machine"
 )
 
-# Of commands that have no file which says where the cluster is.
+# For commands without a file that contains the address of the cluster.
 CLUSTER_FLAGS = (
     MASTER_FLAG,
-    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd, may be repeated; else $NSQX_LOOKUPD or local"),
-    Flag("nsqd", STRINGS, [], "TCP address of an nsqd, may be repeated; else $NSQX_NSQD or local"),
+    Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd (may be repeated); default $NSQX_LOOKUPD, else local"),
+    Flag("nsqd", STRINGS, [], "TCP address of an nsqd (may be repeated); default $NSQX_NSQD, else local"),
     Flag(
         "client-opt",
         CLIENT_OPTIONS,
         [],
-        "`option,value` of the NSQ client, such as tls_v1,true or lookupd_http_token_file,FILE; may be repeated",
+        "`option,value` of the NSQ client, such as tls_v1,true or lookupd_http_token_file,FILE (may be repeated)",
         config_key="client_options",
     ),
-    Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark; may be repeated"),
+    Flag("set", STRINGS, [], "`spark.x.y=value`, a setting of Spark (may be repeated)"),
 )
 
 
 def check_packages() -> None:
-    """Raise ConfigError unless the packages are here, without which the modules of pipelines cannot be imported."""
+    """Raise ConfigError unless the packages that the modules of pipelines import are installed."""
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
-            raise ConfigError(f"{name} is missing: install with pip install 'nsqx[spark]'")
+            raise ConfigError(f"{name} is not installed: pip install 'nsqx[spark]'")
     check_pyspark()

@@ -1,4 +1,4 @@
-"""nsqx stats: depth and counts of topics and channels over all nsqds, once or again and again with rates."""
+"""nsqx stats: prints depth and counts of topics and channels over all nsqds, once or repeatedly with rates."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _COLUMNS = {
     "message_count": "messages",
     "client_count": "clients",
 }
-# The columns that a narrow terminal can do without, the least important first.
+# The columns that are left out on a narrow terminal, the least important first.
 _OPTIONAL = ("memory", "disk", "timed out", "requeued", "deferred", "messages", "clients", "in flight")
 
 FLAGS: tuple[Flag, ...] = (
     NSQD_HTTP_FLAG,
     LOOKUPD_HTTP_FLAG,
     *HTTP_ACCESS_FLAGS,
-    Flag("json", BOOL, False, "print a JSON object for each topic and channel, a line each"),
-    Flag("interval", DURATION, 0, "print again and again after this time, with rates per second"),
+    Flag("json", BOOL, False, "print a JSON object per topic and channel, one per line"),
+    Flag("interval", DURATION, 0, "repeat at this interval, with rates per second"),
 )
 
 Key = tuple[str, str]
-"""A topic and a channel; the channel of a topic's own counts is empty."""
+"""A topic and a channel; the channel is empty for the counts of the topic itself."""
 
 
 @dataclass(slots=True)
 class StatsOptions:
-    """What to show, and where to ask."""
+    """The options of nsqx stats."""
 
     topic: str = ""
     channel: str = ""
@@ -59,11 +59,11 @@ class StatsOptions:
     credentials: Credentials = field(default_factory=Credentials)
     json: bool = False
     interval: int = 0
-    """In nanoseconds; 0 for once."""
+    """In nanoseconds; 0 means once."""
 
 
 def read_options(argv: Sequence[str]) -> StatsOptions:
-    """Options from the command line; raises UsageError or UtilityFailed."""
+    """Return the options from the command line; raises UsageError or UtilityFailed."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} [TOPIC [CHANNEL]]", most=2)
     if values["interval"] < 0:
         raise UtilityFailed("--interval must not be negative")
@@ -72,7 +72,7 @@ def read_options(argv: Sequence[str]) -> StatsOptions:
 
 
 async def run(options: StatsOptions, stopping: asyncio.Event) -> int:
-    """Print the counts; raises UtilityFailed or QueryFailed."""
+    """Print the counts and return the exit code; raises UtilityFailed or QueryFailed."""
     interval_s = options.interval / NS_PER_S
     before: dict[Key, dict[str, int]] | None = None
     while True:
@@ -129,14 +129,14 @@ def _print_table(
 
 
 def rates(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) -> list[str]:
-    """How many messages came in and went out per second."""
+    """Return how many messages per second came in and went out."""
     came = now["message_count"] - before["message_count"]
     went = came - (now["depth"] - before["depth"])
     return [f"{came / interval_s:.0f}", f"{went / interval_s:.0f}"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the counts; the exit code."""
+    """Run nsqx stats; return the exit code."""
     return run_utility(PROGRAM, argv, read_options, run)
 
 

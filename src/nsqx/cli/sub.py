@@ -1,4 +1,4 @@
-"""nsqx sub: show the messages of a topic as they come."""
+"""nsqx sub: shows the messages of a topic as they arrive."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 PROGRAM = "nsqx sub"
 
-# A topic that nobody has published to yet is looked for at a pace that a person can wait for.
+# A short interval, because a person waits if the topic does not exist yet.
 _LOOKUPD_POLL = "lookupd_poll_interval,2s"
 
 FLAGS: tuple[Flag, ...] = (
     NSQD_TCP_FLAG,
     LOOKUPD_HTTP_FLAG,
-    Flag("n", INT, 0, "end after so many messages; 0 for never", config_key="total"),
-    Flag("json", BOOL, False, "show each message as a JSON object with its id, time, attempts and body"),
+    Flag("n", INT, 0, "exit after this many messages; 0 for no limit", config_key="total"),
+    Flag("json", BOOL, False, "show each message as a JSON object with id, time, attempts and body"),
     MAX_IN_FLIGHT_FLAG,
     CONSUMER_FLAG,
     TAKE_BACKLOG_FLAG,
@@ -38,8 +38,8 @@ FLAGS: tuple[Flag, ...] = (
         "nsqd-http-address",
         STRINGS,
         [],
-        "without a channel: HTTP address of the nsqd to check its topic, in the order of the TCP addresses; else the"
-        " port after the TCP port",
+        "without a channel: HTTP address of an nsqd, to check the channels of the topic, in the order of the TCP"
+        " addresses; default the TCP port + 1",
         config_key="nsqd_http_addresses",
     ),
 )
@@ -47,11 +47,11 @@ FLAGS: tuple[Flag, ...] = (
 
 @dataclass(slots=True)
 class SubOptions:
-    """What to show."""
+    """The options of nsqx sub."""
 
     topic: str
     channel: str = ""
-    """Empty for one that goes away with this consumer and takes nothing from others."""
+    """Empty to use a new ephemeral channel, which takes no messages from other channels."""
     nsqd_addresses: list[str] = field(default_factory=list)
     lookupd_addresses: list[str] = field(default_factory=list)
     total: int = 0
@@ -63,17 +63,17 @@ class SubOptions:
 
 
 def read_options(argv: Sequence[str]) -> SubOptions:
-    """Options from the command line; raises UsageError or UtilityFailed."""
+    """Return the options from the command line; raises UsageError or UtilityFailed."""
     values, words = read_words(FLAGS, argv, f"{PROGRAM} TOPIC [CHANNEL]", least=1, most=2)
     topic, channel = [*words, "", ""][:2]
     options = SubOptions(topic, channel, **values)
     if options.nsqd_http_addresses and len(options.nsqd_http_addresses) != len(options.nsqd_addresses):
-        raise UtilityFailed("give one --nsqd-http-address for each --nsqd-tcp-address")
+        raise UtilityFailed("one --nsqd-http-address is required for each --nsqd-tcp-address")
     return options
 
 
 def show_as_json(topic: str, message: Message) -> bytes:
-    """All that is known of a message."""
+    """Return a message as a JSON object."""
     known = {
         "topic": topic,
         "id": message.id.decode("ascii", "replace"),
@@ -86,7 +86,7 @@ def show_as_json(topic: str, message: Message) -> bytes:
 
 
 async def run(options: SubOptions, stopping: asyncio.Event) -> int:
-    """Show messages until there were enough of them, or until told to stop."""
+    """Show messages until ``total`` is reached or ``stopping`` is set; return the exit code."""
     place = await find_tcp(options.nsqd_addresses, options.lookupd_addresses)
     tail_options = nsq_tail.NsqTailOptions(
         topics=[options.topic],
@@ -98,7 +98,7 @@ async def run(options: SubOptions, stopping: asyncio.Event) -> int:
         consumer_options=[_LOOKUPD_POLL, *options.consumer_options],
         take_backlog=options.take_backlog,
     )
-    rule = Rule(f"Name a channel: {PROGRAM} {options.topic} CHANNEL", is_strict=True)
+    rule = Rule(f"Use a channel: {PROGRAM} {options.topic} CHANNEL", is_strict=True)
     http_addresses = options.nsqd_http_addresses or [""] * len(place.nsqd_addresses)
     named = dict(zip(place.nsqd_addresses, http_addresses, strict=True))
     show = show_as_json if options.json else nsq_tail.show_plainly
@@ -106,7 +106,7 @@ async def run(options: SubOptions, stopping: asyncio.Event) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show messages; the exit code."""
+    """Run nsqx sub; return the exit code."""
     return run_utility(PROGRAM, argv, read_options, run)
 
 

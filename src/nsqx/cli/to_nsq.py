@@ -10,7 +10,7 @@ from nsqx.tools.to_nsq import PROGRAM, read_options, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run to_nsq; the exit code."""
+    """Run to_nsq; return the exit code."""
     return run_utility(PROGRAM, argv, read_options, run)
 
 

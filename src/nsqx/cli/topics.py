@@ -1,4 +1,4 @@
-"""nsqx topics: which topics there are; names alone in a pipe, with their channels and counts on a terminal."""
+"""nsqx topics: lists the topics; only names in a pipe, with channels and counts on a terminal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FLAGS: tuple[Flag, ...] = (
     NSQD_HTTP_FLAG,
     LOOKUPD_HTTP_FLAG,
     *HTTP_ACCESS_FLAGS,
-    Flag("l", BOOL, False, "with channels and counts, in a pipe too", config_key="is_long"),
+    Flag("l", BOOL, False, "show channels and counts in a pipe too", config_key="is_long"),
 )
 
 
 @dataclass(slots=True)
 class TopicsOptions:
-    """Where to ask."""
+    """The options of nsqx topics."""
 
     nsqd_addresses: list[str] = field(default_factory=list)
     lookupd_addresses: list[str] = field(default_factory=list)
@@ -38,13 +38,13 @@ class TopicsOptions:
 
 
 def read_options(argv: Sequence[str]) -> TopicsOptions:
-    """Options from the command line; raises UsageError."""
+    """Return the options from the command line; raises UsageError."""
     values, _ = read_words(FLAGS, argv, PROGRAM, most=0)
     return TopicsOptions(credentials=take_credentials(values), **values)
 
 
 async def run(options: TopicsOptions, _stopping: asyncio.Event) -> int:
-    """Print the topics; raises UtilityFailed or QueryFailed."""
+    """Print the topics and return the exit code; raises UtilityFailed or QueryFailed."""
     cluster = ClusterQueries(options.credentials)
     addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, cluster)
     entries, failures = await cluster.stats_of_reachable(addresses)
@@ -72,7 +72,7 @@ def _row(name: str, entries: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the topics; the exit code."""
+    """Run nsqx topics; return the exit code."""
     return run_utility(PROGRAM, argv, read_options, run)
 
 

@@ -1,4 +1,4 @@
-"""nsqx up: nsqlookupd, nsqd and nsqadmin together, in one process and one data directory, on the standard ports."""
+"""nsqx up: runs nsqlookupd, nsqd and nsqadmin in one process, with one data directory, on the standard ports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nsqx.version import VERSION
 _LOOKUPD_PORT = 4160
 _NSQD_PORT = 4150
 _NSQADMIN_PORT = 4171
-# From one nsqd to the next: 4150, 4250, 4350.
+# The distance between the ports of two nsqds: 4150, 4250, 4350.
 _NODE_STRIDE = 100
 _MAX_NODES = 50
 _REGISTERED_S = 5.0
@@ -34,7 +34,7 @@ _REGISTERED_S = 5.0
 
 @dataclass(slots=True)
 class UpOptions:
-    """What to run, and where."""
+    """The options of nsqx up."""
 
     data_path: str = "nsqx-data"
     nodes: int = 1
@@ -46,17 +46,17 @@ class UpOptions:
 FLAGS: tuple[Flag, ...] = (
     Flag("version", BOOL, False, "print the version and exit", in_config=False),
     Flag("config", STRING, "", "path of a TOML configuration file", in_config=False),
-    Flag("data-path", STRING, UpOptions().data_path, "directory for all data, made if it is not there"),
-    Flag("nodes", INT, 1, "how many nsqd to run; the second listens on 4250 and 4251, and so on"),
-    Flag("host", STRING, UpOptions().host, "address to listen on, and that others are told"),
+    Flag("data-path", STRING, UpOptions().data_path, "directory for all data; created if it does not exist"),
+    Flag("nodes", INT, 1, "number of nsqds to run; the second listens on 4250 and 4251, and so on"),
+    Flag("host", STRING, UpOptions().host, "address to listen on and to register at nsqlookupd"),
     Flag("log-level", LOG_LEVEL, UpOptions().log_level, "least severe level that is logged"),
-    Flag("mem-queue-size", INT, 10_000, "messages each topic and channel keeps in memory"),
+    Flag("mem-queue-size", INT, 10_000, "number of messages that each topic and channel keeps in memory"),
 )
 
 
 @dataclass(slots=True)
 class Part:
-    """One daemon of the cluster: what it is, where it can be reached, and how it is started."""
+    """One daemon of the cluster, with its name and addresses."""
 
     name: str
     tcp_address: str
@@ -65,11 +65,11 @@ class Part:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a cluster until it is told to stop; the exit code."""
+    """Run a cluster until SIGINT or SIGTERM; return the exit code."""
     try:
         options = UpOptions(**read_options(FLAGS, sys.argv[1:] if argv is None else argv, "nsqx up", sys.stderr))
         if not 1 <= options.nodes <= _MAX_NODES:
-            raise ConfigError(f"--nodes must be [1,{_MAX_NODES}]")
+            raise ConfigError(f"invalid --nodes {options.nodes}: use 1 to {_MAX_NODES}")
     except UsageError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -102,7 +102,7 @@ async def _run(options: UpOptions, out: TextIO) -> int:
 
 
 async def _registered(started: list[Part]) -> None:
-    """Wait until nsqlookupd knows every nsqd, so that consumers find them at once; all are in this process, so soon."""
+    """Wait until every nsqd is registered at nsqlookupd, so consumers find them at once."""
     lookups = [part.daemon.broker.lookup for part in started if isinstance(part.daemon, nsqd.NsqdDaemon)]
     try:
         async with asyncio.timeout(_REGISTERED_S):
@@ -124,7 +124,7 @@ async def _stop(started: list[Part]) -> int:
 
 
 def _parts(options: UpOptions) -> list[Part]:
-    """The daemons, in the order in which they start."""
+    """Return the daemons in the order in which they start."""
     lookupd_tcp = format_host_port(options.host, _LOOKUPD_PORT)
     lookupd_http = format_host_port(options.host, _LOOKUPD_PORT + 1)
     lookupd_options = LookupdOptions(
@@ -160,7 +160,7 @@ def _nsqd_part(options: UpOptions, index: int, lookupd_tcp: str) -> Part:
     try:
         os.makedirs(data_path, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make {data_path} - {error.strerror}; give another --data-path") from None
+        raise ConfigError(f"cannot create {data_path} - {error.strerror}; use another --data-path") from None
     nsqd_options = NSQDOptions(
         id=(default_node_id(options.host) + index) % NODE_ID_LIMIT,
         tcp_address=tcp_address,
@@ -177,9 +177,9 @@ def _nsqd_part(options: UpOptions, index: int, lookupd_tcp: str) -> Part:
 def _explain(error: Exception) -> str:
     text = str(error)
     if "in use" in text and "listen" in text:
-        return f"{text}; stop what listens there, or give another --host"
+        return f"{text}; stop the process that listens there, or use another --host"
     if "flock" in text:
-        return f"{text}; give another --data-path"
+        return f"{text}; stop the other nsqd, or use another --data-path"
     return text
 
 

@@ -9,22 +9,22 @@ from nsqx.cli.bench import main
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["measure"], "nsqx bench: unknown word 'measure': say list, run or compare"),
+        (["measure"], "nsqx bench: unknown command 'measure': use list, run or compare"),
         (["run", "--size=-1", "mem"], "nsqx bench: -size must not be negative"),
         (["run", "--count=-1", "mem"], "nsqx bench: -count must not be negative"),
         (["run", "--processes=0", "mem"], "nsqx bench: -processes must be at least 1"),
-        (["run", "--runfor=0s", "mem"], "nsqx bench: -runfor must be longer than nothing"),
+        (["run", "--runfor=0s", "mem"], "nsqx bench: -runfor must be positive"),
         (["run", "--nonsense"], "flag provided but not defined: -nonsense"),
         (["run", "--count=many"], 'invalid value "many" for flag -count: parse error'),
-        (["compare", "mem"], "nsqx bench: compare needs -peer, the path of the other broker"),
-        (["compare", "--peer=/nonexistent"], "nsqx bench: -peer /nonexistent is not a program"),
-        (["compare", "--peer=/bin/sh", "--client=c"], "nsqx bench: -client is nsqx or go, not 'c'"),
+        (["compare", "mem"], "nsqx bench: -peer PATH is required: the path of the other broker"),
+        (["compare", "--peer=/nonexistent"], "nsqx bench: -peer /nonexistent is not an executable file"),
+        (["compare", "--peer=/bin/sh", "--client=c"], "nsqx bench: invalid -client 'c': use nsqx or go"),
         (["compare", "--peer=/bin/sh", "--rounds=0"], "nsqx bench: -rounds must be at least 1"),
         (
             ["compare", "--peer=/bin/sh", "--data-path=/nonexistent"],
             "nsqx bench: -data-path /nonexistent is not a directory",
         ),
-        ([], "nsqx bench: say list, run or compare"),
+        ([], "nsqx bench: a command is required: use list, run or compare"),
     ],
 )
 def test_bad_input_is_one_line(capsys, words, line):
