@@ -1,1 +1,1 @@
-"""Load generators for brokers, and what they find: `nsqx bench`."""
+"""Load generators for brokers and their measurements: `nsqx bench`."""

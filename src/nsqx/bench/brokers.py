@@ -1,7 +1,6 @@
-"""Broker processes to be measured: start one on free ports, know its CPU time and memory, end it.
+"""Broker processes: starts one on free ports, measures its CPU time and memory, and kills it.
 
-A broker here is a command, its listeners and the process behind it. What it speaks is the business of ``protocols`` and
-``peers``.
+Knows commands, listeners and processes. ``protocols`` and ``peers`` know how to publish and consume.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has used so far."""
+    """The CPU time and memory of a process."""
 
     cpu_s: float
     memory_bytes: int
 
 
 def usage_of(pid: int) -> Usage:
-    """What a process and those it started in its session use; raises BenchFailed if it has gone."""
+    """Return the usage of a process and all others in its session; raises BenchFailed if it has ended."""
     cpu_ticks = resident_pages = 0
     if not Path(f"/proc/{pid}/stat").exists():
-        raise BenchFailed(f"there is no process {pid} to measure (or no /proc)")
+        raise BenchFailed(f"cannot measure process {pid}: it does not exist, or there is no /proc")
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended
         if path.parent.name == str(pid) or fields[3] == str(pid):
             cpu_ticks += int(fields[11]) + int(fields[12])
             resident_pages += int(fields[21])
@@ -60,23 +59,23 @@ def usage_of(pid: int) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running broker, seen from outside."""
+    """The addresses, process and protocol of a running broker."""
 
     tcp_address: str
     http_address: str = ""
     pid: int = 0
-    """0 where its process cannot be seen."""
+    """0 if the process is unknown."""
     knows_topics: bool = False
-    """It was started with the topics and channels that the workload wants."""
+    """True if the broker was started with the topics and channels of the workload."""
     protocol: BrokerProtocol = field(default_factory=NSQProtocol)
 
     @property
     def is_nsqd(self) -> bool:
-        """True if it speaks all of NSQ."""
+        """True if the broker is an nsqd."""
         return isinstance(self.protocol, NSQProtocol)
 
     def usage(self) -> Usage | None:
-        """What its process has used, if it can be seen."""
+        """Return the usage of the broker's process, or None if it is unknown."""
         return usage_of(self.pid) if self.pid else None
 
 
@@ -87,11 +86,11 @@ class Launcher(Protocol):
     is_nsqd: bool
 
     def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:
-        """A fresh one, with nsqd's ``flags`` as far as it knows them, and with channels by topic."""
+        """Start a new broker with nsqd's ``flags``, if it supports them, and with channels by topic."""
 
 
 class Running:
-    """A broker process that ends with its ``with`` block, and its directory with it."""
+    """A broker process; leaving its ``with`` block kills it and deletes its directory."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class Running:
         directory: str,
         at_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """``at_end`` ends what has left the session of the process."""
+        """``at_end`` ends helper processes that are not in the session of the process."""
         self.target = target
         self._at_end = at_end
         self._process = process
@@ -118,7 +117,7 @@ class Running:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Kill it with all that it has started: nothing that a benchmark has stored is wanted any more."""
+    """Kill a process and its session; the data of a benchmark is not needed afterwards."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -127,7 +126,7 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 class NSQDLauncher:
-    """An nsqd: this package's or another with the same flags."""
+    """An nsqd: that of nsqx, or another one with the same flags."""
 
     is_nsqd = True
 
@@ -137,7 +136,7 @@ class NSQDLauncher:
         self._data_root = data_root
 
     def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:
-        """An nsqd on free loopback ports, in a directory that goes away."""
+        """Start an nsqd on free loopback ports with a temporary data directory."""
         directory = tempfile.mkdtemp(prefix="nsqx-bench-", dir=self._data_root)
         if topics:
             Path(directory, "nsqd.dat").write_bytes(_metadata(topics))
@@ -174,12 +173,12 @@ class NSQDLauncher:
 
 
 def own_nsqd(data_root: str | None = None) -> NSQDLauncher:
-    """This package's broker."""
+    """Return the launcher of nsqx's nsqd."""
     return NSQDLauncher("nsqx", [sys.executable, "-m", "nsqx.cli.nsqd"], data_root)
 
 
 def _metadata(topics: Mapping[str, Sequence[str]]) -> bytes:
-    """An nsqd.dat with these channels by topic."""
+    """Return the content of an nsqd.dat with these channels by topic."""
     rows: list[dict[str, Any]] = [
         {"name": topic, "paused": False, "channels": [{"name": channel, "paused": False} for channel in channels]}
         for topic, channels in topics.items()
@@ -196,14 +195,14 @@ def _wait_for_listeners(process: subprocess.Popen[bytes], log_path: Path, name: 
         if len(addresses) == 2:
             return addresses
         if is_over:
-            last = text.strip().splitlines()[-1:] or ["without a word"]
+            last = text.strip().splitlines()[-1:] or ["its log is empty"]
             raise BenchFailed(f"{name} did not start: {last[0]}")
         time.sleep(0.01)
-    raise BenchFailed(f"{name} does not listen after {START_TIMEOUT_S:.0f} s")
+    raise BenchFailed(f"{name} did not start to listen within {START_TIMEOUT_S:.0f} s")
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files of this process and those it starts as far as allowed."""
+    """Raise the limit of open files of this process and its children to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

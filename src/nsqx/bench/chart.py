@@ -1,8 +1,8 @@
-"""A comparison as an SVG picture: a bar for each figure, how many times better than the peer, on a scale of doublings.
+"""A comparison as an SVG chart: a bar for each figure shows the ratio to the peer on a logarithmic scale.
 
-A line through a bar is the spread of the rounds; a diamond is the same ratio reckoned by the CPU time of the brokers.
+A line through a bar is the spread of the rounds. A diamond is the ratio of the brokers' CPU times.
 
-Written by hand, so that it needs no library and reads well on light and dark pages.
+The SVG is written without a library. It suits light and dark pages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STYLE: Final = """
 
 
 class _Scale:
-    """Where a ratio is on the plot: every doubling is as wide."""
+    """The logarithmic scale of the plot."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         found = [value for row in rows for value in (*row.times_better(), _times_by_cpu(row) or 1.0)]
@@ -55,26 +55,26 @@ class _Scale:
         self.most = max(1, math.ceil(math.log2(max(values))))
 
     def x(self, ratio: float) -> float:
-        """The place of ``ratio``, kept within the plot."""
+        """Return the x coordinate of ``ratio``, limited to the plot."""
         doublings = math.log2(ratio) if 0 < ratio < math.inf else (self.least if ratio <= 0 else self.most)
         share = (min(max(doublings, self.least), self.most) - self.least) / (self.most - self.least)
         return _LABEL_WIDTH + share * _PLOT_WIDTH
 
 
 def draw(comparison: Comparison) -> str:
-    """The picture."""
+    """Return the SVG text."""
     rows = comparison.complete_rows()
     scale = _Scale(rows)
     width = _LABEL_WIDTH + _PLOT_WIDTH + _NUMBER_WIDTH
     height = _TOP + _ROW_HEIGHT * len(rows) + _BOTTOM
-    title = f"{comparison.our_name} against {comparison.their_name}: times as good"
+    title = f"{comparison.our_name} compared with {comparison.their_name} (higher is better)"
     pieces = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         f' role="img" aria-label="{escape(title)}">',
         f"<style>{_STYLE}</style>",
         f'<text class="title" x="8" y="20">{escape(title)}</text>',
         f'<path class="cpu" d="{_diamond(width - 196, 15)}"/>',
-        f'<text class="small" x="{width - 184}" y="19">by the CPU time of the broker</text>',
+        f'<text class="small" x="{width - 184}" y="19">by CPU time of the broker</text>',
         *_grid(scale, height),
     ]
     for index, row in enumerate(rows):
@@ -115,7 +115,7 @@ def _bar(row: Row, scale: _Scale, top: float) -> list[str]:
 
 
 def _times_by_cpu(row: Row) -> float | None:
-    """How many times as many messages ours does in the same CPU time."""
+    """Return the ratio of messages per CPU time, ours to theirs."""
     ratio = row.cpu_ratio()
     return 1 / ratio if ratio else None
 

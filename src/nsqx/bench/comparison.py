@@ -1,7 +1,7 @@
-"""Two brokers under the same workloads, in turn: rounds, medians, the ratio of medians and its spread.
+"""Comparison of two brokers under the same workloads: rounds, medians, the ratio of the medians and its spread.
 
-The machine is never quiet and never the same, so only what one run says of both means much: the brokers take turns
-within a round, and the order changes from round to round.
+Other load on the machine changes over time, so only figures of the same run are comparable. The brokers take turns
+within a round, and the order alternates from round to round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Run = Callable[[Target, Limits], list[Figure]]
 
 @dataclass(slots=True)
 class Row:
-    """One figure of all rounds, for both brokers."""
+    """The values of one figure in all rounds, for both brokers."""
 
     name: str
     unit: str
@@ -36,7 +36,7 @@ class Row:
     their_cpu_us: list[float] = field(default_factory=list)
 
     def add(self, figure: Figure, *, is_ours: bool) -> None:
-        """Note a figure of one round."""
+        """Add the figure of one round."""
         (self.ours if is_ours else self.theirs).append(figure.value)
         if figure.cpu_us is not None:
             (self.our_cpu_us if is_ours else self.their_cpu_us).append(figure.cpu_us)
@@ -47,22 +47,22 @@ class Row:
         return bool(self.ours and self.theirs)
 
     def ratio(self) -> float:
-        """Our median over theirs."""
+        """Return our median divided by theirs."""
         return _divide(statistics.median(self.ours), statistics.median(self.theirs))
 
     def spread(self) -> tuple[float, float]:
-        """The smallest and the largest ratio of any round."""
+        """Return the smallest and the largest ratio of a round."""
         ratios = [_divide(ours, theirs) for ours, theirs in zip(self.ours, self.theirs, strict=False)]
         return min(ratios), max(ratios)
 
     def cpu_ratio(self) -> float | None:
-        """Our CPU time for a message over theirs."""
+        """Return our CPU time per message divided by theirs, or None if unknown."""
         if not self.our_cpu_us or not self.their_cpu_us:
             return None
         return _divide(statistics.median(self.our_cpu_us), statistics.median(self.their_cpu_us))
 
     def times_better(self) -> tuple[float, float, float]:
-        """How many times better than theirs ours is: ratio, least and most, whichever direction is good."""
+        """Return the ratio, its minimum and its maximum, inverted for units where lower is better."""
         low, high = self.spread()
         if self.unit == PER_SECOND:
             return self.ratio(), low, high
@@ -75,7 +75,7 @@ def _divide(dividend: float, divisor: float) -> float:
 
 @dataclass(slots=True)
 class Comparison:
-    """All rows, and what they were measured with."""
+    """All rows of a comparison, and its settings."""
 
     our_name: str
     their_name: str
@@ -85,17 +85,17 @@ class Comparison:
     failures: list[str] = field(default_factory=list)
 
     def add(self, figures: Sequence[Figure], *, is_ours: bool) -> None:
-        """Note what one broker did in one round."""
+        """Add the figures of one broker in one round."""
         for figure in figures:
             row = self.rows.setdefault(figure.name, Row(figure.name, figure.unit))
             row.add(figure, is_ours=is_ours)
 
     def complete_rows(self) -> list[Row]:
-        """The rows that both brokers have figures for."""
+        """Return the rows with figures of both brokers."""
         return [row for row in self.rows.values() if row.is_complete]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for a file."""
+        """Return the comparison as a JSON object."""
         return {
             "brokers": [self.our_name, self.their_name],
             "rounds": self.rounds,
@@ -121,7 +121,7 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured."""
+    """Return a description of this machine."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
@@ -138,7 +138,7 @@ def compare(
     client: str,
     tell: Callable[[str], None],
 ) -> Comparison:
-    """Put both brokers under every workload, ``rounds`` times; a round that fails on one counts for neither."""
+    """Run every workload ``rounds`` times on both brokers; a round that fails on one of them is not counted."""
     comparison = Comparison(ours.name, theirs.name, rounds, client)
     for workload, run in workloads:
         for round_index in range(rounds):
@@ -161,13 +161,13 @@ def compare(
 
 
 def run_once(launcher: Launcher, workload: Workload, run: Run, limits: Limits) -> list[Figure]:
-    """One workload on a fresh broker."""
+    """Run one workload on a new broker; return its figures."""
     with launcher.launch(workload.flags, workload.topics(limits)) as broker:
         return run(broker.target, limits)
 
 
 def _cells(row: Row) -> list[str]:
-    """A row as text: name, theirs, ours, unit, ratio, spread, ratio of CPU time."""
+    """Return a row as texts: name, theirs, ours, unit, ratio, spread, CPU ratio."""
     low, high = row.spread()
     cpu = row.cpu_ratio()
     theirs, ours = (format_value(statistics.median(values), row.unit) for values in (row.theirs, row.ours))
@@ -180,7 +180,7 @@ def _heads(comparison: Comparison) -> list[str]:
 
 
 def table(comparison: Comparison) -> str:
-    """The comparison as lines of text."""
+    """Return the comparison as a text table."""
     lines = [_heads(comparison), *map(_cells, comparison.complete_rows())]
     return "\n".join(
         f"{name:<26}{theirs:>14}{ours:>14} {unit:<6}{ratio:>7}  {spread:<14}{cpu:>9}"
@@ -189,7 +189,7 @@ def table(comparison: Comparison) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """The comparison as a table for a page."""
+    """Return the comparison as a Markdown table."""
     heads = _heads(comparison)
     lines = [heads, ["---"] * len(heads), *map(_cells, comparison.complete_rows())]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

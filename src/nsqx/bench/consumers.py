@@ -1,4 +1,4 @@
-"""Workers that consume, and one that only holds connections open."""
+"""Workers that consume, and a worker that only keeps connections open."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from nsqx.bench.shared_counters import SharedCounters
 
 _RECEIVE_SIZE = 262144
-# How often a consumer that gets nothing looks at the board.
+# How often a consumer without messages reads the shared counters.
 _LOOK_S = 0.02
 
 
 @dataclass
 class BenchConsumer:
-    """Takes and finishes messages on several connections until the board says that all is done."""
+    """Receives and finishes messages on several connections until the shared counters show that all are received."""
 
     address: str
     protocols: Sequence[ConsumeProtocol]
@@ -40,7 +40,7 @@ class BenchConsumer:
         self._links = {link.fileno(): link for link in greeted(self.address, self.protocols)}
 
     def run(self) -> WorkerResult:
-        """Consume."""
+        """Consume; return the number of messages and, if timed, how late each was."""
         protocols = dict(zip(self._links, self.protocols, strict=True))
         poll = select.epoll()
         for number, protocol in protocols.items():
@@ -76,7 +76,7 @@ class BenchConsumer:
 
 @dataclass
 class Subscriber:
-    """Subscribed connections that do nothing, for as long as it is told."""
+    """Keeps idle subscribed connections open for a given time."""
 
     address: str
     protocols: Sequence[ConsumeProtocol]
@@ -88,7 +88,7 @@ class Subscriber:
         self._links = greeted(self.address, self.protocols)
 
     def run(self) -> WorkerResult:
-        """Hold them."""
+        """Keep the connections open."""
         time.sleep(self.seconds)
         for link in self._links:
             link.close()

@@ -1,7 +1,7 @@
-"""Consuming as fast as a socket gives: frames in, one FIN for each message out, and how late each message was.
+"""The consuming loop: parses frames, returns one FIN for each message, and measures how late each message is.
 
-The hot module of the load generator. It knows frames and nothing of sockets; a message that is timed begins with the
-nanosecond, by the monotonic clock of this machine, at which it should have been published or should come.
+This is the hot module of the load generator. It knows frames and nothing of sockets. The body of a timed message starts
+with the time, in nanoseconds of the local monotonic clock, at which it should have been published or is due.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MESSAGE = MESSAGE
 
 
 class Drain:
-    """One connection's messages: counted, answered and, if wanted, timed."""
+    """Counts and finishes the messages of one connection, and optionally measures their lateness."""
 
     __slots__ = ("_answers", "_is_timed", "_reader", "count", "lateness_ns")
 
@@ -34,7 +34,7 @@ class Drain:
         self._answers = bytearray()
 
     def take(self, data: bytes, now_ns: int) -> bytearray:
-        """Count the messages in ``data``; what is to be sent for them."""
+        """Count the messages in ``data`` and return the commands to send."""
         reader = self._reader
         reader.feed(data)
         self._answers = answers = bytearray()

@@ -1,4 +1,4 @@
-"""What ends a benchmark early."""
+"""The error that ends a benchmark."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from nsqx.errors import NSQError
 
 
 class BenchFailed(NSQError):
-    """A broker, a worker or a program did not do its part; the text says which and why."""
+    """A broker, a worker or a program failed; the text says which one and why."""

@@ -1,7 +1,7 @@
-"""One polite client beside a flood: how long its PUBs wait while other connections send as fast as they can.
+"""Fairness: how long the PUBs of one polite client take while a flood of other connections sends without waiting.
 
 The polite client publishes one message at a time and waits for each OK. The flood pipelines commands on several
-connections and reads the answers, so that only the broker decides how much of it is taken.
+connections and reads the answers, so only the broker limits its rate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CONNECTIONS: Final = 5
 _SECONDS: Final = 3.0
-# The flood begins before the polite client and ends after it.
+# The flood starts before the polite client and ends after it.
 _LEAD_S: Final = 0.3
 _BURST_BYTES: Final = 256 * 1024
 _RECEIVE_BYTES: Final = 1024 * 1024
@@ -42,14 +42,14 @@ _LINES: Final = 2_500_000
 
 @dataclass
 class Flood:
-    """Connections that repeat prepared commands without waiting, until the board says that the polite client is done.
+    """Connections that repeat a prepared command without waiting, until the polite client is done.
 
-    A burst may be as long as the broker's socket takes; the answers are read and dropped.
+    The connections send as much as the broker's sockets accept; the answers are read and dropped.
     """
 
     address: str
     openings: Sequence[bytes]
-    """Commands sent once, each answered by one frame."""
+    """Commands that are sent once; each is answered by one frame."""
     command: bytes
     connections: int
     seconds: float
@@ -70,7 +70,7 @@ class Flood:
             self._links.append(link)
 
     def run(self) -> WorkerResult:
-        """Send; the outcome counts the commands that the broker's sockets took."""
+        """Send; the result counts the commands that were written to the sockets."""
         burst = self.command * max(_BURST_BYTES // len(self.command), 1)
         links = {link.fileno(): link for link in self._links}
         rests = {number: memoryview(burst) for number in links}
@@ -98,10 +98,10 @@ class Flood:
 
 @dataclass
 class Polite(ClosedLoop):
-    """A timed closed loop that begins when the flood is under way."""
+    """A timed closed loop that starts after the flood."""
 
     def run(self) -> WorkerResult:
-        """Publish one by one, and note how long each took."""
+        """Publish one message at a time, and measure each round trip."""
         time.sleep(_LEAD_S)
         return super().run()
 
@@ -109,7 +109,7 @@ class Polite(ClosedLoop):
 def _beside(
     name: str, target: Target, limits: Limits, address: str, openings: Sequence[bytes], command: bytes, connections: int
 ) -> list[Figure]:
-    """The polite client's p99 and worst round trip beside a flood, and the commands of the flood per second."""
+    """Return the p99 and worst round trip of the polite client, and the commands per second of the flood."""
     topic = new_topic(name)
     make_channel(target, topic)
     seconds = min(limits.seconds, _SECONDS)
@@ -124,13 +124,13 @@ def _beside(
         is_timed=True,
     )
     is_http = address == target.http_address
-    # The flood goes on while the polite client waits for its last answer.
+    # The flood continues while the polite client waits for its last answer.
     flood = Flood(address, openings, command, connections, seconds + GRACE_S / 2, counters, is_http)
     workers: list[Worker] = [polite, flood]
     result = run_together(workers, seconds + GRACE_S)
     samples = array("q", sorted(result.outcomes[0].samples_ns))
     if not samples:
-        raise BenchFailed("the polite client got no answer")
+        raise BenchFailed("the polite client received no answer")
     return [
         Figure(f"{name} p99", percentile(samples, 0.99) / 1e6, MILLISECONDS),
         Figure(f"{name} worst", samples[-1] / 1e6, MILLISECONDS),
@@ -141,7 +141,7 @@ def _beside(
 def _tcp_flood(
     name: str, command: Callable[[str], bytes], openings: Callable[[str], Sequence[bytes]] = lambda _: ()
 ) -> Callable[[Target, Limits], list[Figure]]:
-    """Connections that pipeline a command; it and its openings are made for the flood's own topic."""
+    """Return a workload whose flood pipelines a command; the command and its openings use the flood's own topic."""
 
     def run(target: Target, limits: Limits) -> list[Figure]:
         topic = new_topic(f"{name}-flood")
@@ -154,11 +154,11 @@ def _tcp_flood(
 def _http_flood(
     name: str, request: Callable[[str, str, Limits], bytes], connections: int
 ) -> Callable[[Target, Limits], list[Figure]]:
-    """Connections that pipeline an HTTP request, which is made for the broker's address and the flood's own topic."""
+    """Return a workload whose flood pipelines an HTTP request to the flood's own topic."""
 
     def run(target: Target, limits: Limits) -> list[Figure]:
         if not target.http_address:
-            raise BenchFailed(f"{name} needs --nsqd-http-address")
+            raise BenchFailed(f"{name} requires --nsqd-http-address")
         topic = new_topic(f"{name}-flood")
         make_channel(target, topic)
         address = target.http_address

@@ -1,4 +1,4 @@
-"""What a benchmark finds: a named number with its unit, and which direction is good."""
+"""The figures of a benchmark: a number with its name and unit."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Figure:
     value: float
     unit: str
     cpu_us: float | None = None
-    """CPU time of the broker for each message, where its process can be seen."""
+    """CPU time of the broker per message, or None if its process is unknown."""
 
 
 def percentile(ordered: array[int], share: float) -> int:
-    """The smallest sample that at least ``share`` of all do not exceed; ``ordered`` is sorted and not empty."""
+    """Return the smallest sample that is not below ``share`` of all samples; ``ordered`` is sorted and not empty."""
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
 def lateness_figures(name: str, samples_ns: array[int], cpu_us: float | None = None) -> list[Figure]:
-    """p50, p99 and p99.9 in milliseconds."""
+    """Return p50, p99 and p99.9 in milliseconds."""
     ordered = array("q", sorted(samples_ns))
     return [
         Figure(f"{name} {label}", percentile(ordered, share) / 1e6, MILLISECONDS, cpu_us if label == "p50" else None)
@@ -38,7 +38,7 @@ def lateness_figures(name: str, samples_ns: array[int], cpu_us: float | None = N
 
 
 def format_value(value: float, unit: str) -> str:
-    """As a person reads it."""
+    """Return a value with digits that suit its unit."""
     if unit == PER_SECOND:
         return f"{value:,.0f}"
     return f"{value:.3f}" if unit == MILLISECONDS else f"{value:.1f}"

@@ -1,6 +1,6 @@
-"""Go's own bench_writer and bench_reader as the load, for the workloads that they know.
+"""Go's bench_writer and bench_reader as load generators, for the workloads that they support.
 
-They publish to the topic sub_bench and consume its channel ch, one connection for each core.
+They publish to the topic sub_bench and consume its channel ch, with one connection per core.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _READ_SHARE = 0.5
 
 
 def check_programs(directory: Path) -> None:
-    """Raise BenchFailed unless both programs are there."""
+    """Raise BenchFailed unless both programs exist."""
     for program in PROGRAMS:
         if not (directory / program).is_file():
-            raise BenchFailed(f"--client go needs {program} in {directory}")
+            raise BenchFailed(f"--client go requires {program} in {directory}")
 
 
 def measure_by_go(directory: Path, workload: str) -> Callable[[Target, Limits], list[Figure]]:
-    """The run of a workload by Go's programs, which are bounded by time alone."""
+    """Return a function that runs a workload with Go's programs; only the time limits them."""
 
     def run(target: Target, limits: Limits) -> list[Figure]:
         target.protocol.make_queue(target.tcp_address, _TOPIC, _CHANNEL)
@@ -61,7 +61,7 @@ def _measure(directory: Path, program: str, name: str, target: Target, seconds: 
     after = target.usage()
     found = _RATE.findall(done.stderr + done.stdout)
     if not found:
-        raise BenchFailed(f"{program} told no rate")
+        raise BenchFailed(f"{program} printed no rate")
     rate = float(found[-1])
     if before is None or after is None or not rate:
         return Figure(name, rate, PER_SECOND)

@@ -1,4 +1,4 @@
-"""What the workloads do to a broker, and what they measure of it. Counts and seconds bound every phase."""
+"""The loads of the workloads, and their measurements. Every phase is limited by a count and a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WARM_UP_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of a run; 0 leaves a bound to the workload."""
+    """The limits of a run; 0 means the default of the workload."""
 
     count: int = 0
     seconds: float = 10.0
@@ -42,19 +42,19 @@ class Limits:
     processes: int = 2
 
     def counted(self, default: int) -> int:
-        """The count, or what the workload takes for it."""
+        """Return the count, or the default of the workload."""
         return self.count or default
 
 
 class _Meter:
-    """Runs a crew and says what the broker's process used meanwhile."""
+    """Runs workers and measures the CPU time of the broker."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._before: Usage | None = None
 
     def run(self, workers: Sequence[Worker], seconds: float) -> tuple[RunResult, float | None]:
-        """What the crew saw, and the CPU seconds of the broker meanwhile if its process can be seen."""
+        """Return the result of the workers, and the CPU seconds of the broker, or None if its process is unknown."""
         result = run_together(workers, seconds + GRACE_S, self._begin)
         after = self._target.usage()
         if after is None or self._before is None:
@@ -70,7 +70,7 @@ def _cpu_us(cpu_s: float | None, count: int) -> float | None:
 
 
 def new_topic(name: str) -> str:
-    """A topic nobody else uses."""
+    """Return a topic name that is not in use."""
     return f"bench_{name.replace('-', '_')}_{secrets.token_hex(4)}"
 
 
@@ -83,7 +83,7 @@ def _body(limits: Limits, default: int = 200) -> bytes:
 
 
 def _publish_rate(name: str, workers: list[ClosedLoop], target: Target, limits: Limits) -> tuple[Figure, int]:
-    """Run publishers; their rate, and how many messages there were."""
+    """Run publishers; return their rate and the number of messages."""
     result, cpu_s = _Meter(target).run(workers, limits.seconds)
     count = result.count()
     return Figure(name, count / result.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, count)), count
@@ -120,7 +120,7 @@ def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limit
         result, cpu_s = _Meter(target).run(consumers, limits.seconds)
         drained = result.count()
         if not drained:
-            raise BenchFailed("no message came back")
+            raise BenchFailed("no message was received")
         rate = drained / result.elapsed_s()
         return [published, Figure(f"sub-{kind}", rate, PER_SECOND, _cpu_us(cpu_s, drained))]
 
@@ -148,7 +148,7 @@ def one_by_one(connections: int) -> Callable[[Target, Limits], list[Figure]]:
 
 def http_publish(target: Target, limits: Limits) -> list[Figure]:
     if not target.http_address:
-        raise BenchFailed("http-pub needs --nsqd-http-address")
+        raise BenchFailed("http-pub requires --nsqd-http-address")
     topic = new_topic("http-pub")
     make_channel(target, topic)
     workers = closed_loops(
@@ -177,7 +177,7 @@ def _through(
     ready_count: int = READY_COUNT,
     size: int = 200,
 ) -> Figure:
-    """Publishers and consumers at once, until every channel has had every message: deliveries per second."""
+    """Run publishers and consumers at once until every channel has received every message; deliveries per second."""
     topic = new_topic(name)
     names = [f"{CHANNEL}{index}" for index in range(channels)]
     for channel in names:
@@ -200,7 +200,7 @@ def _through(
     result, cpu_s = _Meter(target).run(workers, limits.seconds)
     received = sum(each.count for each in result.outcomes[publishers:])
     if not received:
-        raise BenchFailed("no message came back")
+        raise BenchFailed("no message was received")
     return Figure(name, received / result.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, received))
 
 
@@ -243,7 +243,7 @@ def _latency(target: Target, limits: Limits, rate: int) -> list[Figure]:
     result, cpu_s = _Meter(target).run(workers, limits.seconds)
     samples = result.outcomes[1].samples_ns
     if not samples:
-        raise BenchFailed("no message came back")
+        raise BenchFailed("no message was received")
     warm = samples[int(len(samples) * _WARM_UP_SHARE) :] or samples
     return lateness_figures(name, warm, _cpu_us(cpu_s, len(samples)))
 
@@ -291,7 +291,7 @@ def many_names(count: int) -> list[str]:
 
 
 def many_counts(limits: Limits) -> list[int]:
-    """Topics; a small message count is a trial run that does not want ten thousand of them."""
+    """Return the numbers of topics, limited by the message count to keep trial runs short."""
     return [min(count, max(limits.count, 1)) if limits.count else count for count in MANY_COUNTS]
 
 
@@ -338,11 +338,11 @@ def defer_topics(limits: Limits) -> list[str]:
 def defer(target: Target, limits: Limits) -> list[Figure]:
     topics = defer_topics(limits)
     count = limits.counted(100_000)
-    # Ten seconds of due times, after what publishing takes; shorter for a trial run.
+    # Due times are spread over ten seconds, after the time for publishing; shorter for a trial run.
     earliest_ms, latest_ms = (8_000, 18_000) if count >= 100_000 else (200, 400)
     processes = min(limits.processes, len(topics))
     counters = SharedCounters(1, processes)
-    # Go's nsqd, which looks at twenty channels every 100 ms, needs a while for a thousand.
+    # Go's nsqd scans twenty channels every 100 ms, so a thousand channels take several seconds.
     seconds = latest_ms / 1000 + max(limits.seconds, 60.0)
     workers: list[Worker] = [
         DeferredPublisher(
@@ -357,7 +357,7 @@ def defer(target: Target, limits: Limits) -> list[Figure]:
     for outcome in result.outcomes[2:]:
         samples += outcome.samples_ns
     if len(samples) < count:
-        raise BenchFailed(f"only {len(samples)} of {count} deferred messages came")
+        raise BenchFailed(f"only {len(samples)} of {count} deferred messages were received")
     return lateness_figures("defer late", samples, _cpu_us(cpu_s, count))
 
 
@@ -365,7 +365,7 @@ def idle(target: Target, limits: Limits) -> list[Figure]:
     connections = limits.counted(9_000)
     before = target.usage()
     if before is None:
-        raise BenchFailed("idle needs --pid, the broker's process id, to see its memory")
+        raise BenchFailed("idle requires --pid, the broker's process id, to measure its memory")
     topic = new_topic("idle")
     protocols = [NSQConsume(topic, CHANNEL, 0) for _ in range(connections)]
     held_bytes = 0

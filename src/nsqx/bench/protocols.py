@@ -1,6 +1,7 @@
-"""How a broker is published to and consumed from, as bytes: what to send, and when it is answered.
+"""The protocols for publishing and consuming: the bytes to send, and when a request is answered.
 
-A dialect belongs to one connection. NSQ's TCP protocol and HTTP API are here; other brokers have theirs in ``peers``.
+A protocol object belongs to one connection. This module contains NSQ's TCP protocol and HTTP API; ``peers`` contains
+those of other brokers.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from nsqx.wire.requests import (
 )
 
 CONNECT_TIMEOUT_S = 10.0
-# In milliseconds, as IDENTIFY wants it. NSQ's default is 250; Go's nsqd keeps message frames back that long.
+# For IDENTIFY. NSQ's default is 250 ms; Go's nsqd may delay message frames for that long.
 OUTPUT_BUFFER_TIMEOUT_MS = 25
 _HEARTBEAT_MS = 60_000
 
 
 class PublishProtocol(Protocol):
-    """Publishing on one connection, a request at a time."""
+    """Publishing on one connection, one request at a time."""
 
     def greet(self, link: socket.socket) -> None:
-        """Do what comes before the first request."""
+        """Do the handshake."""
 
     def request(self) -> bytes:
-        """The next request."""
+        """Return the next request."""
 
     def is_answered(self, reply: bytearray) -> bool:
-        """True if what has come answers all of the request; raises BenchFailed for a refusal."""
+        """Return True if the received bytes answer the whole request; raises BenchFailed for an error."""
 
 
 class ConsumeProtocol(Protocol):
@@ -48,37 +49,37 @@ class ConsumeProtocol(Protocol):
 
     @property
     def count(self) -> int:
-        """Messages received."""
+        """The number of received messages."""
 
     @property
     def lateness_ns(self) -> array[int]:
-        """How late each came, if that was wanted."""
+        """How late each message was, if measured."""
 
     def greet(self, link: socket.socket) -> None:
-        """Subscribe; nothing comes yet."""
+        """Do the handshake and subscribe, without requesting messages."""
 
     def begin(self) -> bytes:
-        """What asks for messages."""
+        """Return the request for messages."""
 
     def take(self, data: bytes, now_ns: int) -> bytes | bytearray:
-        """Count the messages in ``data``; what is to be sent for them."""
+        """Count the messages in ``data`` and return the bytes to send."""
 
 
 class BrokerProtocol(Protocol):
-    """A kind of broker, as the workloads that any broker can be put under see it."""
+    """A kind of broker, with the operations of the general workloads."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
-        """See to it that ``channel`` gets what is published to ``topic`` from now on."""
+        """Create ``channel``, so it gets all messages that are published to ``topic`` afterwards."""
 
     def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
-        """Publishes ``bodies`` again and again, each time as one acknowledged request."""
+        """Return a protocol that publishes ``bodies`` repeatedly, as one acknowledged request each time."""
 
     def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:
-        """Consumes and acknowledges each message, with so many on their way at most."""
+        """Return a protocol that consumes and acknowledges messages, with ``ready_count`` in flight at most."""
 
 
 def connect(address: str) -> socket.socket:
-    """A TCP or unix socket to ``address``."""
+    """Return a TCP or Unix socket that is connected to ``address``; raises BenchFailed."""
     place = parse_address(address)
     try:
         if isinstance(place, TCPAddress):
@@ -94,7 +95,7 @@ def connect(address: str) -> socket.socket:
 
 
 def receive(link: socket.socket, size: int) -> bytes:
-    """Exactly ``size`` bytes."""
+    """Receive exactly ``size`` bytes."""
     data = bytearray()
     while len(data) < size:
         piece = link.recv(size - len(data))
@@ -105,7 +106,7 @@ def receive(link: socket.socket, size: int) -> bytes:
 
 
 def receive_frame(link: socket.socket) -> bytes:
-    """The data of the next frame from an nsqd; raises BenchFailed if it is an error."""
+    """Return the data of the next frame from nsqd; raises BenchFailed if it is an error."""
     size = int.from_bytes(receive(link, 4), "big")
     frame = receive(link, size)
     if int.from_bytes(frame[:4], "big") == ERROR:
@@ -114,7 +115,7 @@ def receive_frame(link: socket.socket) -> bytes:
 
 
 def greeted(address: str, protocols: Sequence[PublishProtocol | ConsumeProtocol]) -> list[socket.socket]:
-    """A connection for each dialect, which has said its first words on it."""
+    """Open a connection for each protocol and do its handshake."""
     links = []
     for protocol in protocols:
         link = connect(address)
@@ -124,7 +125,7 @@ def greeted(address: str, protocols: Sequence[PublishProtocol | ConsumeProtocol]
 
 
 def introduce(link: socket.socket, *, heartbeat_ms: int) -> None:
-    """Begin an NSQ conversation."""
+    """Send the magic bytes and IDENTIFY to nsqd."""
     fields = {
         "client_id": "nsqx-bench",
         "feature_negotiation": True,
@@ -136,24 +137,24 @@ def introduce(link: socket.socket, *, heartbeat_ms: int) -> None:
 
 
 class NSQPublish:
-    """Prepared PUBs or MPUBs over TCP, one after the other."""
+    """Sends prepared PUB or MPUB commands over TCP in turn."""
 
     def __init__(self, requests: Sequence[bytes]) -> None:
         self._requests = requests
         self._next = 0
 
     def greet(self, link: socket.socket) -> None:
-        """Without heartbeats, so that nothing but answers comes."""
+        """Identify without heartbeats, so nsqd sends only answers."""
         introduce(link, heartbeat_ms=-1)
 
     def request(self) -> bytes:
-        """The next command; after the last comes the first."""
+        """Return the next command; the first follows the last."""
         request = self._requests[self._next]
         self._next = (self._next + 1) % len(self._requests)
         return request
 
     def is_answered(self, reply: bytearray) -> bool:
-        """True once OK is there."""
+        """Return True if the reply is OK."""
         if reply == OK:
             return True
         if len(reply) >= len(OK):
@@ -162,44 +163,44 @@ class NSQPublish:
 
 
 class HTTPPublish:
-    """POST /pub on one connection that is kept."""
+    """Sends POST /pub on one keep-alive connection."""
 
     def __init__(self, host: str, topic: str, body: bytes) -> None:
         head = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
         self._request = head.encode() + body
 
     def greet(self, link: socket.socket) -> None:
-        """HTTP begins with the request."""
+        """No-op: HTTP has no handshake."""
 
     def request(self) -> bytes:
-        """The request, always the same."""
+        """Return the request, which is always the same."""
         return self._request
 
     def is_answered(self, reply: bytearray) -> bool:
-        """True once a 200 is there with its body, which is OK."""
+        """Return True if the reply is a complete 200 response with the body OK."""
         if not reply.startswith(b"HTTP/1.1 200"[: len(reply)]):
             raise BenchFailed(f"the broker answered {bytes(reply[:80]).decode(errors='replace')!r}")
         return reply.endswith(b"\r\n\r\nOK")
 
 
 class NSQConsume:
-    """SUB, RDY, and a FIN for each message."""
+    """Sends SUB, RDY, and a FIN for each message."""
 
     def __init__(self, topic: str, channel: str, ready_count: int, *, is_timed: bool = False) -> None:
         self._topic = topic
         self._channel = channel
         self._ready_count = ready_count
         self._is_timed = is_timed
-        self._drain: Drain | None = None  # made where it is used: a worker is pickled on its way to its process
+        self._drain: Drain | None = None  # created in the worker process, because workers are pickled
 
     @property
     def count(self) -> int:
-        """Messages received."""
+        """The number of received messages."""
         return 0 if self._drain is None else self._drain.count
 
     @property
     def lateness_ns(self) -> array[int]:
-        """How late each came."""
+        """How late each message was."""
         return array("q") if self._drain is None else self._drain.lateness_ns
 
     def greet(self, link: socket.socket) -> None:
@@ -210,42 +211,42 @@ class NSQConsume:
         receive_frame(link)
 
     def begin(self) -> bytes:
-        """RDY."""
+        """Return RDY."""
         return encode_ready(self._ready_count)
 
     def take(self, data: bytes, now_ns: int) -> bytearray:
-        """Count the messages in ``data``; their FINs."""
+        """Count the messages in ``data`` and return their FINs."""
         assert self._drain is not None
         return self._drain.take(data, now_ns)
 
 
 def encode_publish(topic: str, body: bytes) -> bytes:
-    """A PUB command."""
+    """Return a PUB command."""
     request = bytearray()
     append_sized(request, publish_line(topic), body)
     return bytes(request)
 
 
 def encode_publish_many(topic: str, bodies: list[bytes]) -> bytes:
-    """An MPUB command."""
+    """Return an MPUB command."""
     request = bytearray()
     append_sized(request, publish_many_line(topic), join_batch(bodies))
     return bytes(request)
 
 
 class NSQProtocol:
-    """An nsqd."""
+    """The protocol of nsqd."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
-        """SUB makes topic and channel, and they stay when the consumer goes."""
+        """Create topic and channel with SUB; they stay after the connection is closed."""
         with connect(address) as link:
             NSQConsume(topic, channel, 0).greet(link)
 
     def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
-        """PUB for one, MPUB for more."""
+        """Return a publisher that uses PUB for one body and MPUB for several."""
         request = encode_publish(topic, bodies[0]) if len(bodies) == 1 else encode_publish_many(topic, bodies)
         return NSQPublish([request])
 
     def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:
-        """SUB, RDY, FIN."""
+        """Return a consumer that uses SUB, RDY and FIN."""
         return NSQConsume(topic, channel, ready_count)

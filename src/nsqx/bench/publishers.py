@@ -1,8 +1,8 @@
-"""Workers that publish: as fast as answers come, at a given pace, or for later.
+"""Workers that publish: as fast as answers arrive, at a constant rate, or deferred.
 
 The closed loop waits for the answer to each request on each of its connections, as Go's bench_writer does. The open
-loop keeps to its schedule whatever the broker does, and stamps each message with the time it should have gone: a broker
-that stalls is charged for every message that had to wait (no coordinated omission).
+loop follows its schedule regardless of the broker, and stamps each message with its scheduled time. The latency of
+every message that waited for a stalled broker is therefore measured (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
 _RECEIVE_SIZE = 65536
 _WINDOW_PAUSE_S = 0.0002
 _PR_SET_TIMERSLACK = 29
-# In one MPUB, which must stay within max-body-size however late the publisher is.
+# The most messages in one MPUB, which must not exceed max-body-size even if the publisher is late.
 _MOST_AT_ONCE = 1_000
 
 
 @dataclass
 class ClosedLoop:
-    """Requests on several connections, each sent when the one before it on its connection is answered."""
+    """Sends requests on several connections, each after the answer to the request before it on that connection."""
 
     address: str
     protocols: Sequence[PublishProtocol]
     """One for each connection."""
     per_request: int
-    """Messages in a request."""
+    """Messages per request."""
     count: int
-    """Messages to publish, at most."""
+    """The maximum number of messages."""
     seconds: float
     counters: SharedCounters | None = None
     slot: int = 0
     window: int = 0
-    """Messages that may be published and not received; 0 for any number."""
+    """The maximum number of messages that are published and not received; 0 means no limit."""
     is_timed: bool = False
-    """Note how long each request took."""
+    """Measure the duration of each request."""
     _links: list[socket.socket] = field(default_factory=list)
 
     def prepare(self) -> None:
-        """Connect, and greet on each connection."""
+        """Connect, and do the handshake on each connection."""
         self._links = greeted(self.address, self.protocols)
 
     def run(self) -> WorkerResult:
@@ -99,7 +99,7 @@ class ClosedLoop:
         return WorkerResult(published, now_ns, samples)
 
     def _tell(self, published: int, deadline_ns: int) -> None:
-        """Put the count on the board; wait there while too many are on their way."""
+        """Update the shared counter, and wait while more than ``window`` messages are outstanding."""
         assert self.counters is not None
         self.counters.note_published(self.slot, published)
         while self.window and self.counters.outstanding() > self.window and time.monotonic_ns() < deadline_ns:
@@ -121,7 +121,7 @@ class ClosedLoop:
         while owed:
             events = poll.poll(self.seconds + 30)
             if not events:
-                raise BenchFailed("the broker does not answer")
+                raise BenchFailed(f"the broker did not answer within {self.seconds + 30:.0f} s")
             is_late = now_ns >= deadline_ns
             for number, _ in events:
                 reply = replies[number]
@@ -148,7 +148,7 @@ def _more(link: socket.socket) -> bytes:
 
 @dataclass
 class OpenLoop:
-    """Messages at a constant pace; what is due goes out at once, several together as one MPUB."""
+    """Publishes at a constant rate; messages that are due at the same time are sent as one MPUB."""
 
     address: str
     topic: str
@@ -166,7 +166,7 @@ class OpenLoop:
         introduce(self._link, heartbeat_ms=-1)
 
     def run(self) -> WorkerResult:
-        """Publish to the end of the schedule."""
+        """Publish until the end of the schedule."""
         _sleep_exactly()
         link = self._link
         assert link is not None
@@ -207,7 +207,7 @@ class OpenLoop:
 
 
 def _sleep_exactly() -> None:
-    """Ask Linux not to round this process's sleeps up; elsewhere they are as they are."""
+    """Set the timer slack of this process to 1 ns on Linux, so sleeps are not rounded up."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     except (OSError, AttributeError):
@@ -224,7 +224,7 @@ def _send(link: socket.socket, data: bytes) -> None:
 
 
 def _take_answers(link: socket.socket) -> int:
-    """Read what has come, without waiting; how many bytes."""
+    """Read available answers without waiting; return the number of bytes."""
     try:
         data = link.recv(_RECEIVE_SIZE)
     except BlockingIOError:
@@ -238,7 +238,7 @@ def _take_answers(link: socket.socket) -> int:
 
 @dataclass
 class DeferredPublisher:
-    """DPUBs, each stamped with when it is due; a few on their way at a time."""
+    """Publishes with DPUB, up to 50 commands at a time; each message contains its due time."""
 
     address: str
     topics: Sequence[str]
@@ -256,7 +256,7 @@ class DeferredPublisher:
         introduce(self._link, heartbeat_ms=-1)
 
     def run(self) -> WorkerResult:
-        """Publish; due times are spread evenly between the earliest and the latest, over the topics in turn."""
+        """Publish to the topics in turn, with due times evenly distributed between the earliest and the latest."""
         link = self._link
         assert link is not None
         link.settimeout(60)
@@ -282,7 +282,7 @@ class DeferredPublisher:
 
 
 def split_evenly(total: int, parts: int) -> list[int]:
-    """``total`` in ``parts`` whole numbers that differ by one at most."""
+    """Divide ``total`` into ``parts`` integers that differ by at most one."""
     return [total // parts + (1 if index < total % parts else 0) for index in range(parts)]
 
 
@@ -295,7 +295,7 @@ def closed_loops(
     count: int,
     seconds: float,
 ) -> list[ClosedLoop]:
-    """Workers with ``connections`` in all, no more processes than that."""
+    """Return workers with ``connections`` in total, in at most ``processes`` processes."""
     processes = min(processes, connections)
     workers = []
     first = 0

@@ -1,6 +1,6 @@
-"""Numbers that the workers of a benchmark share while they run: who has published and received how many so far.
+"""Counters in shared memory: how many messages each worker of a benchmark has published or received.
 
-Every slot has one writer, so there are no locks.
+Each slot has only one writer, so no locks are needed.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import multiprocessing
 from typing import Any, Final
 
-# Workers start as fresh processes: a fork of a process with threads is not safe.
+# Workers are spawned, because forking a process with threads is not safe.
 CONTEXT: Final = multiprocessing.get_context("spawn")
 
 
 class SharedCounters:
-    """Counts of each publisher and each consumer process."""
+    """The counts of each publisher and each consumer process."""
 
     def __init__(self, publishers: int, consumers: int, copies: int = 1) -> None:
-        """``copies``: how many channels get every message."""
+        """``copies`` is the number of channels that get every message."""
         self._publishers = publishers
         self._copies = copies
         self._published: Any = CONTEXT.RawArray("q", max(publishers, 1))
@@ -25,40 +25,40 @@ class SharedCounters:
 
     @classmethod
     def of_backlog(cls, count: int, consumers: int) -> SharedCounters:
-        """For consumers of ``count`` messages that are there already."""
+        """Return counters for consumers of ``count`` messages that are already published."""
         counters = cls(1, consumers)
         counters.note_published(0, count)
         counters.note_done(0)
         return counters
 
     def note_published(self, slot: int, count: int) -> None:
-        """The publisher in ``slot`` has published so many."""
+        """Set the number of messages that the publisher in ``slot`` has published."""
         self._published[slot] = count
 
     def note_done(self, slot: int) -> None:
-        """The publisher in ``slot`` will publish no more."""
+        """Record that the publisher in ``slot`` is done."""
         self._is_done[slot] = 1
 
     def note_received(self, slot: int, count: int) -> None:
-        """The consumer process in ``slot`` has received so many."""
+        """Set the number of messages that the consumer process in ``slot`` has received."""
         self._received[slot] = count
 
     def published(self) -> int:
-        """What all publishers have published."""
+        """Return the number of messages that all publishers have published."""
         return sum(self._published)
 
     def received(self) -> int:
-        """What all consumers have received."""
+        """Return the number of messages that all consumers have received."""
         return sum(self._received)
 
     def outstanding(self) -> int:
-        """Published messages that have not reached every channel's consumer."""
+        """Return the number of published messages that not all channels have delivered."""
         return self.published() - self.received() // self._copies
 
     def is_published(self) -> bool:
-        """True if all is published."""
+        """Return True if all publishers are done."""
         return all(self._is_done)
 
     def is_over(self) -> bool:
-        """True if all is published and received."""
+        """Return True if all publishers are done and all messages are received."""
         return self.is_published() and self.received() >= self.published() * self._copies

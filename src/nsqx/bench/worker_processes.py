@@ -1,6 +1,6 @@
-"""Workers in processes of their own: all prepare, all start at one moment, each hands back what it saw.
+"""Worker processes: all workers prepare, start at the same time, and return a result.
 
-Owns processes and their start and end; a worker is anything with ``prepare`` and ``run``.
+Owns the start and the end of the processes. A worker is any object with ``prepare`` and ``run``.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _END_TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class WorkerResult:
-    """What one worker saw."""
+    """The result of one worker."""
 
     count: int
     """Messages published or received."""
     ended_ns: int
-    """When the last of them was, by the monotonic clock."""
+    """The time of the last message, by the monotonic clock."""
     samples_ns: array[int] = field(default_factory=lambda: array("q"))
 
 
 class Worker(Protocol):
-    """What runs in a process; it is pickled to get there."""
+    """Work for a process; it must be picklable."""
 
     def prepare(self) -> None:
-        """Connect, so that ``run`` only works."""
+        """Connect, so that the time for connecting is not measured."""
 
     def run(self) -> WorkerResult:
         """Work until done."""
@@ -45,22 +45,22 @@ class Worker(Protocol):
 
 @dataclass(slots=True)
 class RunResult:
-    """What a crew saw together."""
+    """The results of all workers of a run."""
 
     started_ns: int
     outcomes: list[WorkerResult]
 
     def elapsed_s(self) -> float:
-        """From the common start to the last message of all."""
+        """Return the time from the common start to the last message of any worker."""
         return max(max(each.ended_ns for each in self.outcomes) - self.started_ns, 1) / NS_PER_S
 
     def count(self) -> int:
-        """Messages of all workers."""
+        """Return the number of messages of all workers."""
         return sum(each.count for each in self.outcomes)
 
 
 def _work(worker: Worker, barrier: Any, results: Connection) -> None:
-    """The life of a worker process."""
+    """Run a worker in its process and send the result."""
     try:
         worker.prepare()
         barrier.wait(_PREPARE_TIMEOUT_S)
@@ -73,7 +73,7 @@ def _work(worker: Worker, barrier: Any, results: Connection) -> None:
 
 
 def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[], None] | None = None) -> RunResult:
-    """Run workers side by side; raises BenchFailed if one fails or all are not done in time."""
+    """Run workers at the same time; raises BenchFailed if one fails or is not done within ``limit_s``."""
     barrier = CONTEXT.Barrier(len(workers) + 1)
     pipes = [CONTEXT.Pipe(duplex=False) for _ in workers]
     processes = [
@@ -89,7 +89,7 @@ def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[
             barrier.wait(_PREPARE_TIMEOUT_S)
         except BrokenBarrierError:
             _collect([receiver for receiver, _ in pipes], _END_TIMEOUT_S)
-            raise BenchFailed("the workers did not get ready") from None
+            raise BenchFailed(f"the workers were not ready within {_PREPARE_TIMEOUT_S:.0f} s") from None
         started_ns = time.monotonic_ns()
         if on_start is not None:
             on_start()
@@ -105,7 +105,7 @@ def run_together(workers: Sequence[Worker], limit_s: float, on_start: Callable[[
 
 
 def _collect(receivers: list[Connection], limit_s: float) -> list[WorkerResult]:
-    """The outcome of every worker, in the order of the workers."""
+    """Return the results in the order of the workers; raises BenchFailed."""
     deadline_s = time.monotonic() + limit_s
     found: dict[int, WorkerResult] = {}
     waiting = {id(receiver): index for index, receiver in enumerate(receivers)}
@@ -113,7 +113,7 @@ def _collect(receivers: list[Connection], limit_s: float) -> list[WorkerResult]:
     while left:
         ready = wait(left, max(0.0, deadline_s - time.monotonic()))
         if not ready:
-            raise BenchFailed(f"the broker was not done within {limit_s:.0f} s")
+            raise BenchFailed(f"the workers were not done within {limit_s:.0f} s")
         for receiver in ready:
             assert isinstance(receiver, Connection)
             try:

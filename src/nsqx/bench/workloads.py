@@ -1,6 +1,6 @@
-"""The workloads by id: which flags an nsqd needs for each, what is done to it, and what that is about.
+"""The table of workloads: the id, the description, the flags for nsqd and the load of each.
 
-A workload runs against any nsqd; the flags are for whoever starts one for it.
+A workload can run on any nsqd; the flags are used if nsqd is started for the workload.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from nsqx.bench.brokers import Target
     from nsqx.bench.figures import Figure
 
-# Go's nsqd allocates its memory queues in full, for each topic and channel, so none is larger than it must be.
+# Go's nsqd allocates the whole memory queue of each topic and channel, so it must not be larger than necessary.
 _ALL_IN_MEMORY: Final = ("--mem-queue-size=1000000",)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One row of the table."""
+    """One workload."""
 
     id: str
     about: str
     flags: tuple[str, ...]
     run: Callable[[Target, Limits], list[Figure]]
     topics: Callable[[Limits], Mapping[str, Sequence[str]]] = lambda _: {}
-    """Channels by topic that a broker started for it should know from the beginning."""
+    """Channels by topic that must exist when a broker is started for the workload."""
     aliases: tuple[str, ...] = ()
     is_general: bool = False
-    """It can be put to brokers that are no nsqd."""
+    """True if the workload can run on brokers other than nsqd."""
 
 
 def _fair_workload(
@@ -85,7 +85,7 @@ def _many_workload(index: int) -> Workload:
 WORKLOADS: Final[tuple[Workload, ...]] = (
     Workload(
         "mem",
-        "MPUB of 200 into memory, then drained with RDY 2500 and a FIN each",
+        "MPUB of 200 into memory, then consumed with RDY 2500 and one FIN per message",
         ("--mem-queue-size=10000000",),
         batches_then_drain("mem", 1_000_000),
         aliases=("mpub-mem", "sub-mem"),
@@ -93,14 +93,14 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     ),
     Workload(
         "spill",
-        "the same with a memory queue of 10,000, so that most goes over disk",
+        "the same with a memory queue of 10,000, so most messages go to disk",
         ("--mem-queue-size=10000",),
         batches_then_drain("spill", 500_000),
         aliases=("mpub-spill", "sub-spill"),
     ),
     Workload(
         "disk",
-        "the same with no memory queue",
+        "the same without a memory queue",
         ("--mem-queue-size=0",),
         batches_then_drain("disk", 500_000),
         aliases=("mpub-disk", "sub-disk"),
@@ -117,17 +117,17 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         is_general=True,
     ),
     Workload("fan-10", "one topic with ten consumed channels: deliveries", _ALL_IN_MEMORY, fan_out),
-    Workload("http-pub", "POST /pub on 16 connections that are kept", _ALL_IN_MEMORY, http_publish),
+    Workload("http-pub", "POST /pub on 16 keep-alive connections", _ALL_IN_MEMORY, http_publish),
     Workload("large", "messages of 100 KiB, published and consumed at once", _ALL_IN_MEMORY, large, is_general=True),
     *(_many_workload(index) for index in range(len(MANY_COUNTS))),
     Workload(
         "defer",
-        "100,000 deferred messages over 1,000 channels: how late they come",
+        "100,000 deferred messages over 1,000 channels: how late they are delivered",
         (),
         defer,
         _channels_for(defer_topics),
     ),
-    Workload("idle", "memory for each of 9,000 subscribed connections that do nothing", (), idle),
+    Workload("idle", "memory per connection of 9,000 idle subscribed connections", (), idle),
     _fair_workload("pub", "5 connections that pipeline PUB", beside_publishes),
     _fair_workload("dpub", "5 connections that pipeline DPUB", beside_deferred),
     _fair_workload("fin", "5 connections that pipeline FINs of unknown ids", beside_bad_finishes),
@@ -138,7 +138,7 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
 
 
 def find_workloads(names: Sequence[str]) -> list[Workload]:
-    """The workloads that ``names`` mean, all if there are none; raises BenchFailed for an unknown one."""
+    """Return the workloads with these names or aliases, all if none is given; raises BenchFailed if one is unknown."""
     if not names:
         return list(WORKLOADS)
     found: dict[str, Workload] = {}
@@ -146,6 +146,6 @@ def find_workloads(names: Sequence[str]) -> list[Workload]:
         matching = [each for each in WORKLOADS if name == each.id or name in each.aliases]
         if not matching:
             known = ", ".join(dict.fromkeys(word for each in WORKLOADS for word in (each.aliases or (each.id,))))
-            raise BenchFailed(f"unknown workload {name!r}: there are {known}")
+            raise BenchFailed(f"unknown workload {name!r}: use {known}")
         found.update({each.id: each for each in matching})
     return list(found.values())

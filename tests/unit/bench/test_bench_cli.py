@@ -35,7 +35,7 @@ def test_bad_input_is_one_line(capsys, words, line):
 def test_an_unknown_workload_is_told_which_there_are(capsys):
     assert main(["run", "mpub-mum"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("nsqx bench: unknown workload 'mpub-mum': there are mpub-mem, sub-mem, ")
+    assert error.startswith("nsqx bench: unknown workload 'mpub-mum': use mpub-mem, sub-mem, ")
     assert error.count("\n") == 1
 
 

@@ -1,1 +1,1 @@
-"""Brokers of other makes, each behind a thin adapter: how it is started, published to and consumed from."""
+"""Adapters for other brokers: how to start them, publish to them and consume from them."""

@@ -1,4 +1,4 @@
-"""Which adapter starts which program."""
+"""The choice of the adapter for a broker program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsqx.bench.peers.redis import redis_launcher
 
 
 def find_launcher(path: str, data_root: str | None = None) -> Launcher:
-    """What starts the broker at ``path``: an adapter for a name it knows, an nsqd for any other."""
+    """Return the launcher for the broker at ``path``; a program with an unknown name is treated as nsqd."""
     name = Path(path).name
     if name == "redis-server":
         return redis_launcher(path, data_root)

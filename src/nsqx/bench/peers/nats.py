@@ -1,4 +1,4 @@
-r"""NATS JetStream: publishes that the stream acknowledges, a durable push consumer shared by a queue group.
+r"""NATS JetStream: publishes with acknowledgements, and a durable push consumer that a queue group shares.
 
 Lines end with ``\r\n``. To the server: ``PUB subject [reply] size``, ``SUB subject [group] id``, ``PONG``. From it:
 ``MSG subject id [reply] size`` and the body, ``PING``, ``-ERR``. An acknowledgement is an empty publish to a message's
@@ -20,7 +20,7 @@ from nsqx.bench.peers.process import PeerLauncher, PeerPlace
 from nsqx.bench.protocols import ConsumeProtocol, PublishProtocol, connect
 
 _CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":false,"name":"nsqx-bench"}\r\nPING\r\n'
-# More would let the server hold more for a consumer than it is willing to, with large messages.
+# With more large messages, the server's limit of pending bytes per consumer would be exceeded.
 _MAX_ACK_PENDING = 500
 
 
@@ -43,7 +43,7 @@ def _introduce(link: socket.socket) -> None:
 
 
 class NATSPublish:
-    """Publishes to a stream, answered when each has its sequence number."""
+    """Publishes to a stream; a request is answered when each message has its sequence number."""
 
     def __init__(self, topic: str, bodies: list[bytes]) -> None:
         self._inbox = f"_INBOX.{secrets.token_hex(8)}".encode()
@@ -53,24 +53,24 @@ class NATSPublish:
         self._count = len(bodies)
 
     def greet(self, link: socket.socket) -> None:
-        """Listen on the inbox that acknowledgements go to."""
+        """Subscribe to the inbox for acknowledgements."""
         _introduce(link)
         link.sendall(b"SUB %b 1\r\nPING\r\n" % self._inbox)
         _receive_until(link, b"PONG\r\n")
 
     def request(self) -> bytes:
-        """All publishes."""
+        """Return all publishes."""
         return self._request
 
     def is_answered(self, reply: bytearray) -> bool:
-        """True once each has its number."""
+        """Return True if each message has its sequence number."""
         if b'"error"' in reply or b"-ERR" in reply:
             raise BenchFailed(f"NATS answered {bytes(reply[:200]).decode(errors='replace')}")
         return reply.count(b'"seq":') == self._count and reply.endswith(b"\r\n")
 
 
 class NATSConsume:
-    """Messages of a queue group, each acknowledged."""
+    """Receives messages of a queue group and acknowledges each."""
 
     def __init__(self, topic: str, channel: str) -> None:
         self._subject = _deliver_subject(topic, channel)
@@ -79,15 +79,15 @@ class NATSConsume:
         self.lateness_ns: array[int] = array("q")
 
     def greet(self, link: socket.socket) -> None:
-        """Nothing comes before the subscription."""
+        """Do the handshake; no message arrives before the subscription."""
         _introduce(link)
 
     def begin(self) -> bytes:
-        """Join the group."""
+        """Return the subscription to the queue group."""
         return b"SUB %b group 1\r\n" % self._subject
 
     def take(self, data: bytes, now_ns: int) -> bytes:  # noqa: ARG002
-        """Count what has come whole; its acknowledgements."""
+        """Count complete messages and return their acknowledgements."""
         buffer = self._buffer
         buffer += data
         answers = []
@@ -116,10 +116,10 @@ def _deliver_subject(topic: str, channel: str) -> bytes:
 
 
 class NATSProtocol:
-    """A NATS server with JetStream; streams are kept in memory."""
+    """The protocol of a NATS server with JetStream; streams are kept in memory."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
-        """A stream for the topic and a durable consumer for the channel."""
+        """Create a stream for the topic and a durable consumer for the channel."""
         stream = {"name": topic, "subjects": [topic], "storage": "memory", "num_replicas": 1}
         consumer = {
             "durable_name": channel,
@@ -145,16 +145,16 @@ class NATSProtocol:
             raise BenchFailed(f"NATS answered {answer.decode(errors='replace').strip()}")
 
     def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
-        """Publishes with an inbox for acknowledgements."""
+        """Return a publisher with an inbox for acknowledgements."""
         return NATSPublish(topic, bodies)
 
     def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:  # noqa: ARG002
-        """A member of the channel's queue group."""
+        """Return a member of the channel's queue group."""
         return NATSConsume(topic, channel)
 
 
 def nats_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
-    """A NATS server with JetStream."""
+    """Return the launcher of a NATS server with JetStream."""
 
     def command(place: PeerPlace) -> list[str]:
         return [path, "-a", "127.0.0.1", "-p", str(place.port), "-js", "-sd", place.directory]

@@ -1,4 +1,4 @@
-"""Starting a broker of another make on a port that was free a moment ago, and waiting until it answers there."""
+"""Starts another broker on a free port and waits until it answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from nsqx.bench.protocols import BrokerProtocol, connect
 
 @dataclass(frozen=True, slots=True)
 class PeerPlace:
-    """Where a peer is to run."""
+    """The port and the directory of a peer."""
 
     port: int
     directory: str
 
     @property
     def address(self) -> str:
-        """Its address."""
+        """The address of the peer."""
         return f"127.0.0.1:{self.port}"
 
 
 def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago."""
+    """Return a loopback port that was free at the time of the call."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 class PeerLauncher:
-    """A broker of another make, told by its command line where to run."""
+    """A broker other than nsqd; its command line determines port and directory."""
 
     is_nsqd = False
 
@@ -56,7 +56,7 @@ class PeerLauncher:
         self._data_root = data_root
 
     def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
-        """A fresh one."""
+        """Start a new broker."""
         return start_peer(self.name, self._make_command, self._protocol, self._data_root)
 
 
@@ -68,7 +68,7 @@ def start_peer(
     environment: Callable[[PeerPlace], Mapping[str, str]] = lambda _: {},
     at_end: Callable[[], None] = lambda: None,
 ) -> Running:
-    """A running peer, in a directory that goes away with it."""
+    """Start a peer in a temporary directory; raises BenchFailed."""
     place = PeerPlace(free_port(), tempfile.mkdtemp(prefix="nsqx-bench-", dir=data_root))
     log_path = Path(place.directory, "log")
     with log_path.open("wb") as log:
@@ -102,4 +102,4 @@ def _wait_until_it_answers(
             return
         except (BenchFailed, OSError):
             time.sleep(0.05)
-    raise BenchFailed(f"{name} did not start")
+    raise BenchFailed(f"{name} did not start within {START_TIMEOUT_S:.0f} s")

@@ -1,11 +1,11 @@
-"""RabbitMQ over AMQP 0-9-1: publisher confirms, a classic queue, an acknowledgement for each message.
+"""RabbitMQ over AMQP 0-9-1: publisher confirms, a classic queue, one acknowledgement per message.
 
       0      1         3        7                       7+size
       +------+---------+--------+---------- ... --------+------+
       | type | channel | size   | payload               | 0xCE |     type 1 method, 2 header, 3 body, 8 heartbeat
       +------+---------+--------+---------- ... --------+------+
 
-A method's payload begins with two int16, its class and its number.
+The payload of a method starts with two int16, its class and its number.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _long(data: bytes) -> bytes:
 
 
 def _expect(link: socket.socket, method: tuple[int, int]) -> None:
-    """Read frames until ``method`` comes."""
+    """Read frames until ``method`` arrives."""
     while True:
         kind, _, size = struct.unpack(">BHI", receive(link, 7))
         payload = receive(link, size + 1)
@@ -67,7 +67,7 @@ def _expect(link: socket.socket, method: tuple[int, int]) -> None:
 
 
 def _open(link: socket.socket) -> None:
-    """From the first byte to an open channel."""
+    """Do the handshake and open a channel."""
     link.sendall(b"AMQP\x00\x00\x09\x01")
     _expect(link, _START)
     link.sendall(_method(_START_OK, _long(b"") + _short("PLAIN") + _long(b"\x00guest\x00guest") + _short("en_US"), 0))
@@ -80,7 +80,7 @@ def _open(link: socket.socket) -> None:
 
 
 def _split(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
-    """The whole frames in ``buffer``, type and payload, which are removed from it."""
+    """Yield type and payload of the complete frames in ``buffer``, and remove them."""
     position = 0
     while len(buffer) - position >= 8:
         kind, _, size = struct.unpack_from(">BHI", buffer, position)
@@ -97,7 +97,7 @@ def _check_open(method: tuple[int, int], payload: bytes) -> None:
 
 
 class RabbitMQPublish:
-    """Publishes that the server confirms."""
+    """Publishes with confirms of the server."""
 
     def __init__(self, topic: str, bodies: list[bytes]) -> None:
         self._request = b"".join(map(_publish_command, [topic] * len(bodies), bodies))
@@ -105,25 +105,25 @@ class RabbitMQPublish:
         self._wanted = 0
 
     def greet(self, link: socket.socket) -> None:
-        """Ask for confirms."""
+        """Do the handshake and enable confirms."""
         _open(link)
         link.sendall(_method(_SELECT, b"\x00"))
         _expect(link, _SELECT_OK)
 
     def request(self) -> bytes:
-        """All publishes; the server numbers them from 1."""
+        """Return all publishes; the server numbers them from 1."""
         self._wanted += self._count
         self._unconfirmed = set(range(self._wanted - self._count + 1, self._wanted + 1))
         return self._request
 
     def is_answered(self, reply: bytearray) -> bool:
-        """True once each number is confirmed, alone or with all before it."""
+        """Return True if each number is confirmed, alone or together with all before it."""
         for kind, payload in _split(reply):
             if kind != _METHOD:
                 continue
             method = struct.unpack_from(">HH", payload)
             if method == _NACK:
-                raise BenchFailed("RabbitMQ refused a message")
+                raise BenchFailed("RabbitMQ rejected a message")
             _check_open(method, payload)
             if method == _ACK:
                 number, is_multiple = struct.unpack_from(">QB", payload, 4)
@@ -135,7 +135,7 @@ class RabbitMQPublish:
 
 
 def _publish_command(topic: str, body: bytes) -> bytes:
-    """Method, header and body frames of one message to the queue ``topic``, through the default exchange."""
+    """Return the method, header and body frames of one message for the queue ``topic``, by the default exchange."""
     method = _method(_PUBLISH, b"\x00\x00" + _short("") + _short(topic) + b"\x00")
     header = _frame(_HEADER, struct.pack(">HHQH", 60, 0, len(body), 0))
     largest = _FRAME_LIMIT - 8
@@ -144,7 +144,7 @@ def _publish_command(topic: str, body: bytes) -> bytes:
 
 
 class RabbitMQConsume:
-    """Messages of a queue, each acknowledged by itself."""
+    """Receives messages of a queue and acknowledges each."""
 
     def __init__(self, topic: str, ready_count: int) -> None:
         self._topic = topic
@@ -156,17 +156,17 @@ class RabbitMQConsume:
         self.lateness_ns: array[int] = array("q")
 
     def greet(self, link: socket.socket) -> None:
-        """Say how many may be on their way."""
+        """Do the handshake and set the limit of unacknowledged messages."""
         _open(link)
         link.sendall(_method(_QOS, struct.pack(">IHB", 0, self._ready_count, 0)))
         _expect(link, _QOS_OK)
 
     def begin(self) -> bytes:
-        """Consume."""
+        """Return the consume command."""
         return _method(_CONSUME, b"\x00\x00" + _short(self._topic) + _short("") + b"\x00" + _long(b""))
 
     def take(self, data: bytes, now_ns: int) -> bytes:  # noqa: ARG002
-        """Count what has come whole; its acknowledgements."""
+        """Count complete messages and return their acknowledgements."""
         self._buffer += data
         answers = []
         for kind, payload in _split(self._buffer):
@@ -186,26 +186,26 @@ class RabbitMQConsume:
 
 
 class RabbitMQProtocol:
-    """A RabbitMQ server; a topic is a queue, which all consumers share."""
+    """The protocol of RabbitMQ; a topic is a queue that all consumers share."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:  # noqa: ARG002
-        """A queue that does not outlive the server."""
+        """Create a queue that is not durable."""
         with connect(address) as link:
             _open(link)
             link.sendall(_method(_DECLARE, b"\x00\x00" + _short(topic) + b"\x00" + _long(b"")))
             _expect(link, _DECLARE_OK)
 
     def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
-        """Confirmed publishes."""
+        """Return a publisher with confirms."""
         return RabbitMQPublish(topic, bodies)
 
     def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:  # noqa: ARG002
-        """A consumer of the queue."""
+        """Return a consumer of the queue."""
         return RabbitMQConsume(topic, ready_count)
 
 
 class RabbitMQLauncher:
-    """A RabbitMQ node of its own, which does not ask for other nodes."""
+    """A standalone RabbitMQ node with its own port mapper."""
 
     name = "RabbitMQ"
     is_nsqd = False
@@ -215,7 +215,7 @@ class RabbitMQLauncher:
         self._data_root = data_root
 
     def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
-        """A fresh one."""
+        """Start a new broker."""
         mapper_port = free_port()
         return start_peer(
             self.name,
@@ -228,7 +228,7 @@ class RabbitMQLauncher:
 
 
 def _environment(place: PeerPlace, mapper_port: int) -> dict[str, str]:
-    """Everything in the directory of the run, and a port mapper (epmd) that nobody else uses."""
+    """Return variables that keep all files in the run's directory and select a separate port mapper (epmd)."""
     return {
         "HOME": place.directory,
         "ERL_EPMD_PORT": str(mapper_port),
@@ -245,7 +245,7 @@ def _environment(place: PeerPlace, mapper_port: int) -> dict[str, str]:
 
 
 def _end_port_mapper(port: int) -> None:
-    """Erlang starts it as a daemon; it ends when asked to once its nodes are gone."""
+    """Stop the port mapper, which Erlang starts as a daemon; it accepts the command after its nodes have ended."""
     deadline_s = time.monotonic() + 10
     while time.monotonic() < deadline_s:
         try:

@@ -1,7 +1,7 @@
-r"""Redis Streams: XADD by a pipeline, consumer groups, XACK.
+r"""Redis Streams: pipelined XADD, consumer groups, XACK.
 
-Everything is RESP: requests are arrays of strings, ``*2\r\n$4\r\nXLEN\r\n$1\r\nt\r\n``; answers are ``+text``,
-``-error``, ``:number``, ``$size`` and a string, ``*count`` and as many answers, ``$-1`` and ``*-1`` for nothing.
+The protocol is RESP. A request is an array of strings, ``*2\r\n$4\r\nXLEN\r\n$1\r\nt\r\n``. An answer is ``+text``,
+``-error``, ``:number``, ``$size`` and a string, or ``*count`` and that many answers; ``$-1`` and ``*-1`` mean null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCK_MS = 50
 
 
 def encode_command(*words: bytes) -> bytes:
-    """One request."""
+    """Return a request."""
     pieces = [b"*%d\r\n" % len(words)]
     for word in words:
         pieces.append(b"$%d\r\n%b\r\n" % (len(word), word))
@@ -27,7 +27,7 @@ def encode_command(*words: bytes) -> bytes:
 
 
 def read_answer(data: bytes | bytearray, position: int) -> tuple[Any, int] | None:
-    """The answer at ``position`` and where it ends; None if it is not there in full. An error is raised."""
+    """Return the answer at ``position`` and its end, or None if it is incomplete; raises BenchFailed for an error."""
     end = data.find(b"\r\n", position)
     if end < 0:
         return None
@@ -55,31 +55,31 @@ def read_answer(data: bytes | bytearray, position: int) -> tuple[Any, int] | Non
 
 
 class RedisPublish:
-    """A pipeline of XADDs, answered when each has its id."""
+    """Sends a pipeline of XADDs; it is answered when each has its id."""
 
     def __init__(self, topic: str, bodies: list[bytes]) -> None:
         self._request = b"".join(encode_command(b"XADD", topic.encode(), b"*", b"m", body) for body in bodies)
         self._count = len(bodies)
 
     def greet(self, link: socket.socket) -> None:
-        """A PING, to see that it is a Redis."""
+        """Check with PING that the server is Redis."""
         link.sendall(encode_command(b"PING"))
         if link.recv(100) != b"+PONG\r\n":
-            raise BenchFailed("this is no Redis")
+            raise BenchFailed("the server is not Redis: it did not answer PING with PONG")
 
     def request(self) -> bytes:
-        """The pipeline."""
+        """Return the pipeline."""
         return self._request
 
     def is_answered(self, reply: bytearray) -> bool:
-        """True once every XADD has its id, which takes two lines."""
+        """Return True if every XADD has its id; each answer has two lines."""
         if reply.startswith(b"-"):
             raise BenchFailed(f"Redis answered {bytes(reply[:80]).decode(errors='replace')}")
         return reply.count(b"\r\n") == 2 * self._count
 
 
 class RedisConsume:
-    """XREADGROUP, XACK, and again."""
+    """Repeats XREADGROUP and XACK."""
 
     def __init__(self, topic: str, group: str) -> None:
         self._topic = topic.encode()
@@ -90,16 +90,16 @@ class RedisConsume:
         self.lateness_ns: array[int] = array("q")
 
     def greet(self, link: socket.socket) -> None:
-        """A consumer's name is all that is needed."""
+        """Choose the consumer's name; Redis needs no handshake."""
         self._name = repr(link.getsockname()).encode()
 
     def begin(self) -> bytes:
-        """The first read."""
+        """Return the read request."""
         words = (b"GROUP", self._group, self._name, b"COUNT", b"%d" % _READ_COUNT, b"BLOCK", b"%d" % _BLOCK_MS)
         return encode_command(b"XREADGROUP", *words, b"STREAMS", self._topic, b">")
 
     def take(self, data: bytes, now_ns: int) -> bytes:  # noqa: ARG002
-        """Count what was read; its XACK and the next read."""
+        """Count the messages, and return their XACK and the next read request."""
         self._buffer += data
         answers = b""
         while self._buffer:
@@ -109,7 +109,7 @@ class RedisConsume:
             answer, end = found
             del self._buffer[:end]
             if isinstance(answer, int):
-                continue  # how many an XACK has acknowledged
+                continue  # the answer to XACK
             if answer is not None:
                 identities = [entry[0] for entry in answer[0][1]]
                 self.count += len(identities)
@@ -119,25 +119,25 @@ class RedisConsume:
 
 
 class RedisProtocol:
-    """A Redis server."""
+    """The protocol of Redis."""
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
-        """A consumer group from here on."""
+        """Create a consumer group that starts at the end of the stream."""
         with connect(address) as link:
             link.sendall(encode_command(b"XGROUP", b"CREATE", topic.encode(), channel.encode(), b"$", b"MKSTREAM"))
             read_answer(link.recv(1000), 0)
 
     def publisher(self, topic: str, bodies: list[bytes]) -> PublishProtocol:
-        """XADD."""
+        """Return a publisher that uses XADD."""
         return RedisPublish(topic, bodies)
 
     def consumer(self, topic: str, channel: str, ready_count: int) -> ConsumeProtocol:  # noqa: ARG002
-        """XREADGROUP."""
+        """Return a consumer that uses XREADGROUP."""
         return RedisConsume(topic, channel)
 
 
 def redis_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
-    """A Redis server that keeps everything in memory."""
+    """Return the launcher of a Redis server without persistence."""
 
     def command(place: PeerPlace) -> list[str]:
         memory_only = ["--save", "", "--appendonly", "no"]
