@@ -1,9 +1,9 @@
-"""A driver on whatever master spark-defaults.conf names, in a process of its own.
+"""A Spark driver program that uses the master of spark-defaults.conf.
 
     python cluster_driver.py READS
 
-READS is the JSON of a list of reads, each with the source's ``options``, its ``kind`` (``available``, ``once`` or
-``batch``) and a ``checkpoint``. Prints a line of JSON for each: how many ``rows`` it got, or its ``error``.
+READS is a JSON list. Each read has the ``options`` of the source, a ``kind`` (``available``, ``once`` or ``batch``) and
+a ``checkpoint``. The program prints one line of JSON for each read, with its number of ``rows`` or its ``error``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRIGGERS = {"available": {"availableNow": True}, "once": {"once": True}}
 
 
 def count_rows(spark, options, kind, checkpoint):
-    """Run one read to its end."""
+    """Run one read until it ends; return the number of rows."""
     if kind == "batch":
         return spark.read.format("nsq").options(**options).load().count()
     counts = []

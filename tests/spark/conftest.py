@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this directory, and NSQ beside it."""
+"""Fixtures of the Spark tests: one shared Spark session, an S3 server and nsqds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test waits for a JVM to start and to get warm."""
+    """Raise the timeout of every test: the first one waits for the JVM to start and warm up."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -53,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on two cores, without its web page."""
+    """Return a session on two cores, without the Spark UI."""
     source = str(Path(__file__).resolve().parents[2] / "src")
     if source in sys.path and source not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
@@ -65,8 +65,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that a test calls by itself, without Spark, is read in the test's own process."""
+def _tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat Spark's tasks as local when a test calls a reader without Spark."""
     from nsqx.spark import batch, source
 
     for module in (source, batch):
@@ -75,7 +75,7 @@ def _reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The address of an S3 server, which has a bucket."""
+    """Run an S3 server with the bucket ``bucket``; return its address."""
     if importlib.util.find_spec("moto") is None:
         pytest.skip("moto is missing: pip install 'moto[server]'")
     program = Path(__file__).with_name("s3_server.py")
@@ -88,14 +88,14 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def s3_directory(s3_server: str) -> str:
-    """The URI of a directory in that bucket, with all that is needed to reach it."""
+    """Return the URI of a new directory in that bucket, with credentials and endpoint."""
     server = f"region=us-east-1&scheme=http&endpoint_override={s3_server}"
     return f"s3://key:secret@bucket/directory-{next(_numbers)}?{server}"
 
 
 @pytest.fixture(params=["go", "nsqx"])
 def nsqd(request: pytest.FixtureRequest, fleet: Fleet) -> Daemon:
-    """The reference nsqd, and ours."""
+    """Run the test once with Go's nsqd and once with ours."""
     if request.param == "go":
         require_go()
     return fleet.nsqd(request.param)
@@ -103,5 +103,5 @@ def nsqd(request: pytest.FixtureRequest, fleet: Fleet) -> Daemon:
 
 @pytest.fixture
 def our_nsqd(fleet: Fleet) -> Daemon:
-    """Our nsqd, where one implementation is enough."""
+    """Return our nsqd, for tests that need only one implementation."""
     return fleet.nsqd("nsqx")

@@ -1,9 +1,9 @@
-"""A model of everything around a segment directory on remote storage: owners that run, freeze and die in any order.
+"""A model of owners of a segment directory on remote storage that run, freeze and die in any order.
 
 The lease and the segment directory are the real ones. The storage, the channel, Spark's checkpoint and the clock are
-models. One owner runs at a time; before every call to the storage another one may be chosen, so any interleaving of
-these calls can happen, and time passes in between. At the end a last owner drains the channel, and every message must
-have reached the sink exactly once.
+models. One owner runs at a time. Before every storage call the scheduler may switch to another owner and may advance
+the clock, so any interleaving of these calls can happen. At the end a last owner drains the channel, and every message
+must have reached the sink exactly once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from nsqx.spark.slices import DataLost, read_slices
 MSG_TIMEOUT_S = 15.0
 
 
-class Turns:
-    """Runs threads one at a time, chosen at random, and keeps the time."""
+class Scheduler:
+    """Runs threads one at a time, in random order, and owns the clock."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -43,7 +43,7 @@ class Turns:
         self.failures: list[BaseException] = []
 
     def run(self, actors: list[Callable[[], None]]) -> None:
-        """Let them run until all have ended."""
+        """Run all actors until they end."""
         self._live = len(actors)
         threads = [threading.Thread(target=self._act, args=(actor,), daemon=True) for actor in actors]
         for thread in threads:
@@ -77,7 +77,7 @@ class Turns:
             self._changed.notify_all()
 
     def park(self, sleep_s: float = 0.0) -> None:
-        """Let others run, for ``sleep_s`` at least."""
+        """Let other threads run for at least ``sleep_s``."""
         me = threading.get_ident()
         with self._changed:
             if self._running == me:
@@ -88,20 +88,20 @@ class Turns:
 
 
 class Store:
-    """Storage in memory. Every call is atomic, and sees all that were made before it."""
+    """Storage in memory. Every call is atomic and sees the effects of all earlier calls."""
 
     location = "model"
     is_local = False
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self.files: dict[str, bytes] = {}
 
     def create(self) -> None:
-        """Nothing to do."""
+        """No-op."""
 
     def names(self, folder: str = "") -> list[str]:
-        self._turns.park()
+        self._scheduler.park()
         start = f"{folder}/" if folder else ""
         found = [name.removeprefix(start) for name in self.files if name.startswith(start)]
         return [name for name in found if "/" not in name]
@@ -109,36 +109,36 @@ class Store:
     def write(self, name: str, fill: Any) -> None:
         stream = io.BytesIO()
         fill(stream)
-        self._turns.park()
+        self._scheduler.park()
         self.files[name] = stream.getvalue()
 
     def open(self, name: str) -> Any:
         return pa.BufferReader(self.read(name))
 
     def read(self, name: str) -> bytes:
-        self._turns.park()
+        self._scheduler.park()
         if name not in self.files:
             raise FileNotFoundError(name)
         return self.files[name]
 
     def delete(self, name: str) -> None:
-        self._turns.park()
+        self._scheduler.park()
         self.files.pop(name, None)
 
     def create_once(self, name: str, content: bytes) -> bool:
-        self._turns.park()
+        self._scheduler.park()
         is_new = name not in self.files
         self.files.setdefault(name, content)
-        if is_new and self._turns.rng.random() < 0.02:
+        if is_new and self._scheduler.rng.random() < 0.02:
             raise OSError("the answer was lost")
         return is_new
 
 
 class Channel:
-    """Messages that wait, and those in flight to an owner, which wait again when their time is up."""
+    """A channel with a backlog and messages in flight. A message returns to the backlog after its timeout."""
 
-    def __init__(self, turns: Turns, count: int) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: Scheduler, count: int) -> None:
+        self._scheduler = scheduler
         self._waiting = list(range(count))
         self._in_flight: dict[int, tuple[object, float]] = {}
 
@@ -148,12 +148,12 @@ class Channel:
 
     def receive(self, owner: object, count: int) -> list[int]:
         for number, (_, until_s) in list(self._in_flight.items()):
-            if until_s <= self._turns.now_s:
+            if until_s <= self._scheduler.now_s:
                 del self._in_flight[number]
                 self._waiting.append(number)
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         for number in taken:
-            self._in_flight[number] = (owner, self._turns.now_s + MSG_TIMEOUT_S)
+            self._in_flight[number] = (owner, self._scheduler.now_s + MSG_TIMEOUT_S)
         return taken
 
     def finish(self, owner: object, numbers: list[int]) -> None:
@@ -163,14 +163,14 @@ class Channel:
 
 
 class Checkpoint:
-    """How far Spark is, and what the sink has: a batch that is run again must have the same rows."""
+    """The committed offset of the query and the rows of the sink. A repeated batch must have the same rows."""
 
     def __init__(self) -> None:
         self.row = 0
         self.sink: dict[int, bytes] = {}
 
     def process(self, directory: SegmentDirectory, store: Store) -> None:
-        """Run a batch from the last committed offset to all that is there."""
+        """Run a batch from the last committed offset to the last stored row."""
         start, end = self.row, directory.next_row
         directory.check_start(start, fail_on_data_loss=True)
         rows: list[bytes] = []
@@ -179,36 +179,39 @@ class Checkpoint:
                 rows.extend(batch.column("value").to_pylist())
         assert len(rows) == end - start, (start, end, len(rows))
         for row, value in enumerate(rows, start):
-            assert self.sink.setdefault(row, value) == value, "a batch that was run again had another row"
+            assert self.sink.setdefault(row, value) == value, "a repeated batch has a different row"
         self.row = max(self.row, end)
         directory.commit(end)
 
 
 class Model:
-    """Owners on one directory and one channel."""
+    """Several owners that compete for one directory and one channel."""
 
     def __init__(self, seed: int, count: int = 12) -> None:
         self.rng = random.Random(seed)
-        self.turns = Turns(self.rng)
-        self.store = Store(self.turns)
-        self.channel = Channel(self.turns, count)
+        self.scheduler = Scheduler(self.rng)
+        self.store = Store(self.scheduler)
+        self.channel = Channel(self.scheduler, count)
         self.checkpoint = Checkpoint()
         self.count = count
         self.takeover_count = 0
         self.loss_count = 0
 
     def run(self) -> None:
-        """Let owners fight, then let one drain the channel; raises AssertionError if a row is lost or doubled."""
-        self.turns.run([self._owner for _ in range(3)])
-        self.turns.run([self._last_owner])
-        if self.turns.failures:
-            raise self.turns.failures[0]
+        """Run three competing owners, then one that drains the channel.
+
+        Raises AssertionError if a row is lost or duplicated.
+        """
+        self.scheduler.run([self._owner for _ in range(3)])
+        self.scheduler.run([self._last_owner])
+        if self.scheduler.failures:
+            raise self.scheduler.failures[0]
         found = Counter(int(value) for value in self.checkpoint.sink.values())
         assert found == Counter(range(self.count)), f"lost {set(range(self.count)) - set(found)}, found {found}"
 
     def _owner(self) -> None:
         for _ in range(self.rng.randrange(1, 4)):
-            self.turns.park(self.rng.choice((0.0, 5.0, 30.0)))
+            self.scheduler.park(self.rng.choice((0.0, 5.0, 30.0)))
             try:
                 self._own()
             except LeaseLost:
@@ -223,13 +226,13 @@ class Model:
                 return
 
     def _own(self, *, is_last: bool = False) -> None:
-        held = take_lease(self.store, 0.0, clock=lambda: self.turns.now_s, sleep=self.turns.park)
+        held = take_lease(self.store, 0.0, clock=lambda: self.scheduler.now_s, sleep=self.scheduler.park)
         self.takeover_count += held.epoch > 1
         directory = SegmentDirectory.load(self.store, held, "c", 10, 1000)
         try:
             self._receive(directory, held, is_last)
         except DataLost:
-            # An earlier owner may have to give up because of a later one, but not the owner.
+            # Only an owner that has lost its lease may find rows missing.
             held.verify()
             raise
 
@@ -238,7 +241,7 @@ class Model:
         known = {message_id for part in directory.known_identities() for message_id in part.ids}
         directory.begin(10)
         while not (is_last and self.channel.is_empty):
-            self.turns.park(self.rng.choice((0.0, 0.0, 1.0, 60.0)))
+            self.scheduler.park(self.rng.choice((0.0, 0.0, 1.0, 60.0)))
             act = self.rng.random()
             if act < 0.15:
                 self.checkpoint.process(directory, self.store)
@@ -263,11 +266,11 @@ class Model:
             known.update(b"%016x" % number for number in fresh)
         else:
             directory.verify()
-        self.turns.park(self.rng.choice((0.0, 0.0, 60.0)))
+        self.scheduler.park(self.rng.choice((0.0, 0.0, 60.0)))
         self.channel.finish(me, numbers)
 
     def _append(self, directory: SegmentDirectory, numbers: list[int]) -> None:
-        """Append as the recorder does, which tries again."""
+        """Append, and retry after an error as the recorder does."""
         for _ in range(3):
             with contextlib.suppress(OSError):
                 directory.append([_rows(numbers)])

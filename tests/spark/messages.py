@@ -1,4 +1,4 @@
-"""Messages as nsqd sends them, for columns."""
+"""Message frames as nsqd sends them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def frame(message_id: bytes, time_ns: int, attempts: int, body: bytes) -> bytes:
-    """The bytes of one message."""
+    """Return the frame of one message."""
     data = struct.pack(">qH16s", time_ns, attempts, message_id) + body
     return struct.pack(">ii", 4 + len(data), 2) + data
 
 
 def add_message(columns: Columns, message_id: bytes, time_ns: int, attempts: int, body: bytes = b"x") -> None:
-    """Let a message come."""
+    """Add a message to the columns as if nsqd had sent it."""
     reader = FrameReader()
     reader.feed(frame(message_id, time_ns, attempts, body))
     reader.next()

@@ -1,4 +1,4 @@
-"""Pipelines in tests: files written, the command run in this process on the session of all tests, results read."""
+"""Pipeline files for tests: write a file, run the command in this process on the shared session, read the results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from daemons import Daemon
 
 
-# Several queries start and end in a test, and some start a Spark of their own: that takes its time on a busy machine.
+# Timeout of a pipeline test. Such a test runs several queries, and some tests start another Spark.
 SLOW_S = 400
 
 
 class PipelineFile:
-    """A pipeline in a directory of its own."""
+    """A pipeline file in its own directory."""
 
     def __init__(self, directory: Path, nsqd: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
         self.directory = directory
@@ -36,46 +36,49 @@ class PipelineFile:
         self.out = self.err = ""
 
     def write(self, text: str, **values: str) -> None:
-        """Write the file; ``$name`` stands for a value."""
+        """Write the file, with each ``$name`` replaced by its value."""
         for name, value in values.items():
             text = text.replace(f"${name}", value)
         self.path.write_text(text)
 
     def call(self, verb: str, *flags: str) -> int:
-        """Run the command; what it printed is in ``out`` and ``err``."""
+        """Run the command and return its exit code. Its output is in ``out`` and ``err``."""
         self._capsys.readouterr()
         code = command.main([verb, str(self.path), "--nsqd", self._nsqd.tcp_address, *flags])
         self.out, self.err = self._capsys.readouterr()
         return code
 
     def run_once(self, *flags: str) -> None:
-        """Process what is there, without failure."""
+        """Process the backlog; fails if the command does."""
         code = self.call("run", "--once", "--set", "source.messages.options.drainIdle=300ms", *flags)
         assert code == 0, self.out + self.err
 
     def make_channels(self, topic: str, *sinks: str) -> None:
-        """The channels of sinks, before anything is published."""
+        """Create the channels of sinks, so they keep messages published before the pipeline runs."""
         for sink in sinks:
             make_channel(self._nsqd, topic, f"test.{sink}")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """What a file sink has written, as pyarrow alone reads it."""
+        """Return the rows of a file sink, read by pyarrow without Spark."""
         return read_rows(self.directory / name)
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
-        """What was set aside."""
+        """The rows of the dead-letter directory."""
         directory = self.directory / "test.state" / "dead-letters"
         return read_rows(directory) if directory.exists() else []
 
 
 def read_rows(directory: Path, kind: str = "parquet") -> list[dict[str, Any]]:
-    """All rows below a directory."""
+    """Return all rows of the files below a directory."""
     return pyarrow.dataset.dataset(directory, format=kind, partitioning="hive").to_table().to_pylist()
 
 
 def run_program(command: list[str], timeout_s: float, cwd: Path | None = None) -> str:
-    """Run a program that starts a Spark of its own, without failure; what it wrote. Nothing of it stays behind."""
+    """Run a program that starts its own Spark; return its output.
+
+    Fails if the program does. All of its processes are killed at the end.
+    """
     program = subprocess.Popen(
         command,
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own for tests: a new cluster on a loopback port, ended with the test."""
+"""A temporary PostgreSQL server for tests, with a new cluster, on a loopback port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JARS = ("/usr/share/java/postgresql.jar",)
 
 
 def driver_jar() -> str:
-    """PostgreSQL's JDBC driver; skips the test if there is none."""
+    """Return the path of PostgreSQL's JDBC driver; skips the test if there is none."""
     for path in (os.environ.get(JAR_VARIABLE, ""), *_JARS):
         if path and os.path.exists(path):
             return path
@@ -38,7 +38,7 @@ def _programs() -> Path:
 
 
 def _unprivileged() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root."""
+    """Return subprocess arguments for another user if this is root, because PostgreSQL refuses to run as root."""
     if os.getuid():
         return {}
     for name in ("postgres", "nobody"):
@@ -50,14 +50,14 @@ def _unprivileged() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def running_postgres() -> Iterator[str]:
-    """A server for the time of the block; its JDBC URL, for the user ``test``."""
+    """Run a server during the block; yield its JDBC URL. The user is ``test``."""
     programs, user = _programs(), _unprivileged()
     directory = tempfile.mkdtemp(prefix="postgres-")
     os.chmod(directory, 0o777)
     data, port = f"{directory}/data", free_port()
 
     def call(program: str, *arguments: str) -> None:
-        # Not captured: the server keeps what it inherits open.
+        # Output is not captured: the server would keep the pipe open.
         subprocess.run(
             [str(programs / program), "-D", data, *arguments],
             check=True,

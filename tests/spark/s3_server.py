@@ -1,8 +1,8 @@
-"""An S3 server for tests: moto's, which decides one request at a time, so that conditional writes are atomic.
+"""An S3 server for tests, from moto. It processes one request at a time, which makes conditional writes atomic.
 
     python s3_server.py
 
-It creates the bucket ``bucket``, prints its address, and ends when its standard input does.
+The program creates the bucket ``bucket``, prints its address, and ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from werkzeug.wsgi import get_input_stream
 
 
 class OneAtATime:
-    """Reads a request, waits for its turn, and answers; a client that is frozen holds up no other."""
+    """Runs one request at a time, each after its body is read, so a suspended client does not block the others."""
 
     def __init__(self, application: Any) -> None:
         self._application = application
@@ -43,7 +43,7 @@ def main() -> None:
     server = make_server("127.0.0.1", 0, application, threaded=True)
     address = f"127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # moto tells services apart by the credentials' scope, and takes a request without any for S3's.
+    # moto finds the service in the scope of the credentials. A request without credentials is for S3.
     urllib.request.urlopen(urllib.request.Request(f"http://{address}/bucket", method="PUT")).close()
     print(address, flush=True)
     sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Publishing many numbered messages, and running queries on them."""
+"""Publish numbered messages and run queries on them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def bodies(start: int, end: int) -> list[bytes]:
-    """Numbered bodies, which tell a lost message from one that came twice."""
+    """Return numbered bodies, which show lost messages and duplicates."""
     return [b"%d" % number for number in range(start, end)]
 
 
 def publish(nsqd: Daemon, topic: str, messages: Iterable[bytes]) -> None:
-    """Publish by MPUB."""
+    """Publish messages with MPUB."""
     listed = list(messages)
     with Producer(nsqd.tcp_address) as producer:
         for start in range(0, len(listed), 5000):
@@ -27,13 +27,13 @@ def publish(nsqd: Daemon, topic: str, messages: Iterable[bytes]) -> None:
 
 
 def make_channel(nsqd: Daemon, topic: str, channel: str = "spark") -> None:
-    """A channel that keeps what is published before its consumer comes."""
+    """Create a channel, so it keeps messages published before its consumer connects."""
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel=channel)
 
 
 def source_options(nsqd: Daemon, topics: str, directory: Path, **options: str) -> dict[str, str]:
-    """The options of a query on one topic."""
+    """Return the options of a query."""
     return {
         "nsq.nsqd": nsqd.tcp_address,
         "subscribe": topics,
@@ -45,7 +45,7 @@ def source_options(nsqd: Daemon, topics: str, directory: Path, **options: str) -
 
 
 class Query:
-    """A streaming query that collects the rows of each batch; a batch that is run again replaces itself."""
+    """A streaming query that collects the rows of each batch. A repeated batch replaces its earlier rows."""
 
     def __init__(self, spark: Any, options: Mapping[str, str], directory: Path) -> None:
         self._spark = spark
@@ -54,7 +54,7 @@ class Query:
         self.batches: dict[int, list[Any]] = {}
 
     def start(self, **trigger: Any) -> Any:
-        """Begin."""
+        """Start the query; return Spark's query object."""
 
         def collect(batch: Any, number: int) -> None:
             self.batches[number] = batch.collect()
@@ -65,31 +65,31 @@ class Query:
         return stream.option("checkpointLocation", str(self._directory / "checkpoint")).foreachBatch(collect).start()
 
     def run_available(self) -> None:
-        """Process what is there, and end."""
+        """Process the backlog with the trigger availableNow, and wait for the end."""
         query = self.start(availableNow=True)
         assert query.awaitTermination(150), "the query did not end"
 
     @property
     def rows(self) -> list[Any]:
-        """Every row."""
+        """All rows, in the order of batches."""
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
     @property
     def sizes(self) -> list[int]:
-        """How many rows each batch had."""
+        """The number of rows of each batch."""
         return [len(self.batches[number]) for number in sorted(self.batches)]
 
     @property
     def values(self) -> list[bytes]:
-        """The bodies, in the order of their numbers."""
+        """All bodies, sorted by number."""
         return sorted((bytes(row.value) for row in self.rows), key=int)
 
 
 def until(condition: Callable[[], bool], query: Any, timeout_s: float = 120.0) -> None:
-    """Wait for something that a query brings about; fails at once if the query does."""
+    """Wait until the condition is true; fails at once if the query ends."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if not query.isActive:
             raise AssertionError(f"the query ended: {query.exception()}")
-        assert time.monotonic() < deadline, "not in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.05)

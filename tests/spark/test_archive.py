@@ -1,4 +1,4 @@
-"""Archives: every message once, by date and hour, for every reader, also after crashes at any point."""
+"""``nsqx archive`` stores every message once, by date and hour, also after a crash at any point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def values(directory):
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_every_message_is_kept_once_by_date_and_hour(spark, nsqd, topic, tmp_path):
+def test_every_message_is_archived_once_by_date_and_hour(spark, nsqd, topic, tmp_path):
     publish(nsqd, topic, bodies(0, 500))
     assert archive(nsqd, topic, tmp_path) == 0
     publish(nsqd, topic, bodies(500, 700))
@@ -38,7 +38,7 @@ def test_every_message_is_kept_once_by_date_and_hour(spark, nsqd, topic, tmp_pat
     assert len({row["id"] for row in rows}) == 700
     channel = nsqd.channel_stats(topic, "archive")
     assert (channel["depth"], channel["in_flight_count"]) == (0, 0)
-    # Spark itself sees the same.
+    # Spark reads the same rows as pyarrow.
     assert spark.read.parquet(str(tmp_path)).count() == 700
 
 
@@ -47,8 +47,8 @@ def temporary_files(directory):
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_a_batch_that_was_decided_is_only_finished(spark, our_nsqd, topic, tmp_path, monkeypatch):
-    """Died after the commit file and before the files had their names."""
+def test_a_batch_with_a_commit_file_is_completed_by_the_next_run(spark, our_nsqd, topic, tmp_path, monkeypatch):
+    """The process dies after the commit file is written and before the files are renamed."""
     publish(our_nsqd, topic, bodies(0, 100))
     with monkeypatch.context() as patch:
         calls = []
@@ -70,8 +70,8 @@ def test_a_batch_that_was_decided_is_only_finished(spark, our_nsqd, topic, tmp_p
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_a_batch_that_was_not_decided_is_written_anew(spark, our_nsqd, topic, tmp_path, monkeypatch):
-    """Died after tasks had written and before the commit file."""
+def test_a_batch_without_a_commit_file_is_written_again(spark, our_nsqd, topic, tmp_path, monkeypatch):
+    """The process dies after the tasks have written and before the commit file is written."""
     publish(our_nsqd, topic, bodies(0, 100))
     with monkeypatch.context() as patch:
         patch.setattr(file_sink, "write_json", lambda *_: (_ for _ in ()).throw(RuntimeError("killed here")))
@@ -84,8 +84,8 @@ def test_a_batch_that_was_not_decided_is_written_anew(spark, our_nsqd, topic, tm
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_a_batch_half_renamed_is_finished(spark, our_nsqd, topic, tmp_path, monkeypatch):
-    """Died after the names were given and before Spark knew of it: the batch is run again, and is there already."""
+def test_a_batch_with_renamed_files_is_not_written_again(spark, our_nsqd, topic, tmp_path, monkeypatch):
+    """The process dies after the files are renamed and before Spark records the batch. Spark runs it again."""
     publish(our_nsqd, topic, bodies(0, 100))
     original = file_sink.FileSink._rename
     with monkeypatch.context() as patch:
@@ -105,7 +105,7 @@ def test_a_batch_half_renamed_is_finished(spark, our_nsqd, topic, tmp_path, monk
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_a_sink_that_fails_for_a_while_is_started_again(spark, our_nsqd, topic, tmp_path, monkeypatch, capsys):
+def test_a_sink_is_restarted_after_a_temporary_failure(spark, our_nsqd, topic, tmp_path, monkeypatch, capsys):
     publish(our_nsqd, topic, bodies(0, 100))
     original = file_sink.FileSink.write
     calls = []
@@ -113,18 +113,18 @@ def test_a_sink_that_fails_for_a_while_is_started_again(spark, our_nsqd, topic, 
     def fail_once(self, *arguments):
         calls.append(arguments)
         if len(calls) == 1:
-            raise OSError("the disk is away")
+            raise OSError("disk unavailable")
         return original(self, *arguments)
 
     monkeypatch.setattr(file_sink.FileSink, "write", fail_once)
     assert archive(our_nsqd, topic, tmp_path) == 0
-    assert "archive: retrying: the disk is away" in capsys.readouterr().out
+    assert "archive: retrying: disk unavailable" in capsys.readouterr().out
     assert len(calls) >= 2
     assert values(tmp_path) == bodies(0, 100)
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_what_is_wrong_is_said_in_one_line(spark, our_nsqd, tmp_path, capsys):
+def test_errors_are_reported_in_one_line(spark, our_nsqd, tmp_path, capsys):
     assert command.main(["t"]) == 1
     assert capsys.readouterr().err == "nsqx archive: --to DIR is required\n"
     assert command.main(["bad topic!", "--to", str(tmp_path), "--nsqd", our_nsqd.tcp_address]) == 1

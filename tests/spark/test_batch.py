@@ -1,4 +1,4 @@
-"""Batch reads: what is in the channel now, and nothing lost when a job fails."""
+"""A batch read returns the current backlog, and a failed job loses no rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def values_of(frame):
     return sorted((bytes(row.value) for row in frame.select("value").collect()), key=int)
 
 
-def test_a_read_drains_the_channel_and_may_be_used_again(spark, nsqd, topic, tmp_path):
+def test_a_read_drains_the_channel_and_its_frame_can_be_evaluated_again(spark, nsqd, topic, tmp_path):
     publish(nsqd, topic, bodies(0, 3000))
     frame = read(spark, source_options(nsqd, topic, tmp_path))
     assert frame.count() == 3000
@@ -26,7 +26,7 @@ def test_a_read_drains_the_channel_and_may_be_used_again(spark, nsqd, topic, tmp
     assert nsqd.channel_stats(topic, "spark")["depth"] == 0
 
 
-def test_rows_come_again_until_their_job_is_known_to_have_succeeded(spark, our_nsqd, topic, tmp_path):
+def test_rows_are_returned_again_until_the_next_read_confirms_them(spark, our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path, minPartitions="2")
     publish(our_nsqd, topic, bodies(0, 100))
     failing = read(spark, options).selectExpr("raise_error('no') AS value")
@@ -40,7 +40,7 @@ def test_rows_come_again_until_their_job_is_known_to_have_succeeded(spark, our_n
     assert values_of(read(spark, options)) == bodies(120, 150)
 
 
-def test_confirmed_rows_are_gone(spark, our_nsqd, topic, tmp_path):
+def test_confirmed_rows_are_removed(spark, our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path)
     publish(our_nsqd, topic, bodies(0, 100))
     assert values_of(read(spark, options)) == bodies(0, 100)
@@ -50,7 +50,7 @@ def test_confirmed_rows_are_gone(spark, our_nsqd, topic, tmp_path):
     assert values_of(read(spark, options)) == bodies(100, 110)
 
 
-def test_a_named_read_gives_the_same_rows_whenever_it_is_asked_for(spark, our_nsqd, topic, tmp_path):
+def test_a_read_with_an_id_always_returns_the_same_rows(spark, our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path)
     publish(our_nsqd, topic, bodies(0, 100))
     monday = {**options, "readId": "monday"}
@@ -63,7 +63,7 @@ def test_a_named_read_gives_the_same_rows_whenever_it_is_asked_for(spark, our_ns
     assert values_of(read(spark, options)) == bodies(150, 160)
 
 
-def test_a_limited_read_leaves_the_rest_for_the_next(spark, our_nsqd, topic, tmp_path):
+def test_a_limited_read_leaves_the_other_rows_for_the_next_read(spark, our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path, maxRowsPerTrigger="70")
     publish(our_nsqd, topic, bodies(0, 100))
     found = values_of(read(spark, options))
@@ -72,14 +72,14 @@ def test_a_limited_read_leaves_the_rest_for_the_next(spark, our_nsqd, topic, tmp
     assert sorted(found + rest, key=int) == bodies(0, 100)
 
 
-def test_an_empty_channel_is_an_empty_frame(spark, our_nsqd, topic, tmp_path):
+def test_an_empty_channel_gives_an_empty_frame(spark, our_nsqd, topic, tmp_path):
     make_channel(our_nsqd, topic)
     frame = read(spark, source_options(our_nsqd, topic, tmp_path))
     assert frame.columns == ["value", "topic", "id", "timestamp", "attempts", "node"]
     assert frame.count() == 0
 
 
-def test_the_rows_of_a_named_read_do_not_outlive_their_time(our_nsqd, topic, tmp_path):
+def test_the_rows_of_a_read_with_an_id_are_removed_after_read_ttl(our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path, readTTL="1ms", readId="old")
     publish(our_nsqd, topic, bodies(0, 10))
     BatchReader(read_source_options(options)).partitions()

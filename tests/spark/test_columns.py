@@ -1,4 +1,4 @@
-"""Messages of a connection as columns: nothing lost, whatever their size, and FINs for exactly what was taken."""
+"""The column receiver stores messages of any size in columns and finishes exactly the messages that were taken."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Transport:
 
 
 class Loop:
-    """Time stands still, and callbacks are made at once."""
+    """An event loop with a fixed time that runs callbacks immediately."""
 
     def time(self):
         return 7.0
@@ -60,8 +60,8 @@ def message(number, body, attempts=1):
     return frame(b"%016x" % number, number, attempts, body)
 
 
-class Wired:
-    """A receiver on a connection whose other end is this test."""
+class ConnectedReceiver:
+    """A receiver on a connection without a socket. The test feeds the bytes and reads the output."""
 
     def __init__(self):
         self.arrivals = 0
@@ -86,13 +86,13 @@ class Wired:
         self.lost.append(text)
 
 
-def test_frames_become_columns():
-    wired = Wired()
-    wired.connection.data_received(message(1, b"one") + message(2, b"") + message(3, b"three", attempts=4)[:10])
-    wired.connection.data_received(message(3, b"three", attempts=4)[10:])
-    assert wired.arrivals == 2
-    assert wired.receiver.pending_count == 3
-    taken = wired.receiver.take()
+def test_frames_are_stored_in_columns():
+    connected = ConnectedReceiver()
+    connected.connection.data_received(message(1, b"one") + message(2, b"") + message(3, b"three", attempts=4)[:10])
+    connected.connection.data_received(message(3, b"three", attempts=4)[10:])
+    assert connected.arrivals == 2
+    assert connected.receiver.pending_count == 3
+    taken = connected.receiver.take()
     assert (taken.topic, taken.node, len(taken)) == ("t", NODE, 3)
     assert [taken.message_id(place) for place in range(3)] == [b"%016x" % number for number in (1, 2, 3)]
     assert [taken.time_ns(place) for place in range(3)] == [1, 2, 3]
@@ -100,67 +100,67 @@ def test_frames_become_columns():
     (batch,) = to_file_batches([Rows(taken)])
     assert batch.column("value").to_pylist() == [b"one", b"", b"three"]
     assert batch.column("attempts").to_pylist() == [1, 1, 4]
-    assert wired.receiver.pending_count == 0
-    assert wired.subscription.in_flight_count == 3
+    assert connected.receiver.pending_count == 0
+    assert connected.subscription.in_flight_count == 3
 
 
-def test_what_was_taken_is_finished_in_one_go():
-    wired = Wired()
-    wired.connection.data_received(message(1, b"a") + message(2, b"b"))
-    taken = wired.receiver.take()
-    wired.connection.data_received(message(3, b"c"))
-    wired.receiver.finish(taken)
-    assert bytes(wired.transport.written) == b"FIN %016x\nFIN %016x\n" % (1, 2)
-    assert (wired.subscription.in_flight_count, wired.subscription.finish_count) == (1, 2)
+def test_taken_messages_are_finished_together():
+    connected = ConnectedReceiver()
+    connected.connection.data_received(message(1, b"a") + message(2, b"b"))
+    taken = connected.receiver.take()
+    connected.connection.data_received(message(3, b"c"))
+    connected.receiver.finish(taken)
+    assert bytes(connected.transport.written) == b"FIN %016x\nFIN %016x\n" % (1, 2)
+    assert (connected.subscription.in_flight_count, connected.subscription.finish_count) == (1, 2)
 
 
-def test_touching_covers_what_was_taken_and_what_was_not():
-    wired = Wired()
-    wired.connection.data_received(message(1, b"a"))
-    taken = wired.receiver.take()
-    wired.connection.data_received(message(2, b"b"))
-    wired.receiver.touch_all([taken])
-    assert bytes(wired.transport.written) == b"TOUCH %016x\nTOUCH %016x\n" % (1, 2)
+def test_taken_and_pending_messages_are_touched():
+    connected = ConnectedReceiver()
+    connected.connection.data_received(message(1, b"a"))
+    taken = connected.receiver.take()
+    connected.connection.data_received(message(2, b"b"))
+    connected.receiver.touch_all([taken])
+    assert bytes(connected.transport.written) == b"TOUCH %016x\nTOUCH %016x\n" % (1, 2)
 
 
-def test_the_last_answer_after_close_wait_closes_the_connection():
-    wired = Wired()
-    wired.connection.data_received(message(1, b"a"))
-    taken = wired.receiver.take()
-    wired.connection.data_received(struct.pack(">ii", 14, 0) + b"CLOSE_WAIT")
-    assert not wired.transport.is_closed
-    wired.receiver.finish(taken)
-    assert wired.transport.is_closed
+def test_the_connection_closes_with_the_last_fin_after_close_wait():
+    connected = ConnectedReceiver()
+    connected.connection.data_received(message(1, b"a"))
+    taken = connected.receiver.take()
+    connected.connection.data_received(struct.pack(">ii", 14, 0) + b"CLOSE_WAIT")
+    assert not connected.transport.is_closed
+    connected.receiver.finish(taken)
+    assert connected.transport.is_closed
 
 
 def test_nothing_is_sent_on_a_lost_connection():
-    wired = Wired()
-    wired.connection.data_received(message(1, b"a"))
-    taken = wired.receiver.take()
-    wired.connection.connection_lost(None)
-    assert wired.lost == [wired.subscription]
-    assert wired.receiver.is_lost
-    wired.receiver.finish(taken)
-    wired.receiver.touch_all([taken])
-    assert not wired.transport.written
+    connected = ConnectedReceiver()
+    connected.connection.data_received(message(1, b"a"))
+    taken = connected.receiver.take()
+    connected.connection.connection_lost(None)
+    assert connected.lost == [connected.subscription]
+    assert connected.receiver.is_lost
+    connected.receiver.finish(taken)
+    connected.receiver.touch_all([taken])
+    assert not connected.transport.written
 
 
-def test_errors_go_through():
-    wired = Wired()
+def test_error_frames_are_passed_on():
+    connected = ConnectedReceiver()
     text = b"E_FIN_FAILED FIN 0000000000000001 failed ID not in flight"
-    wired.connection.data_received(struct.pack(">ii", 4 + len(text), 1) + text)
-    assert wired.lost == [text.decode()]
+    connected.connection.data_received(struct.pack(">ii", 4 + len(text), 1) + text)
+    assert connected.lost == [text.decode()]
 
 
-def test_columns_are_used_again_and_hold_nothing_of_before():
-    wired = Wired()
-    wired.connection.data_received(message(1, b"long" * 1000) + message(2, b"b"))
-    first = wired.receiver.take()
-    wired.receiver.finish(first)
-    wired.connection.data_received(message(3, b"c", attempts=2))
-    wired.receiver.take()
-    wired.connection.data_received(message(4, b"d"))
-    again = wired.receiver.take()
+def test_reused_columns_contain_no_earlier_messages():
+    connected = ConnectedReceiver()
+    connected.connection.data_received(message(1, b"long" * 1000) + message(2, b"b"))
+    first = connected.receiver.take()
+    connected.receiver.finish(first)
+    connected.connection.data_received(message(3, b"c", attempts=2))
+    connected.receiver.take()
+    connected.connection.data_received(message(4, b"d"))
+    again = connected.receiver.take()
     assert again is first
     (batch,) = to_file_batches([Rows(again)])
     assert batch.select(["value", "id", "timestamp_ns", "attempts"]).to_pylist() == [
@@ -168,7 +168,7 @@ def test_columns_are_used_again_and_hold_nothing_of_before():
     ]
 
 
-def test_new_messages_are_told_by_their_ids_and_attempts():
+def test_new_messages_are_recognised_by_ids_and_attempts():
     columns = Columns("t", NODE)
     assert columns.greatest_if_new(bytes(16)) == b""
     for number in (7, 9, 8):
@@ -180,20 +180,20 @@ def test_new_messages_are_told_by_their_ids_and_attempts():
     assert columns.greatest_if_new(bytes(16)) == b""
 
 
-def test_what_waits_when_another_connection_is_made_is_suspect():
-    wired = Wired()
-    wired.receiver.suspect()
-    wired.connection.data_received(message(1, b"a"))
-    wired.receiver.suspect()
-    wired.connection.data_received(message(2, b"b"))
-    assert [(part.count, part.is_suspect) for part in (wired.receiver.take(), wired.receiver.take())] == [
+def test_messages_pending_at_a_new_connection_are_marked_suspect():
+    connected = ConnectedReceiver()
+    connected.receiver.suspect()
+    connected.connection.data_received(message(1, b"a"))
+    connected.receiver.suspect()
+    connected.connection.data_received(message(2, b"b"))
+    assert [(part.count, part.is_suspect) for part in (connected.receiver.take(), connected.receiver.take())] == [
         (1, True),
         (1, False),
     ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 5000])
-def test_any_number_fits(count):
+def test_columns_hold_any_number_of_messages(count):
     columns = Columns("t", NODE)
     for number in range(count):
         add_message(columns, b"%016x" % number, number * 10**9, number % 7, b"x" * (number % 5))
@@ -210,15 +210,15 @@ def test_any_number_fits(count):
 
 
 @pytest.mark.skipif(module.__file__.endswith(".so"), reason="the limit is built into the compiled module")
-def test_much_is_taken_in_parts(monkeypatch):
+def test_more_than_the_byte_limit_is_taken_in_parts(monkeypatch):
     monkeypatch.setattr(module, "_FULL_BYTES", 10)
-    wired = Wired()
-    wired.connection.data_received(b"".join(message(number, b"123456") for number in range(5)))
-    parts = [wired.receiver.take() for _ in range(3)]
+    connected = ConnectedReceiver()
+    connected.connection.data_received(b"".join(message(number, b"123456") for number in range(5)))
+    parts = [connected.receiver.take() for _ in range(3)]
     assert [part.count for part in parts] == [2, 2, 1]
-    assert wired.receiver.pending_count == 0
+    assert connected.receiver.pending_count == 0
     reader = FrameReader()
     reader.feed(message(9, b"again"))
     reader.next()
-    wired.receiver.message(reader)
-    assert wired.receiver.take().message_id(0) == b"%016x" % 9
+    connected.receiver.message(reader)
+    assert connected.receiver.take().message_id(0) == b"%016x" % 9

@@ -1,4 +1,4 @@
-"""The project for Spark Declarative Pipelines reads a topic as a streaming table."""
+"""The example project for Spark Declarative Pipelines reads a topic as a streaming table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def rows(project, table):
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_the_project_runs_on_spark_pipelines(our_nsqd, tmp_path):
+def test_spark_pipelines_runs_the_example_project(our_nsqd, tmp_path):
     for module in ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard"):
         pytest.importorskip(module, reason=f"{module} is missing: pip install 'pyspark[pipelines]'")
     program = Path(sys.executable).with_name("spark-pipelines")
     if not program.exists():
-        pytest.skip("spark-pipelines is not here: pip install 'pyspark[pipelines]'")
+        pytest.skip("spark-pipelines is missing: pip install 'pyspark[pipelines]'")
     project = tmp_path / "declarative"
     shutil.copytree(EXAMPLES / "declarative", project)
     spec = project / "spark-pipeline.yml"

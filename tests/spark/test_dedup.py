@@ -1,4 +1,4 @@
-"""What was received before is known; what only looks like it is not."""
+"""Deduplication recognises redelivered messages, and only those."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def text(number):
 
 
 def columns(*messages, topic="t", is_suspect=False):
-    """Messages as (number, attempts); they were published when their number says, or at a third value."""
+    """Return columns with messages given as (number, attempts[, time_ns]). The time defaults to the number."""
     made = Columns(topic, "address")
     for number, attempts, *time_ns in messages:
         add_message(made, text(number), time_ns[0] if time_ns else number, attempts)
@@ -29,13 +29,13 @@ def identities(*numbers, node="n", span=(0, 0)):
     return Identities("t", node, [text(number) for number in numbers], list(numbers), span)
 
 
-def test_a_message_is_known_the_second_time():
+def test_a_redelivered_message_is_recognised():
     seen = SeenMessages(100)
     assert seen.admit(columns((1, 1), (2, 1)), "n") == []
     assert seen.admit(columns((2, 2), (3, 1), (1, 2)), "n") == [0, 2]
 
 
-def test_a_new_connection_may_bring_anything_again_as_if_for_the_first_time():
+def test_redeliveries_with_attempt_one_are_recognised_after_a_reconnect():
     seen = SeenMessages(100)
     seen.admit(columns((1, 1), (5, 1)), "n")
     seen.connected("t", "n", {"n"})
@@ -43,14 +43,14 @@ def test_a_new_connection_may_bring_anything_again_as_if_for_the_first_time():
     assert seen.admit(columns((4, 1), (3, 1)), "n") == [1]
 
 
-def test_what_came_before_a_connection_and_was_taken_after_it_is_looked_up():
+def test_suspect_messages_are_checked_individually():
     seen = SeenMessages(100)
     seen.connected("t", "n", {"n"})
     assert seen.admit(columns((7, 1), (8, 1)), "n") == []
     assert seen.admit(columns((7, 1), (9, 1), is_suspect=True), "n") == [0]
 
 
-def test_the_same_id_elsewhere_is_another_message():
+def test_the_same_id_in_another_topic_or_broker_is_another_message():
     seen = SeenMessages(100)
     seen.admit(columns((1, 1)), "n")
     seen.connected("t", "n", {"n"})
@@ -60,10 +60,10 @@ def test_the_same_id_elsewhere_is_another_message():
 
 
 class TestMovedBrokers:
-    """A broker whose address alone is known may come back under another one."""
+    """A broker without a broker id may return under another address."""
 
     @pytest.mark.parametrize("attempts", [1, 2])
-    def test_what_comes_again_from_another_address_is_known(self, attempts):
+    def test_redeliveries_from_a_new_address_are_recognised(self, attempts):
         seen = SeenMessages(100)
         seen.connected("t", "n:1", set())
         seen.admit(columns((1, 1), (2, 1)), "n:1")
@@ -73,17 +73,17 @@ class TestMovedBrokers:
         assert seen.admit(columns((2, attempts)), "n:2") == [0]
 
     @pytest.mark.parametrize("attempts", [1, 2])
-    def test_of_brokers_connected_at_once_neither_is_the_other(self, attempts):
+    def test_brokers_connected_at_the_same_time_are_different_brokers(self, attempts):
         seen = SeenMessages(100)
         seen.connected("t", "n:1", set())
         seen.connected("t", "n:2", {"n:1"})
         seen.admit(columns((1, 1), (2, 1)), "n:1")
         assert seen.admit(columns((1, attempts)), "n:2") == []
-        # Nor when the first is gone.
+        # This is also true after the first broker has disconnected.
         seen.connected("t", "n:2", set())
         assert seen.admit(columns((2, attempts)), "n:2") == []
 
-    def test_one_that_comes_back_beside_the_other_was_not_the_other(self):
+    def test_a_broker_that_reconnects_beside_another_is_a_different_broker(self):
         seen = SeenMessages(100)
         seen.connected("t", "n:1", set())
         seen.admit(columns((1, 1), (2, 1)), "n:1")
@@ -92,7 +92,7 @@ class TestMovedBrokers:
         seen.connected("t", "n:1", {"n:2"})
         assert seen.admit(columns((2, 1)), "n:2") == []
 
-    def test_it_may_move_more_than_once(self):
+    def test_a_broker_may_move_more_than_once(self):
         seen = SeenMessages(100)
         for number in range(1, 5):
             seen.connected("t", f"n:{number}", set())
@@ -103,20 +103,20 @@ class TestMovedBrokers:
     @pytest.mark.parametrize(
         ("spans", "known"), [([(0, 2), (2, 4)], [0]), ([(0, 3), (1, 4)], []), ([(2, 4), (0, 2)], [0])]
     )
-    def test_rows_of_former_runs_tell_whether_brokers_were_connected_at_once(self, spans, known):
+    def test_row_spans_of_earlier_runs_show_which_brokers_were_connected_together(self, spans, known):
         seen = SeenMessages(100)
         seen.remember([identities(1, 2, node="n:1", span=spans[0]), identities(7, 8, node="n:2", span=spans[1])])
         seen.connected("t", "n:2", set())
         assert seen.admit(columns((1, 1), (3, 1)), "n:2") == known
 
-    def test_pins_of_a_predecessor_count(self):
+    def test_pinned_identities_of_the_old_address_are_recognised(self):
         seen = SeenMessages(2)
         seen.remember_pinned([identities(5, node="n:1")])
         seen.connected("t", "n:2", set())
         assert seen.admit(columns((5, 1)), "n:2") == [0]
 
 
-def test_the_window_moves_on_and_pins_stay():
+def test_the_window_forgets_old_messages_but_keeps_pinned_ones():
     seen = SeenMessages(10)
     seen.admit(columns((0, 1), (99, 1)), "n")
     seen.remember_pinned([identities(99)])
@@ -129,13 +129,13 @@ def test_the_window_moves_on_and_pins_stay():
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=200), st.integers(2, 40))
-def test_within_half_a_window_nothing_is_forgotten(deliveries, window):
+def test_no_message_within_half_a_window_is_forgotten(deliveries, window):
     seen = SeenMessages(window)
     fresh: list[int] = []
     tries: dict[int, int] = {}
     for number, is_crash in deliveries:
         if is_crash:
-            # nsqd has forgotten how often it handed out what.
+            # nsqd has lost its attempt counts.
             tries.clear()
             seen.connected("t", "n", {"n"})
         tries[number] = tries.get(number, 0) + 1
@@ -149,7 +149,7 @@ def test_within_half_a_window_nothing_is_forgotten(deliveries, window):
             fresh.append(number)
 
 
-def test_the_latest_of_an_nsqd_are_told_without_those_pinned():
+def test_latest_returns_the_newest_unpinned_identities_of_an_nsqd():
     seen = SeenMessages(10)
     for number in range(8):
         seen.admit(columns((number, 1)), f"n{number % 2}")
@@ -163,7 +163,7 @@ def test_the_latest_of_an_nsqd_are_told_without_those_pinned():
     assert seen.one("t", "n0", text(99)) == []
 
 
-def test_rows_of_a_former_run_are_known():
+def test_rows_of_an_earlier_run_are_recognised():
     seen = SeenMessages(100)
     seen.remember([identities(1, 2)])
     seen.connected("t", "n", {"n"})
@@ -173,7 +173,7 @@ def test_rows_of_a_former_run_are_known():
     assert seen.unpinned(again, [], "n") == []
 
 
-def test_ids_need_not_grow():
+def test_ids_may_arrive_in_any_order():
     seen = SeenMessages(100)
     assert seen.admit(columns((5, 1), (3, 1), (4, 1)), "n") == []
     seen.connected("t", "n", {"n"})
@@ -184,6 +184,6 @@ def test_ids_need_not_grow():
     assert seen.admit(columns((8, 1), (9, 1), (7, 1)), "n") == [0, 1]
 
 
-def test_a_message_that_comes_twice_at_once_is_taken_once():
+def test_a_message_repeated_within_one_batch_is_taken_once():
     seen = SeenMessages(100)
     assert seen.admit(columns((1, 1), (1, 2), (2, 2), (2, 3)), "n") == [1, 3]

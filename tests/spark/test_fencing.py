@@ -1,4 +1,4 @@
-"""Segments on S3: one process owns them, and one that lost them finishes nothing more."""
+"""One process owns the segments on S3. A process that has lost its lease finishes no more messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from streams import Query, bodies, make_channel, publish, source_options
-from test_receiver import Outlet, channel_is_empty, end
+from test_receiver import CommittingReader, channel_is_empty, stop_receiver
 from test_segments import known, open_directory, rows, values
 
 from daemons import wait_until
@@ -21,24 +21,24 @@ from nsqx.spark import exclusive_create, lease
 from nsqx.spark.lease import LeaseLost
 from nsqx.spark.storage import open_storage
 
-PROGRAM = Path(__file__).with_name("receiving.py")
+PROGRAM = Path(__file__).with_name("receiver_process.py")
 LONG_S = 90.0
-# Of the receivers in processes of their own: long enough for a busy machine, short enough for a test.
+# The lease of receiver processes: long enough for a busy machine, short enough for a test.
 LEASE_S = 4.0
 RENEW_S = 0.5
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Leases of this process run out soon."""
+def short_leases(monkeypatch):
+    """Make the leases of this process expire after 1.5 seconds."""
     monkeypatch.setattr(lease, "LEASE_S", 1.5)
     monkeypatch.setattr(lease, "RENEW_S", 0.2)
     monkeypatch.setattr(lease, "_POLL_S", 0.05)
 
 
 @pytest.fixture
-def start():
-    """Starts receivers in processes of their own; none outlives its test."""
+def start_receiver():
+    """Return a function that starts a receiver process. The processes are killed at the end of the test."""
     started = []
     environment = {**os.environ, "LEASE_S": str(LEASE_S), "RENEW_S": str(RENEW_S)}
 
@@ -58,7 +58,7 @@ def segments_in(storage):
     return [name for name in storage.names() if name.startswith("segment-")]
 
 
-def test_files_appear_whole_and_go(s3_directory):
+def test_files_can_be_written_replaced_and_deleted(s3_directory):
     storage = open_storage(s3_directory)
     assert storage.names() == []
     storage.create()
@@ -73,7 +73,7 @@ def test_files_appear_whole_and_go(s3_directory):
         storage.open("a")
 
 
-def test_a_whole_directory(s3_directory):
+def test_a_segment_directory_on_s3_is_reopened_as_it_was_closed(s3_directory):
     directory = open_directory(s3_directory)
     directory.append([rows(0, 20)])
     directory.append([rows(20, 30)])
@@ -91,11 +91,11 @@ def test_a_whole_directory(s3_directory):
     again.close(is_clean=True)
 
 
-def test_of_simultaneous_starters_one_wins(s3_directory, quick):
+def test_only_one_of_several_simultaneous_starts_gets_the_lease(s3_directory, short_leases):
     for number in range(4):
         held, refused = [], []
 
-        def start(location, barrier, held, refused):
+        def try_lock(location, barrier, held, refused):
             storage = open_storage(location)
             barrier.wait()
             try:
@@ -104,7 +104,7 @@ def test_of_simultaneous_starters_one_wins(s3_directory, quick):
                 refused.append(str(error))
 
         given = (s3_directory.replace("?", f"-{number}?"), threading.Barrier(4), held, refused)
-        threads = [threading.Thread(target=start, args=given) for _ in range(4)]
+        threads = [threading.Thread(target=try_lock, args=given) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -115,7 +115,7 @@ def test_of_simultaneous_starters_one_wins(s3_directory, quick):
         held[0].release()
 
 
-def test_an_owner_that_sleeps_too_long_can_change_nothing(s3_directory, quick, monkeypatch):
+def test_an_owner_whose_lease_expired_cannot_change_the_directory(s3_directory, short_leases, monkeypatch):
     monkeypatch.setattr(lease.Lease, "keep_renewing", lambda self: None)
     first = open_directory(s3_directory)
     first.append([rows(0, 10)])
@@ -127,7 +127,7 @@ def test_an_owner_that_sleeps_too_long_can_change_nothing(s3_directory, quick, m
         with pytest.raises(LeaseLost):
             change()
     first.close(is_clean=True)
-    # The segment that the first has written in vain does not count, now and later.
+    # The segment that the first owner wrote without the lease is ignored, also after the directory is reopened.
     assert len(segments_in(second.storage)) == 3
     assert second.append([rows(20, 40)]) == 40
     assert values(second, 0, 40) == [b"%d" % number for number in range(40)]
@@ -138,62 +138,64 @@ def test_an_owner_that_sleeps_too_long_can_change_nothing(s3_directory, quick, m
     third.close(is_clean=True)
 
 
-def test_a_restart_after_kill_waits_for_the_lease(our_nsqd, topic, s3_directory, tmp_path, start):
+def test_a_restart_after_kill_waits_for_the_lease_to_expire(our_nsqd, topic, s3_directory, tmp_path, start_receiver):
     make_channel(our_nsqd, topic)
     publish(our_nsqd, topic, bodies(0, 2000))
     options = {**source_options(our_nsqd, topic, tmp_path, **{"nsq.msg_timeout": "2s"}), "segmentDir": s3_directory}
-    first = start(options)
+    first = start_receiver(options)
     assert first.stdout.readline() == b"receiving\n"
-    wait_until(lambda: segments_in(open_storage(s3_directory)), "something is received", LONG_S)
+    wait_until(lambda: segments_in(open_storage(s3_directory)), "a segment is written", LONG_S)
     first.kill()
     first.wait()
-    second = start(options)
+    second = start_receiver(options)
     assert second.stdout.readline() == b"receiving\n"
-    wait_until(lambda: channel_is_empty(our_nsqd, topic), "everything is received", LONG_S)
-    end(second)
-    outlet = Outlet(options)
-    outlet.take()
-    assert sorted(outlet.values, key=int) == bodies(0, 2000)
+    wait_until(lambda: channel_is_empty(our_nsqd, topic), "all messages are received", LONG_S)
+    stop_receiver(second)
+    reader = CommittingReader(options)
+    reader.take()
+    assert sorted(reader.values, key=int) == bodies(0, 2000)
 
 
-def test_a_frozen_owner_that_thaws_loses_and_doubles_nothing(nsqd, topic, s3_directory, tmp_path, start):
+def test_a_suspended_owner_that_resumes_causes_no_loss_and_no_duplicates(
+    nsqd, topic, s3_directory, tmp_path, start_receiver
+):
     make_channel(nsqd, topic)
     publish(nsqd, topic, bodies(0, 10_000))
     given = source_options(nsqd, topic, tmp_path, **{"nsq.msg_timeout": "3s", "maxInFlight": "500"})
     options = {**given, "segmentDir": s3_directory}
-    first = start(options)
+    first = start_receiver(options)
     assert first.stdout.readline() == b"receiving\n"
-    wait_until(lambda: segments_in(open_storage(s3_directory)), "something is received", LONG_S)
+    wait_until(lambda: segments_in(open_storage(s3_directory)), "a segment is written", LONG_S)
     os.kill(first.pid, signal.SIGSTOP)
     try:
-        second = start(options)
+        second = start_receiver(options)
         assert second.stdout.readline() == b"receiving\n"
     finally:
         os.kill(first.pid, signal.SIGCONT)
     publish(nsqd, topic, bodies(10_000, 20_000))
     assert first.wait(LONG_S) == 3
     assert b"another process has taken over" in first.stdout.read()
-    wait_until(lambda: channel_is_empty(nsqd, topic), "everything is received", LONG_S)
-    end(second)
-    outlet = Outlet(options)
-    outlet.take()
-    assert sorted(outlet.values, key=int) == bodies(0, 20_000)
+    wait_until(lambda: channel_is_empty(nsqd, topic), "all messages are received", LONG_S)
+    stop_receiver(second)
+    reader = CommittingReader(options)
+    reader.take()
+    assert sorted(reader.values, key=int) == bodies(0, 20_000)
 
 
-def test_a_lease_that_is_lost_without_messages_ends_the_receiver(our_nsqd, topic, s3_directory, tmp_path, start):
+def test_an_idle_receiver_ends_when_its_lease_is_lost(our_nsqd, topic, s3_directory, tmp_path, start_receiver):
     make_channel(our_nsqd, topic)
     options = {**source_options(our_nsqd, topic, tmp_path), "segmentDir": s3_directory}
-    first = start(options)
+    first = start_receiver(options)
     assert first.stdout.readline() == b"receiving\n"
     os.kill(first.pid, signal.SIGSTOP)
     try:
-        assert start(options).stdout.readline() == b"receiving\n"
+        assert start_receiver(options).stdout.readline() == b"receiving\n"
     finally:
         os.kill(first.pid, signal.SIGCONT)
     assert first.wait(LONG_S) == 3
 
 
-def test_a_query_on_s3(spark, our_nsqd, topic, s3_directory, tmp_path):
+def test_a_query_reads_segments_on_s3(spark, our_nsqd, topic, s3_directory, tmp_path):
     make_channel(our_nsqd, topic)
     publish(our_nsqd, topic, bodies(0, 1000))
     query = Query(spark, {**source_options(our_nsqd, topic, tmp_path), "segmentDir": s3_directory}, tmp_path)
@@ -201,17 +203,17 @@ def test_a_query_on_s3(spark, our_nsqd, topic, s3_directory, tmp_path):
     assert query.values == bodies(0, 1000)
 
 
-def test_storage_that_cannot_create_once_is_refused(s3_directory, monkeypatch):
+def test_storage_without_exclusive_create_is_rejected(s3_directory, monkeypatch):
     monkeypatch.setattr(exclusive_create, "_creation_of", lambda *_: lambda *_: True)
     with pytest.raises(ConfigError, match=r"cannot be locked against other queries \(it overwrites existing files"):
         open_directory(s3_directory)
 
 
-def test_a_directory_of_the_version_before_is_taken_over(s3_directory):
+def test_a_version_1_directory_is_converted(s3_directory):
     directory = open_directory(s3_directory)
     directory.append([rows(0, 20)])
     directory.close(is_clean=True)
-    as_before(directory)
+    downgrade_to_version_1(directory)
     again = open_directory(s3_directory)
     assert again.state.identity == directory.state.identity
     assert again.append([rows(20, 30)]) == 30
@@ -219,8 +221,8 @@ def test_a_directory_of_the_version_before_is_taken_over(s3_directory):
     again.close(is_clean=True)
 
 
-def as_before(directory):
-    """Make a directory as the version before leases left it."""
+def downgrade_to_version_1(directory):
+    """Convert a directory to version 1, which had no leases."""
     storage = directory.storage
     for name in storage.names("owner"):
         storage.delete(f"owner/{name}")

@@ -1,4 +1,4 @@
-"""No interleaving of owners loses or doubles a row: the real lease and segments on modelled storage."""
+"""No interleaving of owners loses or duplicates a row, with the real lease and segments on modelled storage."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nsqx.spark import lease
 
 
 @pytest.fixture(autouse=True)
-def few_versions(monkeypatch):
-    """Old versions go early, so that numbers become free again below an owner that sleeps."""
+def keep_few_versions(monkeypatch):
+    """Delete old versions early, so a sleeping owner may find the number of its next version free again."""
     monkeypatch.setattr(lease, "_KEPT_VERSIONS", 3)
 
 
-def test_any_interleaving_delivers_every_row_once():
+def test_every_interleaving_of_owners_delivers_every_row_once():
     first = random.randrange(2**32)
     print("seeds from", first)
     takeovers = losses = 0

@@ -1,4 +1,4 @@
-"""Misuse is refused at the start, in words that say what to do."""
+"""Invalid use is rejected at the start of a query, with an error that says what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reader(options):
     return StreamReader(read_source_options(options))
 
 
-def test_wrong_options_are_told_when_the_frame_is_made(spark, topic):
+def test_invalid_options_are_rejected_by_load(spark, topic):
     stream = spark.readStream.format("nsq").option("nsq.nsqd", "127.0.0.1:4150").option("subscribe", topic)
     with pytest.raises(Exception, match="option channel is required: set it to the channel to consume"):
         stream.load()
@@ -32,7 +32,7 @@ def test_wrong_options_are_told_when_the_frame_is_made(spark, topic):
         stream.option("channel", "c").option("maxRowsPerTriger", "5").load()
 
 
-def test_two_queries_on_one_directory(spark, our_nsqd, topic, tmp_path, monkeypatch):
+def test_a_second_query_on_a_segment_directory_is_rejected(spark, our_nsqd, topic, tmp_path, monkeypatch):
     publish(our_nsqd, topic, bodies(0, 10))
     options = source_options(our_nsqd, topic, tmp_path)
     query = Query(spark, options, tmp_path)
@@ -46,7 +46,7 @@ def test_two_queries_on_one_directory(spark, our_nsqd, topic, tmp_path, monkeypa
         running.stop()
 
 
-def test_a_directory_of_another_channel(our_nsqd, topic, tmp_path):
+def test_a_segment_directory_of_another_channel_is_rejected(our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path)
     first = reader(options)
     first.initialOffset()
@@ -55,7 +55,7 @@ def test_a_directory_of_another_channel(our_nsqd, topic, tmp_path):
         reader({**options, "channel": "other"}).initialOffset()
 
 
-def test_an_executor_that_does_not_see_the_directory(our_nsqd, topic, tmp_path):
+def test_an_executor_without_access_to_the_directory_reports_it(our_nsqd, topic, tmp_path):
     publish(our_nsqd, topic, bodies(0, 10))
     first = reader(source_options(our_nsqd, topic, tmp_path))
     start = first.initialOffset()
@@ -68,7 +68,7 @@ def test_an_executor_that_does_not_see_the_directory(our_nsqd, topic, tmp_path):
         list(first.read(partition))
 
 
-def test_nobody_answers(topic, tmp_path):
+def test_unreachable_daemons_are_reported_with_the_option_to_check(topic, tmp_path):
     address = f"127.0.0.1:{free_port()}"
     common = {"subscribe": topic, "channel": "c", "segmentDir": str(tmp_path / "segments")}
     for options, expected in [
@@ -82,14 +82,14 @@ def test_nobody_answers(topic, tmp_path):
         stream.stop()
 
 
-def test_a_query_that_finds_nobody_ends_with_that_message(spark, topic, tmp_path):
+def test_a_query_that_reaches_no_nsqlookupd_fails_with_the_address(spark, topic, tmp_path):
     options = {"nsq.lookupd": f"127.0.0.1:{free_port()}", "subscribe": topic, "channel": "c"}
     query = Query(spark, {**options, "segmentDir": str(tmp_path / "segments")}, tmp_path).start()
     with pytest.raises(Exception, match=r"no nsqlookupd answers .*: check nsq.lookupd, it takes HTTP addresses"):
         query.awaitTermination(150)
 
 
-def test_a_checkpoint_of_another_directory(our_nsqd, topic, tmp_path):
+def test_a_checkpoint_of_another_segment_directory_is_rejected(our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path)
     stream = reader(options)
     start = {"rows": 100, "segments": "another"}
@@ -106,8 +106,8 @@ def test_a_checkpoint_of_another_directory(our_nsqd, topic, tmp_path):
     lenient.stop()
 
 
-def test_where_a_query_begins_is_settled_once(our_nsqd, topic, tmp_path):
-    """Spark asks again, in another process, as long as its first batch is not committed."""
+def test_the_initial_offset_stays_the_same_until_the_first_commit(our_nsqd, topic, tmp_path):
+    """Spark asks for the initial offset again, in another process, until its first batch is committed."""
     options = source_options(our_nsqd, topic, tmp_path)
     publish(our_nsqd, topic, bodies(0, 10))
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_where_a_query_begins_is_settled_once(our_nsqd, topic, tmp_path):
         stream.stop()
     stream = reader(options)
     stream.prepareForTriggerAvailableNow()
-    # Now it is committed: a new checkpoint begins here.
+    # This call commits the rows: a new checkpoint starts after them.
     assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
     stream.stop()
     stream = reader(options)
@@ -128,7 +128,7 @@ def test_where_a_query_begins_is_settled_once(our_nsqd, topic, tmp_path):
     stream.stop()
 
 
-def test_rows_that_are_gone(our_nsqd, topic, tmp_path):
+def test_a_checkpoint_beyond_the_stored_rows_is_rejected(our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path)
     stream = reader(options)
     start = {**stream.initialOffset(), "rows": 50}
@@ -137,7 +137,7 @@ def test_rows_that_are_gone(our_nsqd, topic, tmp_path):
     stream.stop()
 
 
-def test_missing_java_and_missing_spark(monkeypatch, tmp_path):
+def test_missing_java_old_java_and_missing_pyspark_are_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"no Java found in JAVA_HOME=.*needs Java 17 or newer: install it"):
         session.check_spark()
@@ -152,7 +152,7 @@ def test_missing_java_and_missing_spark(monkeypatch, tmp_path):
         session.check_spark()
 
 
-def test_an_old_spark_is_refused_and_not_installed(monkeypatch):
+def test_an_old_pyspark_is_rejected_and_excluded_by_the_extras(monkeypatch):
     monkeypatch.setattr(pyspark, "__version__", "4.1.4")
     with pytest.raises(ConfigError, match=r"pyspark 4\.1\.4 is too old, nsqx needs 4\.2 or newer: pip install"):
         session.check_spark()

@@ -1,15 +1,15 @@
-"""An nsqd that crashes and comes back under another address: what it hands out again is recognised."""
+"""Redeliveries of an nsqd that crashed and restarted with another address are recognised."""
 
 from __future__ import annotations
 
 import pytest
 from streams import bodies, make_channel, publish, source_options
-from test_receiver import LONG_S, Running, channel_is_empty
+from test_receiver import LONG_S, RunningReceiver, channel_is_empty
 
 from daemons import require_go, wait_until
 
 COUNT = 10_300
-# Only every 2500th operation is synced, so a crash forgets FINs and counts of attempts.
+# nsqd syncs only every 2500 operations, so a crash loses FINs and attempt counts.
 FLAGS = ("--mem-queue-size=0", "--sync-every=2500", "--sync-timeout=1h")
 
 
@@ -29,7 +29,7 @@ def options_of(nsqd, topic, directory):
 
 
 @pytest.mark.parametrize("restarts_query", [False, True], ids=["in one run", "between runs"])
-def test_nothing_is_doubled(fleet, implementation, topic, tmp_path, restarts_query):
+def test_redeliveries_from_a_new_address_are_no_duplicates(fleet, implementation, topic, tmp_path, restarts_query):
     data_path = tmp_path / "data"
     data_path.mkdir()
     lookupd = fleet.nsqlookupd("nsqx")
@@ -41,18 +41,18 @@ def test_nothing_is_doubled(fleet, implementation, topic, tmp_path, restarts_que
     del options["nsq.nsqd"]
     options |= {"nsq.lookupd": lookupd.http_address, "nsq.lookupd_poll_interval": "100ms"}
     wait_until(lambda: nsqd.tcp_port in _ports(lookupd, topic), "the topic is registered", LONG_S)
-    with Running(options) as running:
-        wait_until(lambda: running.receiver.rows == COUNT, "all is received", LONG_S)
-        wait_until(lambda: channel_is_empty(nsqd, topic), "all is finished", LONG_S)
+    with RunningReceiver(options) as running:
+        wait_until(lambda: running.receiver.rows == COUNT, "all messages are received", LONG_S)
+        wait_until(lambda: channel_is_empty(nsqd, topic), "all messages are finished", LONG_S)
         nsqd.kill()
         if not restarts_query:
             moved = start_nsqd(fleet, implementation, data_path, flag)
-            _expect_known(running, moved, topic)
+            _expect_redeliveries_recognised(running, moved, topic)
     if restarts_query:
         moved = start_nsqd(fleet, implementation, data_path, flag)
         wait_until(lambda: moved.tcp_port in _ports(lookupd, topic), "the topic is registered", LONG_S)
-        with Running(options) as running:
-            _expect_known(running, moved, topic)
+        with RunningReceiver(options) as running:
+            _expect_redeliveries_recognised(running, moved, topic)
     assert moved.tcp_address != nsqd.tcp_address
     assert running.values() == bodies(0, COUNT)
 
@@ -62,8 +62,10 @@ def _ports(lookupd, topic):
     return [each["tcp_port"] for each in answer.json()["producers"]] if answer.status == 200 else []
 
 
-def _expect_known(running, nsqd, topic):
-    """The crash has made nsqd hand out messages again; all of them are known."""
-    wait_until(lambda: running.receiver.known_count or running.receiver.rows > COUNT, "some come again", LONG_S)
-    wait_until(lambda: channel_is_empty(nsqd, topic), "all is finished", LONG_S)
-    assert running.receiver.rows == COUNT, f"{running.receiver.rows - COUNT} rows are doubled"
+def _expect_redeliveries_recognised(running, nsqd, topic):
+    """Wait for redeliveries after the crash and check that all of them are recognised."""
+    wait_until(
+        lambda: running.receiver.known_count or running.receiver.rows > COUNT, "messages are redelivered", LONG_S
+    )
+    wait_until(lambda: channel_is_empty(nsqd, topic), "all messages are finished", LONG_S)
+    assert running.receiver.rows == COUNT, f"{running.receiver.rows - COUNT} rows are duplicates"

@@ -1,4 +1,4 @@
-"""Pipelines from a file to what is in files and topics, on the session of all tests."""
+"""A pipeline reads topics and writes the expected files and topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_json(*records):
 
 
 def take_all(nsqd, topic, least):
-    """The messages of a topic, of which there are so many at least."""
+    """Return all messages of a topic; fails if there are fewer than ``least``."""
     with Consumer(topic, "test", nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=100) as consumer:
         found = []
         while message := consumer.get(10 if len(found) < least else 0.3):
@@ -37,10 +37,10 @@ def take_all(nsqd, topic, least):
 
 
 def totals_in(nsqd, topic):
-    """The greatest total of each user: in mode complete every batch tells all of them, also one without new rows."""
+    """Return the greatest total of each user. In mode complete every batch publishes all totals again."""
     totals = {}
-    for told in map(json.loads, take_all(nsqd, topic, 3)):
-        totals[told["user"]] = max(told["total"], totals.get(told["user"], 0))
+    for record in map(json.loads, take_all(nsqd, topic, 3)):
+        totals[record["user"]] = max(record["total"], totals.get(record["user"], 0))
     return totals
 
 
@@ -112,7 +112,7 @@ def test_json_is_decoded_joined_deduplicated_and_written(spark, pipeline, our_ns
     assert {letter["origin"] for letter in letters.values()} == {"source.messages"}
     assert totals_in(our_nsqd, f"{topic}_totals") == {"ann": 10.0, "bob": 2.5, "eve": 1.0}
 
-    # Another run goes on where this one ended, with the state of aggregates and deduplication.
+    # The next run continues with the stored state of aggregates and deduplication.
     publish(our_nsqd, topic, as_json(order(1, "ann", 10.0), order(4, "bob", 4.0)))
     pipeline.run_once()
     assert sorted(row["order_id"] for row in pipeline.rows("out")) == [1, 2, 3, 4]
@@ -190,7 +190,7 @@ AVRO = {
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_every_format(spark, pipeline, our_nsqd, topic):
+def test_every_source_format_is_decoded(spark, pipeline, our_nsqd, topic):
     fastavro = pytest.importorskip("fastavro")
     import io
     from datetime import UTC, datetime
@@ -278,7 +278,7 @@ def keep(row):
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_python_functions_and_an_inferred_schema(spark, pipeline, our_nsqd, topic):
+def test_python_functions_run_on_an_inferred_schema(spark, pipeline, our_nsqd, topic):
     module = f"functions_{topic}"
     kept = pipeline.directory / "kept"
     (pipeline.directory / f"{module}.py").write_text(MODULE % str(kept))
@@ -291,8 +291,8 @@ def test_python_functions_and_an_inferred_schema(spark, pipeline, our_nsqd, topi
     assert sorted(kept.read_text().split("\n")) == ["", "1 2", "6 12", "6 12"]
     letters = [json.loads(body) for body in take_all(our_nsqd, f"{topic}_dead", 3)]
     assert len(letters) == 3
-    told = {letter["origin"]: letter["reason"] for letter in letters if "its schema" not in letter["reason"]}
-    assert told == {
+    reasons = {letter["origin"]: letter["reason"] for letter in letters if "its schema" not in letter["reason"]}
+    assert reasons == {
         "step.doubled": f"{module}:double failed: ValueError: three is unlucky",
         "sink.doubled": f"{module}:keep failed: KeyError: 'two'",
     }
@@ -300,7 +300,7 @@ def test_python_functions_and_an_inferred_schema(spark, pipeline, our_nsqd, topi
     unlucky = next(letter for letter in letters if "unlucky" in letter["reason"])
     assert json.loads(unlucky["value"])["number"] == 3
     assert unlucky["topic"] == topic
-    # The sample is kept: the schema is the same in every run, whatever comes.
+    # The sample is stored, so the schema is the same in every run.
     state = PipelineState(str(pipeline.directory / "test.state"))
     assert state.read("schema-messages.json")["messages"] == 6
     channel = our_nsqd.channel_stats(topic, "test.doubled")
@@ -327,7 +327,7 @@ trigger = "100ms"
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_it_runs_until_told_to_stop_and_alone(spark, pipeline, our_nsqd, topic, capsys):
+def test_a_pipeline_runs_until_stopped_and_rejects_a_second_run(spark, pipeline, our_nsqd, topic, capsys):
     pipeline.write(ONE_SINK, topic=topic, columns="number")
     pipeline.make_channels(topic, "files")
     described = read_pipeline(str(pipeline.path), nsqd=[our_nsqd.tcp_address])
@@ -346,7 +346,7 @@ def test_it_runs_until_told_to_stop_and_alone(spark, pipeline, our_nsqd, topic, 
             return sum(sink["rows_out"] for sink in status["sinks"].values())
 
         wait_until(lambda: rows_out() == 100 or codes, "the rows are written", timeout_s=90)
-        # Fields that nobody knows are noticed, in a sample of the messages.
+        # Fields outside the schema are detected in a sample of the messages.
         publish(our_nsqd, topic, as_json(*({"number": number, "colour": "red"} for number in range(100, 600))))
         wait_until(lambda: rows_out() == 600 or codes, "the rows are written", timeout_s=90)
         assert pipeline.call("status") == 0
@@ -359,14 +359,14 @@ def test_it_runs_until_told_to_stop_and_alone(spark, pipeline, our_nsqd, topic, 
     assert codes == [0]
     assert sorted(row["number"] for row in pipeline.rows("out")) == list(range(600))
     assert state.drift("messages") == {"colour"}
-    # Nothing is left half done: the next run has nothing to do again.
+    # The stop was clean: the next run rewrites no file.
     before = {path: path.stat().st_ino for path in pipeline.directory.rglob("*.parquet")}
     pipeline.run_once()
     assert {path: path.stat().st_ino for path in pipeline.directory.rglob("*.parquet")} == before
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_a_changed_schema_is_told(spark, pipeline, our_nsqd, topic):
+def test_a_changed_schema_is_reported_and_a_changed_type_is_rejected(spark, pipeline, our_nsqd, topic):
     pipeline.write(ONE_SINK, topic=topic, columns="number")
     publish(our_nsqd, topic, as_json({"number": 1}))
     pipeline.run_once()
@@ -379,6 +379,6 @@ def test_a_changed_schema_is_told(spark, pipeline, our_nsqd, topic):
     assert pipeline.call("run", "--once") == 1
     assert "number was int and is string" in pipeline.err
     assert "--accept-schema-change" in pipeline.err
-    # Nothing was consumed for that.
+    # The rejected run consumed no message.
     assert our_nsqd.channel_stats(topic, "test.files")["depth"] == 1
     assert len(read_rows(pipeline.directory / "out")) == 2

@@ -1,4 +1,4 @@
-"""What only Spark can find wrong in a pipeline file, found before anything is consumed and told in one line."""
+"""Errors that only Spark finds in a pipeline file are reported in one line before any message is consumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ type = "parquet"
 path = "out"
 """
 
-# What is put into the file, and what is said.
+# The values of --set, and the expected error.
 WRONG = [
     (["step.rows.sql=SELEC 1"], "step.rows.sql: Syntax error at or near 'SELEC'. (line 1, column 1)"),
     (
@@ -69,15 +69,15 @@ WRONG = [
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_everything_wrong_is_told_in_one_line_and_nothing_is_consumed(spark, pipeline, our_nsqd, topic):
+def test_every_error_is_reported_in_one_line_before_consuming(spark, pipeline, our_nsqd, topic):
     publish(our_nsqd, topic, [b'{"number": 1}'])
     pipeline.write(FILE, topic=topic)
     assert pipeline.call("check") == 0, pipeline.err
     assert pipeline.out == f"{pipeline.path}: no errors, sinks: files\n"
-    for settings, said in WRONG:
+    for settings, expected in WRONG:
         flags = [f"--set={each.replace('$topic', topic)}" for each in settings]
         assert pipeline.call("check", *flags) == 1, settings
-        assert said.replace("$topic", topic) in pipeline.err, settings
+        assert expected.replace("$topic", topic) in pipeline.err, settings
         assert pipeline.err.startswith(f"nsqx: {pipeline.path}: "), settings
         assert pipeline.err.count("\n") == 1, pipeline.err
     assert pipeline.call("run", "--once", "--set=step.rows.sql=SELEC 1") == 1

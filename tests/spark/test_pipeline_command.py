@@ -1,4 +1,4 @@
-"""The command as a process of its own: quiet, told to stop by a signal, and going on after that."""
+"""``nsqx pipeline`` as a process writes no Spark logs, stops on a signal and continues in the next run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers(first, last):
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_a_signal_ends_it_and_spark_submit_goes_on(our_nsqd, topic, tmp_path):
+def test_sigterm_stops_a_run_cleanly_and_spark_submit_continues_it(our_nsqd, topic, tmp_path):
     path = tmp_path / "pipeline.toml"
     path.write_text(FILE.replace("$topic", topic))
     make_channel(our_nsqd, topic, "test.files")

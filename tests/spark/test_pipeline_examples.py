@@ -1,4 +1,4 @@
-"""The examples do what they say, on a cluster with nsqlookupd as ``nsqx up`` makes one."""
+"""The example pipelines give the documented results on a cluster with nsqlookupd."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
 
 
 class Example:
-    """A copy of one example, and a cluster to run it on."""
+    """A copy of one example, and a cluster for it."""
 
     def __init__(self, name, directory, fleet):
         self.directory = directory / name
@@ -61,26 +61,26 @@ def example(request, tmp_path, fleet):
 
 @pytest.mark.parametrize("example", ["clickstream"], indirect=True)
 @pytest.mark.timeout(SLOW_S)
-def test_clicks_become_sessions(spark, example):
+def test_clickstream_groups_clicks_into_sessions(spark, example):
     example.generate("clicks")
     assert example.run() == 0
     sessions = read_rows(example.directory / "sessions")
-    # Ann's last click has begun a session that is not over.
+    # Ann's last click started a session that has not ended.
     assert Counter(session["user"] for session in sessions) == {"ann": 3, "bob": 3, "eve": 3, "sue": 3}
     assert {session["clicks"] for session in sessions} == {5}
     countries = {session["user"]: session["country"] for session in sessions}
     assert countries == {"ann": "AT", "bob": "DE", "eve": "FR", "sue": "unknown"}
     letters = read_rows(example.directory / "clickstream.state" / "dead-letters")
     assert sorted(letter["reason"].partition(":")[0] for letter in letters) == [
-        "required, but not so",
-        "the value is no JSON",
+        "does not meet the requirement",
+        "the value is not JSON",
     ]
 
 
 @pytest.mark.parametrize("example", ["log_archive"], indirect=True)
 @pytest.mark.timeout(SLOW_S)
-def test_both_sinks_of_the_log_archive_see_what_was_there_before(spark, example):
-    """Neither topic had a channel: the channels of both sinks are made at once, with what had gathered."""
+def test_both_sinks_of_log_archive_get_the_existing_backlog(spark, example):
+    """The topics have no channels before the run, which creates those of both sinks while the topics are paused."""
     example.generate("log.shop", "log.billing")
     assert example.run() == 0
     rows = read_rows(example.directory / "logs")
@@ -97,10 +97,10 @@ def test_both_sinks_of_the_log_archive_see_what_was_there_before(spark, example)
 
 @pytest.mark.parametrize("example", ["per_minute"], indirect=True)
 @pytest.mark.timeout(SLOW_S)
-def test_orders_are_counted_per_minute_back_into_a_topic(spark, example):
+def test_per_minute_publishes_counts_to_a_topic(spark, example):
     example.generate("orders")
     assert example.run() == 0
-    # The tenth minute is not over: no order came half a minute after it.
+    # The tenth minute is not complete: no order is later than half a minute after its end.
     found = example.take("orders_per_minute", 27)
     assert Counter(each["minute"] for each in found) == {f"2026-11-15T08:{minute:02}:00.000Z": 3 for minute in range(9)}
     assert sum(each["orders"] for each in found) == 9 * 30

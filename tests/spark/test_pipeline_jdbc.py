@@ -1,4 +1,4 @@
-"""The JDBC sink on a real PostgreSQL: exactly once, also when it dies between the database and Spark."""
+"""The JDBC sink writes each row exactly once to PostgreSQL, also after a crash between the database and Spark."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def orders(*rows):
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_rows_go_in_once_whatever_dies(spark, pipeline, database, our_nsqd, topic, url, monkeypatch):
-    """The table is the user's: of other types, and with constraints."""
+def test_rows_are_inserted_exactly_once_after_a_crash(spark, pipeline, database, our_nsqd, topic, url, monkeypatch):
+    """The user created the table, with other column types and with constraints."""
     table = f"orders_{topic}"
     run_sql(
         spark,
@@ -89,7 +89,7 @@ def test_rows_go_in_once_whatever_dies(spark, pipeline, database, our_nsqd, topi
 
     def die_after(self, *arguments):
         original(self, *arguments)
-        raise RuntimeError("killed before Spark knew")
+        raise RuntimeError("killed before Spark recorded the batch")
 
     with monkeypatch.context() as patch:
         patch.setattr("nsqx.pipeline.query.MAX_FAILURES", 1)
@@ -99,7 +99,7 @@ def test_rows_go_in_once_whatever_dies(spark, pipeline, database, our_nsqd, topi
     sql = f'SELECT order_id, "user", amount::text, note::text FROM {table}'
     assert query(spark, database, sql) == expected
 
-    # The batch comes again and is known; the next one has rows that the database refuses.
+    # Spark repeats the batch, and the sink recognises it. The next batch has rows that the database rejects.
     bad = [(3, "much too long", 1.0), (1, "again", 1.0), (4, "neg", -1.0), (5, "bad", 1.0, "{no json")]
     publish(our_nsqd, topic, orders(*bad, (6, "eve", 6.0)))
     pipeline.run_once()
@@ -118,8 +118,8 @@ def test_rows_go_in_once_whatever_dies(spark, pipeline, database, our_nsqd, topi
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_aggregates_replace_their_rows(spark, pipeline, database, our_nsqd, topic, url):
-    """The table is made by the sink."""
+def test_updated_aggregates_replace_their_earlier_rows(spark, pipeline, database, our_nsqd, topic, url):
+    """The sink creates the table."""
     table = f"totals_{topic}"
     values = {"topic": topic, "jar": driver_jar(), "url": url, "table": table, "rest": "GROUP BY user"}
     pipeline.write(FILE, columns="user, sum(amount) AS total", more='mode = "update"\nkeys = ["user"]', **values)
@@ -131,7 +131,7 @@ def test_aggregates_replace_their_rows(spark, pipeline, database, our_nsqd, topi
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_what_cannot_be_is_said_before_anything_is_consumed(spark, pipeline, database, our_nsqd, topic, url):
+def test_table_and_connection_errors_are_reported_before_consuming(spark, pipeline, database, our_nsqd, topic, url):
     table = f"narrow_{topic}"
     run_sql(spark, database, f"CREATE TABLE {table} (order_id INT)")
     values = {"topic": topic, "jar": driver_jar(), "table": table, "rest": "", "more": ""}

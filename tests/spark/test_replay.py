@@ -1,4 +1,4 @@
-"""Replays: chosen messages of an archive, in order, and how to go on when one was interrupted."""
+"""``nsqx replay`` publishes the selected messages of an archive, and an interrupted replay can be continued."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """600 messages, 10 s apart, in files by date and hour; written in no order."""
+    """Write an archive of 600 messages, 10 s apart, in files by date and hour, newest first; return its directory."""
     directory = tmp_path_factory.mktemp("archive")
     rows = [
         {
@@ -57,13 +57,13 @@ def replay(nsqd, archive, topic, *flags):
     return command.main([str(archive), "--to", topic, "--nsqd", nsqd.tcp_address, *flags])
 
 
-def test_everything_in_the_order_of_time(spark, our_nsqd, archive, topic, capsys):
+def test_a_replay_publishes_the_whole_archive(spark, our_nsqd, archive, topic, capsys):
     assert replay(our_nsqd, archive, topic) == 0
     assert capsys.readouterr().out == f"published 600 of 600 messages to {topic}\n"
     assert sorted(consume(our_nsqd, topic, 600)) == list(range(600))
 
 
-def test_a_choice_by_time_and_condition(spark, our_nsqd, archive, topic, capsys):
+def test_a_replay_selects_by_time_and_condition(spark, our_nsqd, archive, topic, capsys):
     flags = [
         "--from",
         "2026-11-15T10:00",
@@ -85,7 +85,7 @@ def test_a_choice_by_time_and_condition(spark, our_nsqd, archive, topic, capsys)
     assert capsys.readouterr().out == "180 messages\n"
 
 
-def test_an_interrupted_one_can_go_on(spark, our_nsqd, archive, topic, capsys):
+def test_an_interrupted_replay_can_be_continued(spark, our_nsqd, archive, topic, capsys):
     stopping = threading.Event()
     words = [str(archive), "--to", topic, "--nsqd", our_nsqd.tcp_address, "--rate", "2000"]
 
@@ -110,16 +110,16 @@ def test_an_interrupted_one_can_go_on(spark, our_nsqd, archive, topic, capsys):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "progress_bar", stop_after_some)
         assert command.run(command.read_options(words), words, stopping) == 1
-    told = capsys.readouterr().out
-    assert "published 200 of 600 messages" in told
-    again = shlex.split(told.partition("to continue: nsqx replay ")[2])
+    output = capsys.readouterr().out
+    assert "published 200 of 600 messages" in output
+    again = shlex.split(output.partition("to continue: nsqx replay ")[2])
     assert again[-2] == "--after"
     assert command.main(again) == 0
     assert "published 400 of 400 messages" in capsys.readouterr().out
     assert sorted(consume(our_nsqd, topic, 600)) == list(range(600))
 
 
-def test_what_is_no_archive_is_refused(spark, our_nsqd, topic, tmp_path, capsys):
+def test_a_directory_without_an_archive_is_rejected(spark, our_nsqd, topic, tmp_path, capsys):
     assert replay(our_nsqd, tmp_path / "none", topic) == 1
     assert "does not exist" in capsys.readouterr().err
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")

@@ -1,4 +1,4 @@
-"""Pipelines whose files, state or both are on S3; the server is moto's."""
+"""Pipelines write files and state to S3. The server is moto."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nsqx.spark.s3_urls import for_python, for_spark
 from nsqx.spark.storage import open_storage
 
 MAVEN = "https://repo1.maven.org/maven2/"
-# What hadoop-aws needs of the AWS SDK, instead of all of it in one jar of 600 MB.
+# The modules of the AWS SDK that hadoop-aws needs. The complete SDK is one jar of 600 MB.
 SDK = [f"software.amazon.awssdk:{name}:2.35.4" for name in ("s3", "s3-transfer-manager", "sts")]
 
 FILE = """
@@ -62,7 +62,7 @@ path = "$path-lines"
 
 @pytest.fixture
 def s3_environment(s3_server, monkeypatch):
-    """The environment by which pyarrow, botocore and Spark find the server."""
+    """Set the environment variables with which pyarrow, botocore and Spark find the server."""
     values = {
         "AWS_ENDPOINT_URL": f"http://{s3_server}",
         "AWS_ACCESS_KEY_ID": "key",
@@ -85,13 +85,13 @@ def numbers(first, last):
 
 
 def rows_in(location, kind="parquet"):
-    """What a reader other than Spark finds."""
+    """Return the rows at a location, read by pyarrow without Spark."""
     filesystem, path = pyarrow.fs.FileSystem.from_uri(location)
     found = pyarrow.dataset.dataset(path, format=kind, partitioning="hive", filesystem=filesystem)
     return found.to_table().to_pylist()
 
 
-def test_either_name_means_the_same_place(s3_environment):
+def test_s3_and_s3a_urls_name_the_same_place(s3_environment):
     for name in ("s3", "s3a", "s3n", "S3A"):
         assert for_python(f"{name}://bucket/x").lower() == "s3://bucket/x"
         assert for_spark(f"{name}://bucket/x") == "s3a://bucket/x"
@@ -102,14 +102,14 @@ def test_either_name_means_the_same_place(s3_environment):
     assert locate("s3a://bucket/names")[1] == "bucket/names"
 
 
-def test_settings_in_an_address_are_refused():
+def test_settings_in_a_uri_are_rejected():
     with pytest.raises(ConfigError, match="URI with .settings cannot be used here: for S3 set AWS_ENDPOINT_URL"):
         located(".", "s3://bucket/x?endpoint_override=localhost")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_a_batch_of_files_appears_once(s3_environment, tmp_path, topic, scheme):
-    """The parts of the sink that do not need Spark: a task that writes, a commit, files under their names."""
+def test_a_batch_renamed_twice_appears_once(s3_environment, tmp_path, topic, scheme):
+    """Test the parts of the sink that need no Spark: the writing task and the renaming of files."""
     layout = FileLayout(
         location=f"{scheme}://bucket/{topic}-{scheme}",
         format="parquet",
@@ -126,7 +126,7 @@ def test_a_batch_of_files_appears_once(s3_environment, tmp_path, topic, scheme):
         [row["temporary"], f"{row['directory']}/{number}.parquet"] for number, row in enumerate(written.to_pylist())
     ]
     assert len(files) == 2
-    # A run that was killed while it renamed is finished by the next one.
+    # The first run is killed between two renames, and the second run renames all files.
     sink._rename(files[:1])
     sink._rename(files)
     sink.prepare()
@@ -139,30 +139,33 @@ def run_pipeline(path, nsqd):
     run_program([sys.executable, "-m", "nsqx.cli.main", "pipeline", *words], SLOW_S, cwd=path.parent)
 
 
-def run_lots(path, nsqd, topic, place, lots, sinks=("files",)):
-    """Run a pipeline on each lot of messages; every message is in its files once. How many messages there were."""
+def run_on_messages(path, nsqd, topic, place, runs, sinks=("files",)):
+    """Run a pipeline several times, each on 50 new messages, and check that each message is stored once.
+
+    Return the number of messages.
+    """
     for sink in sinks:
         make_channel(nsqd, topic, f"test.{sink}")
     publish(nsqd, topic, [b"no json"])
-    for lot in range(lots):
-        publish(nsqd, topic, numbers(50 * lot, 50 * lot + 50))
+    for run in range(runs):
+        publish(nsqd, topic, numbers(50 * run, 50 * run + 50))
         run_pipeline(path, nsqd)
-    count = 50 * lots
+    count = 50 * runs
     assert sorted((row["number"], row["day"]) for row in rows_in(place)) == [(n, f"day{n % 3}") for n in range(count)]
     assert [row["value"] for row in rows_in(f"{place}-dead")] == [b"no json"]
     return count
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_files_on_s3_need_nothing_but_python(our_nsqd, topic, tmp_path, s3_environment):
+def test_files_on_s3_need_no_hadoop_package(our_nsqd, topic, tmp_path, s3_environment):
     path, place = tmp_path / "pipeline.toml", f"s3://bucket/{topic}-files"
     path.write_text(file_text(topic, place.replace("s3:", "s3a:"), more=LINES))
-    count = run_lots(path, our_nsqd, topic, place, 1, ("files", "lines"))
+    count = run_on_messages(path, our_nsqd, topic, place, 1, ("files", "lines"))
     assert sorted(row["number"] for row in rows_in(f"{place}-lines", "json")) == list(range(count))
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_state_segments_and_files_on_s3(our_nsqd, topic, tmp_path, s3_environment):
+def test_state_segments_and_files_can_all_be_on_s3(our_nsqd, topic, tmp_path, s3_environment):
     require_maven()
     packages = [f"org.apache.hadoop:hadoop-aws:{hadoop_version()}", *SDK]
     settings = f"""
@@ -173,14 +176,14 @@ packages = {json.dumps(packages)}
     path = tmp_path / "pipeline.toml"
     place = f"s3://bucket/{topic}-all"
     path.write_text(file_text(topic, place, f'state = "{place}-state"', settings))
-    run_lots(path, our_nsqd, topic, place, 2)
+    run_on_messages(path, our_nsqd, topic, place, 2)
     names = open_storage(f"{place}-state/files/checkpoint/commits").names()
     assert [name for name in names if name.isdigit()]
     assert open_storage(f"{place}-state/files/segments-messages").names()
 
 
 @pytest.mark.timeout(SLOW_S)
-def test_state_on_s3_without_hadoops_file_system(spark, our_nsqd, topic, tmp_path, capsys):
+def test_state_on_s3_without_hadoop_aws_names_the_missing_package(spark, our_nsqd, topic, tmp_path, capsys):
     file = PipelineFile(tmp_path, our_nsqd, capsys)
     file.write(file_text(topic, "s3://bucket/out", 'state = "s3://bucket/state"'))
     assert file.call("check") == 1

@@ -1,4 +1,4 @@
-"""Spark and pipelines on a cluster whose HTTP needs tokens or client certificates."""
+"""Spark and pipelines work on a cluster whose HTTP APIs require tokens or client certificates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from = "messages"
 
 @pytest.fixture
 def with_tokens(fleet, tmp_path):
-    """nsqlookupd, nsqd, and the client's options that open them."""
+    """Return an nsqlookupd, an nsqd, and the client options with their tokens."""
     for kind in ("nsqd", "lookupd"):
         (tmp_path / kind).write_text(f"token-of-{kind}")
     guards = ["--http-read-token-file={}", "--http-admin-token-file={}"]
@@ -69,7 +69,7 @@ def secured(request):
     return request.getfixturevalue(f"with_{request.param}")
 
 
-def test_frames_are_read_and_written(spark, secured, topic, tmp_path):
+def test_spark_reads_and_writes_on_a_secured_cluster(spark, secured, topic, tmp_path):
     lookupd, nsqd, client = secured
     options = {"nsq.lookupd": lookupd.http_address, **{f"nsq.{name}": value for name, value in client.items()}}
     publish(nsqd, topic, bodies(0, 100))
@@ -83,7 +83,7 @@ def test_frames_are_read_and_written(spark, secured, topic, tmp_path):
     assert spark.read.format("nsq").options(**options, **again).load().count() == 100
 
 
-def test_a_pipeline_makes_its_channels(spark, with_tokens, topic, tmp_path, capsys):  # noqa: ARG001
+def test_a_pipeline_with_tokens_creates_its_channels(spark, with_tokens, topic, tmp_path, capsys):  # noqa: ARG001
     lookupd, nsqd, client = with_tokens
     publish(nsqd, topic, [json.dumps({"n": number}).encode() for number in range(20)])
     lookupd.wait_for_log(rf"REGISTER category:topic key:{topic} ")
@@ -98,18 +98,18 @@ def test_a_pipeline_makes_its_channels(spark, with_tokens, topic, tmp_path, caps
     path = tmp_path / "pipeline.toml"
     path.write_text(text)
     code = command.main(["run", str(path), "--once"])
-    told = capsys.readouterr()
-    assert code == 0, told
+    output = capsys.readouterr()
+    assert code == 0, output
     for sink in ("first", "second"):
         rows = [line for part in (tmp_path / sink).glob("**/*.json") for line in part.read_text().splitlines()]
         assert len(rows) == 20, sink
 
 
-def test_a_pipeline_without_the_tokens_says_who_refuses(with_tokens, topic, tmp_path, capsys):
+def test_a_pipeline_without_tokens_names_the_daemon_that_rejects_it(with_tokens, topic, tmp_path, capsys):
     lookupd, _, _ = with_tokens
     text = PIPELINE.replace("$lookupd", lookupd.http_address).replace("$options", "").replace("$topic", topic)
     (tmp_path / "pipeline.toml").write_text(text.replace("$directory", str(tmp_path)))
     assert command.main(["run", str(tmp_path / "pipeline.toml"), "--once"]) == 1
-    told = "".join(capsys.readouterr())
-    assert lookupd.http_address in told
-    assert "401" in told
+    output = "".join(capsys.readouterr())
+    assert lookupd.http_address in output
+    assert "401" in output

@@ -1,4 +1,4 @@
-"""The segment directory: what is in it survives, is found by offset, and goes when it may."""
+"""The segment directory keeps rows across restarts, finds them by offset and removes them after the commit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def known(directory):
     return [message_id for part in directory.known_identities() for message_id in part.ids]
 
 
-def test_rows_come_back_as_spark_wants_them(tmp_path):
+def test_appended_rows_are_read_with_the_spark_schema(tmp_path):
     directory = open_directory(tmp_path)
     assert directory.append([rows(0, 2), rows(2, 3, "u")]) == 3
     (part,) = directory.slices(0, 3, 1)
@@ -60,7 +60,7 @@ def test_rows_come_back_as_spark_wants_them(tmp_path):
     directory.close(is_clean=True)
 
 
-def test_known_rows_are_left_out(tmp_path):
+def test_rows_marked_as_known_are_not_stored(tmp_path):
     directory = open_directory(tmp_path)
     assert directory.append([rows(0, 5, known=[0, 3]), rows(5, 7, known=[0, 1]), rows(7, 9)]) == 5
     assert values(directory, 0, 5) == [b"1", b"2", b"4", b"7", b"8"]
@@ -69,7 +69,7 @@ def test_known_rows_are_left_out(tmp_path):
     directory.close(is_clean=True)
 
 
-def test_a_directory_is_found_again_as_it_was_left(tmp_path):
+def test_a_reopened_directory_has_its_rows_and_state(tmp_path):
     directory = open_directory(tmp_path)
     directory.begin(10)
     for start in range(0, 100, 10):
@@ -89,7 +89,7 @@ def test_a_directory_is_found_again_as_it_was_left(tmp_path):
     assert open_directory(tmp_path).state.is_clean
 
 
-def test_a_file_that_was_not_finished_is_not_there(tmp_path):
+def test_temporary_files_are_removed_on_open(tmp_path):
     directory = open_directory(tmp_path)
     directory.append([rows(0, 10)])
     directory.close(is_clean=False)
@@ -105,7 +105,7 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path):
     cut=st.tuples(st.integers(0, 300), st.integers(0, 300)),
     partitions=st.integers(1, 7),
 )
-def test_any_cut_gives_its_rows_in_order(tmp_path_factory, sizes, cut, partitions):
+def test_slices_of_any_range_contain_its_rows_in_order(tmp_path_factory, sizes, cut, partitions):
     directory = open_directory(tmp_path_factory.mktemp("segments"))
     start = 0
     for size in sizes:
@@ -126,7 +126,7 @@ def test_any_cut_gives_its_rows_in_order(tmp_path_factory, sizes, cut, partition
     max_rows=st.integers(0, 80),
     max_bytes=st.integers(0, 800),
 )
-def test_limits_are_kept_and_something_always_moves(tmp_path_factory, start, max_rows, max_bytes):
+def test_end_within_keeps_the_limits_but_includes_at_least_one_row(tmp_path_factory, start, max_rows, max_bytes):
     directory = open_directory(tmp_path_factory.mktemp("segments"))
     for begin in range(0, 60, 20):
         directory.append([rows(begin, begin + 20, size=10)])
@@ -136,7 +136,7 @@ def test_limits_are_kept_and_something_always_moves(tmp_path_factory, start, max
     directory.close(is_clean=True)
 
 
-def test_identities_outlive_their_rows_as_long_as_the_window(tmp_path):
+def test_identities_are_kept_for_the_window_after_their_rows_are_removed(tmp_path):
     directory = open_directory(tmp_path, window_rows=125_000)
     for start in range(0, 300_000, 15_000):
         directory.append([rows(start, start + 15_000)])
@@ -149,7 +149,7 @@ def test_identities_outlive_their_rows_as_long_as_the_window(tmp_path):
     assert len(list(tmp_path.glob("ids-*"))) <= 5
 
 
-def test_many_pins_are_merged(tmp_path):
+def test_many_pin_files_are_merged(tmp_path):
     directory = open_directory(tmp_path)
     for number in range(50):
         directory.identities.pin([Identities("t", NODE, [b"%016x" % number], [number])])
@@ -160,7 +160,7 @@ def test_many_pins_are_merged(tmp_path):
     assert sum(len(part.ids) for part in again.identities.pinned()) == 50
 
 
-def test_a_locked_directory_is_refused_until_its_holder_lets_go(tmp_path):
+def test_a_locked_directory_is_rejected_until_it_is_released(tmp_path):
     first = open_directory(tmp_path)
     with pytest.raises(ConfigError, match=f"in use by process {os.getpid()} on .*: stop that query"):
         open_directory(tmp_path)
@@ -168,7 +168,7 @@ def test_a_locked_directory_is_refused_until_its_holder_lets_go(tmp_path):
     open_directory(tmp_path).close(is_clean=True)
 
 
-def test_segments_without_their_state_are_refused(tmp_path):
+def test_segments_without_a_valid_state_file_are_rejected(tmp_path):
     directory = open_directory(tmp_path)
     directory.append([rows(0, 1)])
     directory.close(is_clean=True)
@@ -180,17 +180,17 @@ def test_segments_without_their_state_are_refused(tmp_path):
         open_directory(tmp_path)
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path):
+def test_a_directory_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be used: "):
         LocalStorage(str(tmp_path / "file" / "sub")).create()
 
 
 class TestDataLoss:
-    """A segment that was removed or damaged is noticed, and named."""
+    """A removed or damaged segment is reported with its name."""
 
     def filled(self, path):
-        """A directory with five segments of ten rows, of which five rows are committed; the names of the segments."""
+        """Fill a directory with five segments of ten rows and commit five rows; return the names of the segments."""
         directory = open_directory(path)
         for start in range(0, 50, 10):
             directory.append([rows(start, start + 10)])
@@ -201,7 +201,7 @@ class TestDataLoss:
     @pytest.mark.parametrize(
         ("place", "missing"), [(0, "0 to 10"), (2, "20 to 30"), (4, "40 to 50")], ids=["oldest", "middle", "newest"]
     )
-    def test_a_removed_segment_is_an_error_before_planning(self, tmp_path, place, missing):
+    def test_a_removed_segment_is_reported_before_planning(self, tmp_path, place, missing):
         (tmp_path / self.filled(tmp_path)[place]).unlink()
         directory = open_directory(tmp_path)
         expected = f"rows {missing} are missing|has rows 10 to 50: it was emptied"
@@ -211,14 +211,14 @@ class TestDataLoss:
         with pytest.raises(DataLost, match=name):
             directory.slices(5, 50, 1)
 
-    def test_rows_that_are_missing_beside_those_asked_for_are_no_error(self, tmp_path):
+    def test_missing_rows_outside_the_requested_range_are_ignored(self, tmp_path):
         (tmp_path / self.filled(tmp_path)[2]).unlink()
         directory = open_directory(tmp_path)
         assert directory.check_start(30, fail_on_data_loss=True) == 30
         assert values(directory, 30, 50) == [b"%d" % number for number in range(30, 50)]
 
     @pytest.mark.parametrize("place", [2, 4])
-    def test_without_failing_the_rest_is_read_and_numbers_go_on(self, tmp_path, caplog, place):
+    def test_without_fail_on_data_loss_the_other_rows_are_read(self, tmp_path, caplog, place):
         (tmp_path / self.filled(tmp_path)[place]).unlink()
         directory = open_directory(tmp_path)
         for _ in range(3):
@@ -232,7 +232,7 @@ class TestDataLoss:
         directory.close(is_clean=True)
         assert open_directory(tmp_path).check_start(60, fail_on_data_loss=True) == 60
 
-    def test_all_segments_removed(self, tmp_path):
+    def test_the_removal_of_all_segments_is_reported(self, tmp_path):
         for name in self.filled(tmp_path):
             (tmp_path / name).unlink()
         with pytest.raises(DataLost, match="rows 5 to 50 are missing"):
@@ -240,7 +240,7 @@ class TestDataLoss:
 
     @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
     @settings(max_examples=30, deadline=None)
-    def test_a_flipped_bit_anywhere_is_an_error(self, tmp_path_factory, place, bit):
+    def test_a_flipped_bit_anywhere_is_reported(self, tmp_path_factory, place, bit):
         path = tmp_path_factory.mktemp("segments")
         damaged = path / self.filled(path)[1]
         content = bytearray(damaged.read_bytes())
@@ -254,13 +254,13 @@ class TestDataLoss:
         assert found(directory, parts, fail_on_data_loss=False) == [b"%d" % number for number in kept]
         directory.close(is_clean=True)
 
-    def test_a_segment_cut_short_is_an_error(self, tmp_path):
+    def test_a_truncated_segment_is_reported(self, tmp_path):
         damaged = tmp_path / self.filled(tmp_path)[4]
         damaged.write_bytes(damaged.read_bytes()[:-1])
         with pytest.raises(DataLost, match=f"{damaged.name} in segmentDir .* is damaged"):
             values(open_directory(tmp_path), 5, 50)
 
-    def test_a_segment_that_goes_while_the_query_runs(self, tmp_path):
+    def test_a_segment_removed_during_a_query_is_reported(self, tmp_path):
         names = self.filled(tmp_path)
         directory = open_directory(tmp_path)
         (tmp_path / names[1]).unlink()
@@ -269,7 +269,7 @@ class TestDataLoss:
         assert directory.end_within(5, 50, 0, 5) > 5
         directory.commit(50)
 
-    def test_a_directory_of_the_version_before_is_taken_over(self, tmp_path):
+    def test_a_version_1_directory_is_converted(self, tmp_path):
         names = self.filled(tmp_path)
         for name in names:
             (tmp_path / name).rename(tmp_path / ("-".join(name.split("-")[:4]) + ".arrow"))
@@ -287,7 +287,7 @@ class TestDataLoss:
         with pytest.raises(DataLost, match="rows 20 to 30 are missing"):
             open_directory(tmp_path).check_start(5, fail_on_data_loss=True)
 
-    def test_a_power_cut_that_undoes_the_latest_state_is_no_loss(self, tmp_path):
+    def test_a_damaged_latest_state_is_not_reported_as_data_loss(self, tmp_path):
         self.filled(tmp_path)
         for content in (b"", b"\0" * 300, b'{"identity"'):
             (tmp_path / "state.latest").write_bytes(content)
@@ -298,7 +298,7 @@ class TestDataLoss:
 
 
 def found(directory, parts, *, fail_on_data_loss=True):
-    """The values in the parts of a batch."""
+    """Return the values in the parts of a batch."""
     location, identity = directory.storage.location, directory.state.identity
     return [
         value

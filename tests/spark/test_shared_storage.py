@@ -1,7 +1,7 @@
-"""Executors on other machines must see the segment directory, and that is known before a message is received.
+"""The source checks that all executors can read the segment directory before it receives a message.
 
-The executors of ``local-cluster`` run in directories of their own, so ``/proc/self/cwd`` is one path that means another
-directory to each of them, as a local path does on several machines.
+Each executor of ``local-cluster`` runs in its own working directory. The path ``/proc/self/cwd`` is therefore another
+directory for each executor, like a local path on several machines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REFUSED = "is a directory of this machine, but Spark runs tasks on other machine
 
 
 def run_on_cluster(reads, directory):
-    """The outcomes of reads on a cluster that spark-defaults.conf alone names."""
+    """Run reads on a cluster that only spark-defaults.conf names; return their results."""
     conf, work = directory / "conf", directory / "driver"
     conf.mkdir()
     work.mkdir()
@@ -82,7 +82,7 @@ def probing_reader(options, monkeypatch, runs_here):
     return StreamReader(read_source_options(options))
 
 
-def test_a_batch_of_probes_comes_before_the_first_message(our_nsqd, topic, tmp_path, monkeypatch):
+def test_a_batch_of_probes_runs_before_the_first_message(our_nsqd, topic, tmp_path, monkeypatch):
     make_channel(our_nsqd, topic)
     publish(our_nsqd, topic, bodies(0, 10))
     reader = probing_reader(source_options(our_nsqd, topic, tmp_path), monkeypatch, None)
@@ -91,7 +91,7 @@ def test_a_batch_of_probes_comes_before_the_first_message(our_nsqd, topic, tmp_p
     start = reader.initialOffset()
     probe = reader.latestOffset(start, limit)
     assert probe == {**start, "probe": probe["probe"]}
-    # Asked again before the batch is run, the answer is the same.
+    # A second call before the batch runs returns the same offset.
     assert reader.latestOffset(start, limit) == probe
     tasks = reader.partitions(start, probe)
     assert len(tasks) > 1
@@ -104,7 +104,7 @@ def test_a_batch_of_probes_comes_before_the_first_message(our_nsqd, topic, tmp_p
     assert not list((tmp_path / "segments").glob("probe-*"))
 
 
-def test_a_probe_that_failed_is_run_again_by_the_next_run(our_nsqd, topic, tmp_path, monkeypatch):
+def test_the_next_run_repeats_a_failed_probe_and_probes_again(our_nsqd, topic, tmp_path, monkeypatch):
     options = source_options(our_nsqd, topic, tmp_path)
     first = probing_reader(options, monkeypatch, None)
     start = first.initialOffset()
@@ -115,7 +115,7 @@ def test_a_probe_that_failed_is_run_again_by_the_next_run(our_nsqd, topic, tmp_p
     with pytest.raises(ConfigError, match="this executor cannot read segmentDir .*: use storage that all machines"):
         list(first.read(tasks[0]))
     os.rename(tmp_path / "elsewhere", tmp_path / "segments")
-    # Spark repeats the batch it had planned; the new run then asks for a proof of its own.
+    # Spark repeats the planned batch. The new run then requests its own probe.
     second = probing_reader(options, monkeypatch, None)
     for task in second.partitions(start, probe):
         assert list(second.read(task)) == []
@@ -124,15 +124,17 @@ def test_a_probe_that_failed_is_run_again_by_the_next_run(our_nsqd, topic, tmp_p
     second.stop()
 
 
-@pytest.mark.parametrize(("runs_here", "words"), [(False, "runs tasks on other"), (None, "may run tasks on other")])
-def test_what_cannot_be_probed_is_refused(our_nsqd, topic, tmp_path, monkeypatch, runs_here, words):
-    """A batch read and the trigger once have one batch only."""
+@pytest.mark.parametrize(("runs_here", "expected"), [(False, "runs tasks on other"), (None, "may run tasks on other")])
+def test_reads_that_cannot_be_probed_need_segment_dir_is_shared(
+    our_nsqd, topic, tmp_path, monkeypatch, runs_here, expected
+):
+    """A batch read and the trigger once have a single batch, so there is no earlier batch for probes."""
     options = source_options(our_nsqd, topic, tmp_path)
     monkeypatch.setattr(batch, "tasks_run_here", lambda: runs_here)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=expected):
         batch.BatchReader(read_source_options(options)).partitions()
     once = probing_reader(options, monkeypatch, runs_here)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=expected):
         once.latestOffset(once.initialOffset(), ReadAllAvailable())
     once.stop()
     shared = probing_reader({**options, "segmentDirIsShared": "true"}, monkeypatch, runs_here)
@@ -140,8 +142,8 @@ def test_what_cannot_be_probed_is_refused(our_nsqd, topic, tmp_path, monkeypatch
     shared.stop()
 
 
-def test_a_local_master_is_recognised(spark, our_nsqd, topic, tmp_path):
-    """Batch reads and streams of a local master begin without a probe."""
+def test_reads_on_a_local_master_start_without_a_probe(spark, our_nsqd, topic, tmp_path):
+    """Batch reads and streams recognise a local master."""
     assert session.tasks_run_here() is None
     publish(our_nsqd, topic, bodies(0, 10))
     options = source_options(our_nsqd, topic, tmp_path)

@@ -1,4 +1,4 @@
-"""The options: every wrong one is refused in words that say what to do."""
+"""Valid options are read; invalid options are rejected with an error that says what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsqx.spark.options import read_sink_options, read_source_options
 GOOD = {"nsq.nsqd": "127.0.0.1:4150", "subscribe": "t", "channel": "c", "segmentDir": "/data"}
 
 
-def test_what_is_not_given_has_a_default():
+def test_options_have_defaults():
     options = read_source_options(GOOD)
     assert options.topics == ("t",)
     assert options.cluster.nsqd_tcp_addresses == ("127.0.0.1:4150",)
@@ -64,7 +64,7 @@ def test_every_option_is_read():
     assert dict(options.cluster.client_options) == {"snappy": True, "auth_secret": "x,y"}
 
 
-def test_the_window_is_far_longer_than_what_is_in_flight():
+def test_the_dedup_window_is_at_least_ten_times_max_in_flight():
     assert read_source_options({**GOOD, "dedupWindow": "10", "maxInFlight": "100"}).dedup_window == 1000
 
 
@@ -96,12 +96,12 @@ def test_the_window_is_far_longer_than_what_is_in_flight():
         ({"colour": "red"}, "unknown option colour: use one of nsq.lookupd, "),
     ],
 )
-def test_wrong_options_are_refused(changes, expected):
+def test_invalid_options_are_rejected(changes, expected):
     with pytest.raises(ConfigError, match=expected):
         read_source_options({**GOOD, **changes})
 
 
-def test_the_sink_needs_a_topic_from_somewhere():
+def test_the_sink_needs_a_topic_option_or_column():
     given = {"nsq.nsqd": "127.0.0.1:4150"}
     assert read_sink_options(given, has_topic_column=True).topic == ""
     assert read_sink_options({**given, "topic": "t"}, has_topic_column=False).topic == "t"

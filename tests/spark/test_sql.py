@@ -1,4 +1,4 @@
-"""Tables: made once in SQL, then read, streamed and inserted into by name."""
+"""A table created in SQL can be read, streamed and inserted into by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def table(spark, topic):
     spark.sql(f"DROP TABLE IF EXISTS {topic}")
 
 
-def test_a_table_is_read_and_streamed_and_inserted_into(spark, our_nsqd, topic, table, tmp_path):
+def test_a_table_can_be_inserted_into_read_and_streamed(spark, our_nsqd, topic, table, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path, topic=topic)
     spark.sql(f"CREATE TABLE {table} USING nsq OPTIONS ({clause(options)})")
     spark.sql(f"INSERT INTO {table} (value) VALUES (X'31'), (X'32'), (X'33')")
@@ -31,19 +31,19 @@ def test_a_table_is_read_and_streamed_and_inserted_into(spark, our_nsqd, topic, 
     assert sorted(bytes(row.value) for row in seen) == bodies(10, 20)
 
 
-def test_a_view_of_a_topic(spark, our_nsqd, topic, tmp_path):
+def test_a_temporary_view_reads_a_topic(spark, our_nsqd, topic, tmp_path):
     publish(our_nsqd, topic, bodies(0, 10))
     options = source_options(our_nsqd, topic, tmp_path)
     spark.sql(f"CREATE TEMPORARY VIEW {topic}_view USING nsq OPTIONS ({clause(options)})")
     assert spark.sql(f"SELECT count(*) AS n FROM {topic}_view").first().n == 10
 
 
-def test_a_secret_does_not_go_into_a_table(spark, our_nsqd, topic, table, tmp_path):
+def test_a_table_with_a_secret_option_is_rejected(spark, our_nsqd, topic, table, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path, **{"nsq.auth_secret": "hidden"})
     with pytest.raises(Exception, match="must not be stored in a table"):
         spark.sql(f"CREATE TABLE {table} USING nsq OPTIONS ({clause(options)})")
 
 
-def test_a_frame_that_is_no_table_carries_no_options(spark, our_nsqd, topic, tmp_path):
+def test_a_frame_without_a_table_has_no_options_in_its_schema(spark, our_nsqd, topic, tmp_path):
     frame = spark.read.format("nsq").options(**source_options(our_nsqd, topic, tmp_path)).load()
     assert all(not field.metadata for field in frame.schema.fields)

@@ -1,4 +1,4 @@
-"""Streaming reads: every message once, within the limits, from where the checkpoint stands."""
+"""A streaming query reads every message once, keeps its limits and continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def state_of(directory):
 
 
 def source_process(directory):
-    """The process that holds the lock of a segment directory."""
+    """Return the pid of the process that holds the lock of the segment directory."""
     text = (directory / "segments" / "lock").read_text()
     return int(text.split()[1])
 
 
 def latest_offset(query):
-    """What the source had received when the last batch was reported."""
+    """Return the latest offset of the source in the last progress report."""
     return json.loads(query.lastProgress["sources"][0]["latestOffset"])
 
 
@@ -40,7 +40,7 @@ def is_empty(nsqd, topic):
     return not (channel["depth"] or channel["in_flight_count"] or channel["deferred_count"])
 
 
-def test_every_message_comes_once_with_its_columns(spark, nsqd, topic, tmp_path):
+def test_every_message_is_read_once_with_its_columns(spark, nsqd, topic, tmp_path):
     publish(nsqd, topic, bodies(0, 3000))
     query = Query(spark, source_options(nsqd, topic, tmp_path), tmp_path)
     query.run_available()
@@ -55,7 +55,7 @@ def test_every_message_comes_once_with_its_columns(spark, nsqd, topic, tmp_path)
     assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 0)
 
 
-def test_a_restart_goes_on_from_the_checkpoint(spark, our_nsqd, topic, tmp_path):
+def test_a_restart_continues_from_the_checkpoint(spark, our_nsqd, topic, tmp_path):
     query = Query(spark, source_options(our_nsqd, topic, tmp_path), tmp_path)
     publish(our_nsqd, topic, bodies(0, 100))
     query.run_available()
@@ -64,12 +64,12 @@ def test_a_restart_goes_on_from_the_checkpoint(spark, our_nsqd, topic, tmp_path)
     query.run_available()
     assert query.values == bodies(0, 250)
     assert {number: query.batches[number] for number in first} == first
-    # The end of a query is clean: nothing has to be kept against redelivery.
-    wait_until(lambda: state_of(tmp_path)["is_clean"], "the process beside the driver has ended", 60)
+    # The query ended cleanly, so no identities are pinned.
+    wait_until(lambda: state_of(tmp_path)["is_clean"], "the receiver process has ended", 60)
     assert not list((tmp_path / "segments").glob("pins-*"))
 
 
-def test_batches_keep_to_the_limit_of_rows(spark, our_nsqd, topic, tmp_path):
+def test_batches_respect_the_row_limit(spark, our_nsqd, topic, tmp_path):
     publish(our_nsqd, topic, bodies(0, 1000))
     query = Query(spark, source_options(our_nsqd, topic, tmp_path, maxOffsetsPerTrigger="300"), tmp_path)
     query.run_available()
@@ -77,7 +77,7 @@ def test_batches_keep_to_the_limit_of_rows(spark, our_nsqd, topic, tmp_path):
     assert max(query.sizes) <= 300
 
 
-def test_batches_keep_to_the_limit_of_bytes(spark, our_nsqd, topic, tmp_path):
+def test_batches_respect_the_byte_limit(spark, our_nsqd, topic, tmp_path):
     messages = [b"%04d" % number + b" " * 996 for number in range(100)]
     publish(our_nsqd, topic, messages)
     query = Query(spark, source_options(our_nsqd, topic, tmp_path, maxBytesPerTrigger="30k"), tmp_path)
@@ -86,7 +86,7 @@ def test_batches_keep_to_the_limit_of_bytes(spark, our_nsqd, topic, tmp_path):
     assert max(query.sizes) <= 30
 
 
-def test_a_stream_follows_and_frees_what_is_processed(spark, our_nsqd, topic, tmp_path):
+def test_a_stream_reads_new_messages_and_removes_processed_segments(spark, our_nsqd, topic, tmp_path):
     make_channel(our_nsqd, topic)
     registry = CollectorRegistry()
     listener = ProgressListener(registry)
@@ -107,7 +107,7 @@ def test_a_stream_follows_and_frees_what_is_processed(spark, our_nsqd, topic, tm
     assert query.values == bodies(0, 800)
 
 
-def test_few_rows_wait_for_more(spark, our_nsqd, topic, tmp_path):
+def test_a_batch_waits_for_min_rows_per_trigger(spark, our_nsqd, topic, tmp_path):
     make_channel(our_nsqd, topic)
     options = source_options(our_nsqd, topic, tmp_path, minRowsPerTrigger="10", maxTriggerDelay="1h")
     query = Query(spark, options, tmp_path)
@@ -117,13 +117,13 @@ def test_few_rows_wait_for_more(spark, our_nsqd, topic, tmp_path):
         until(lambda: bool(list((tmp_path / "segments").glob("segment-*"))), running)
         publish(our_nsqd, topic, bodies(5, 10))
         until(lambda: len(query.rows) == 10, running)
-        # Spark begins with an empty batch when there is nothing yet.
+        # Spark starts with an empty batch when there are no rows.
         assert [size for size in query.sizes if size] == [10]
     finally:
         running.stop()
 
 
-def test_few_rows_wait_no_longer_than_the_delay(our_nsqd, topic, tmp_path):
+def test_a_small_batch_waits_at_most_max_trigger_delay(our_nsqd, topic, tmp_path):
     publish(our_nsqd, topic, bodies(0, 5))
     options = source_options(our_nsqd, topic, tmp_path, minRowsPerTrigger="1000", maxTriggerDelay="100ms")
     reader = StreamReader(read_source_options(options))
@@ -132,7 +132,7 @@ def test_few_rows_wait_no_longer_than_the_delay(our_nsqd, topic, tmp_path):
     reader.stop()
 
 
-def test_available_now_ends_while_messages_keep_coming(spark, our_nsqd, topic, tmp_path):
+def test_available_now_ends_while_messages_are_published(spark, our_nsqd, topic, tmp_path):
     make_channel(our_nsqd, topic)
     publish(our_nsqd, topic, bodies(0, 2000))
     flood = f"""
@@ -155,14 +155,14 @@ with Producer({our_nsqd.tcp_address!r}) as producer:
     assert query.values == bodies(0, len(query.rows))
 
 
-def test_trigger_once_takes_all_in_one_batch(spark, our_nsqd, topic, tmp_path):
+def test_trigger_once_reads_everything_in_one_batch(spark, our_nsqd, topic, tmp_path):
     publish(our_nsqd, topic, bodies(0, 700))
     query = Query(spark, source_options(our_nsqd, topic, tmp_path, maxRowsPerTrigger="100"), tmp_path)
     assert query.start(once=True).awaitTermination(150)
     assert query.sizes == [700]
 
 
-def test_topics_by_pattern_on_several_nsqds_found_while_running(spark, fleet, topic, tmp_path):
+def test_new_topics_that_match_the_pattern_are_found_while_running(spark, fleet, topic, tmp_path):
     lookupd = fleet.nsqlookupd("nsqx")
     nodes = [fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(2)]
     publish(nodes[0], f"{topic}_a", bodies(0, 100))
@@ -195,7 +195,7 @@ def test_topics_by_pattern_on_several_nsqds_found_while_running(spark, fleet, to
     assert {row.node for row in query.rows} == {node.tcp_address for node in nodes}
 
 
-def test_two_topics_in_one_query(spark, our_nsqd, topic, tmp_path):
+def test_one_query_reads_two_topics(spark, our_nsqd, topic, tmp_path):
     publish(our_nsqd, f"{topic}_a", bodies(0, 100))
     publish(our_nsqd, f"{topic}_b", bodies(100, 200))
     query = Query(spark, source_options(our_nsqd, f"{topic}_a, {topic}_b", tmp_path), tmp_path)
@@ -204,7 +204,7 @@ def test_two_topics_in_one_query(spark, our_nsqd, topic, tmp_path):
     assert sum(row.topic == f"{topic}_b" for row in query.rows) == 100
 
 
-def test_a_stopped_query_gives_back_its_messages_at_once(spark, our_nsqd, topic, tmp_path):
+def test_a_stopped_query_leaves_no_message_in_flight(spark, our_nsqd, topic, tmp_path):
     make_channel(our_nsqd, topic)
     query = Query(spark, source_options(our_nsqd, topic, tmp_path), tmp_path)
     running = query.start()
@@ -218,17 +218,17 @@ def test_a_stopped_query_gives_back_its_messages_at_once(spark, our_nsqd, topic,
 
 
 @pytest.mark.parametrize(("nsqd", "point"), [("go", 2), ("nsqx", 0)], indirect=["nsqd"])
-def test_a_killed_receiver_loses_and_repeats_nothing(spark, nsqd, topic, tmp_path, point):
-    """The process that receives is killed while batches are under way; the query is started again."""
+def test_a_killed_receiver_causes_no_loss_and_no_duplicates(spark, nsqd, topic, tmp_path, point):
+    """The receiver process is killed while batches run, and the query is restarted."""
     make_channel(nsqd, topic)
     publish(nsqd, topic, bodies(0, 20_000))
-    # What was in flight to the killed process comes again when nsqd's patience ends.
+    # nsqd redelivers the messages in flight to the killed process after the message timeout.
     options = source_options(nsqd, topic, tmp_path, **{"maxRowsPerTrigger": "4000", "nsq.msg_timeout": "2s"})
     query = Query(spark, options, tmp_path)
     running = query.start()
     until(lambda: len(query.rows) >= 4000 * point + 1, running)
     os.kill(source_process(tmp_path), signal.SIGKILL)
-    wait_until(lambda: not running.isActive, "Spark notices", 60)
+    wait_until(lambda: not running.isActive, "the query ends", 60)
     running = query.start()
     try:
         until(lambda: len(query.rows) >= 20_000 and is_empty(nsqd, topic), running)
@@ -237,7 +237,7 @@ def test_a_killed_receiver_loses_and_repeats_nothing(spark, nsqd, topic, tmp_pat
     assert query.values == bodies(0, 20_000)
 
 
-def test_a_disk_that_is_full_at_a_commit_does_not_end_the_query(our_nsqd, topic, tmp_path, monkeypatch):
+def test_a_full_disk_during_a_commit_does_not_end_the_query(our_nsqd, topic, tmp_path, monkeypatch):
     publish(our_nsqd, topic, bodies(0, 10))
     reader = StreamReader(read_source_options(source_options(our_nsqd, topic, tmp_path)))
     limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
@@ -250,7 +250,7 @@ def test_a_disk_that_is_full_at_a_commit_does_not_end_the_query(our_nsqd, topic,
     def full(self, name, fill):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
 
-    # First nothing can be written, then the state can be but not the identities of what is removed.
+    # First every write fails, then every write except that of the state file.
     monkeypatch.setattr(LocalStorage, "write", full)
     assert reader.latestOffset(end, limit) == end
     reader.commit(end)
@@ -269,7 +269,7 @@ def test_a_disk_that_is_full_at_a_commit_does_not_end_the_query(our_nsqd, topic,
     reader.stop()
 
 
-def test_a_stream_cannot_begin_at_latest(spark, topic, tmp_path):
+def test_a_stream_rejects_starting_offsets_latest(spark, topic, tmp_path):
     options = {"nsq.nsqd": "127.0.0.1:4150", "subscribe": topic, "channel": "c", "segmentDir": str(tmp_path / "s")}
     query = Query(spark, {**options, "startingOffsets": "latest"}, tmp_path)
     with pytest.raises(Exception, match="startingOffsets latest is only for batch reads.* use a new channel"):

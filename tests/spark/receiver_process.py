@@ -1,12 +1,18 @@
-"""A receiver in a process of its own that can be made to die at a chosen moment.
+"""A program that runs one receiver and can kill itself at a chosen point.
 
-    python receiving.py OPTIONS FAULT COUNT
+    python receiver_process.py OPTIONS FAULT COUNT
 
-OPTIONS is the JSON of the source's options. FAULT is where it dies, at the COUNT-th time it comes there: ``append``
-(the segment is durable, no FIN was sent), ``rename`` (the segment is written under its temporary name), ``finish``
-(half of the FINs of a segment were sent; COUNT counts messages), ``trim`` (identities are kept, segments not yet
-removed); or ``none``. It says so on its standard output when it receives, and ends when its standard input does. If
-receiving becomes impossible it prints why and ends with status 3. LEASE_S and RENEW_S may be set in the environment.
+OPTIONS is the JSON of the source's options. FAULT is the point at which the process kills itself, when it gets there
+for the COUNT-th time:
+
+    append    the segment is durable, no FIN has been sent
+    rename    the segment is written under its temporary name
+    finish    half of the FINs of a segment have been sent; COUNT counts messages
+    trim      the identities are stored, the segments are not yet removed
+    none      never
+
+The program prints ``receiving`` when the receiver has started, and ends when its standard input is closed. If receiving
+fails, it prints the error and exits with status 3. The environment variables LEASE_S and RENEW_S override the lease.
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ def die() -> None:
 
 
 def arm(fault: str, count: int) -> None:
-    """Replace what is called at the fatal moment."""
+    """Replace the function of the fault with one that kills the process."""
     left = count
 
     def is_time() -> bool:
@@ -62,7 +68,7 @@ def arm(fault: str, count: int) -> None:
                 return
             for place in range(len(columns) // 2):
                 self.subscription.connection.send(b"FIN %s\n" % columns.message_id(place))
-            # What was sent before must have left this process.
+            # Wait until the socket has sent these FINs.
             threading.Timer(0.02, die).start()
 
     def fatal_delete(self, name):
