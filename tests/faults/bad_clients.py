@@ -1,4 +1,4 @@
-"""Scenarios of clients that never finish, never read, never speak, or speak nonsense (rows 17 to 22)."""
+"""Scenarios of clients that never finish, never read, never send, or send invalid commands (rows 17 to 22)."""
 
 import contextlib
 import itertools
@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 
-from elsewhere import Elsewhere
+from remote_machine import RemoteMachine
 from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, create_channel
 
 from certificates import self_signed
@@ -19,7 +19,7 @@ BIG = 64 * KIB
 
 
 def never_finish(stage: Stage, deliveries: int = 6) -> Outcome:
-    """Row 17: the same message again and again, each time as one more attempt."""
+    """Row 17: the same message is delivered again and again, each time with one more attempt."""
     daemon = stage.nsqd("--msg-timeout=100ms")
     create_channel(daemon)
     daemon.post("/pub", b"never finished", topic=TOPIC)
@@ -34,10 +34,10 @@ def never_finish(stage: Stage, deliveries: int = 6) -> Outcome:
 
 
 def never_read(stage: Stage) -> Outcome:
-    """Row 18: a consumer that is ready for 2500 messages of 64 KiB and reads none, beside one that works."""
+    """Row 18: a consumer with RDY 2500 reads none of its messages of 64 KiB, beside a normal consumer."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, "--msg-timeout=2s")
     messages = bodies("big", 600, BIG)
-    stage.ledger.publish_many(daemon, TOPIC, messages, batch_size=20)
+    stage.tracker.publish_many(daemon, TOPIC, messages, batch_size=20)
     slow = _small_window_client(daemon)
     stage.cleanup.callback(slow.close)
     slow.sendall(b"  V2" + identify(heartbeat_interval=1000, client_id="slow") + sub(TOPIC, CHANNEL) + b"RDY 2500\n")
@@ -49,11 +49,11 @@ def never_read(stage: Stage) -> Outcome:
         time.sleep(0.05)
     closed = _client(daemon, "slow") is None
     stage.drain(daemon)
-    return stage.ledger.outcome(**{"closed": closed, "most MiB for it": most * BIG // (KIB * KIB)})
+    return stage.tracker.outcome(**{"closed": closed, "most MiB for it": most * BIG // (KIB * KIB)})
 
 
 def idle_connections(stage: Stage, count: int) -> Outcome:
-    """Row 19: what one more connection that has identified itself costs in memory."""
+    """Row 19: the memory that one more identified connection takes."""
     daemon = stage.nsqd()
     _grow_limit(count + 200)
     _connect_all(stage, daemon, 50)
@@ -64,12 +64,12 @@ def idle_connections(stage: Stage, count: int) -> Outcome:
 
 
 def silent_clients(stage: Stage, patience_s: float) -> Outcome:
-    """Row 20: connections that send nothing, a part, or a byte now and then; which of them are open after all."""
+    """Row 20: connections that send nothing, a part, or a byte now and then; which of them stay open."""
     certificate = self_signed(stage.directory, "server")
     daemon = stage.nsqd(f"--tls-cert={certificate.cert}", f"--tls-key={certificate.key}")
     tcp, http, https = daemon.tcp_address, daemon.http_address, daemon.addresses["HTTPS"]
     post = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n"
-    # Where to connect, what to say at once, and what to say byte by byte.
+    # The address, the bytes to send at once, and the bytes to send one by one.
     starts = {
         "TCP, nothing": (tcp, b"", b""),
         "TCP, half a magic": (tcp, b"  ", b""),
@@ -102,11 +102,11 @@ def silent_clients(stage: Stage, patience_s: float) -> Outcome:
 
 
 def crowd(stage: Stage, count: int = 100, cap: int = 20) -> Outcome:
-    """Row 20: more connections than a cap allows, where there can be one."""
+    """Row 20: more connections than the limit, if the implementation has one."""
     daemon = stage.nsqd(*([f"--max-connections={cap}"] if stage.implementation == "nsqx" else []))
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(RawClient(daemon.tcp_address, magic=b"")) for _ in range(count)]
-        wait_until(lambda: daemon.log.count("TCP: new client") >= count, "every client has been seen")
+        wait_until(lambda: daemon.log.count("TCP: new client") >= count, "every client has connected")
         with RawClient(daemon.tcp_address) as late:
             late.send(b"NOP\n")
             refused = late.read_until_quiet(0.5)[1]
@@ -117,11 +117,11 @@ def crowd(stage: Stage, count: int = 100, cap: int = 20) -> Outcome:
 
 
 def vanished(stage: Stage, heartbeat_ms: int = 1000, patience_s: float = 20.0) -> Outcome:
-    """Row 21: the machine of a client is gone, without a word; was it noticed, and did another get its message?"""
-    with Elsewhere() as elsewhere:
-        daemon = stage.nsqd(f"--tcp-address={elsewhere.address}:0", "--msg-timeout=1s")
+    """Row 21: the machine of a client disappears; is that detected, and does another client get its message?"""
+    with RemoteMachine() as machine:
+        daemon = stage.nsqd(f"--tcp-address={machine.address}:0", "--msg-timeout=1s")
         daemon.post("/pub", b"x", topic=TOPIC)
-        gone = elsewhere.connect(daemon.tcp_address)
+        gone = machine.connect(daemon.tcp_address)
         stage.cleanup.callback(gone.close)
         has_heartbeats = heartbeat_ms > 0
         gone.sendall(b"  V2" + identify(heartbeat_interval=heartbeat_ms))
@@ -129,7 +129,7 @@ def vanished(stage: Stage, heartbeat_ms: int = 1000, patience_s: float = 20.0) -
         received = b""
         while b"x" not in received if has_heartbeats else received.count(b"OK") < 2:
             received += gone.recv(4096)
-        elsewhere.vanish()
+        machine.vanish()
         began_s = time.monotonic()
         closed = False
         while not closed and time.monotonic() < began_s + patience_s:
@@ -145,7 +145,7 @@ def vanished(stage: Stage, heartbeat_ms: int = 1000, patience_s: float = 20.0) -
 
 
 def silent_after_identify(stage: Stage) -> Outcome:
-    """Rows 20, 21: a client that stops in the middle of a command, and one whose machine is gone: no heartbeat back."""
+    """Rows 20, 21: a client that stops in the middle of a command, and one that answers no heartbeat."""
     daemon = stage.nsqd()
     with RawClient(daemon.tcp_address) as halfway, RawClient(daemon.tcp_address) as gone:
         clients = {"half a command": halfway, "no answer to heartbeats": gone}
@@ -157,7 +157,7 @@ def silent_after_identify(stage: Stage) -> Outcome:
 
 
 def kept_alive(stage: Stage) -> Outcome:
-    """Row 21: whether TCP itself watches over a client that wants no heartbeats."""
+    """Row 21: is TCP keepalive on for a client without heartbeats?"""
     daemon = stage.nsqd()
     with RawClient(daemon.tcp_address) as client:
         client.identify(heartbeat_interval=-1)
@@ -184,7 +184,7 @@ MALFORMED: dict[str, tuple[bytes, bytes]] = {
 
 
 def malformed(daemon: Daemon, name: str) -> bytes:
-    """Row 22: the answer to one malformed command."""
+    """Row 22: return the answer to one malformed command."""
     with RawClient(daemon.tcp_address) as client:
         client.send(MALFORMED[name][0])
         return client.read_answer().data
@@ -200,13 +200,13 @@ def announce_much(stage: Stage) -> Outcome:
         for _ in range(100):
             client = stack.enter_context(RawClient(daemon.tcp_address))
             client.send(b"MPUB t\n" + struct.pack(">i", 5 * KIB * KIB) + b"\x00" * 10)
-        wait_until(lambda: daemon.log.count("desired protocol magic") >= 101, "every client has been heard")
+        wait_until(lambda: daemon.log.count("desired protocol magic") >= 101, "every client has sent its magic")
         grown_kib = resident_kib(daemon.pid) - before_kib
     return Outcome(seen={"MiB grown": grown_kib // KIB, "traceback": "Traceback" in daemon.log})
 
 
 def line_without_end(stage: Stage) -> Outcome:
-    """Row 22: a command line that never ends; how much of it nsqd takes before it says no."""
+    """Row 22: a command line without an end; how much of it nsqd reads before it refuses."""
     daemon = stage.nsqd()
     with RawClient(daemon.tcp_address) as client:
         for _ in range(1024):
@@ -219,7 +219,7 @@ def line_without_end(stage: Stage) -> Outcome:
 
 
 def resident_kib(pid: int) -> int:
-    """The resident memory of a process."""
+    """Return the resident memory of a process, in KiB."""
     with open(f"/proc/{pid}/status") as status:
         (line,) = (line for line in status if line.startswith("VmRSS:"))
     return int(line.split()[1])
@@ -272,7 +272,7 @@ def _publishes(daemon: Daemon) -> bool:
 
 
 def _tcp_timer(client: RawClient, daemon: Daemon) -> int | None:
-    """The kind of timer that the daemon's end of a connection has: 2 is keepalive."""
+    """Return the kind of timer of the daemon's end of a connection: 2 is keepalive."""
     own_port = int(client.local_address.rpartition(":")[2])
     with open("/proc/net/tcp") as table:
         for line in table.readlines()[1:]:

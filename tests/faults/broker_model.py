@@ -1,17 +1,17 @@
-"""A whole broker in random use on a simulated machine whose power is cut again and again.
+"""A whole broker under random use on a simulated machine, with many power cuts.
 
 Publishers, consumers and an operator work at the same time: topics collect messages without a channel, channels are
-created, topics and channels are paused and unpaused, messages are finished, requeued and held, and syncs take uneven
-time. At random moments, and at some of the acknowledgements, the model looks at what a power cut would leave:
+created, topics and channels are paused and unpaused, messages are finished, requeued and kept in flight, and syncs take
+different times. At random moments, and at some of the acknowledgements, the model checks what a power cut would leave:
 
-- with ``--mem-queue-size=0 --sync-every=1`` every acknowledged message must be there for every channel that was to
-  get it and has not finished it;
-- with any flags a message that one power cut would have left must be left by each later one, until it is finished;
-- a channel whose SUB was answered must be there.
+- with ``--mem-queue-size=0 --sync-every=1``, every acknowledged message for every channel that is entitled to it and
+  has not finished it;
+- with any flags, a message that survives one power cut also survives each later one, until it is finished;
+- a channel whose SUB was answered.
 
-At the end everything is unpaused, and every acknowledged message must come to every channel that was to get it.
+At the end everything is unpaused, and every acknowledged message must be delivered to every entitled channel.
 
-A channel was to get a message if it existed when the message was published, or was the first channel of its topic.
+A channel is entitled to a message if it existed when the message was published, or was the first channel of its topic.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ PATIENCE_S = 300.0
 
 
 class Lost(AssertionError):
-    """A power cut would cost more than it may."""
+    """A power cut would lose more than it may."""
 
 
 class Link:
@@ -85,7 +85,7 @@ class Connection:
 
 
 class BrokerRun:
-    """One run; everything in it follows from the seed. ``cut_count`` is the number of power cuts looked at."""
+    """One run, which the seed determines completely. ``cut_count`` is the number of checked power cuts."""
 
     def __init__(self, seed: int, channels: tuple[str, ...] = CHANNELS, **fixed: Any) -> None:
         self._channels = channels
@@ -109,22 +109,22 @@ class BrokerRun:
         self._data.mkdir()
         self._machine = Machine(self._data, self._sync_time_s, self._sync_fails)
         self._serial = 0
-        # Each message with its topic and the channels that are to get it; of each channel the messages it has finished.
+        # For each message its topic and entitled channels; for each channel the messages it has finished.
         self._entitled: dict[bytes, tuple[str, set[str]]] = {}
         self._homeless: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
         self._finished: dict[str, set[bytes]] = {}
         self._acked: set[bytes] = set()
-        self._survivors: set[tuple[str, bytes]] = set()  # which queue's messages a cut has left once
+        self._survivors: set[tuple[str, bytes]] = set()  # queue and message that a power cut has left once
         self._established: set[str] = set()
         self._is_over = self._is_drained = False
 
     @property
     def _is_strict(self) -> bool:
-        """True if an acknowledged message may not be lost."""
+        """True if no acknowledged message may be lost."""
         return self.options["mem_queue_size"] == 0 and self.options["sync_every"] == 1
 
     def perform(self) -> None:
-        """Run it; raises Lost."""
+        """Run the model; raises Lost."""
         machine = self._machine
         executor = nsqx.nsqd.disk_sync.ThreadPoolExecutor
         for module in (nsqx.nsqd.disk_sync, nsqx.nsqd.metadata_store):
@@ -202,7 +202,7 @@ class BrokerRun:
         self._is_drained = True
 
     def _unfinished(self) -> Counter[str]:
-        """How many acknowledged messages each channel has still to finish."""
+        """Return how many acknowledged messages each channel still has to finish."""
         counts = Counter[str]()
         for body in self._acked:
             topic, channels = self._entitled[body]
@@ -235,7 +235,7 @@ class BrokerRun:
             connection.end()
 
     async def _backlog(self, topic: str) -> None:
-        """Many messages before the first channel."""
+        """Publish many messages before the first channel exists."""
         connection = Connection(self._broker)
         unanswered: deque[list[bytes]] = deque()
         connection.link.on_frame = lambda frame: self._answered(unanswered, frame)
@@ -267,10 +267,10 @@ class BrokerRun:
         self._acked.update(bodies)
         self.counts["acked"] += len(bodies)
         if self._is_strict and self.rng.random() < 0.03:
-            self._look("at an OK")
+            self._check_power_cut("at an OK")
 
     async def _creator(self, topic: str, channel: str) -> None:
-        """A channel that exists before its consumer comes."""
+        """Create a channel before its consumer subscribes."""
         await asyncio.sleep(self.rng.random() * DURATION_S * 0.6)
         self._note_channel(topic, channel)
         self._broker.topic(topic).channel(channel)
@@ -298,7 +298,7 @@ class BrokerRun:
             elif frame.data == b"OK":
                 self._established.add(queue)
                 if self.rng.random() < 0.3:
-                    self._look("at SUB's OK")
+                    self._check_power_cut("at SUB's OK")
 
         connection.link.on_frame = on_frame
         connection.send(sub(topic, channel))
@@ -309,7 +309,7 @@ class BrokerRun:
                 message = arrived.popleft()
                 draw = self.rng.random()
                 if draw < 0.7 or self._is_over:
-                    finished.add(message.body)  # perhaps it has timed out, but it was delivered
+                    finished.add(message.body)  # it may have timed out, but it was delivered
                     connection.send(fin(message.id))
                 elif draw < 0.8:
                     self.counts["requeued"] += 1
@@ -333,9 +333,9 @@ class BrokerRun:
     async def _cutter(self) -> None:
         while not self._is_over:
             await self._pause(0.15)
-            self._look("at any moment")
+            self._check_power_cut("at any moment")
 
-    def _look(self, when: str) -> None:
+    def _check_power_cut(self, when: str) -> None:
         """Check what a power cut would leave now."""
         if self._is_over:
             return
@@ -363,9 +363,9 @@ class BrokerRun:
         must = self._acked if self._is_strict else set()
         missing = Counter[str]()
         for body, (topic, channels) in self._entitled.items():
-            places = left.get(topic, set())
+            in_topic = left.get(topic, set())
             for queue in [f"{topic}:{channel}" for channel in channels] or [topic]:
-                if body in places or body in left.get(queue, places) or body in self._finished.get(queue, ()):
+                if body in in_topic or body in left.get(queue, in_topic) or body in self._finished.get(queue, ()):
                     if is_least:
                         self._survivors.add((queue, body))
                         if queue == topic:
@@ -377,7 +377,7 @@ class BrokerRun:
 
 
 def _messages_in(directory: Path) -> dict[str, set[bytes]]:
-    """The bodies in every queue that nsqd.dat names, as a new process reads them."""
+    """Return the bodies in every queue that nsqd.dat names, as a new process reads them."""
     left = {}
     for topic in load_metadata(str(directory)):
         for name in [topic.name, *(f"{topic.name}:{channel}" for channel, _ in topic.channels)]:
@@ -393,7 +393,7 @@ def _bodies(directory: Path, name: str) -> Iterable[bytes]:
 
 
 def run_broker_seed(seed: int, **fixed: Any) -> BrokerRun:
-    """Perform the run of a seed; a failure names it."""
+    """Perform the run of a seed; a failure includes the seed."""
     run = BrokerRun(seed, **fixed)
     try:
         run.perform()

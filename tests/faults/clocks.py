@@ -1,4 +1,4 @@
-"""Scenarios of a wall clock that is set back under a running nsqd, by libfaketime (row 23)."""
+"""Scenarios of a wall clock that is set back while nsqd runs, with libfaketime (row 23)."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ LIBRARIES = [
 
 
 class FakedClock:
-    """The wall clock of one daemon, moved by hours; its monotonic clock goes on as usual."""
+    """The wall clock of one daemon, which can be moved by hours; its monotonic clock is not affected."""
 
     def __init__(self, directory: Path) -> None:
         if not LIBRARIES:
@@ -35,7 +35,7 @@ class FakedClock:
 
 
 def set_back(stage: Stage) -> Outcome:
-    """Publish, set the clock back by an hour, publish, defer and time out, set it right again, publish."""
+    """Publish, set the clock back by an hour, publish, defer and time out, reset the clock, publish."""
     clock = FakedClock(stage.directory)
     daemon = stage.nsqd("--msg-timeout=500ms", env=clock.env)
     create_channel(daemon)
@@ -65,7 +65,7 @@ def set_back(stage: Stage) -> Outcome:
 
 
 def _deadlines_hold(producer: RawClient, consumer: RawClient) -> bool:
-    """A message that is deferred, and one that times out, come although the clock says that it is an hour too early."""
+    """Check that a deferred message and a timed-out one are delivered on time, by the monotonic clock."""
     assert producer.dpub(TOPIC, 200, b"deferred") == OK
     deferred = consumer.read_message(5.0)
     again = consumer.read_message(5.0)
@@ -74,15 +74,15 @@ def _deadlines_hold(producer: RawClient, consumer: RawClient) -> bool:
 
 
 def set_back_over_a_restart(stage: Stage) -> Outcome:
-    """Messages are left behind by a daemon whose clock was an hour ahead; the next publishes at the right time."""
+    """A daemon whose clock is an hour ahead leaves messages; the next one publishes at the right time."""
     clock = FakedClock(stage.directory)
     clock.move(1)
     ahead = stage.nsqd("--mem-queue-size=0", env=clock.env)
     create_channel(ahead)
-    stage.ledger.publish_many(ahead, TOPIC, bodies("ahead", 50))
+    stage.tracker.publish_many(ahead, TOPIC, bodies("ahead", 50))
     ahead.stop()
     daemon = stage.nsqd("--mem-queue-size=0")
     create_channel(daemon)
-    stage.ledger.publish_many(daemon, TOPIC, bodies("at the right time", 50))
+    stage.tracker.publish_many(daemon, TOPIC, bodies("at the right time", 50))
     stage.drain(daemon)
-    return stage.ledger.outcome()
+    return stage.tracker.outcome()

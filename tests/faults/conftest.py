@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests, and the switch for the long ones: ``--run-slow``, or NSQX_SLOW=1 in the environment."""
+"""Fixtures of the fault tests, and the switch for the slow ones: ``--run-slow``, or NSQX_SLOW=1 in the environment."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ SLOW_REASON = "takes long: run with --run-slow or NSQX_SLOW=1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-slow", action="store_true", help="run the fault tests that take long too")
+    parser.addoption("--run-slow", action="store_true", help="also run the slow fault tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,6 +29,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    """A data directory for nsqd of this package; its daemons, tracers and mounts end with the test."""
+    """A data directory for nsqx's nsqd; its daemons, tracers and mounts end with the test."""
     with Stage("nsqx", tmp_path) as place:
         yield place

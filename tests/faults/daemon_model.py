@@ -1,7 +1,7 @@
-"""nsqd in random use over several lives, each ended by a failpoint, a kill or a stop, against what may be lost.
+"""nsqd under random use over several restarts, each after a failpoint, a kill or a stop, against a model of losses.
 
-Everything goes over disk, so nothing that was acknowledged may be lost, whatever happens to the process. What was
-finished may come again; nothing may come that was never sent.
+Everything goes to disk, so no acknowledged message may be lost, whatever happens to the process. Finished messages may
+be delivered again. A message that was never sent must never be delivered.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ POINTS = (
 
 
 class DaemonRun:
-    """One run on a stage; everything but the timing follows from the seed."""
+    """One run on a stage, which the seed determines except for the timing."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
         self._stage = stage
@@ -39,7 +39,7 @@ class DaemonRun:
         )
 
     def perform(self) -> Outcome:
-        """Live and die a few times; then what is left, as a last daemon delivers it."""
+        """Start and end nsqd several times; return what a last daemon delivers."""
         first = self._stage.nsqd_with_channel(*self._flags)
         first.stop()
         for _ in range(LIVES):
@@ -54,18 +54,18 @@ class DaemonRun:
         try:
             daemon = self._stage.nsqd(*self._flags, env={"NSQX_FAILPOINTS": order})
         except DaemonFailed:
-            self.history.append("did not get through its start")
+            self.history.append("ended during its start")
             return
         try:
             self._use(daemon)
         except (OSError, ConnectionEnded):
-            daemon.process.wait(10.0)  # it must have been the failpoint
-            self.history.append("stopped at its failpoint")
+            daemon.process.wait(10.0)  # only the failpoint can have ended it
+            self.history.append("ended at its failpoint")
         if self._rng.random() < 0.5:
             kill(daemon)
         else:
             with contextlib.suppress(DaemonFailed):
-                daemon.stop()  # on the way the failpoint may be met
+                daemon.stop()  # the failpoint may be hit on the way
 
     def _use(self, daemon: Daemon) -> None:
         held: list[bytes] = []
@@ -79,27 +79,27 @@ class DaemonRun:
                     self._consume(consumer, held)
 
     def _publish(self, client: RawClient) -> None:
-        ledger = self._stage.ledger
+        tracker = self._stage.tracker
         self._serial += 1
         batch = bodies(f"message {self._serial}", self._rng.choice((1, 1, 7, 40)), self._rng.randint(30, 200))
-        ledger.sent.update(batch)
+        tracker.sent.update(batch)
         if client.mpub(TOPIC, batch) == OK:
-            ledger.acked.update(batch)
+            tracker.acked.update(batch)
 
     def _consume(self, client: RawClient, held: list[bytes]) -> None:
-        """Take what comes at once; finish some, requeue some, and hold the rest until it times out."""
+        """Take the available messages; finish some, requeue some, and let the others time out."""
         for _ in range(self._rng.randint(1, 10)):
             try:
                 frame = client.read_answer(0.02)
             except TimeoutError:
                 return
             if frame.type == ERROR:
-                assert frame.data.startswith((b"E_FIN_FAILED", b"E_REQ_FAILED")), frame  # it had timed out
+                assert frame.data.startswith((b"E_FIN_FAILED", b"E_REQ_FAILED")), frame  # the message had timed out
                 continue
             message = Message.decode(frame.data)
             draw = self._rng.random()
             if draw < 0.6:
-                self._stage.ledger.finished.add(message.body)
+                self._stage.tracker.finished.add(message.body)
                 client.fin(message.id)
             elif draw < 0.8:
                 client.req(message.id, self._rng.choice((0, 0, 50)))
@@ -108,12 +108,12 @@ class DaemonRun:
 
 
 def run_daemon_seed(stage: Stage, seed: int) -> Outcome:
-    """Perform the run of a seed; a failure names it."""
+    """Perform the run of a seed; a failure includes the seed."""
     run = DaemonRun(stage, seed)
     try:
         outcome = run.perform()
-        assert outcome.lost == 0, sorted(stage.ledger.lost)[:5]
-        assert outcome.foreign == 0, [body for body in stage.ledger.delivered if body not in stage.ledger.sent][:5]
+        assert outcome.lost == 0, sorted(stage.tracker.lost)[:5]
+        assert outcome.foreign == 0, [body for body in stage.tracker.delivered if body not in stage.tracker.sent][:5]
     except AssertionError as failure:
         history = "\n".join(run.history)
         raise AssertionError(f"{failure}\n{history}\nNSQX_SEED={seed} repeats this run") from failure

@@ -1,7 +1,7 @@
-"""Scenarios of a data directory that two daemons want, at once or in turn (rows 25 and 31)."""
+"""Scenarios of a data directory that two daemons use, at the same time or in turn (rows 25 and 31)."""
 
 from datafiles import files_that_go_ignores
-from stage import CHANNEL, DISK_ONLY, SMALL_FILES, TOPIC, Ledger, Outcome, Stage, bodies, kill, wait_for_depth
+from stage import CHANNEL, DISK_ONLY, SMALL_FILES, TOPIC, MessageTracker, Outcome, Stage, bodies, kill, wait_for_depth
 
 from daemons import DaemonFailed
 from rawclient import OK, RawClient
@@ -11,7 +11,7 @@ FIRST, HELD, ADDED = 300, 40, 50
 
 
 def two_at_once(stage: Stage) -> Outcome:
-    """Row 25: a second nsqd on the same directory; the first goes on, and when it is killed the way is free."""
+    """Row 25: a second nsqd on the same directory; the first continues, and its end releases the lock."""
     first = stage.nsqd(DISK_ONLY)
     try:
         stage.nsqd(DISK_ONLY)
@@ -26,19 +26,19 @@ def two_at_once(stage: Stage) -> Outcome:
 
 
 def hand_over(stage: Stage, chain: tuple[str, ...], *, crash: bool = False) -> Outcome:
-    """Row 31: each daemon of a chain finishes some messages, out of order, holds some, adds some, and goes.
+    """Row 31: each daemon of a chain finishes some messages out of order, keeps some in flight, adds some, and ends.
 
-    With ``crash`` ours are killed; Go's never are, as they lose messages by that. Go's complaints are not counted: it
-    sets files aside that it has read to their end.
+    With ``crash`` the nsqx daemons are killed; Go's are not, because they lose messages then. Errors in Go's log are
+    not counted: it sets files aside that it has read to their end.
     """
     extras: set[str] = set()
     errors: list[str] = []
     for number, implementation in enumerate(chain):
         stage.implementation = implementation
         daemon = stage.nsqd_with_channel(*FLAGS)
-        stage.ledger.publish_many(daemon, TOPIC, bodies(f"life {number}", FIRST if number == 0 else ADDED))
+        stage.tracker.publish_many(daemon, TOPIC, bodies(f"life {number}", FIRST if number == 0 else ADDED))
         wait_for_depth(daemon)
-        _use(stage.ledger, daemon.tcp_address)
+        _use(stage.tracker, daemon.tcp_address)
         if crash and implementation == "nsqx":
             kill(daemon)
         else:
@@ -51,15 +51,15 @@ def hand_over(stage: Stage, chain: tuple[str, ...], *, crash: bool = False) -> O
     return Outcome(outcome.acked, outcome.lost, outcome.duplicated, outcome.foreign, seen)
 
 
-def _use(ledger: Ledger, address: str) -> None:
-    """Take a handful; finish the later half of it, so that there are holes, and leave the rest in flight."""
+def _use(tracker: MessageTracker, address: str) -> None:
+    """Take some messages; finish the later half of them and leave the others in flight."""
     with RawClient(address) as client:
         assert client.sub(TOPIC, CHANNEL) == OK
         client.rdy(2 * HELD)
         taken = [client.read_message() for _ in range(2 * HELD)]
         client.rdy(0)
         for message in reversed(taken[HELD:]):
-            ledger.finished.add(message.body)
+            tracker.finished.add(message.body)
             client.fin(message.id)
-        # An answer, so that everything before it has been dealt with.
+        # The answer shows that all earlier commands are executed.
         assert client.cls() is not None

@@ -1,4 +1,4 @@
-"""The files of a data directory as bytes: where the records of a disk queue are, and how to damage them.
+"""The files of a data directory as bytes: the positions of records, and ways to damage them.
 
 A record is an int32 length and a message; a message is a timestamp (8 bytes), attempts (2), an id (16) and the body.
 """
@@ -16,7 +16,7 @@ ID_OFFSET = 4 + 8 + 2
 
 @dataclass(frozen=True)
 class Record:
-    """Where one record is."""
+    """The position of one record."""
 
     path: Path
     position: int
@@ -28,7 +28,7 @@ class Record:
 
 
 def data_files(data_path: Path, queue: str) -> list[Path]:
-    """The data files of a queue, oldest first."""
+    """Return the data files of a queue, oldest first."""
     return sorted(data_path.glob(f"{queue}.diskqueue.[0-9]*.dat"))
 
 
@@ -37,7 +37,7 @@ def meta_file(data_path: Path, queue: str) -> Path:
 
 
 def is_saved(data_path: Path, queue: str) -> bool:
-    """True if the meta file says that writing goes on at the end of the last data file."""
+    """True if the write position in the meta file is the end of the last data file."""
     last = data_files(data_path, queue)[-1:]
     meta = meta_file(data_path, queue)
     if not last or not meta.exists():
@@ -47,7 +47,7 @@ def is_saved(data_path: Path, queue: str) -> bool:
 
 
 def find_records(data_path: Path, queue: str) -> list[Record]:
-    """Every whole record in the data files of a queue, read or not."""
+    """Return every complete record in the data files of a queue, read or not."""
     found = []
     for path in data_files(data_path, queue):
         content = path.read_bytes()
@@ -63,18 +63,18 @@ def find_records(data_path: Path, queue: str) -> list[Record]:
 
 
 def flip_bit(path: Path, position: int, bit: int = 0) -> None:
-    """Change one bit."""
+    """Invert one bit."""
     content = bytearray(path.read_bytes())
     content[position] ^= 1 << bit
     path.write_bytes(content)
 
 
 def cut(path: Path, length: int) -> None:
-    """Leave the first bytes of a file."""
+    """Truncate a file to ``length`` bytes."""
     path.write_bytes(path.read_bytes()[:length])
 
 
 def files_that_go_ignores(data_path: Path) -> list[Path]:
-    """What Go's nsqd neither reads nor writes, besides the id of the broker, which is about no message."""
+    """Return the files that Go's nsqd neither reads nor writes, except broker.id, which concerns no message."""
     found = [path for path in data_path.iterdir() if path.name != BROKER_ID_FILE]
     return sorted(path for path in found if not GO_FILES.fullmatch(path.name))

@@ -1,37 +1,37 @@
-"""Scenarios of deferred messages that meet a restart (row 15)."""
+"""Scenarios of deferred messages and a restart (row 15)."""
 
 import time
 
-from stage import CHANNEL, TOPIC, Outcome, Stage, bodies, create_channel, places
+from stage import CHANNEL, TOPIC, Outcome, Stage, bodies, create_channel, message_counts
 
 from daemons import wait_until
 from rawclient import OK, Message, RawClient
 
 DELAY_MS = 1500
 COUNT = 100
-# How far the clocks of wall and loop may have drifted apart meanwhile.
+# How far wall clock and loop clock may differ after the test.
 DRIFT_S = 0.01
 
 
 def restart_with_deferred(stage: Stage, where: str = "channel", flags: tuple[str, ...] = ()) -> Outcome:
-    """100 messages deferred by DPUB, in the channel or still in its topic, or by REQ; SIGTERM; a new start."""
+    """100 messages are deferred by DPUB, in the channel or still in its topic, or by REQ; SIGTERM and a restart."""
     daemon = stage.nsqd(*flags)
     daemon.post("/topic/create", topic=TOPIC)
     if where != "topic":
         create_channel(daemon)
     due_s = _defer(stage, daemon.tcp_address, where)
     if where != "topic":
-        wait_until(lambda: places(daemon)[2] == COUNT, "messages are deferred")
+        wait_until(lambda: message_counts(daemon)[2] == COUNT, "messages are deferred")
     daemon.stop()
     return _receive(stage, flags, due_s)
 
 
 def _defer(stage: Stage, address: str, where: str) -> dict[bytes, float]:
-    """When, by the wall clock, each message is due at the earliest."""
+    """Defer messages; return the earliest due time of each, by the wall clock."""
     due_s = {}
     messages = bodies("deferred", COUNT)
-    stage.ledger.sent.update(messages)
-    stage.ledger.acked.update(messages)
+    stage.tracker.sent.update(messages)
+    stage.tracker.acked.update(messages)
     with RawClient(address) as client, RawClient(address) as producer:
         if where == "requeued":
             assert client.sub(TOPIC, CHANNEL) == OK
@@ -59,7 +59,7 @@ def _receive(stage: Stage, flags: tuple[str, ...], due_s: dict[bytes, float]) ->
                 break
             early += time.time() < due_s.get(message.body, 0.0)
             client.fin(message.id)
-            stage.ledger.delivered[message.body] += 1
-        wait_until(lambda: places(daemon)[1] == 0, "every message is finished")
+            stage.tracker.delivered[message.body] += 1
+        wait_until(lambda: message_counts(daemon)[1] == 0, "every message is finished")
     daemon.stop()
-    return stage.ledger.outcome(early=f"{early} of {COUNT}")
+    return stage.tracker.outcome(early=f"{early} of {COUNT}")

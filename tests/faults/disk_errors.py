@@ -1,4 +1,4 @@
-"""Scenarios of fsync that fails, and of a daemon that is out of file descriptors (rows 13 and 14)."""
+"""Scenarios of a failing fsync, and of a daemon without free file descriptors (rows 13 and 14)."""
 
 import contextlib
 import os
@@ -20,12 +20,12 @@ COUNT = 200
 
 
 def publish_while_fsync_fails(stage: Stage, flags: tuple[str, ...] = SYNC_ALWAYS) -> Outcome:
-    """Row 13: every fsync fails for a while. Once nsqd has met that, what does it tell those who publish?"""
+    """Row 13: every fsync fails for a while. After the first failure, what answers do publishers get?"""
     daemon = stage.nsqd_with_channel(DISK_ONLY, *flags)
     for body in bodies("before", 20):
         assert try_to_publish(stage, daemon, body) == OK
     with Tracer(daemon, *failing("fsync,fdatasync", "EIO")):
-        first = try_to_publish(stage, daemon, b"the first that meets it")
+        first = try_to_publish(stage, daemon, b"the first publish during the failure")
         _wait_for_bad_health(daemon)
         answers = [try_to_publish(stage, daemon, body) for body in bodies("while failing", 50)]
         ping = daemon.request("GET", "/ping")
@@ -33,14 +33,14 @@ def publish_while_fsync_fails(stage: Stage, flags: tuple[str, ...] = SYNC_ALWAYS
     seen: dict[str, object] = {"recovers": recovers(stage, daemon)}
     seen["ping after"] = daemon.request("GET", "/ping").status
     stage.drain(daemon)
-    return stage.ledger.outcome(
+    return stage.tracker.outcome(
         **{"first accepted": first == OK, "accepted": answers.count(OK), "ping": ping.status, "refusal": refusal},
         **seen,
     )
 
 
 def trust_after_a_failed_fsync(stage: Stage) -> Outcome:
-    """Row 13: one fsync fails and later ones succeed; then the power is cut. What that fsync covered is not on disk."""
+    """Row 13: one fsync fails and later ones succeed; then the power is cut. Its data is not on disk."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, *SYNC_ALWAYS)
     record = Recording(stage, daemon, "-e", "inject=fsync,fdatasync:error=EIO:when=5")
     refused = sum(record.publish([body]) == 0 for body in bodies("trusted", 60))
@@ -51,9 +51,9 @@ def trust_after_a_failed_fsync(stage: Stage) -> Outcome:
 
 
 def read_without_descriptors(stage: Stage) -> Outcome:
-    """Row 14: the channel's files cannot be opened when a consumer wants their messages."""
+    """Row 14: the channel's files cannot be opened when a consumer is ready for their messages."""
     filler = stage.nsqd_with_channel(DISK_ONLY, SMALL_FILES)
-    stage.ledger.publish_many(filler, TOPIC, bodies("stored", COUNT))
+    stage.tracker.publish_many(filler, TOPIC, bodies("stored", COUNT))
     wait_for_depth(filler)
     filler.stop()
     daemon = stage.nsqd(DISK_ONLY, SMALL_FILES, "--msg-timeout=1s")
@@ -61,28 +61,28 @@ def read_without_descriptors(stage: Stage) -> Outcome:
         consumer.rdy(COUNT)
         daemon.wait_for_log("(?i)too many open files")
     stage.drain(daemon)
-    return stage.ledger.outcome(**_set_aside(stage))
+    return stage.tracker.outcome(**_set_aside(stage))
 
 
 def write_without_descriptors(stage: Stage) -> Outcome:
-    """Row 14: no new file can be opened while publishing goes on."""
+    """Row 14: no new file can be opened during publishing."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, SMALL_FILES)
     accepted = 0
     with RawClient(daemon.tcp_address) as client:
         for body in bodies("before", 15):
-            assert stage.ledger.publish(client, TOPIC, body)
+            assert stage.tracker.publish(client, TOPIC, body)
         with without_descriptors(daemon), contextlib.suppress(ConnectionEnded):
             for body in bodies("without", 60):
-                if not stage.ledger.publish(client, TOPIC, body):
+                if not stage.tracker.publish(client, TOPIC, body):
                     break
                 accepted += 1
     seen = {"accepted": accepted, "recovers": recovers(stage, daemon)}
     stage.drain(daemon)
-    return stage.ledger.outcome(**seen, **_set_aside(stage))
+    return stage.tracker.outcome(**seen, **_set_aside(stage))
 
 
 def connect_without_descriptors(stage: Stage) -> Outcome:
-    """Row 14: connections cannot be accepted for a while; those that are there go on."""
+    """Row 14: connections cannot be accepted for a while; existing ones are served."""
     daemon = stage.nsqd()
     with RawClient(daemon.tcp_address) as client:
         assert client.pub(TOPIC, b"x") == OK
@@ -96,7 +96,7 @@ def connect_without_descriptors(stage: Stage) -> Outcome:
 
 @contextlib.contextmanager
 def without_descriptors(daemon: Daemon) -> Iterator[None]:
-    """The daemon can open nothing more."""
+    """Prevent the daemon from opening further descriptors."""
     soft, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
     used = {int(name) for name in os.listdir(f"/proc/{daemon.pid}/fd")}
     lowest_free = next(number for number in range(soft) if number not in used)
@@ -113,7 +113,7 @@ def _set_aside(stage: Stage) -> dict[str, int]:
 
 
 def _wait_for_bad_health(daemon: Daemon) -> None:
-    """Until /ping says so, or until it had time to: not every nsqd does."""
+    """Wait until /ping reports the failure, or for a limited time: not every nsqd does."""
     deadline_s = time.monotonic() + 2.0
     while time.monotonic() < deadline_s and daemon.request("GET", "/ping").status == 200:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Scenarios of a full disk that has room again later (row 12)."""
+"""Scenarios of a full disk that gets free space later (row 12)."""
 
 import re
 import signal
@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from small_disk import SmallDisk
-from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, places
+from stage import CHANNEL, DISK_ONLY, TOPIC, Outcome, Stage, bodies, message_counts
 
 from daemons import Daemon, wait_until
 from rawclient import OK, ConnectionEnded, Frame, RawClient, pub
@@ -18,13 +18,13 @@ SOON_S = 5.0
 
 
 def small_disk(stage: Stage) -> SmallDisk:
-    """A small disk under the data directory, for as long as the stage stands."""
+    """Mount a small disk at the data directory until the end of the test."""
     return stage.cleanup.enter_context(SmallDisk(stage.data_path))
 
 
 def try_to_publish(stage: Stage, daemon: Daemon, body: bytes) -> Frame:
-    """The answer to one message on a connection of its own: nsqd closes a connection on which a publish failed."""
-    stage.ledger.sent.add(body)
+    """Return the answer to one message on its own connection: nsqd closes a connection after a failed publish."""
+    stage.tracker.sent.add(body)
     with RawClient(daemon.tcp_address) as client:
         client.send(pub(TOPIC, body))
         try:
@@ -32,21 +32,21 @@ def try_to_publish(stage: Stage, daemon: Daemon, body: bytes) -> Frame:
         except ConnectionEnded:
             return Frame(-1, b"connection closed")
     if answer == OK:
-        stage.ledger.acked.add(body)
+        stage.tracker.acked.add(body)
     return answer
 
 
 def publish_until_full(stage: Stage, daemon: Daemon, prefix: str = "until full") -> Frame:
-    """The first refusal."""
+    """Publish until a publish is refused; return the refusal."""
     for body in bodies(prefix, 2000, SIZE):
         answer = try_to_publish(stage, daemon, body)
         if answer != OK:
             return answer
-    raise AssertionError("the disk is never full")
+    raise AssertionError("the disk never gets full")
 
 
 def publish_when_full(stage: Stage) -> Outcome:
-    """Publish until refused, go on for a while, make room, and see whether nsqd goes on by itself."""
+    """Publish until refused, continue for a while, free space, and check that nsqd recovers by itself."""
     disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(*FLAGS)
     refusal = publish_until_full(stage, daemon)
@@ -65,11 +65,11 @@ def publish_when_full(stage: Stage) -> Outcome:
     }
     seen["ping after"] = daemon.request("GET", "/ping").status
     stage.drain(daemon)
-    return stage.ledger.outcome(**seen)
+    return stage.tracker.outcome(**seen)
 
 
 def put_back_when_full(stage: Stage, how: str) -> Outcome:
-    """Messages in flight come back while the disk is full: by REQ, or because their time is over."""
+    """Messages in flight return to the queue while the disk is full: by REQ or by timeout."""
     disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(*FLAGS, "--msg-timeout=1500ms")
     for body in bodies("held", 3 * HELD, 200):
@@ -82,33 +82,33 @@ def put_back_when_full(stage: Stage, how: str) -> Outcome:
     if how == "requeued":
         for message in held:
             consumer.req(message.id, 0)
-    wait_until(lambda: places(daemon)[1] == 0, "nothing is in flight")
+    wait_until(lambda: message_counts(daemon)[1] == 0, "nothing is in flight")
     disk.make_room()
     seen = {"recovers": recovers(stage, daemon)}
     stage.drain(daemon)
-    return stage.ledger.outcome(**seen)
+    return stage.tracker.outcome(**seen)
 
 
 def become_due_when_full(stage: Stage) -> Outcome:
-    """Deferred messages are due while the disk is full."""
+    """Deferred messages become due while the disk is full."""
     disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(*FLAGS)
     with RawClient(daemon.tcp_address) as client:
         for body in bodies("deferred", HELD, 200):
             assert client.dpub(TOPIC, 1000, body) == OK
-            stage.ledger.sent.add(body)
-            stage.ledger.acked.add(body)
+            stage.tracker.sent.add(body)
+            stage.tracker.acked.add(body)
     disk.fill()
     publish_until_full(stage, daemon)
-    wait_until(lambda: places(daemon)[2] == 0, "nothing is deferred")
+    wait_until(lambda: message_counts(daemon)[2] == 0, "nothing is deferred")
     disk.make_room()
     seen = {"recovers": recovers(stage, daemon)}
     stage.drain(daemon)
-    return stage.ledger.outcome(**seen)
+    return stage.tracker.outcome(**seen)
 
 
 def move_when_full(stage: Stage) -> Outcome:
-    """A topic has filled the disk; then it gets a channel, which wants room for every message."""
+    """A topic has filled the disk; then it gets a channel, which needs space for every message."""
     disk = small_disk(stage)
     daemon = stage.nsqd(*FLAGS)
     daemon.post("/topic/create", topic=TOPIC)
@@ -119,11 +119,11 @@ def move_when_full(stage: Stage) -> Outcome:
     disk.make_room()
     seen = {"recovers": recovers(stage, daemon)}
     stage.drain(daemon)
-    return stage.ledger.outcome(**seen)
+    return stage.tracker.outcome(**seen)
 
 
 def stop_when_full(stage: Stage) -> Outcome:
-    """SIGTERM on a full disk, with messages in flight that had been read from it."""
+    """SIGTERM on a full disk, with messages in flight that were read from it."""
     disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(*FLAGS)
     for body in bodies("held", 3 * HELD, 200):
@@ -140,10 +140,10 @@ def stop_when_full(stage: Stage) -> Outcome:
 
 
 def stop_with_messages_in_memory(stage: Stage, *flags: str, makes_room: bool = False) -> Outcome:
-    """SIGTERM on a full disk with acknowledged messages in memory; in the end there is room, for the next start."""
+    """SIGTERM on a full disk with acknowledged messages in memory; there is free space at the next start."""
     disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(*flags)
-    stage.ledger.publish_many(daemon, TOPIC, bodies("in memory", 3 * HELD, 200))
+    stage.tracker.publish_many(daemon, TOPIC, bodies("in memory", 3 * HELD, 200))
     disk.fill()
     daemon.process.send_signal(signal.SIGTERM)
     if makes_room:
@@ -158,7 +158,7 @@ def stop_with_messages_in_memory(stage: Stage, *flags: str, makes_room: bool = F
 
 
 def save_metadata_when_full(stage: Stage) -> Outcome:
-    """A channel is created while nsqd.dat cannot be saved; is it saved when there is room?"""
+    """A channel is created while nsqd.dat cannot be saved; is it saved when there is free space?"""
     disk = small_disk(stage)
     path = stage.data_path / "nsqd.dat"
     daemon = stage.nsqd(*FLAGS)
@@ -176,7 +176,7 @@ def save_metadata_when_full(stage: Stage) -> Outcome:
 
 
 def recovers(stage: Stage, daemon: Daemon) -> bool:
-    """Whether publishing works again soon after there is room."""
+    """True if publishing works again soon after space was freed."""
     deadline_s = time.monotonic() + SOON_S
     for body in bodies("room again", 100_000):
         if try_to_publish(stage, daemon, body) == OK:
@@ -188,7 +188,7 @@ def recovers(stage: Stage, daemon: Daemon) -> bool:
 
 
 def _give_time_to_move(daemon: Daemon) -> None:
-    """Until the topic has moved what it can: its depth stays the same for a while."""
+    """Wait until the topic has moved what it can: its depth does not change for a while."""
     depth, since_s = -1, 0.0
     while time.monotonic() < since_s + 0.5 or depth < 0:
         now = daemon.topic_stats(TOPIC)["depth"]

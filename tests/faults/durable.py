@@ -1,8 +1,8 @@
-"""What a power cut leaves of a directory: a model of a disk that keeps only what was synced, fed from a trace.
+"""The state of a directory after a power cut: a model of a disk that keeps only synced data, fed from a trace.
 
-POSIX promises no more than this: the bytes of a file survive once fsync on the file has returned, and its name, new,
-changed or removed, once fsync on the directory has. Bytes whose fsync failed are gone for good: a later fsync of the
-same file does not bring them back. Real disks often keep more; none may be relied on to.
+POSIX guarantees only this: the bytes of a file survive once fsync on the file has returned, and a new, changed or
+removed name survives once fsync on the directory has returned. Bytes whose fsync failed are lost: a later fsync of the
+same file does not restore them. Real disks often keep more, but programs must not rely on it.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tracing import Call
 
-# How an OK begins on a connection of NSQ's protocol, and over HTTP.
+# The start of an OK frame in NSQ's protocol, and of an OK response over HTTP.
 _OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 _OK_STATUS = b"HTTP/1.1 200 OK\r\n"
 _DESCRIPTOR = re.compile(r"(-?\d+)<((?:[^<>]|\\x3e|\\x3c)*)>")
@@ -23,7 +23,7 @@ _WRITES = {"write", "pwrite64", "writev", "pwritev", "pwritev2", "sendto", "send
 
 @dataclass
 class File:
-    """Bytes that are durable, and the changes since that are not."""
+    """The durable bytes of a file, and later changes that are not durable."""
 
     durable: bytes = b""
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)  # position and bytes, or a new length
@@ -34,7 +34,7 @@ class File:
         self.pending.clear()
 
     def with_pending(self) -> bytes:
-        """The bytes as they are without a power cut."""
+        """Return the bytes without a power cut."""
         content = bytearray(self.durable)
         for position, data in self.pending:
             if data is None:
@@ -46,12 +46,12 @@ class File:
 
 
 class Disk:
-    """One directory, all of it durable at first."""
+    """One directory, which is completely durable at first."""
 
     def __init__(self, directory: Path, files: Mapping[str, bytes], *, names_survive: bool = False) -> None:
-        """``directory`` is where the traced daemon has it, ``files`` what was in it when the trace began.
+        """``directory`` is the path in the trace, ``files`` its content when the trace began.
 
-        ``names_survive`` is the kinder disk on which names need no sync.
+        With ``names_survive``, names need no sync.
         """
         self._directory = directory
         self._names_survive = names_survive
@@ -60,21 +60,21 @@ class Disk:
         self._positions: dict[int, int] = {}
 
     def after_power_cut(self) -> dict[str, bytes]:
-        """The files by name."""
+        """Return the files by name."""
         return {name: file.durable for name, file in self._surviving_names().items()}
 
     def _surviving_names(self) -> dict[str, File]:
         return self._names if self._names_survive else self._durable_names
 
     def write_to(self, directory: Path, *, with_zeros: bool = False) -> None:
-        """Make a directory as the power cut leaves it; some file systems leave zeros where bytes are lost."""
+        """Create the directory that the power cut leaves; some file systems leave zeros in place of lost bytes."""
         directory.mkdir()
         for name, file in self._surviving_names().items():
             length = len(file.with_pending()) if with_zeros else len(file.durable)
             (directory / name).write_bytes(file.durable.ljust(length, b"\x00"))
 
     def apply(self, call: Call) -> None:
-        """What a call has changed."""
+        """Apply the effect of a system call."""
         if call.name in ("open", "openat", "creat"):
             self._open(call)
         elif call.name in _WRITES:
@@ -99,7 +99,7 @@ class Disk:
             raise NotImplementedError(f"{call.name} is not in the model of the disk")
 
     def _name(self, path: str) -> str:
-        """The name of a file of the directory; of others one that is not there."""
+        """Return the name of a file in the directory, or an unused name for other paths."""
         return path.removeprefix(f"{self._directory}/") if path.startswith(f"{self._directory}/") else "/elsewhere"
 
     def _open(self, call: Call) -> None:
@@ -136,12 +136,12 @@ class Disk:
 
 
 def written(call: Call) -> bytes:
-    """The bytes that a call writes."""
+    """Return the bytes that a call writes."""
     return b"".join(bytes.fromhex(text.replace("\\x", "")) for text in _TEXT.findall(call.arguments))
 
 
 def acknowledgements(calls: Iterable[Call]) -> list[int]:
-    """The lines of a trace at which each OK begins to leave, as long as only one client is answered."""
+    """Return the lines of a trace at which each OK is sent; only one client may get answers."""
     lines = []
     for call in calls:
         if call.name in _WRITES and "socket:" in _descriptor(call)[1]:
@@ -162,5 +162,5 @@ def _texts(call: Call) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Text of a trace, in which every character of a path may be written as a number."""
+    """Decode text of a trace, in which every character of a path may be a number."""
     return re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)

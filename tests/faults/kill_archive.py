@@ -1,10 +1,10 @@
-"""Kills ``nsqx archive`` with SIGKILL at random points, whole or in part, and counts what is in the archive.
+"""Kills ``nsqx archive``, or one of its processes, with SIGKILL at random moments, and counts the archived messages.
 
     python tests/faults/kill_archive.py [--messages 1000000] [--kills 8] [--nsqd go] [--master local[2]] [--seed N]
 
-Messages are published while archives come and go. At the end every message must be in the files exactly once, read by
-plain pyarrow and by Spark; the exit code is 0 if it is so. Between the runs, with a batch half written, no message may
-be there twice. An archive takes some ten seconds to start, so this runs for minutes.
+Messages are published while archives are killed and restarted. At the end every message must be in the files exactly
+once, read by pyarrow and by Spark; the exit code is 0 then. Between the runs, with a batch half written, no message may
+be in the files twice. An archive takes about ten seconds to start, so this runs for minutes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ VICTIMS = ("everything", "everything", "driver", "java", "receiver", "worker")
 
 
 class Archive:
-    """One run of the command, in a session of its own, by which all of its processes are known."""
+    """One run of the command, in its own session, which identifies all of its processes."""
 
     def __init__(self, nsqd: Daemon, directory: Path, count: int, master: str, *, once: bool = False) -> None:
         options = {
             "maxRowsPerTrigger": str(max(1000, count // 50)),
             "nsq.msg_timeout": "5s",
-            # Far shorter than the backlog, so that only what is known of lost FINs can help.
+            # Much smaller than the backlog, so only the record of lost FINs can prevent duplicates.
             "dedupWindow": "100000",
         }
         if not master.startswith("local["):
@@ -77,11 +77,11 @@ class Archive:
         until_s = time.monotonic() + START_TIMEOUT_S
         while not self.batches:
             if self.process.poll() is not None or time.monotonic() > until_s:
-                raise RuntimeError("no batch was made:\n" + "".join(self.lines))
+                raise RuntimeError("no batch was written:\n" + "".join(self.lines))
             time.sleep(0.01)
 
     def processes(self) -> dict[int, str]:
-        """Every process of this run and its command line."""
+        """Return every process of this run and its command line."""
         found = {}
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -92,7 +92,7 @@ class Archive:
         return found
 
     def kill(self, victim: str, rng: random.Random) -> None:
-        """Kill a part, let the rest live on for a moment, and then kill that too."""
+        """Kill a part, let the other processes run for a moment, and then kill those too."""
         if victim != "everything":
             chosen = self._pids_of(victim)
             if chosen:
@@ -116,7 +116,7 @@ class Archive:
         return [pid for pid, command in self.processes().items() if mark in command]
 
     def wait(self) -> None:
-        """The end of it, which must be a good one."""
+        """Wait for the end, which must be successful."""
         code = self.process.wait(END_TIMEOUT_S)
         self._reader.join()
         if code:
@@ -129,7 +129,7 @@ def _kill(pid: int) -> None:
 
 
 def publish(nsqd: Daemon, count: int) -> None:
-    """Publish numbered messages, slowly enough that archives are killed in the middle of it."""
+    """Publish numbered messages slowly, so that archives are killed meanwhile."""
     with Producer(nsqd.tcp_address) as producer:
         for start in range(0, count, BATCH):
             end = min(start + BATCH, count)
@@ -143,7 +143,7 @@ def is_empty(nsqd: Daemon) -> bool:
 
 
 def read_with_pyarrow(directory: Path) -> Counter[int]:
-    """How often each number is in the archive."""
+    """Return how often each number is in the archive."""
     if not list(directory.glob("date=*")):
         return Counter()
     table = pyarrow.dataset.dataset(directory, format="parquet", partitioning="hive").to_table(columns=["value"])
@@ -151,7 +151,7 @@ def read_with_pyarrow(directory: Path) -> Counter[int]:
 
 
 def read_with_spark(directory: Path) -> Counter[int]:
-    """The same, by Spark."""
+    """Return the same counts, read by Spark."""
     from nsqx.spark.session import build_session
 
     local = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -164,8 +164,8 @@ def read_with_spark(directory: Path) -> Counter[int]:
     return Counter(rows.column("number").to_pylist())
 
 
-def told(name: str, found: Counter[int], count: int) -> bool:
-    """Print what is missing and what is too much; whether nothing is."""
+def print_differences(name: str, found: Counter[int], count: int) -> bool:
+    """Print the missing and repeated numbers; return True if there are none."""
     missing, repeated = count - len(found), sum(times - 1 for times in found.values())
     print(f"{name}: missing {missing}, repeated {repeated}", flush=True)
     return not missing and not repeated
@@ -199,10 +199,10 @@ def run(nsqd: Daemon, directory: Path, count: int, kills: int, master: str, rng:
         if time.monotonic() > until_s:
             raise RuntimeError("the channel was not emptied")
         Archive(nsqd, directory, count, master, once=True).wait()
-    # What was received and not yet written when the last one ended.
+    # Archive the messages that were received and not yet written when the last run ended.
     Archive(nsqd, directory, count, master, once=True).wait()
-    is_good = told("pyarrow", read_with_pyarrow(directory), count) and is_good
-    return told("Spark", read_with_spark(directory), count) and is_good
+    is_good = print_differences("pyarrow", read_with_pyarrow(directory), count) and is_good
+    return print_differences("Spark", read_with_spark(directory), count) and is_good
 
 
 def main() -> int:
@@ -210,7 +210,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--nsqd", choices=["go", "nsqx"], default="nsqx")
-    parser.add_argument("--master", default="local[2]", help="local-cluster[2,1,1024] runs executors of their own")
+    parser.add_argument("--master", default="local[2]", help="local-cluster[2,1,1024] runs separate executors")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     arguments = parser.parse_args()
     print(f"{arguments.messages} messages, {arguments.kills} kills, seed {arguments.seed}", flush=True)

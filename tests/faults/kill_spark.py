@@ -1,14 +1,14 @@
-"""Kills Spark drivers, receivers and executors with SIGKILL, and counts what arrived in Parquet.
+"""Kills Spark drivers, receivers and executors with SIGKILL, and counts the messages in the Parquet files.
 
     python tests/faults/kill_spark.py [--messages 1000000] [--kills 6] [--nsqd go] [--master local-cluster] [--seed N]
                                       [--storage s3]
 
-With ``--storage s3`` the segments are on an S3 server, and instead of being killed a driver may be frozen until another
+With ``--storage s3`` the segments are on an S3 server, and a driver may be frozen, instead of killed, until another one
 has taken over.
 
-Messages are published while drivers come and go. At the end every message must be in the Parquet files exactly once,
-read with pyarrow and with Spark; the exit code is 0 if it is so. A driver takes some ten seconds to start, so this runs
-for minutes.
+Messages are published while drivers are killed and restarted. At the end every message must be in the Parquet files
+exactly once, read with pyarrow and with Spark; the exit code is 0 then. A driver takes about ten seconds to start, so
+this runs for minutes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from nsqx.spark.storage import Storage, open_storage
 TOPIC = "killed"
 CHANNEL = "spark"
 BATCH = 5000
-# Spark is given so long for the messages after the last kill.
+# The time limit for Spark to process the messages after the last kill.
 END_TIMEOUT_S = 900.0
 VICTIMS = ("driver", "receiver", "executor")
 FROZEN = "frozen driver"
@@ -53,7 +53,7 @@ S3_SERVER = Path(__file__).resolve().parents[1] / "spark" / "s3_server.py"
 
 
 class Driver:
-    """A driver process, with everything that it starts in a process group of its own."""
+    """A driver process, in a process group with everything that it starts."""
 
     def __init__(self, directory: Path, master: str, options: dict[str, str]) -> None:
         program = Path(__file__).with_name("spark_driver.py")
@@ -91,7 +91,7 @@ class Driver:
             time.sleep(0.01)
 
     def kill(self, victim: str, rng: random.Random, root: int) -> None:
-        """Kill the driver with all that belongs to it, or its receiver, or one of its executors below ``root``."""
+        """Kill the driver with its process group, or its receiver, or one of its executors below ``root``."""
         if victim == "driver":
             self.close()
         elif victim == "receiver":
@@ -100,7 +100,7 @@ class Driver:
             os.kill(rng.choice(executor_pids(root)), signal.SIGKILL)
 
     def _kill_receiver(self, timeout_s: float = 60.0) -> None:
-        """Kill who holds the segments; one that has just ended leaves its name there until the next one comes."""
+        """Kill the process that owns the segments. A stale name stays in the lock until the next owner starts."""
         until_s = time.monotonic() + timeout_s
         while True:
             try:
@@ -113,22 +113,22 @@ class Driver:
                 return
 
     def freeze(self) -> None:
-        """Stop the driver with all that belongs to it, as a machine that swaps or is suspended would."""
+        """Stop the process group of the driver, like a suspended machine."""
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the process group."""
         os.killpg(self.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill all of it that is still there."""
+        """Kill all of its processes that still run."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self._reader.join()
 
     def end(self) -> None:
-        """End as a user would, and have Spark count."""
+        """Stop the driver normally, so that Spark counts the rows."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(END_TIMEOUT_S)
@@ -136,7 +136,7 @@ class Driver:
 
 
 class Publisher:
-    """Publishes numbered messages, a part of them at a time."""
+    """Publishes numbered messages in several parts."""
 
     def __init__(self, nsqd: Daemon) -> None:
         self._nsqd = nsqd
@@ -144,7 +144,7 @@ class Publisher:
         self._thread: threading.Thread | None = None
 
     def publish(self, count: int) -> None:
-        """Begin with the next so many, when those before are done."""
+        """Start to publish the next ``count`` messages, after the earlier ones."""
         self.wait()
         start, self._next = self._next, self._next + count
         self._thread = threading.Thread(target=self._run, args=(start, self._next))
@@ -155,7 +155,7 @@ class Publisher:
             for start in range(first, last, BATCH):
                 end = min(start + BATCH, last)
                 producer.publish_many(TOPIC, [b"%d" % number for number in range(start, end)])
-                # Slowly enough that something is killed in the middle of it.
+                # Slowly, so that processes are killed meanwhile.
                 time.sleep(0.1)
 
     def wait(self) -> None:
@@ -165,13 +165,13 @@ class Publisher:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is in the files, and who has worked."""
+    """The content of the files, and the executors that did work."""
 
     values: Counter[int]
     verified: dict[str, Any]
 
     def problems(self, count: int, *, is_cluster: bool) -> list[str]:
-        """What is not as it must be."""
+        """Return texts that describe what is wrong."""
         missing = sum(number not in self.values for number in range(count))
         repeated = sum(times - 1 for times in self.values.values())
         workers = [name for name, tasks in self.verified["tasks"].items() if tasks and name != "driver"]
@@ -190,13 +190,13 @@ def is_empty(nsqd: Daemon) -> bool:
 
 
 def read_values(directory: Path) -> Counter[int]:
-    """How often each number is in the Parquet files, read with pyarrow."""
+    """Return how often each number is in the Parquet files, read with pyarrow."""
     table = pyarrow.dataset.dataset(directory / "rows", format="parquet").to_table(columns=["value"])
     return Counter(map(int, table.column("value").to_pylist()))
 
 
 def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: random.Random, segments: str) -> Outcome:
-    """Publish, kill, and let a last driver finish."""
+    """Publish, kill, and let a last driver process the rest."""
     nsqd.post("/topic/create", topic=TOPIC)
     nsqd.post("/channel/create", topic=TOPIC, channel=CHANNEL)
     options = {
@@ -208,12 +208,12 @@ def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: r
         "minPartitions": "2",
         "maxRowsPerTrigger": str(max(1000, count // 50)),
         "nsq.msg_timeout": "5s",
-        # Far shorter than the backlog, so that only what is known of lost FINs can help.
+        # Much smaller than the backlog, so only the record of lost FINs can prevent duplicates.
         "dedupWindow": "100000",
     }
     publisher = Publisher(nsqd)
     with spark_master(kind, directory) as master, ExitStack() as stack:
-        # The executors of a standalone cluster are children of its workers, hence of this process.
+        # The executors of a standalone cluster are children of its workers, which are children of this process.
         driver = stack.enter_context(closing(Driver(directory, master, options)))
         for number in range(kills):
             publisher.publish(count // (kills + 1))
@@ -241,17 +241,17 @@ def run(nsqd: Daemon, directory: Path, kind: str, count: int, kills: int, rng: r
 
 
 def wait_for_failure(driver: Driver, timeout_s: float = 120.0) -> None:
-    """Until the query of a driver that was frozen has noticed that another one goes on in its place."""
+    """Wait until the query of a frozen driver has noticed that another driver has taken over."""
     until_s = time.monotonic() + timeout_s
     while not driver.failures:
         if time.monotonic() > until_s:
-            raise RuntimeError("the driver that was frozen goes on")
+            raise RuntimeError("the frozen driver continues to run")
         time.sleep(0.1)
     print("it has stopped", flush=True)
 
 
 def wait_for_rows(nsqd: Daemon, segments: str) -> None:
-    """Until nothing is left in the channel nor in the segments."""
+    """Wait until the channel and the segments are empty."""
     storage = open_storage(segments)
     until_s = time.monotonic() + END_TIMEOUT_S
     while time.monotonic() < until_s:
@@ -263,7 +263,7 @@ def wait_for_rows(nsqd: Daemon, segments: str) -> None:
 
 
 def committed_row(storage: Storage) -> int:
-    """How far Spark has committed."""
+    """Return the row up to which Spark has committed."""
     if storage.is_local:
         return int(json.loads(storage.read("state.json"))["committed"])
     return int(json.loads(storage.read(f"owner/{max(storage.names('owner'))}"))["record"]["committed"])
@@ -271,7 +271,7 @@ def committed_row(storage: Storage) -> int:
 
 @contextmanager
 def segment_directory(storage: str, directory: Path) -> Iterator[str]:
-    """Where the segments are: a local directory, or one on an S3 server that is started here."""
+    """Yield the directory of the segments: a local one, or one on an S3 server that is started here."""
     if storage == "local":
         yield str(directory / "segments")
         return
@@ -296,7 +296,7 @@ def main() -> int:
     what = f"{given.messages} messages, {given.kills} kills, {given.nsqd} nsqd, {given.master}, seed {given.seed}"
     print(what, flush=True)
     directory = Path(tempfile.mkdtemp(prefix="kill-spark-"))
-    # Whoever ends this program early ends all that it has started.
+    # SIGTERM must also end the processes that this program has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     began_s = time.monotonic()
     try:

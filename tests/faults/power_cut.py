@@ -1,4 +1,4 @@
-"""Scenarios of a power cut, played on a model of the disk from the traced calls of a daemon (rows 5, 6 and 13)."""
+"""Scenarios of a power cut, replayed on a model of the disk from a trace of a daemon (rows 5, 6 and 13)."""
 
 import contextlib
 import re
@@ -22,7 +22,7 @@ MOVED = 400
 
 @dataclass(frozen=True)
 class Moment:
-    """An acknowledgement: where in the trace it is, how many messages are by it, how many of those the disk lacks."""
+    """An acknowledgement: its line in the trace, the messages acknowledged by then, and those missing on disk."""
 
     line: int
     acked: int
@@ -30,7 +30,7 @@ class Moment:
 
 
 class Recording:
-    """A trace of the daemon on a stage, and the messages acknowledged in it, in that order."""
+    """A trace of the daemon on a stage, and the messages acknowledged in it, in order."""
 
     def __init__(self, stage: Stage, daemon: Daemon, *options: str, extra_calls: str = "") -> None:
         self.messages: list[bytes] = []
@@ -45,10 +45,10 @@ class Recording:
         self._files = {path.name: path.read_bytes() for path in stage.data_path.iterdir()}
 
     def publish(self, messages: list[bytes], batch_size: int = 1) -> int:
-        """Publish on one connection until refused; nobody else may be answered OK. How many were acknowledged."""
+        """Publish on one connection until refused; return the number of acknowledged messages. Use one at a time."""
         self._batch_size = batch_size
         before = len(self.messages)
-        self._stage.ledger.sent.update(messages)  # the refused ones too: they may be there
+        self._stage.tracker.sent.update(messages)  # including refused ones, which may be delivered
         with RawClient(self._daemon.tcp_address) as client:
             for start in range(0, len(messages), batch_size):
                 batch = messages[start : start + batch_size]
@@ -58,12 +58,12 @@ class Recording:
         return len(self.messages) - before
 
     def end(self) -> None:
-        """Cut the power: the daemon does nothing more."""
+        """Cut the power: the daemon stops at once."""
         self._tracer.stop()
         self._daemon.kill()
 
     def moments(self) -> list[Moment]:
-        """Every acknowledgement."""
+        """Return every acknowledgement."""
         calls = list(read_calls(self._trace))
         disk = self._new_disk()
         found: list[Moment] = []
@@ -79,7 +79,7 @@ class Recording:
         return Disk(self._stage.data_path, self._files, names_survive=self.names_survive)
 
     def missing_at_end(self) -> int:
-        """How many acknowledged messages the disk lacks, as far as the trace goes."""
+        """Return how many acknowledged messages are missing on disk at the end of the trace."""
         return self._missing(self.disk(END), len(self.messages))
 
     def _missing(self, disk: Disk, count: int) -> int:
@@ -88,7 +88,7 @@ class Recording:
         return sum(body not in records for body in self.messages[:count])
 
     def syncs_that_lose(self) -> list[int]:
-        """Where in the trace a sync left the disk without some of the messages, going by the meta files there."""
+        """Return the lines at which a sync left a disk that lacks messages, according to its meta files."""
         calls = list(read_calls(self._trace))
         disk = self._new_disk()
         found = []
@@ -101,16 +101,16 @@ class Recording:
         return found
 
     def lines(self) -> list[int]:
-        """Where in the trace something was synced: only there does a cut make a difference."""
+        """Return the lines of syncs: only there does a cut make a difference."""
         return [call.ended + 1 for call in read_calls(self._trace) if call.name in ("fsync", "fdatasync")]
 
     def sync_count(self) -> int:
-        """How many syncs of data files there were."""
+        """Return the number of syncs of data files."""
         calls = read_calls(self._trace)
         return sum(call.name in ("fsync", "fdatasync") and ".diskqueue.0" in plain(call.arguments) for call in calls)
 
     def disk(self, line: int) -> Disk:
-        """The disk at a line of the trace."""
+        """Return the disk at a line of the trace."""
         disk = self._new_disk()
         for call in read_calls(self._trace):
             if call.ended < line:
@@ -118,17 +118,17 @@ class Recording:
         return disk
 
     def restart_after_cut(self, line: int, acked: int, *, with_zeros: bool = False) -> Outcome:
-        """Start nsqd on what a cut at this line leaves, and see whether the first messages are all there."""
+        """Start nsqd on the disk of a cut at this line, and check that the first ``acked`` messages are there."""
         self._cut_count += 1
         directory = self._stage.directory / f"cut {self._cut_count}"
         self.disk(line).write_to(directory, with_zeros=with_zeros)
-        self._stage.ledger.sent.update(self.messages)
-        self._stage.ledger.acked = set(self.messages[:acked])
+        self._stage.tracker.sent.update(self.messages)
+        self._stage.tracker.acked = set(self.messages[:acked])
         return self._stage.restart_and_drain(data_path=directory)
 
 
 def unread_bytes(files: Mapping[str, bytes]) -> bytes:
-    """The content of every disk queue from where its meta file says that reading goes on."""
+    """Return the content of every disk queue from the read position in its meta file on."""
     parts = []
     for name, content in sorted(files.items()):
         match = _DATA_FILE.fullmatch(name)
@@ -151,7 +151,7 @@ def sync_always(stage: Stage) -> Recording:
 
 
 def sync_always_over_http(stage: Stage) -> Recording:
-    """Row 5: the same with messages that come by HTTP."""
+    """Row 5: the same with messages published over HTTP."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, SMALL_FILES, "--sync-every=1")
     record = Recording(stage, daemon)
     record.messages = bodies("synced", 30)
@@ -162,7 +162,7 @@ def sync_always_over_http(stage: Stage) -> Recording:
 
 
 def sync_always_for_many(stage: Stage) -> Recording:
-    """Row 5: with --sync-every=1, ten producers that do not wait for answers, 20 messages each."""
+    """Row 5: --sync-every=1, with ten pipelining producers and 20 messages each."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, "--sync-every=1")
     record = Recording(stage, daemon)
     record.messages = bodies("joined", 200)
@@ -177,7 +177,7 @@ def sync_always_for_many(stage: Stage) -> Recording:
 
 
 def sync_by_count(stage: Stage) -> Recording:
-    """Row 5: with --sync-every=100, batches of 250 messages."""
+    """Row 5: --sync-every=100, with batches of 250 messages."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, f"--sync-every={SYNC_EVERY}", "--sync-timeout=60s")
     record = Recording(stage, daemon)
     record.publish(bodies("counted", 1000), batch_size=250)
@@ -186,7 +186,7 @@ def sync_by_count(stage: Stage) -> Recording:
 
 
 def sync_by_time(stage: Stage) -> Recording:
-    """Rows 5, 6: new topic, new channel, new files; everything is to be durable when sync-timeout is over."""
+    """Rows 5, 6: new topic, channel and files; everything must be durable after sync-timeout."""
     daemon = stage.nsqd(DISK_ONLY, SMALL_FILES, "--sync-timeout=100ms")
     record = Recording(stage, daemon)
     create_channel(daemon)
@@ -198,13 +198,13 @@ def sync_by_time(stage: Stage) -> Recording:
             "the meta file is durable",
         )
     except AssertionError:
-        pass  # missing_at_end tells
+        pass  # the test checks missing_at_end
     record.end()
     return record
 
 
 def half_synced(stage: Stage) -> Recording:
-    """Row 5: 100 messages that have been synced, then 50 more that have not."""
+    """Row 5: 100 synced messages, then 50 more that are not synced."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, "--sync-timeout=1s")
     record = Recording(stage, daemon)
     record.publish(bodies("synced", 100))
@@ -215,12 +215,12 @@ def half_synced(stage: Stage) -> Recording:
 
 
 def topic_to_channel(stage: Stage) -> Recording:
-    """Row 5: messages that are durable in the topic move to a channel that is new."""
+    """Row 5: messages that are durable in the topic move to a new channel."""
     flags = (DISK_ONLY, SMALL_FILES, "--sync-every=1")
     messages = bodies("moved", MOVED)
     first = stage.nsqd(*flags)
     first.post("/topic/create", topic=TOPIC)
-    stage.ledger.publish_many(first, TOPIC, messages)
+    stage.tracker.publish_many(first, TOPIC, messages)
     first.stop()
     daemon = stage.nsqd(*flags)
     record = Recording(stage, daemon)
@@ -233,12 +233,12 @@ def topic_to_channel(stage: Stage) -> Recording:
 
 
 def topic_to_channel_while_publishing(stage: Stage) -> Recording:
-    """Row 34: the same with uneven syncs, and publishers that keep the queues busy."""
+    """Row 34: the same with syncs of different duration, and publishers that keep the queues busy."""
     flags = (DISK_ONLY, "--sync-every=1")
     messages = bodies("moved", 5 * MOVED)
     first = stage.nsqd(*flags)
     first.post("/topic/create", topic=TOPIC)
-    stage.ledger.publish_many(first, TOPIC, messages)
+    stage.tracker.publish_many(first, TOPIC, messages)
     first.stop()
     daemon = stage.nsqd(*flags, env={"NSQX_FAILPOINTS": "data.sync=delay:300@2,data.sync=delay:20@3+"})
     record = Recording(stage, daemon)
@@ -256,7 +256,7 @@ def topic_to_channel_while_publishing(stage: Stage) -> Recording:
 
 
 def cut_power(record: Recording, *, names_survive: bool) -> Outcome:
-    """For the table: the worst acknowledgement, as the disk has it, and a restart after the last."""
+    """For the table: the most unsynced acknowledged messages, and a restart after the last acknowledgement."""
     record.names_survive = names_survive
     moments = record.moments()
     worst = max((moment.missing for moment in moments), default=0)
@@ -265,7 +265,7 @@ def cut_power(record: Recording, *, names_survive: bool) -> Outcome:
 
 
 def worst_on_the_way(stage: Stage) -> Outcome:
-    """For the table: a restart after the first sync that leaves the disk without some messages, or after the last."""
+    """For the table: a restart after the first sync that leaves a disk without some messages, or after the last."""
     record = topic_to_channel(stage)
     lines = record.syncs_that_lose() or record.lines()[-1:]
     return record.restart_after_cut(lines[0], MOVED)

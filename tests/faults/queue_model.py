@@ -1,8 +1,8 @@
-"""A backlog with its disk queue in any order of use, fault, crash and restart, against a model of what may be lost.
+"""A backlog with its disk queue under random use, faults, crashes and restarts, against a model of losses.
 
-Everything that a run does follows from its seed. It publishes, consumes, requeues, syncs and restarts; files are so
-small that they change all the time; operations fail, and the process, or the power, ends at any file operation. The
-model keeps for each message where it is, and so whether it may be lost, may come again, or must come.
+The seed determines the whole run. It publishes, consumes, requeues, syncs and restarts. Files are so small that they
+change all the time. Operations fail, and the process or the power ends at any file operation. The model tracks where
+each message is, and so whether it may be lost, may be delivered again, or must be delivered.
 """
 
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "q"
 MAX_MESSAGE_SIZE = 200
-# Where a sync takes no time.
+# A directory where a sync takes no time.
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 FAULTS = (
     ("data.write", "fail", "ENOSPC"),
@@ -47,18 +47,18 @@ FAULTS = (
 
 
 class Lost(AssertionError):
-    """The queue has not kept what it must."""
+    """The queue has lost a message that it must keep."""
 
 
 class Log:
-    """What the queue reports, kept for whoever looks into a failure."""
+    """Keeps the log of the queue for the analysis of a failure."""
 
     def __init__(self, history: list[str], directory: Path) -> None:
         self._history = history
         self._directory = directory
 
     def info(self, text: str, *args: object) -> None:
-        """Of no interest."""
+        """Ignore the line."""
 
     def warn(self, text: str, *args: object) -> None:
         self._history.append("  warning: " + (text % args).replace(f"{self._directory}/", ""))
@@ -67,7 +67,7 @@ class Log:
 
 
 class PowerSupply:
-    """What a power cut leaves: bytes that were synced, under names that were; often more, which nobody may rely on."""
+    """The state after a power cut: synced bytes under synced names; often more, but that is not guaranteed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -76,7 +76,7 @@ class PowerSupply:
         self._distrusted: set[int] = set()
 
     def note(self, operation: FileOperation) -> None:
-        """An operation is about to succeed."""
+        """Apply an operation that is about to succeed."""
         if operation.name != files.SYNC:
             return
         if operation.kind == files.DIRECTORY:
@@ -87,16 +87,16 @@ class PowerSupply:
             self._contents[status.st_ino] = Path(f"/proc/self/fd/{operation.descriptor}").read_bytes()
 
     def note_failed_sync(self, operation: FileOperation) -> None:
-        """What was to be synced is gone for good, and a later sync does not bring it back."""
+        """Note that the data of a failed sync is lost: a later sync does not restore it."""
         self._distrusted.add(os.fstat(operation.descriptor).st_ino)
 
     def settle(self) -> None:
-        """Time passes: the system has written out everything."""
+        """Let time pass: the system has written everything to disk."""
         self._names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
         self._contents = {inode: (self._directory / name).read_bytes() for name, inode in self._names.items()}
 
     def cut(self, rng: random.Random) -> None:
-        """Leave in the directory what may be left."""
+        """Leave in the directory a state that a power cut can leave."""
         current = {entry.inode(): Path(entry.path).read_bytes() for entry in os.scandir(self._directory)}
         names = self._names
         if rng.random() < 0.5:
@@ -126,7 +126,7 @@ def _ends_with_a_record(content: bytes) -> bool:
 
 
 class Run:
-    """One run. ``history`` tells what was done, for whoever looks into a failure."""
+    """One run. ``history`` lists its steps, for the analysis of a failure."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -143,20 +143,20 @@ class Run:
         self._job: SyncJob | None = None
         self._job_bodies: set[bytes] = set()
         self._taken: list[QueuedMessage] = []
-        # Where messages are that were published and not finished: in memory only; put to the disk queue and perhaps
-        # not written; written, so that they survive the end of the process; synced, so that they survive any.
+        # The state of published and unfinished messages: only in memory; put into the disk queue but perhaps not
+        # written; written, so they survive the end of the process; synced, so they survive a power cut.
         self._volatile: set[bytes] = set()
         self._pending: set[bytes] = set()
         self._written: set[bytes] = set()
         self._durable: set[bytes] = set()
-        self._doomed: set[bytes] = set()  # whose sync failed: the next may say that all is well, and it is not
+        self._doomed: set[bytes] = set()  # of a failed sync; the next sync may report success without them
         self._finished: set[bytes] = set()
-        self._repeatable: set[bytes] = set()  # which may come more than once, because a crash came between
+        self._repeatable: set[bytes] = set()  # may be delivered more than once, because of a crash
         self._known: set[bytes] = set()  # everything ever published
         self._lost_to_damage: set[bytes] = set()
 
     def perform(self, steps: int) -> None:
-        """Do it all; raises Lost, or whatever the queue raises and must not."""
+        """Run all steps; raises Lost, or any unexpected error of the queue."""
         try:
             self._open()
             for _ in range(steps):
@@ -178,7 +178,7 @@ class Run:
         except Stopped:
             self._crashed()
 
-    # The seam
+    # Failpoints
 
     def _arm(self, fault: Fault | None) -> None:
         self._failpoints = Failpoints([fault] if fault is not None else [], _stop)
@@ -202,7 +202,7 @@ class Run:
     def _order_fault(self) -> None:
         point, action, argument = self._rng.choice(FAULTS)
         if self._damages == "records" and point.startswith("sums"):
-            return  # without its checksum nobody knows of the damage
+            return  # without its checksum the damage cannot be detected
         first = self._rng.randint(1, 4)
         self._arm(Fault(point, action, argument, first, first + self._rng.choice((0, 0, 3))))
 
@@ -213,7 +213,7 @@ class Run:
     def _order_nothing(self) -> None:
         self._arm(None)
 
-    # Lives
+    # Processes
 
     def _open(self) -> None:
         self._arm(None)
@@ -232,7 +232,7 @@ class Run:
         self._crashed()
 
     def _crashed(self) -> None:
-        """The process is gone, and perhaps the power was."""
+        """Apply a crash, which may include a power cut."""
         is_power_cut = self._rng.random() < 0.4
         self.history.append("  power cut" if is_power_cut else "  killed")
         self.counts["power cut" if is_power_cut else "killed"] += 1
@@ -253,7 +253,7 @@ class Run:
         self._close_descriptors()
 
     def _restart_cleanly(self) -> None:
-        """As a channel closes; what cannot be written then is lost, unless it was read from the disk."""
+        """Close as a channel does; messages that cannot be written then are lost, unless they were read from disk."""
         self._end_sync()
         is_damaged = False
         in_memory = self._backlog.drain_memory()
@@ -272,7 +272,7 @@ class Run:
             self._disk.finish_all()
             self._disk.close()
         except DiskQueueError:
-            self._finished |= unread  # nobody knows how many of them were written before the failure
+            self._finished |= unread  # it is unknown how many of them were written before the failure
             self._repeatable |= self._finished | read
         else:
             self._written |= unread
@@ -295,7 +295,7 @@ class Run:
                 pass
 
     def _damage(self) -> bool:
-        """Change a bit of a record that waits, or anything of the checksums; one or the other in a run."""
+        """Change a bit of a waiting record, or any bits of the checksums; only one of the two in a run."""
         if self._damages == "checksums":
             for path in sorted(self._directory.glob("*.crc")):
                 content = bytearray(path.read_bytes())
@@ -333,7 +333,7 @@ class Run:
         return True
 
     def _described_records(self) -> list[tuple[Path, int, int, bytes]]:
-        """Path, position, size and body of each record that has a checksum."""
+        """Return path, position, size and body of each record that has a checksum."""
         records = []
         for path in sorted(self._directory.glob("*.diskqueue.0*.dat")):
             content = path.read_bytes()
@@ -451,18 +451,18 @@ class Run:
         if body not in self._known:
             raise Lost(f"garbage is delivered: {body!r}")
         if body in self._lost_to_damage:
-            raise Lost(f"a damaged message is delivered: {body!r}")
+            raise Lost(f"a damaged message was delivered: {body!r}")
         if any(body == other.body for other in self._taken) and body not in self._repeatable:
             raise Lost(f"{body!r} is delivered twice")
         if body in self._finished and body not in self._repeatable:
-            raise Lost(f"{body!r} was finished and comes again")
+            raise Lost(f"{body!r} was finished and delivered again")
         if message.record and body not in self._finished:
-            # Though nobody said so: a file was full, or a write was not as torn as it might have been.
+            # It was written early because a file was full, or a torn write contained the whole record.
             self._pending.discard(body)
             self._written.add(body)
 
     def _check_depth(self) -> None:
-        """Right after opening: a copy of the directory gives as many messages as the queue says it has."""
+        """Check, after opening, that a copy of the directory has as many messages as the depth of the queue."""
         with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
             files.set_hook(None)
             shutil.copytree(self._directory, directory, dirs_exist_ok=True)
@@ -478,7 +478,7 @@ class Run:
         missing = self._written - set(bodies)
         if missing:
             raise Lost(f"lost: {sorted(missing)}")
-        # Files that lost their ends, or damaged records, are found out only when they are read.
+        # Truncated files and damaged records are detected only when they are read.
         is_exact = not self._lost_to_damage and not self.counts["power cut"]
         if depth != len(bodies) and is_exact:
             raise Lost(f"depth {depth}, but {len(bodies)} messages")
@@ -521,7 +521,7 @@ _ACTIONS, _WEIGHTS = list(_CHOICES), list(_CHOICES.values())
 
 
 def run_seed(seed: int, steps: int = 60) -> Run:
-    """Perform the run of a seed; a failure names it."""
+    """Perform the run of a seed; a failure includes the seed."""
     run = Run(seed)
     try:
         run.perform(steps)

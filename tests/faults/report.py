@@ -1,10 +1,10 @@
-"""Runs every fault of the table on Go's nsqd and on ours and prints what came of it, as a Markdown table.
+"""Runs every fault of the table on Go's nsqd and on nsqx's nsqd and prints the results as a Markdown table.
 
     python tests/faults/report.py [--slow] [--runs 3000] [--lives 20] [row ...]
 
-Unless rows are named, random use of the disk queue and of nsqd follows, against models of what may be lost. NSQX_SEED
-gives the first seed. Exits with 1 if something is not as expected. Run with the package on the path, as root for the
-rows that mount or trace.
+Unless rows are named, random use of the disk queue and of nsqd follows, against models of losses. NSQX_SEED sets the
+first seed. Exits with 1 if a result is not as expected. Run it with the package on the path, and as root for the rows
+that mount or trace.
 """
 
 import argparse
@@ -29,11 +29,11 @@ LONGEST_CELL = 150
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What becomes of each fault, with Go's nsqd and with ours.")
-    parser.add_argument("--slow", action="store_true", help="run the rows that take minutes too")
-    parser.add_argument("--runs", type=int, default=3000, help="of the disk queue in random use")
-    parser.add_argument("--lives", type=int, default=20, help="runs of nsqd in random use, several lives each")
-    parser.add_argument("rows", nargs="*", help="numbers of the rows to run; all if none are given")
+    parser = argparse.ArgumentParser(description="Show the result of each fault, with Go's nsqd and with nsqx's.")
+    parser.add_argument("--slow", action="store_true", help="also run the rows that take minutes")
+    parser.add_argument("--runs", type=int, default=3000, help="runs of the disk queue in random use")
+    parser.add_argument("--lives", type=int, default=20, help="runs of nsqd in random use, with several restarts each")
+    parser.add_argument("rows", nargs="*", help="numbers of the rows to run; default: all")
     arguments = parser.parse_args()
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
     unmet = 0
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def run_models(queue_runs: int, daemon_runs: int) -> bool:
-    """Use the disk queue and nsqd at random, and print how often; False, and the seed printed, if something is lost."""
+    """Use the disk queue and nsqd at random and print the counts; print the seed and return False after a loss."""
     first = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
     counts: Counter[str] = Counter()
     acked = twice = 0
@@ -69,14 +69,14 @@ def run_models(queue_runs: int, daemon_runs: int) -> bool:
         return False
     print(
         f"\nDisk queue in random use, {queue_runs} runs from seed {first}: killed {counts['killed']} times, power cut "
-        f"{counts['power cut']} times, {counts['restart_cleanly']} restarts; nothing lost that must be kept."
-        f"\nnsqd in random use, {daemon_runs} runs of {LIVES} lives: 0 of {acked} acked lost, {twice} came twice."
+        f"{counts['power cut']} times, {counts['restart_cleanly']} restarts; no message lost that must be kept."
+        f"\nnsqd in random use, {daemon_runs} runs of {LIVES} starts: 0 of {acked} acked lost, {twice} delivered twice."
     )
     return True
 
 
 def run(row: Row, implementation: str) -> Outcome | str:
-    """The outcome, or why there is none."""
+    """Return the outcome, or the reason why there is none."""
     with tempfile.TemporaryDirectory(prefix="fault-") as directory:
         try:
             with Stage(implementation, Path(directory)) as stage:

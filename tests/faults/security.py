@@ -45,7 +45,7 @@ FRAMINGS = {
 
 
 def without_lookupd(stage: Stage) -> Outcome:
-    """Row 24: publishing and consuming while no nsqlookupd answers."""
+    """Row 24: publish and consume while no nsqlookupd answers."""
     daemon = stage.nsqd(f"--lookupd-tcp-address=127.0.0.1:{free_port()}")
     with RawClient(daemon.tcp_address) as client:
         published = client.pub(TOPIC, b"x") == OK
@@ -55,7 +55,7 @@ def without_lookupd(stage: Stage) -> Outcome:
 
 
 def revoked(stage: Stage) -> Outcome:
-    """Row 27: a subscriber loses its right, another's secret is withdrawn; their grants are good for one second."""
+    """Row 27: a subscriber loses its right, and the secret of another is withdrawn; grants last one second."""
     rights, server = _auth_server(stage)
     daemon = stage.nsqd(f"--auth-http-address={server.http_address}", "--log-level=debug")
     changes = {"right": ('topic = "pay"', 'topic = "elsewhere"'), "secret": (SECRET, "something else")}
@@ -77,7 +77,7 @@ def _loses(daemon: Daemon, rights: Path, change: tuple[str, str]) -> str:
 
 
 def secrets_and_patterns(stage: Stage) -> Outcome:
-    """Row 33: is a secret in the log; is the right to `pay` one to `payroll`, as in NSQ; does a pattern hang?"""
+    """Row 33: is a secret logged; does the right to `pay` include `payroll`, as in NSQ; does a pattern hang?"""
     rights, server = _auth_server(stage)
     daemon = stage.nsqd(f"--auth-http-address={server.http_address}", "--log-level=debug")
     with RawClient(daemon.tcp_address) as client:
@@ -102,7 +102,7 @@ def secrets_and_patterns(stage: Stage) -> Outcome:
 
 
 def http_with_auth(stage: Stage) -> Outcome:
-    """Row 28: HTTP without and with a token, where nsqd was told to want one."""
+    """Row 28: HTTP without and with a token, on an nsqd that requires one."""
     _, server = _auth_server(stage)
     flags = [f"--auth-http-address={server.http_address}"]
     if stage.implementation == "nsqx":
@@ -121,13 +121,13 @@ def http_with_auth(stage: Stage) -> Outcome:
 
 
 def ambiguous_framing(stage: Stage) -> Outcome:
-    """Row 29: the answers to requests that two readers would understand in two ways."""
+    """Row 29: the answers to requests that two parsers would read in two ways."""
     daemon = stage.nsqd()
     return Outcome(seen={name: _status(daemon, data) for name, data in FRAMINGS.items()})
 
 
 def large_backlog(stage: Stage) -> Outcome:
-    """Row 30: how much of 20 MB of messages stays in memory; with a bound of 1 MB, where there can be one."""
+    """Row 30: how much of 20 MB of messages stays in memory, with a limit of 1 MB if there is one."""
     daemon = stage.nsqd(*(["--mem-queue-bytes=1000000"] if stage.implementation == "nsqx" else []))
     with RawClient(daemon.tcp_address) as client:
         for _ in range(20):
@@ -137,7 +137,7 @@ def large_backlog(stage: Stage) -> Outcome:
 
 
 def any_client_certificate(stage: Stage, policy: str = "require") -> Outcome:
-    """Row 26: who is served, over TCP and HTTPS, under a policy; and whether nsqd warns of it at start."""
+    """Row 26: which clients are served over TCP and HTTPS under a policy, and whether nsqd logs a warning at start."""
     authority = Authority(stage.directory)
     server, good = authority.sign("server"), authority.sign("good")
     flags = [f"--tls-cert={server.cert}", f"--tls-key={server.key}", f"--tls-root-ca-file={authority.cert}"]

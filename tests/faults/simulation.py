@@ -1,8 +1,8 @@
-"""A simulated machine for a whole broker: virtual time, threads that take turns, and a disk that can lose its power.
+"""A simulated machine for a whole broker: virtual time, threads that run one at a time, and a disk that loses power.
 
 Everything runs in one process and follows from a seed. The event loop jumps to the next timer instead of waiting. A
-job of an executor runs in a real thread, but only one thread runs at any moment, and a sync takes as much virtual time
-as the run says. The disk keeps what a power cut would keep: the bytes that a completed sync covers, under the names
+job of an executor runs in a real thread, but only one thread runs at any moment, and the run decides how much virtual
+time a sync takes. The disk keeps what a power cut would keep: the bytes that a completed sync covers, under the names
 that a completed sync of the directory covers.
 """
 
@@ -23,20 +23,20 @@ from nsqx.queues.files import FileOperation
 
 
 class VirtualSelector(selectors.DefaultSelector):
-    """Moves the clock of its loop instead of waiting."""
+    """Advances the clock of its loop instead of waiting."""
 
     loop: "VirtualLoop"
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
         if not events:
-            assert timeout is not None, "nothing is left that could happen"
+            assert timeout is not None, "the loop would wait forever"
             self.loop.advance(timeout)
         return events
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only when nothing is left to do at the present moment."""
+    """An event loop whose time advances only when there is nothing left to run now."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -68,7 +68,7 @@ class VirtualClock:
 
 
 class Job:
-    """A call in a thread of its own that runs only between ``resume`` and its next ``wait``."""
+    """A call in its own thread, which runs only between ``resume`` and its next ``wait``."""
 
     def __init__(self, machine: "Machine", call: Callable[[], Any], on_end: Callable[[], None]) -> None:
         self.result: Future[Any] = Future()
@@ -82,7 +82,7 @@ class Job:
         threading.Thread(target=self._main, daemon=True).start()
 
     def resume(self) -> None:
-        """Let the thread run until it waits or ends; called by the loop."""
+        """Run the thread until it waits or ends; called by the loop."""
         if self._is_over:
             return
         self._machine.current_job = self
@@ -96,7 +96,7 @@ class Job:
             self._on_end()
 
     def wait(self, duration_s: float) -> None:
-        """Let the loop run for a while; called by the thread."""
+        """Run the loop for a while; called by the thread."""
         self._wait_s = duration_s
         self._has_stopped.release()
         self._may_run.acquire()
@@ -117,7 +117,7 @@ class Job:
 
 
 class VirtualExecutor:
-    """An executor of so many threads that take turns."""
+    """An executor with ``max_workers`` threads, of which one runs at a time."""
 
     def __init__(self, machine: "Machine", max_workers: int) -> None:
         self._machine = machine
@@ -145,7 +145,7 @@ class VirtualExecutor:
 
 
 class Disk:
-    """What a power cut leaves of a directory."""
+    """The state of a directory after a power cut."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -155,7 +155,7 @@ class Disk:
         self._begun = self._named = 0
 
     def begin_sync(self, operation: FileOperation) -> Callable[[], None]:
-        """Note what a sync is to cover; the result must be called when the sync has ended well."""
+        """Note the data that a sync covers; the returned function must be called when the sync has succeeded."""
         self._begun += 1
         if operation.kind == files.DIRECTORY:
             names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
@@ -176,11 +176,11 @@ class Disk:
         return end_file
 
     def fail_sync(self, operation: FileOperation) -> None:
-        """A sync failed: what it was to cover is gone for good, whatever later syncs of the file report."""
+        """Note that a sync failed: its data is lost, whatever later syncs of the file report."""
         self._distrusted.add(os.fstat(operation.descriptor).st_ino)
 
     def cut(self, target: Path, rng: random.Random | None = None) -> None:
-        """Make ``target`` what a power cut leaves at this moment: at least that, and with ``rng`` perhaps more."""
+        """Create in ``target`` what a power cut leaves now: the guaranteed minimum, and with ``rng`` perhaps more."""
         target.mkdir()
         present = {entry.inode(): Path(entry.path) for entry in os.scandir(self._directory)}
         names = self._names
@@ -197,7 +197,7 @@ class Disk:
 
 
 class Machine:
-    """Loop, threads and disk. ``sync_time_s`` says how long a sync takes, ``fails`` whether it fails."""
+    """Loop, threads and disk. ``sync_time_s`` returns the duration of a sync, ``fails`` whether it fails."""
 
     def __init__(
         self, directory: Path, sync_time_s: Callable[[FileOperation], float], fails: Callable[[FileOperation], bool]
@@ -212,11 +212,11 @@ class Machine:
         self._fails = fails
 
     def executor(self, max_workers: int, thread_name_prefix: str = "") -> VirtualExecutor:
-        """In the place of ThreadPoolExecutor."""
+        """Replace ThreadPoolExecutor."""
         return VirtualExecutor(self, max_workers)
 
     def hook(self, operation: FileOperation) -> None:
-        """A file operation is about to happen."""
+        """Handle a file operation that is about to run."""
         job = self.current_job
         if operation.name != files.SYNC:
             if job is not None and operation.name in (files.RENAME, files.UNLINK, files.WRITE):

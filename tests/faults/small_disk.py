@@ -1,4 +1,4 @@
-"""A disk that can be full: a small tmpfs with a ballast that takes half of it and can be thrown off."""
+"""A disk that can be filled: a small tmpfs, half of it taken by a file that can be removed."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ BALLAST = "ballast"
 
 
 class SmallDisk:
-    """Mounted at ``directory`` until the block ends."""
+    """A tmpfs mounted at ``directory`` until the block ends."""
 
     def __init__(self, directory: Path, size_kib: int = 2048) -> None:
         if os.geteuid() != 0:
@@ -33,7 +33,7 @@ class SmallDisk:
         subprocess.run(["umount", "--lazy", str(self._directory)], check=True, capture_output=True)
 
     def fill(self) -> None:
-        """Take what room is left."""
+        """Take all free space."""
         with (self._directory / "filling").open("ab", buffering=0) as file:
             try:
                 while True:
@@ -42,6 +42,6 @@ class SmallDisk:
                 pass
 
     def make_room(self) -> None:
-        """Throw off the ballast."""
+        """Remove the file that takes half of the disk."""
         (self._directory / BALLAST).unlink()
         (self._directory / "filling").unlink(missing_ok=True)

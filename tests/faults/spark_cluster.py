@@ -1,5 +1,6 @@
-"""Where a Spark driver runs: on this machine alone, with two executors as processes of its own, or on a standalone
-cluster of a master and two workers on loopback, started by the scripts that pyspark brings.
+"""Spark masters for tests: local, local with two executor processes, or a standalone cluster.
+
+The standalone cluster is a master and two workers on loopback, started by the scripts of pyspark.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _WORKER = re.compile(r"Successfully registered with master")
 
 @contextmanager
 def spark_master(kind: str, directory: Path) -> Iterator[str]:
-    """The master URL for a driver; what was started for it ends with the context."""
+    """Yield the master URL for a driver; everything that was started for it ends with the context."""
     if kind == LOCAL:
         yield "local[2]"
     elif kind == LOCAL_CLUSTER:
@@ -42,7 +43,7 @@ def spark_master(kind: str, directory: Path) -> Iterator[str]:
 
 @contextmanager
 def _deployed(name: str, arguments: tuple[str, ...], sign: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """A daemon of Spark's, and what it logged when it was ready."""
+    """Run a daemon of Spark; yield the match of its log line that shows it is ready."""
     home = Path(pyspark.__file__).parent
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "512m"}
@@ -73,7 +74,7 @@ def _deployed(name: str, arguments: tuple[str, ...], sign: re.Pattern[str]) -> I
 
 
 def executor_pids(root: int) -> list[int]:
-    """The processes below ``root`` that do the work of tasks: executors, or if there are none Python workers."""
+    """Return the processes below ``root`` that run tasks: executors or, without executors, Python workers."""
     below = _descendants(root)
     executors = [pid for pid, text in below if "CoarseGrainedExecutorBackend" in text]
     return executors or [pid for pid, text in below if "pyspark.daemon" in text]

@@ -1,10 +1,10 @@
-"""A Spark driver to be killed: NSQ into Parquet, a directory for each batch, which is written anew if it is run again.
+"""A Spark driver that tests kill: NSQ to Parquet, with one directory per batch that a repeated batch overwrites.
 
     python spark_driver.py DIRECTORY MASTER OPTIONS
 
-OPTIONS is the JSON of the source's options. It prints a line after every batch. A query that fails is started again, as
-whoever runs one would do. At the end of its standard input it stops, reads the files with Spark, and prints one line
-of JSON: how many rows there are, how many different ones, and how many tasks each executor has completed.
+OPTIONS is the JSON of the source's options. The driver prints a line after every batch. It restarts a failed query, as
+an operator would. At the end of its standard input it stops, reads the files with Spark, and prints one line of JSON:
+the number of rows, the number of distinct rows, and the completed tasks of each executor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 class Query:
-    """The stream, started again whenever it fails."""
+    """The stream, which is restarted when it fails."""
 
     def __init__(self, spark: Any, directory: Path, options: dict[str, str]) -> None:
         self._spark = spark
@@ -65,7 +65,7 @@ class Query:
 
 
 def completed_tasks(spark: Any) -> dict[str, int]:
-    """By executor, those that are gone included; the driver does no tasks on a cluster."""
+    """Return the completed tasks by executor, including lost executors; on a cluster the driver runs no tasks."""
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(False)
     found = [executors.apply(place) for place in range(executors.length())]
     return {each.id(): each.completedTasks() for each in found}

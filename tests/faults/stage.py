@@ -1,7 +1,7 @@
-"""Where a fault happens: one data directory, the daemons that live on it in turn, and a ledger of the messages.
+"""The environment of a fault: one data directory, the daemons that use it in turn, and a record of the messages.
 
-A scenario is a function of a ``Stage`` that gives back an ``Outcome``, so that the same fault can be met by nsqd of
-this package in a test and by Go's nsqd in the table of ``report``. Scenarios assert nothing about the outcome.
+A scenario is a function from a ``Stage`` to an ``Outcome``. So a test can run it on nsqx's nsqd, and ``report`` on Go's
+nsqd too. Scenarios assert nothing about the outcome.
 """
 
 import contextlib
@@ -23,21 +23,21 @@ DISK_ONLY = "--mem-queue-size=0"
 SMALL_FILES = "--max-bytes-per-file=2000"
 LAST = b"the last message"
 
-# How long a queue may stay silent, once its last message has come, before it counts as drained for all that its
-# books say. Only daemons that count wrong let anybody wait that long.
+# How long a queue may stay silent after its last message before it counts as empty, even if its depth is not 0. Only
+# daemons with a wrong depth need that time.
 SILENCE_S = 8.0
-# The same while the last message has not come.
+# The same, as long as the last message has not arrived.
 RESCUE_S = 20.0
 
 
 def bodies(prefix: str, count: int, size: int = 60) -> list[bytes]:
-    """Message bodies that can be told apart, of ``size`` bytes."""
+    """Return distinct message bodies of ``size`` bytes."""
     return [f"{prefix} {number:06} ".encode().ljust(size, b".") for number in range(count)]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the messages that nsqd had acknowledged, and whatever else a scenario has seen."""
+    """The fate of the acknowledged messages, and other observations of a scenario."""
 
     acked: int = 0
     lost: int = 0
@@ -52,20 +52,20 @@ class Outcome:
         return ", ".join(parts + [f"{name} {value}" for name, value in self.seen.items()])
 
 
-class Ledger:
-    """Which messages were sent, acknowledged, finished and delivered, over the lives of all daemons on a stage."""
+class MessageTracker:
+    """The messages that were sent, acknowledged, finished and delivered, over all daemons on a stage."""
 
     def __init__(self) -> None:
         self.sent: set[bytes] = set()
         self.acked: set[bytes] = set()
         self.finished: set[bytes] = set()
-        # By the daemon that was asked last: what came after the fault.
+        # Delivered by the last daemon, after the fault.
         self.delivered: Counter[bytes] = Counter()
         # Published after the fault, acknowledged, and not delivered.
         self.lost_later = 0
 
     def publish(self, client: RawClient, topic: str, body: bytes) -> bool:
-        """True if the daemon acknowledged the message."""
+        """Publish a message; True if the daemon acknowledged it."""
         self.sent.add(body)
         if client.pub(topic, body) != OK:
             return False
@@ -73,7 +73,7 @@ class Ledger:
         return True
 
     def publish_many(self, daemon: Daemon, topic: str, messages: list[bytes], batch_size: int = 100) -> None:
-        """Publish in batches, each of which must be acknowledged."""
+        """Publish in batches; each must be acknowledged."""
         with RawClient(daemon.tcp_address) as client:
             for start in range(0, len(messages), batch_size):
                 batch = messages[start : start + batch_size]
@@ -93,7 +93,7 @@ class Ledger:
 
     @property
     def lost(self) -> set[bytes]:
-        """Acknowledged, never finished, and not delivered."""
+        """Return the messages that were acknowledged but neither finished nor delivered."""
         return self.acked - self.finished - set(self.delivered)
 
     def outcome(self, **seen: Any) -> Outcome:
@@ -106,14 +106,14 @@ class Ledger:
 
 
 class Stage:
-    """A directory and what runs on it; everything ends with the block."""
+    """A data directory and its daemons; everything ends with the block."""
 
     def __init__(self, implementation: str, directory: Path) -> None:
         self.implementation = implementation
         self.directory = directory
         self.data_path = directory / "data"
         self.data_path.mkdir()
-        self.ledger = Ledger()
+        self.tracker = MessageTracker()
         self.cleanup = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -125,25 +125,25 @@ class Stage:
         self.cleanup.close()
 
     def nsqd(self, *flags: str, data_path: Path | None = None, env: Mapping[str, str] | None = None) -> Daemon:
-        """An nsqd on the data directory, or on another."""
+        """Start an nsqd on the data directory, or on another."""
         daemon = start_nsqd(self.implementation, *flags, data_path=data_path or self.data_path, env=env)
         self.cleanup.callback(_end, daemon)
         return daemon
 
     def nsqd_with_channel(self, *flags: str) -> Daemon:
-        """An nsqd that has the topic and the channel, and has saved that."""
+        """Start an nsqd that has the topic and the channel and has saved them."""
         daemon = self.nsqd(*flags)
         create_channel(daemon)
         self.wait_for_metadata()
         return daemon
 
     def wait_for_metadata(self) -> None:
-        """Wait until nsqd.dat names the channel: without it nobody would look for its messages."""
+        """Wait until nsqd.dat names the channel: otherwise its messages would not be found."""
         path = self.data_path / "nsqd.dat"
         wait_until(lambda: f'"name":"{CHANNEL}"' in path.read_text(), "nsqd.dat names the channel")
 
     def consumer(self, daemon: Daemon, ready: int = 0, **identity: Any) -> RawClient:
-        """A subscribed connection, closed with the stage."""
+        """Return a subscribed connection, which is closed with the stage."""
         client = RawClient(daemon.tcp_address)
         self.cleanup.callback(client.close)
         if identity:
@@ -154,11 +154,11 @@ class Stage:
         return client
 
     def drain(self, daemon: Daemon) -> Counter[bytes]:
-        """Everything that the channel still has, finished; it is in ``ledger.delivered`` too.
+        """Finish and return everything that the channel still has; ``tracker.delivered`` counts it too.
 
-        A last message is published: on disk queues, which are first in, first out, it comes when all others have.
+        A last message is published. A disk queue is first in, first out, so it arrives after all others.
         """
-        self.ledger.delivered = Counter()
+        self.tracker.delivered = Counter()
         with RawClient(daemon.tcp_address) as client:
             assert client.pub(TOPIC, LAST) == OK
             assert client.sub(TOPIC, CHANNEL) == OK
@@ -170,24 +170,24 @@ class Stage:
                     frame = client.read_answer(0.1)
                 except TimeoutError:
                     patience_s = SILENCE_S if is_last_seen else RESCUE_S
-                    if places(daemon) == (0, 0, 0) or time.monotonic() > silent_since_s + patience_s:
+                    if message_counts(daemon) == (0, 0, 0) or time.monotonic() > silent_since_s + patience_s:
                         break
                     continue
                 silent_since_s = time.monotonic()
                 if frame.type == ERROR:
-                    assert frame.data.startswith(b"E_FIN_FAILED"), frame  # Go's, for ids that are in flight twice
+                    assert frame.data.startswith(b"E_FIN_FAILED"), frame  # from Go's nsqd, for ids in flight twice
                     continue
                 message = Message.decode(frame.data)
                 client.fin(message.id)
                 if message.body == LAST:
                     is_last_seen = True
                 else:
-                    self.ledger.delivered[message.body] += 1
-        self.ledger.lost_later = 0 if is_last_seen else 1
-        return self.ledger.delivered
+                    self.tracker.delivered[message.body] += 1
+        self.tracker.lost_later = 0 if is_last_seen else 1
+        return self.tracker.delivered
 
     def restart_and_drain(self, *flags: str, data_path: Path | None = None) -> Outcome:
-        """Start nsqd again and take everything; also whether its depth was right, and which files it set aside."""
+        """Restart nsqd and drain it; also check its depth, and list the files it set aside."""
         seen: dict[str, Any] = {}
         directory = data_path or self.data_path
         daemon = self.nsqd(DISK_ONLY, *flags, data_path=directory)
@@ -201,33 +201,33 @@ class Stage:
             seen["set aside"] = len(aside)
         daemon.stop()
         self.log = daemon.log
-        return self.ledger.outcome(**seen)
+        return self.tracker.outcome(**seen)
 
     log = ""
 
 
 def create_channel(daemon: Daemon) -> None:
-    """The topic and the channel, if they are not there."""
+    """Create the topic and the channel if they do not exist."""
     daemon.post("/topic/create", topic=TOPIC)
     daemon.post("/channel/create", topic=TOPIC, channel=CHANNEL)
 
 
-def places(daemon: Daemon) -> tuple[int, int, int]:
-    """How many messages wait, in the topic or in the channel, are in flight, are deferred."""
+def message_counts(daemon: Daemon) -> tuple[int, int, int]:
+    """Return the number of messages that wait in topic and channel, are in flight, and are deferred."""
     topic = daemon.topic_stats(TOPIC)
     (channel,) = (entry for entry in topic["channels"] if entry["channel_name"] == CHANNEL)
     return topic["depth"] + channel["depth"], channel["in_flight_count"], channel["deferred_count"]
 
 
 def wait_for_depth(daemon: Daemon) -> int:
-    """How many messages the channel has, once the topic has handed over what it had."""
+    """Return the depth of the channel after the topic has moved all its messages."""
     wait_until(lambda: daemon.topic_stats(TOPIC)["depth"] <= 0, "the channel has every message")
     depth: int = daemon.channel_stats(TOPIC, CHANNEL)["depth"]
     return depth
 
 
 def wait_for_save(path: Path, since_ns: int, at_most_s: float = 1.0) -> None:
-    """Wait until a file has been replaced; not for ever, as a daemon need not replace what has not changed."""
+    """Wait until a file has been replaced, for a limited time: a daemon need not replace an unchanged file."""
     deadline_s = time.monotonic() + at_most_s
     while time.monotonic() < deadline_s:
         with contextlib.suppress(FileNotFoundError):
@@ -237,17 +237,17 @@ def wait_for_save(path: Path, since_ns: int, at_most_s: float = 1.0) -> None:
 
 
 def kill(daemon: Daemon) -> None:
-    """End a daemon as a crash does: the files keep what was written to them, synced or not."""
+    """Kill a daemon, as a crash does: the files keep everything written, synced or not."""
     daemon.process.send_signal(signal.SIGKILL)
     daemon.kill()
 
 
-def publish_until_ended(ledger: Ledger, client: RawClient, topic: str, messages: Iterable[bytes]) -> int:
-    """Publish one by one until the daemon is gone; how many it acknowledged."""
+def publish_until_ended(tracker: MessageTracker, client: RawClient, topic: str, messages: Iterable[bytes]) -> int:
+    """Publish one by one until the daemon ends; return the number of acknowledged messages."""
     count = 0
     try:
         for body in messages:
-            if not ledger.publish(client, topic, body):
+            if not tracker.publish(client, topic, body):
                 break
             count += 1
     except (ConnectionEnded, OSError):

@@ -1,6 +1,6 @@
-"""The faults, one row each: what happens, what is done to see it, and what nsqd of this package must make of it.
+"""The faults, one row each: the fault, the scenario, and the expected result of nsqx's nsqd.
 
-The rows that a scenario cannot show by itself stand with the tests that cover them in full.
+Faults that a scenario alone cannot show are covered by the tests that their rows name.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Verdict = Callable[[Outcome], bool]
 
 @dataclass(frozen=True)
 class Row:
-    """One fault. ``is_met`` says whether an outcome is as expected."""
+    """One fault. ``is_met`` decides whether an outcome is as expected."""
 
     number: str
     fault: str
@@ -48,7 +48,7 @@ def one_lost(outcome: Outcome) -> bool:
 
 
 def has(**seen: object) -> Verdict:
-    """Everything in ``seen`` is in the outcome; underscores stand for spaces."""
+    """Expect everything in ``seen`` in the outcome; underscores stand for spaces."""
     return lambda outcome: all(outcome.seen.get(name.replace("_", " ")) == value for name, value in seen.items())
 
 
@@ -72,7 +72,7 @@ ROWS = (
     Row(
         "1",
         "kill -9 after 5000 acks, default flags",
-        "what was in memory is lost",
+        "messages in memory are lost",
         crash.kill_with_memory_queue,
         lambda outcome: (outcome.duplicated, outcome.foreign) == (0, 0),
     ),
@@ -87,12 +87,12 @@ ROWS = (
     Row("4", "kill -9 while files roll", "0 lost, no .bad", lambda stage: crash.kill_at_random(stage, 1), none_lost),
     Row(
         "4",
-        "kill -9 at a change of files",
+        "kill -9 during file changes",
         "0 lost, no .bad",
         lambda stage: crash.kill_at_file_change(stage, 8),
         both(none_lost, lambda outcome: "set aside" not in outcome.seen),
     ),
-    Row("4", "kill -9 on the way to a channel", "0 lost", crash.kill_before_channel_write, none_lost),
+    Row("4", "kill -9 while messages move to a channel", "0 lost", crash.kill_before_channel_write, none_lost),
     Row("5", "power cut, sync-every=1", "OK only after fsync", _cut(power_cut.sync_always), _never_missing),
     Row(
         "5",
@@ -102,7 +102,7 @@ ROWS = (
         lambda outcome: outcome.seen["at worst not durable when acked"] <= power_cut.SYNC_EVERY,
     ),
     Row("5", "power cut after sync-timeout", "0 lost", _cut(power_cut.sync_by_time), none_lost),
-    Row("5", "power cut on the way to a channel", "0 lost", power_cut.worst_on_the_way, none_lost),
+    Row("5", "power cut while messages move to a channel", "0 lost", power_cut.worst_on_the_way, none_lost),
     Row(
         "6",
         "power cut after sync-timeout; names need a sync",
@@ -112,7 +112,7 @@ ROWS = (
     ),
     Row("7", "torn record at the tail", "1 lost", _damaged(damage.tear_last_record), one_lost),
     Row("7", "torn length at the tail", "1 lost", _damaged(damage.tear_last_length), one_lost),
-    Row("8", "bit flip in a body", "not delivered as good", _damaged(damage.flip_body), one_lost),
+    Row("8", "bit flip in a body", "damaged message not delivered", _damaged(damage.flip_body), one_lost),
     Row("9", "bit flip in a length: too long", "1 lost", _damaged(damage.flip_length_upwards), one_lost),
     Row("9", "bit flip in a length: plausible", "1 lost", _damaged(damage.flip_length_a_little), one_lost),
     Row("10", "meta file missing", "rebuilt, 0 lost", _damaged(damage.remove_meta), none_lost_none_aside),
@@ -120,7 +120,7 @@ ROWS = (
     Row(
         "11",
         "nsqd.dat damaged",
-        "refuses to start, says how to repair",
+        "refuses to start with advice",
         lambda stage: damage.start_with_metadata(stage, b"half"),
         lambda outcome: "move it away" in outcome.seen.get("refuses to start", ""),
     ),
@@ -191,7 +191,7 @@ ROWS = (
     ),
     Row(
         "20",
-        "connections that say nothing, for 90 s",
+        "connections that send nothing, for 90 s",
         "closed",
         lambda stage: bad_clients.silent_clients(stage, 90.0),
         has(kept_open=[]),
@@ -200,20 +200,20 @@ ROWS = (
     Row(
         "20",
         "100 connections, a cap of 20",
-        "those beyond it are closed",
+        "further ones are closed",
         bad_clients.crowd,
         has(open=20, one_more_is_refused=True, served_when_one_has_left=True),
     ),
     Row(
         "21",
-        "client gone without a word",
+        "client that disappears without a close",
         "closed after two heartbeats",
         bad_clients.silent_after_identify,
         lambda outcome: len(outcome.seen["heartbeats before the end"]) == 2,
     ),
     Row(
         "21",
-        "client's machine gone, a message in flight",
+        "client's machine lost, a message in flight",
         "closed, delivered to another",
         bad_clients.vanished,
         has(closed=True, delivered_to_another=True),
@@ -221,7 +221,7 @@ ROWS = (
     Row("21", "client without heartbeats", "TCP keepalive", bad_clients.kept_alive, has(keepalive=True)),
     Row(
         "21",
-        "the machine of a client without heartbeats gone",
+        "machine of a client without heartbeats lost",
         "closed",
         lambda stage: bad_clients.vanished(stage, -1, 200.0),
         has(closed=True),
@@ -240,7 +240,7 @@ ROWS = (
         "ids never block",
         clocks.set_back,
         lambda outcome: all(outcome.seen.values()),
-        go_cannot="asks the kernel itself, past libfaketime",
+        go_cannot="reads the kernel's clock directly, not through libfaketime",
     ),
     Row(
         "24",
@@ -254,21 +254,21 @@ ROWS = (
     ),
     Row(
         "26",
-        "tls-client-auth-policy=require, and who has which certificate",
-        "any is accepted, with a warning at start",
+        "tls-client-auth-policy=require, with different client certificates",
+        "any certificate is accepted, with a warning at start",
         security.any_client_certificate,
         has(served=["signed", "self-signed"], warns=True),
     ),
     Row(
         "26",
         "tls-client-auth-policy=require-verify",
-        "what nobody vouches for is refused",
+        "untrusted certificates are refused",
         lambda stage: security.any_client_certificate(stage, "require-verify"),
         has(served=["signed"], warns=False),
     ),
     Row(
         "27",
-        "auth TTL over and access revoked",
+        "auth TTL expired and access revoked",
         "checked again at TTL",
         security.revoked,
         lambda outcome: (

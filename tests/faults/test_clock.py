@@ -1,11 +1,11 @@
-"""A wall clock that is set back holds up nothing (row 23)."""
+"""A wall clock that is set back delays nothing (row 23)."""
 
 import clocks
 from stage import Stage
 
 
-def test_set_back(stage: Stage) -> None:
-    """Publishing does not wait, ids stay unique and growing, and deadlines go by the clock that cannot be set."""
+def test_a_clock_set_back_delays_nothing(stage: Stage) -> None:
+    """Publishing does not wait, ids stay unique and increasing, and deadlines use the monotonic clock."""
     assert clocks.set_back(stage).seen == {
         "clock was moved": True,
         "ids are unique": True,
@@ -14,7 +14,7 @@ def test_set_back(stage: Stage) -> None:
     }
 
 
-def test_set_back_over_a_restart(stage: Stage) -> None:
-    """Messages on disk with ids from the future, and new ones: each comes once."""
+def test_a_clock_set_back_during_a_restart_loses_no_message(stage: Stage) -> None:
+    """Messages on disk with ids from the future, and new messages, are each delivered once."""
     outcome = clocks.set_back_over_a_restart(stage)
     assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""Damaged files cost the damaged record and nothing else, and are never passed off as good (rows 7 to 11)."""
+"""Damage to a file loses only the damaged record, which is never delivered (rows 7 to 11)."""
 
 import damage
 import pytest
@@ -29,7 +29,7 @@ def named(damages: list[Damage]) -> list[str]:
 
 
 def some_slow(damages: list[Damage], quick: int) -> list[object]:
-    """The first few as they are, the others marked as slow."""
+    """Return the first few as they are, and the others marked as slow."""
     return [
         each if number < quick else pytest.param(each, marks=pytest.mark.slow) for number, each in enumerate(damages)
     ]
@@ -42,17 +42,17 @@ AFTER = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["after an exit", "after a crash"])
 @pytest.mark.parametrize("tear", TORN, ids=named(TORN))
-def test_torn_record_at_the_end(stage: Stage, tear: Damage, crashed: bool) -> None:
-    """Row 7: only the torn record is lost, and nothing that is published then."""
+def test_a_torn_last_record_is_the_only_loss(stage: Stage, tear: Damage, crashed: bool) -> None:
+    """Row 7: only the torn record is lost, and no message that is published afterwards."""
     outcome = damage.damaged(stage, tear, crashed=crashed)
-    assert stage.ledger.lost == {bodies("stored", COUNT)[-1]}
+    assert stage.tracker.lost == {bodies("stored", COUNT)[-1]}
     assert outcome.lost == 1
     assert (outcome.duplicated, outcome.foreign) == (0, 0)
 
 
 @AFTER
-def test_record_that_was_never_acknowledged(stage: Stage, crashed: bool) -> None:
-    """Row 7: half a record behind the last one is nobody's loss."""
+def test_a_torn_record_that_was_never_acknowledged_is_skipped(stage: Stage, crashed: bool) -> None:
+    """Row 7: half a record after the last one is not a loss."""
     outcome = damage.damaged(stage, damage.add_torn_record, crashed=crashed)
     assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
     assert "depth after restart" not in outcome.seen
@@ -60,52 +60,52 @@ def test_record_that_was_never_acknowledged(stage: Stage, crashed: bool) -> None
 
 @AFTER
 @pytest.mark.parametrize("flip", FLIPPED, ids=named(FLIPPED))
-def test_damaged_message(stage: Stage, flip: Damage, crashed: bool) -> None:
-    """Row 8: the damaged message is not delivered, the log says so, and all others come, once."""
+def test_a_damaged_message_is_not_delivered(stage: Stage, flip: Damage, crashed: bool) -> None:
+    """Row 8: the damaged message is not delivered and is logged; all others are delivered once."""
     outcome = damage.damaged(stage, flip, crashed=crashed)
-    assert stage.ledger.lost == {bodies("stored", COUNT)[DAMAGED]}
+    assert stage.tracker.lost == {bodies("stored", COUNT)[DAMAGED]}
     assert (outcome.duplicated, outcome.foreign) == (0, 0)
     _assert_reported(stage)
 
 
-def test_damage_at_both_ends(stage: Stage) -> None:
-    """Row 8: in the first record of the first file and in the last of the last."""
+def test_damage_at_both_ends_loses_two_messages(stage: Stage) -> None:
+    """Row 8: damage in the first record of the first file and in the last record of the last file."""
     outcome = damage.damaged(stage, damage.flip_first_and_last)
     stored = bodies("stored", COUNT)
-    assert stage.ledger.lost == {stored[0], stored[-1]}
+    assert stage.tracker.lost == {stored[0], stored[-1]}
     assert (outcome.duplicated, outcome.foreign) == (0, 0)
     _assert_reported(stage)
 
 
 @AFTER
 @pytest.mark.parametrize("flip", LENGTHS, ids=named(LENGTHS))
-def test_damaged_length(stage: Stage, flip: Damage, crashed: bool) -> None:
-    """Row 9: at most the record with the damaged length is lost, and no garbage comes."""
+def test_a_damaged_length_loses_one_message(stage: Stage, flip: Damage, crashed: bool) -> None:
+    """Row 9: at most the record with the damaged length is lost, and no garbage is delivered."""
     outcome = damage.damaged(stage, flip, crashed=crashed)
-    assert stage.ledger.lost <= {bodies("stored", COUNT)[DAMAGED]}
+    assert stage.tracker.lost <= {bodies("stored", COUNT)[DAMAGED]}
     assert (outcome.duplicated, outcome.foreign) == (0, 0)
     _assert_reported(stage)
 
 
 @pytest.mark.parametrize("spoil", some_slow(SIDECARS, 3), ids=named(SIDECARS))
-def test_checksums_that_are_gone_or_damaged(stage: Stage, spoil: Damage) -> None:
-    """Rows 8, 9, 31: no good message is lost because something is wrong with its checksum."""
+def test_missing_or_damaged_checksums_lose_no_message(stage: Stage, spoil: Damage) -> None:
+    """Rows 8, 9, 31: no good message is lost because its checksum is damaged or missing."""
     outcome = damage.damaged(stage, spoil)
     assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
     assert dict(outcome.seen) == {}
 
 
 @pytest.mark.parametrize("spoil", some_slow(METAS, 2), ids=named(METAS))
-def test_meta_file(stage: Stage, spoil: Damage) -> None:
-    """Row 10: the queue is rebuilt from its data files, with the right depth, and the log says so."""
+def test_a_queue_is_rebuilt_without_its_meta_file(stage: Stage, spoil: Damage) -> None:
+    """Row 10: the queue is rebuilt from its data files with the right depth, and this is logged."""
     outcome = damage.damaged(stage, spoil)
     assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
     assert dict(outcome.seen) == {}
     assert "WARNING: DISKQUEUE" in stage.log
 
 
-def test_meta_file_of_a_queue_in_use(stage: Stage) -> None:
-    """Row 10: without positions, what was finished in a file that still exists may come again; nothing is lost."""
+def test_a_queue_in_use_is_rebuilt_without_its_meta_file(stage: Stage) -> None:
+    """Row 10: without positions, finished messages of a remaining file may be delivered again; nothing is lost."""
     damage.fill(stage, finished=70)
     damage.remove_meta(stage.data_path)
     outcome = stage.restart_and_drain(damage.FILES)
@@ -115,8 +115,8 @@ def test_meta_file_of_a_queue_in_use(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("content", METADATA, ids=["empty", "half", "zeros", "7"])
-def test_metadata(stage: Stage, content: bytes) -> None:
-    """Row 11: nsqd does not start on a damaged nsqd.dat, says what to do about it, and touches no message."""
+def test_nsqd_refuses_to_start_on_a_damaged_nsqd_dat(stage: Stage, content: bytes) -> None:
+    """Row 11: nsqd does not start on a damaged nsqd.dat, logs advice, and changes no message."""
     outcome = damage.start_with_metadata(stage, content)
     text = outcome.seen["refuses to start"]
     assert str(stage.data_path / "nsqd.dat") in text

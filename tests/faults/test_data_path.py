@@ -1,4 +1,4 @@
-"""One data directory: only one daemon at a time, and Go's and ours in any order (rows 25 and 31).
+"""One data directory: one daemon at a time, and Go's and nsqx's daemons in any order (rows 25 and 31).
 
 Handovers with backlogs, pauses and deferrals are in tests/interop/test_data_directory.py.
 """
@@ -12,8 +12,8 @@ from daemons import require_go
 CHAINS = [("go", "nsqx", "go"), ("nsqx", "go", "nsqx"), ("nsqx", "nsqx", "nsqx")]
 
 
-def test_two_at_once(stage: Stage) -> None:
-    """Row 25: the second refuses to start and says why; the first does not notice; a crash leaves no lock behind."""
+def test_a_second_nsqd_on_the_same_directory_refuses_to_start(stage: Stage) -> None:
+    """Row 25: the second refuses to start with a reason; the first is not affected; a crash leaves no lock behind."""
     outcome = data_path.two_at_once(stage)
     assert outcome.seen["refuses"]
     assert outcome.seen["first serves"]
@@ -21,8 +21,8 @@ def test_two_at_once(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids="-".join)
-def test_in_turn(stage: Stage, chain: tuple[str, ...]) -> None:
-    """Row 31: every message that is not finished comes once, no finished one comes, and nobody complains."""
+def test_go_and_nsqx_can_use_a_directory_in_turn(stage: Stage, chain: tuple[str, ...]) -> None:
+    """Row 31: every unfinished message is delivered once, no finished one is delivered, and no error is logged."""
     if "go" in chain:
         require_go()
     outcome = data_path.hand_over(stage, chain)
@@ -31,8 +31,8 @@ def test_in_turn(stage: Stage, chain: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("chain", [("nsqx", "nsqx"), ("nsqx", "go"), ("go", "nsqx")], ids="-".join)
-def test_in_turn_with_crashes(stage: Stage, chain: tuple[str, ...]) -> None:
-    """Row 31: what ours had in flight when it was killed is there for the next, be it Go's; duplicates may come."""
+def test_go_and_nsqx_can_use_a_directory_in_turn_with_crashes(stage: Stage, chain: tuple[str, ...]) -> None:
+    """Row 31: messages in flight at the kill are there for the next daemon, nsqx's or Go's; duplicates are allowed."""
     if "go" in chain:
         require_go()
     outcome = data_path.hand_over(stage, chain, crash=True)

@@ -1,12 +1,12 @@
-"""A full disk costs nothing that was acknowledged, is told to whoever publishes, and is got over (row 12)."""
+"""A full disk loses no acknowledged message, is reported to publishers, and nsqd recovers from it (row 12)."""
 
 import disk_full
 import pytest
 from stage import QUEUE, Stage
 
 
-def test_publishing(stage: Stage) -> None:
-    """Publishes are refused with the reason while the disk is full, nothing lies around, and then they are not."""
+def test_a_full_disk_refuses_publishes(stage: Stage) -> None:
+    """Publishes are refused with the reason while the disk is full and accepted later; no temporary file is left."""
     outcome = disk_full.publish_when_full(stage)
     assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
     assert outcome.seen["refused"].startswith("E_PUB_FAILED PUB failed")
@@ -19,47 +19,47 @@ def test_publishing(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("how", ["requeued", "timed out"])
-def test_messages_that_come_back(stage: Stage, how: str) -> None:
-    """What was in flight is put back although there is no room for it."""
+def test_requeued_and_timed_out_messages_survive_a_full_disk(stage: Stage, how: str) -> None:
+    """Messages in flight are put back although there is no free space."""
     _assert_kept(disk_full.put_back_when_full(stage, how))
 
 
-def test_deferred_messages_that_become_due(stage: Stage) -> None:
+def test_due_messages_survive_a_full_disk(stage: Stage) -> None:
     _assert_kept(disk_full.become_due_when_full(stage))
 
 
-def test_messages_on_the_way_to_a_channel(stage: Stage) -> None:
-    """What a topic cannot give to its channel stays in the topic."""
+def test_messages_that_cannot_move_to_a_channel_stay_in_the_topic(stage: Stage) -> None:
+    """Messages that a topic cannot move to its channel stay in the topic."""
     _assert_kept(disk_full.move_when_full(stage))
 
 
-def test_exit(stage: Stage) -> None:
-    """Messages in flight are still where they were read from. The exit code tells that a refused message is lost."""
+def test_an_exit_on_a_full_disk_keeps_messages_in_flight(stage: Stage) -> None:
+    """Messages in flight are still on disk. The exit code reports the loss of the refused message."""
     outcome = disk_full.stop_when_full(stage)
     assert (outcome.lost, outcome.foreign) == (0, 0)
     assert outcome.seen["exit"] == 1
 
 
-def test_exit_with_messages_in_memory_tells_how_many_are_lost(stage: Stage) -> None:
+def test_an_exit_on_a_full_disk_reports_lost_messages(stage: Stage) -> None:
     outcome = disk_full.stop_with_messages_in_memory(stage, "--shutdown-timeout=200ms", "--shutdown-reserve=0")
     assert outcome.seen == {"exit": 1, "lost by the log": {QUEUE: str(outcome.acked)}}
     assert outcome.lost == outcome.acked
 
 
-def test_exit_waits_for_room(stage: Stage) -> None:
+def test_the_exit_waits_for_free_space(stage: Stage) -> None:
     outcome = disk_full.stop_with_messages_in_memory(stage, "--shutdown-reserve=0", makes_room=True)
     assert (outcome.lost, outcome.duplicated) == (0, 0)
     assert outcome.seen == {"exit": 0, "lost by the log": {}}
 
 
-def test_exit_uses_the_disk_space_reserved_for_it(stage: Stage) -> None:
+def test_the_exit_uses_the_reserved_disk_space(stage: Stage) -> None:
     outcome = disk_full.stop_with_messages_in_memory(stage, "--shutdown-timeout=0s", "--shutdown-reserve=262144")
     assert (outcome.lost, outcome.duplicated) == (0, 0)
     assert outcome.seen == {"exit": 0, "lost by the log": {}}
 
 
-def test_metadata(stage: Stage) -> None:
-    """nsqd.dat is saved when there is room, without another change to wait for."""
+def test_nsqd_dat_is_saved_when_there_is_free_space(stage: Stage) -> None:
+    """nsqd.dat is saved when there is free space, without another change."""
     assert disk_full.save_metadata_when_full(stage).seen["nsqd.dat saved when there is room"]
 
 

@@ -1,4 +1,4 @@
-"""nsqx doctor on directories damaged in every way, of this package's nsqd and of Go's; after it both read the rest."""
+"""nsqx doctor on damaged directories of nsqx's and Go's nsqd; afterwards both daemons read all readable messages."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from stage import DISK_ONLY, QUEUE, TOPIC, Stage, bodies
 
 from daemons import has_go
 
-# What is done, what is found of it in a directory of ours, and how many messages it costs.
+# The damage, the code that is found in a directory of nsqx, and the number of lost messages.
 CASES = {
     damage.tear_last_record: ("data-torn", 1),
     damage.tear_last_length: ("data-torn", 1),
@@ -32,7 +32,7 @@ CASES = {
     damage.cut_sidecars: ("checksums-damaged", 0),
     damage.empty_sidecars: ("checksums-damaged", 0),
 }
-# In Go's directories, which have no checksums, so that damage to a body, or to the digits of an id, cannot be told.
+# In Go's directories, which have no checksums: damage to a body or to the digits of an id cannot be detected.
 GO_CASES = {
     damage.tear_last_record: ("data-torn", 1),
     damage.add_torn_record: ("data-torn", 0),
@@ -56,12 +56,12 @@ def cases(table: dict[Damage, tuple[str, int]]) -> list[object]:
 def check(stage: Stage, lost: int, readers: tuple[str, ...]) -> None:
     for reader in readers:
         outcome = read_by(stage, reader)
-        assert (len(stage.ledger.lost), outcome.duplicated, outcome.foreign) == (lost, 0, 0), reader
+        assert (len(stage.tracker.lost), outcome.duplicated, outcome.foreign) == (lost, 0, 0), reader
         assert dict(outcome.seen) == {}, reader
 
 
 @pytest.mark.parametrize(("spoil", "code", "lost"), cases(CASES))
-def test_our_directory(stage: Stage, spoil: Damage, code: str, lost: int) -> None:
+def test_a_damaged_directory_of_nsqx_is_repaired(stage: Stage, spoil: Damage, code: str, lost: int) -> None:
     report = damage_and_repair(stage, spoil)
     assert code in codes(report)
     check(stage, lost, ("nsqx", "go") if has_go() else ("nsqx",))
@@ -69,7 +69,7 @@ def test_our_directory(stage: Stage, spoil: Damage, code: str, lost: int) -> Non
 
 @NEEDS_GO
 @pytest.mark.parametrize(("spoil", "code", "lost"), cases(GO_CASES))
-def test_directory_of_go(stage: Stage, spoil: Damage, code: str, lost: int) -> None:
+def test_a_damaged_directory_of_go_is_repaired(stage: Stage, spoil: Damage, code: str, lost: int) -> None:
     stage.implementation = "go"
     report = damage_and_repair(stage, spoil)
     assert code in codes(report)
@@ -77,31 +77,31 @@ def test_directory_of_go(stage: Stage, spoil: Damage, code: str, lost: int) -> N
 
 
 @pytest.mark.parametrize("implementation", ["nsqx", pytest.param("go", marks=NEEDS_GO)])
-def test_a_sound_directory(stage: Stage, implementation: str) -> None:
+def test_a_sound_directory_has_no_findings(stage: Stage, implementation: str) -> None:
     stage.implementation = implementation
     fill(stage)
     for path in stage.data_path.glob("*.bad"):
-        path.unlink()  # Go nsqd's way with files that it has read to their end
+        path.unlink()  # Go nsqd sets aside files that it has read to their end
     code, report = doctor(stage.data_path)
     assert (code, report["findings"], report["message_count"]) == (0, [], COUNT)
     assert (report["topic_count"], report["is_sound"]) == (1, True)
 
 
-def test_after_a_crash_everything_is_found(stage: Stage) -> None:
-    """Whatever the positions say, each message that waits is counted, and comes after a repair."""
+def test_every_waiting_message_is_counted_after_a_crash(stage: Stage) -> None:
+    """Each waiting message is counted, whatever the positions say, and delivered after a repair."""
     fill(stage, crashed=True, finished=10)
-    stage.ledger.finished.clear()
+    stage.tracker.finished.clear()
     _, report = doctor(stage.data_path, "--repair")
     assert COUNT - 10 <= report["message_count"] <= COUNT
     assert report["is_sound"]
     delivered = read_by(stage, "nsqx")
     assert delivered.foreign == 0
-    assert len(stage.ledger.lost) <= 10
+    assert len(stage.tracker.lost) <= 10
 
 
 @pytest.mark.parametrize("content", [None, b"", b"half", b'{"topics":7}', b'{"topics":[{"name":"a b"}]}'])
-def test_metadata(stage: Stage, content: bytes | None) -> None:
-    """nsqd.dat is made from the names of the queues, and the daemon delivers everything."""
+def test_nsqd_dat_is_created_from_the_names_of_the_queues(stage: Stage, content: bytes | None) -> None:
+    """nsqd.dat is created from the names of the queues, and the daemon delivers everything."""
     fill(stage)
     path = stage.data_path / "nsqd.dat"
     whole = path.read_bytes()
@@ -117,7 +117,7 @@ def test_metadata(stage: Stage, content: bytes | None) -> None:
     check(stage, 0, ("nsqx",))
 
 
-def test_a_queue_that_nobody_names(stage: Stage) -> None:
+def test_a_queue_missing_in_nsqd_dat_is_added(stage: Stage) -> None:
     fill(stage)
     (stage.data_path / "nsqd.dat").write_bytes(b'{"topics":null,"version":"1.3.0"}')
     code, report = doctor(stage.data_path)
@@ -127,7 +127,7 @@ def test_a_queue_that_nobody_names(stage: Stage) -> None:
     check(stage, 0, ("nsqx",))
 
 
-def test_what_lies_around(stage: Stage) -> None:
+def test_stray_files_are_set_aside(stage: Stage) -> None:
     fill(stage)
     for name in ("orders.diskqueue.meta.dat.123.tmp", f"{QUEUE}.diskqueue.000099.dat.bad", "gone.diskqueue.000001.crc"):
         (stage.data_path / name).write_bytes(b"whatever")
@@ -143,7 +143,7 @@ def test_what_lies_around(stage: Stage) -> None:
     check(stage, 0, ("nsqx",))
 
 
-def test_a_data_file_that_is_gone(stage: Stage) -> None:
+def test_a_missing_data_file_is_reported(stage: Stage) -> None:
     fill(stage)
     (stage.data_path / f"{QUEUE}.diskqueue.000002.dat").unlink()
     code, report = doctor(stage.data_path)
@@ -155,7 +155,7 @@ def test_a_data_file_that_is_gone(stage: Stage) -> None:
     assert (outcome.duplicated, outcome.foreign) == (0, 0)
 
 
-def test_damage_is_explained(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_explains_damage(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     from nsqx.cli.doctor import main
 
     fill(stage)
@@ -169,10 +169,10 @@ def test_damage_is_explained(stage: Stage, capsys: pytest.CaptureFixture[str]) -
     assert "No problems left." in text
     assert "doctor-2" in text
     stage.restart_and_drain(damage.FILES)
-    assert stage.ledger.lost == {bodies("stored", COUNT)[DAMAGED]}
+    assert stage.tracker.lost == {bodies("stored", COUNT)[DAMAGED]}
 
 
-def test_not_while_nsqd_runs(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_refuses_to_run_while_nsqd_runs(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.nsqd(DISK_ONLY)
     assert doctor(stage.data_path)[0] == 2
     error = capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_not_while_nsqd_runs(stage: Stage, capsys: pytest.CaptureFixture[str]) -
     assert len(error.splitlines()) == 1
 
 
-def test_nsqd_does_not_start_while_the_doctor_is_at_work(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nsqd_does_not_start_while_the_doctor_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     import nsqx.cli.doctor as command
 
     locked = []
@@ -201,8 +201,8 @@ def test_nsqd_does_not_start_while_the_doctor_is_at_work(stage: Stage, monkeypat
     assert locked == [True]
 
 
-def test_the_directory_above_is_not_taken_for_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a reader of ``data in ./nsqx-data`` would try it."""
+def test_the_parent_directory_is_not_reported_as_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A user may pass the parent directory, as in ``data in ./nsqx-data``."""
     from nsqx.cli.doctor import main
 
     for name in ("nsqd-1", "nsqd-2"):

@@ -1,6 +1,6 @@
-"""A whole broker in random use, and what a power cut at any moment would leave of it (rows 5, 34 and 42).
+"""A whole broker under random use, and the state that a power cut at any moment would leave (rows 5, 34 and 42).
 
-NSQX_SEED repeats the run of one seed; NSQX_SLOW or --run-slow looks at 500 power cuts and more for each kind of flags.
+NSQX_SEED repeats the run of one seed; NSQX_SLOW or --run-slow checks at least 500 power cuts for each set of flags.
 """
 
 import os
@@ -22,11 +22,11 @@ DEFAULTS = {"mem_queue_size": 1000, "sync_every": 2500}
 
 
 @pytest.mark.parametrize("number", range(QUICK))
-def test_power_cuts_with_any_flags(number: int) -> None:
+def test_power_cuts_with_any_flags_lose_only_what_they_may(number: int) -> None:
     run_broker_seed(FIRST + number)
 
 
-def test_power_cuts_with_sync_every_1() -> None:
+def test_power_cuts_with_sync_every_1_lose_nothing() -> None:
     counts = run_broker_seed(FIRST, **SYNC_ALWAYS).counts
     assert counts["cuts"] > 5
     assert counts["acked"] > 100
@@ -35,7 +35,7 @@ def test_power_cuts_with_sync_every_1() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("flags", [SYNC_ALWAYS, DISK_ONLY, DEFAULTS], ids=["sync always", "disk only", "defaults"])
-def test_many_power_cuts(flags: dict[str, Any]) -> None:
+def test_many_power_cuts_lose_only_what_they_may(flags: dict[str, Any]) -> None:
     counts: Counter[str] = Counter()
     seed = FIRST
     while counts["cuts"] < MANY_CUTS:

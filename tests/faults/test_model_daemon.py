@@ -1,4 +1,4 @@
-"""nsqd in random use over several lives, most of them ended at a failpoint: nothing acknowledged is lost.
+"""nsqd under random use over several restarts, most of them after a failpoint: no acknowledged message is lost.
 
 NSQX_SEED repeats the run of one seed.
 """
@@ -16,11 +16,11 @@ QUICK, MANY = (1, 0) if IS_GIVEN else (2, 40)
 
 
 @pytest.mark.parametrize("number", range(QUICK))
-def test_several_lives(stage: Stage, number: int) -> None:
+def test_several_restarts_lose_nothing(stage: Stage, number: int) -> None:
     run_daemon_seed(stage, FIRST + number)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(QUICK, QUICK + MANY))
-def test_many_lives(stage: Stage, number: int) -> None:
+def test_many_restarts_lose_nothing(stage: Stage, number: int) -> None:
     run_daemon_seed(stage, FIRST + number)

@@ -1,6 +1,6 @@
-"""The disk queue in random use, with faults, crashes and power cuts, against a model of what may be lost.
+"""The disk queue under random use, with faults, crashes and power cuts, against a model of losses.
 
-NSQX_SEED repeats the run of one seed; NSQX_SLOW or --run-slow does thousands of runs.
+NSQX_SEED repeats the run of one seed; NSQX_SLOW or --run-slow performs thousands of runs.
 """
 
 import os
@@ -12,13 +12,13 @@ import pytest
 from queue_model import run_seed
 
 QUICK, MANY = 300, 3000
-AT_MOST_S = 15.0  # for the quick ones, on a machine that is busy
+AT_MOST_S = 15.0  # for the quick tests, on a busy machine
 FIRST = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
 IS_GIVEN = "NSQX_SEED" in os.environ
 
 
 def run_many(first: int, count: int, at_most_s: float = float("inf")) -> Counter[str]:
-    """How often each thing was done over that many runs, or as many as there is time for."""
+    """Perform so many runs, or as many as there is time for; return how often each action occurred."""
     counts: Counter[str] = Counter()
     deadline_s = time.monotonic() + at_most_s
     for seed in range(first, first + (1 if IS_GIVEN else count)):
@@ -28,7 +28,7 @@ def run_many(first: int, count: int, at_most_s: float = float("inf")) -> Counter
     return counts
 
 
-def test_any_order() -> None:
+def test_random_use_loses_only_what_it_may() -> None:
     counts = run_many(FIRST, QUICK, AT_MOST_S)
     if not IS_GIVEN:
         assert all(counts[what] > 3 for what in ("killed", "power cut", "restart_cleanly", "order_fault")), counts
@@ -39,12 +39,12 @@ def test_a_seed_gives_the_same_run() -> None:
 
 
 @pytest.mark.parametrize("seed", [858663493887, 527963284046])
-def test_what_was_found_stays_found(seed: int) -> None:
-    """A sync that failed at the end of one life, and a power cut in the next; one that failed while files filled up."""
+def test_seeds_that_once_found_a_bug(seed: int) -> None:
+    """A failed sync at the end of one process and a power cut in the next; a failed sync while files fill up."""
     run_seed(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_any_order_many_times() -> None:
+def test_much_random_use_loses_only_what_it_may() -> None:
     run_many(FIRST, MANY)

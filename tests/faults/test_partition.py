@@ -1,6 +1,6 @@
-"""nsqlookupd cut off, stuck, slow, damaged on the way, restarted or at odds with another: messages flow, views heal.
+"""nsqlookupd unreachable, stuck, slow, corrupted in transit, restarted or inconsistent: messages flow, views recover.
 
-nsqd reaches nsqlookupd through a proxy. It sends a PING every 100 ms instead of every 15 s, so that it notices soon.
+nsqd reaches nsqlookupd through a proxy. It sends a PING every 100 ms, not every 15 s, to detect failures soon.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from partition_proxy import Proxy
 from rawclient import OK, RawClient
 
 PING_INTERVAL_S = 0.1
-# nsqd waits up to 15 s before it tries a nsqlookupd again that it could not reach for long.
+# nsqd waits up to 15 s before it retries an nsqlookupd that was unreachable for long.
 HEALED_WITHIN_S = 30.0
 
 Start = Callable[..., Daemon]
@@ -25,7 +25,7 @@ Start = Callable[..., Daemon]
 
 @pytest.fixture
 def start_nsqd() -> Iterator[Start]:
-    """Starts an nsqd that registers at some addresses; all end with the test."""
+    """A function that starts an nsqd which registers at some addresses; all end with the test."""
     with contextlib.ExitStack() as stack:
 
         def start(*lookupd_addresses: str) -> Daemon:
@@ -47,7 +47,7 @@ def proxy(lookupd: Daemon) -> Iterator[Proxy]:
 
 
 class Traffic:
-    """A producer and a consumer of one channel that keep going while the block runs; each message must come."""
+    """A producer and a consumer of one channel that run during the block; each message must arrive."""
 
     def __init__(self, daemon: Daemon, topic: str) -> None:
         self._daemon = daemon
@@ -73,7 +73,7 @@ class Traffic:
             self._thread.join()
 
     def wait_for_more(self) -> None:
-        """Wait until ten more messages have made the round."""
+        """Wait until ten more messages have been delivered."""
         before = self.count
         wait_until(lambda: self.count >= before + 10 or not self._thread.is_alive(), "messages flow")
         if self._failure is not None:
@@ -95,7 +95,7 @@ class Traffic:
 
 
 def producers(lookupd: Daemon, topic: str) -> list[int]:
-    """HTTP ports of the nsqd that have a topic, as nsqlookupd knows them; one that is there twice counts twice."""
+    """Return the HTTP ports of the nsqds with a topic, as listed by nsqlookupd; one listed twice counts twice."""
     response = lookupd.request("GET", f"/lookup?topic={topic}")
     return sorted(each["http_port"] for each in response.json()["producers"]) if response.status == 200 else []
 
@@ -105,7 +105,9 @@ def wait_for_producers(lookupd: Daemon, topic: str, *daemons: Daemon) -> None:
     wait_until(lambda: producers(lookupd, topic) == expected, f"{topic} is at {expected}", HEALED_WITHIN_S)
 
 
-def test_cut_off_and_healed(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) -> None:
+def test_topics_created_while_disconnected_are_registered_later(
+    lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str
+) -> None:
     nsqd = start_nsqd(proxy.address)
     with Traffic(nsqd, topic) as traffic:
         wait_for_producers(lookupd, topic, nsqd)
@@ -113,7 +115,7 @@ def test_cut_off_and_healed(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, to
         wait_for_producers(lookupd, topic)
         traffic.wait_for_more()
         nsqd.wait_for_log(r"LOOKUPD\(.*refused")
-        nsqd.post("/pub", b"published in the dark", topic=f"{topic}.new")
+        nsqd.post("/pub", b"published while disconnected", topic=f"{topic}.new")
         nsqd.post("/channel/create", topic=f"{topic}.new", channel="ch")
         traffic.wait_for_more()
         proxy.heal()
@@ -123,7 +125,9 @@ def test_cut_off_and_healed(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, to
     assert lookupd.request("GET", f"/channels?topic={topic}.new").json() == {"channels": ["ch"]}
 
 
-def test_what_is_deleted_in_the_dark_is_gone(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) -> None:
+def test_topics_deleted_while_disconnected_are_unregistered_later(
+    lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str
+) -> None:
     nsqd = start_nsqd(proxy.address)
     for name in (topic, f"{topic}.deleted"):
         nsqd.post("/topic/create", topic=name)
@@ -135,8 +139,8 @@ def test_what_is_deleted_in_the_dark_is_gone(lookupd: Daemon, proxy: Proxy, star
     assert producers(lookupd, f"{topic}.deleted") == []
 
 
-def test_packets_are_swallowed(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) -> None:
-    """No connection is refused or closed, and no answer comes. nsqd is never listed twice in the end."""
+def test_a_stuck_connection_is_replaced(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) -> None:
+    """No connection is refused or closed, and no answer comes. nsqd is not listed twice afterwards."""
     nsqd = start_nsqd(proxy.address)
     with Traffic(nsqd, topic) as traffic:
         wait_for_producers(lookupd, topic, nsqd)
@@ -144,15 +148,15 @@ def test_packets_are_swallowed(lookupd: Daemon, proxy: Proxy, start_nsqd: Start,
         traffic.wait_for_more()
         nsqd.wait_for_log(r"LOOKUPD\(.*ERROR|ERROR: LOOKUPD\(")
         nsqd.post("/topic/create", topic=f"{topic}.new")
-        assert producers(lookupd, topic) == [nsqd.http_port], "nsqlookupd believes that nothing has happened"
+        assert producers(lookupd, topic) == [nsqd.http_port], "nsqlookupd does not notice the failure"
         traffic.wait_for_more()
         proxy.heal()
         for name in (topic, f"{topic}.new"):
             wait_for_producers(lookupd, name, nsqd)
 
 
-def test_slow_way(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) -> None:
-    """Slower than nsqd's patience: it tries again until the way is faster. A bit slow does not matter."""
+def test_a_slow_network_is_retried(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) -> None:
+    """Above nsqd's timeout it retries until the network is faster. A small delay does not matter."""
     proxy.delay(0.8)
     nsqd = start_nsqd(proxy.address)
     with Traffic(nsqd, topic) as traffic:
@@ -162,7 +166,8 @@ def test_slow_way(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) 
         wait_for_producers(lookupd, topic, nsqd)
         nsqd.post("/channel/create", topic=topic, channel="ch")
         wait_until(
-            lambda: "ch" in lookupd.request("GET", f"/channels?topic={topic}").json()["channels"], "the channel is told"
+            lambda: "ch" in lookupd.request("GET", f"/channels?topic={topic}").json()["channels"],
+            "the channel is registered",
         )
 
 
@@ -177,7 +182,7 @@ def test_slow_way(lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str) 
     ],
     ids=["flipped bits", "missing bytes", "added bytes", "wrong sizes", "refusals"],
 )
-def test_damaged_on_the_way(
+def test_corrupted_traffic_is_retried(
     corruption: Callable[[bytes], bytes], lookupd: Daemon, proxy: Proxy, start_nsqd: Start, topic: str
 ) -> None:
     nsqd = start_nsqd(proxy.address)
@@ -191,8 +196,8 @@ def test_damaged_on_the_way(
     assert "internal error" not in nsqd.log
 
 
-def test_restarted_empty(fleet: Fleet, start_nsqd: Start, topic: str) -> None:
-    """nsqlookupd keeps nothing; every nsqd tells it everything again."""
+def test_a_restarted_nsqlookupd_is_registered_with_again(fleet: Fleet, start_nsqd: Start, topic: str) -> None:
+    """nsqlookupd keeps no state; every nsqd registers everything again."""
     lookupd = fleet.nsqlookupd("nsqx")
     nodes = [start_nsqd(lookupd.tcp_address) for _ in range(3)]
     for node in nodes:
@@ -207,8 +212,8 @@ def test_restarted_empty(fleet: Fleet, start_nsqd: Start, topic: str) -> None:
         assert sorted(again.request("GET", f"/channels?topic={topic}").json()["channels"]) == ["ch", "traffic"]
 
 
-def test_two_that_disagree(fleet: Fleet, start_nsqd: Start, topic: str) -> None:
-    """Each node reaches one nsqlookupd only. Who asks both sees all, a new node too; healed, both know all."""
+def test_two_nsqlookupds_with_different_views_agree_after_recovery(fleet: Fleet, start_nsqd: Start, topic: str) -> None:
+    """Each node reaches only one nsqlookupd. Asking both shows all nodes; after recovery each knows all."""
     lookupds = [fleet.nsqlookupd("nsqx") for _ in range(2)]
     with contextlib.ExitStack() as stack:
         ways = [[stack.enter_context(Proxy(each.tcp_address)) for each in lookupds] for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What a power cut may cost: nothing that was acknowledged after a sync, and no more than the window (rows 5 and 6)."""
+"""Losses of a power cut: no message acknowledged after a sync, and at most the sync window (rows 5 and 6)."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +15,8 @@ SLOW_SYNC_MS = 10
 TIMED = 60
 
 
-def test_acknowledged_after_the_sync(stage: Stage) -> None:
-    """Row 5: with --sync-every=1 the disk has a message, file names included, before the OK leaves."""
+def test_with_sync_every_1_an_ok_follows_the_sync(stage: Stage) -> None:
+    """Row 5: with --sync-every=1 the disk has a message, including its file name, before the OK is sent."""
     record = power_cut.sync_always(stage)
     moments = record.moments()
     assert [moment.acked for moment in moments] == list(range(1, 61))
@@ -27,36 +27,36 @@ def test_acknowledged_after_the_sync(stage: Stage) -> None:
         assert "set aside" not in outcome.seen
 
 
-def test_acknowledged_after_the_sync_over_http(stage: Stage) -> None:
-    """Row 5: an answer of HTTP says no more than the disk can keep."""
+def test_with_sync_every_1_an_ok_over_http_follows_the_sync(stage: Stage) -> None:
+    """Row 5: an OK over HTTP is sent only after the disk has the message."""
     moments = power_cut.sync_always_over_http(stage).moments()
     assert [moment.acked for moment in moments] == list(range(1, 31))
     assert [moment for moment in moments if moment.missing] == []
 
 
-def test_syncs_are_joined(stage: Stage) -> None:
-    """Row 5: publishers who wait at the same time share a sync, and each message is on the disk in the end."""
+def test_publishers_share_syncs(stage: Stage) -> None:
+    """Row 5: publishers that wait at the same time share a sync, and each message is on disk afterwards."""
     record = power_cut.sync_always_for_many(stage)
     assert 1 <= record.sync_count() <= 50
     outcome = record.restart_after_cut(END, 200)
     assert (outcome.lost, outcome.foreign) == (0, 0)
 
 
-def test_window_by_count(stage: Stage) -> None:
-    """Row 5: at no moment are more than --sync-every acknowledged messages missing on the disk."""
+def test_at_most_sync_every_messages_are_not_durable(stage: Stage) -> None:
+    """Row 5: at most --sync-every acknowledged messages are missing on disk at any time."""
     moments = power_cut.sync_by_count(stage).moments()
     assert [moment.acked for moment in moments] == [250, 500, 750, 1000]
     assert [moment for moment in moments if moment.missing > SYNC_EVERY] == []
 
 
-def test_window_by_time(stage: Stage) -> None:
-    """Rows 5, 6: when --sync-timeout is over everything is durable, the names of new and renamed files too."""
+def test_everything_is_durable_after_sync_timeout(stage: Stage) -> None:
+    """Rows 5, 6: after --sync-timeout everything is durable, including the names of new and renamed files."""
     record = power_cut.sync_by_time(stage)
     assert record.missing_at_end() == 0
     files = record.disk(END).after_power_cut()
     assert {"nsqd.dat", f"{QUEUE}.diskqueue.meta.dat"} <= set(files)
     assert TOPIC.encode() in files["nsqd.dat"]
-    # Checksums vouch for themselves, so nobody waits for theirs to be durable.
+    # Sidecars have their own checksums and need not be durable.
     empty = [name for name, content in files.items() if not content and not name.endswith(".crc")]
     assert not empty, "a name is durable before its content"
     outcome = record.restart_after_cut(END, 100)
@@ -64,16 +64,16 @@ def test_window_by_time(stage: Stage) -> None:
     assert dict(outcome.seen) == {}
 
 
-def test_zeros_at_the_end(stage: Stage) -> None:
-    """Rows 5, 7: a file whose length is kept and whose bytes are not costs nothing that was synced."""
+def test_zeros_at_the_end_of_a_file_lose_no_synced_message(stage: Stage) -> None:
+    """Rows 5, 7: a file that keeps its length but not its bytes loses no synced message."""
     record = power_cut.half_synced(stage)
     outcome = record.restart_after_cut(END, 100, with_zeros=True)
     assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
     assert "depth after restart" not in outcome.seen
 
 
-def test_on_the_way_to_a_channel(stage: Stage) -> None:
-    """Row 5: a message that was durable in the topic stays so while it moves to the channel."""
+def test_a_power_cut_during_a_move_loses_nothing(stage: Stage) -> None:
+    """Row 5: a message that was durable in the topic stays durable while it moves to the channel."""
     record = power_cut.topic_to_channel(stage)
     lines = record.lines()
     assert len(lines) > 10
@@ -83,15 +83,15 @@ def test_on_the_way_to_a_channel(stage: Stage) -> None:
         assert (outcome.lost, outcome.foreign) == (0, 0), f"cut after line {line} of the trace"
 
 
-def test_on_the_way_to_a_channel_while_publishing(stage: Stage) -> None:
-    """Row 34: the same while syncs are slow and uneven, and publishers go on."""
+def test_a_power_cut_during_a_move_and_publishes_loses_nothing(stage: Stage) -> None:
+    """Row 34: the same with slow syncs of different duration and with publishers."""
     record = power_cut.topic_to_channel_while_publishing(stage)
     assert len(record.lines()) > 5
     assert record.syncs_that_lose() == []
 
 
-def test_no_answer_before_the_sync(stage: Stage) -> None:
-    """Row 35: with --sync-every=1 no OK comes sooner than one sync takes, however many publishers there are."""
+def test_no_ok_comes_before_the_sync(stage: Stage) -> None:
+    """Row 35: with --sync-every=1 no OK comes before one sync has ended, however many publishers there are."""
     daemon = stage.nsqd(DISK_ONLY, "--sync-every=1", env={"NSQX_FAILPOINTS": f"data.sync=delay:{SLOW_SYNC_MS}@1+"})
     daemon.post("/topic/create", topic=TOPIC)
     with ThreadPoolExecutor(8) as pool:
@@ -101,7 +101,7 @@ def test_no_answer_before_the_sync(stage: Stage) -> None:
 
 
 def publish_and_time(daemon: Daemon) -> list[float]:
-    """Publish one by one; how long each OK took."""
+    """Publish one by one; return how long each OK took."""
     times_s = []
     with RawClient(daemon.tcp_address) as client:
         for body in bodies("timed", TIMED):
@@ -113,7 +113,7 @@ def publish_and_time(daemon: Daemon) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_anywhere_on_the_way_to_a_channel(stage: Stage) -> None:
+def test_a_power_cut_after_every_sync_of_a_move_loses_nothing(stage: Stage) -> None:
     """Row 5: the same after every sync, with restarts."""
     record = power_cut.topic_to_channel(stage)
     lost = {line: record.restart_after_cut(line, MOVED).lost for line in record.lines()}

@@ -1,7 +1,7 @@
-"""Three nsqd restarted one after the other, under load: nothing that was acknowledged is lost.
+"""Three nsqds are restarted one after the other, under load: no acknowledged message is lost.
 
-Producers publish to any node that takes the message; consumers follow the nodes, which come back on other ports, by
-asking nsqlookupd. A message that a node took without saying so is published again elsewhere, and one that was in flight
+Producers publish to any node that accepts the message. Consumers query nsqlookupd to follow the nodes, which come back
+on other ports. A message that a node took without an answer is published again elsewhere, and one that was in flight
 when its node stopped is delivered again: duplicates are counted, not forbidden. Run with -s to see the counts.
 """
 
@@ -24,7 +24,7 @@ from rawclient import OK, ConnectionEnded, RawClient
 NODES = 3
 PRODUCERS = 3
 MESSAGES_BETWEEN = 300
-# How many messages a consumer keeps in flight before it finishes them, so that a stop always meets some.
+# How many messages a consumer keeps in flight before it finishes them, so that some are in flight at every stop.
 HELD = 20
 POLL_INTERVAL_S = 0.05
 TOPIC = "orders"
@@ -32,7 +32,7 @@ SOME_TIME_S = 40.0
 
 
 class Node:
-    """One nsqd that can be restarted on its data; ``address`` is None while it is down."""
+    """One nsqd that can be restarted with its data; ``address`` is None while it is down."""
 
     def __init__(self, lookupd: Daemon, data_path: Path) -> None:
         self._flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
@@ -50,7 +50,7 @@ class Node:
 
 
 class Producer(threading.Thread):
-    """Publishes numbered messages, each again and again until some node has acknowledged it."""
+    """Publishes numbered messages, each repeatedly until a node has acknowledged it."""
 
     def __init__(self, name: str, nodes: list[Node], stopping: threading.Event) -> None:
         super().__init__(name=name)
@@ -90,7 +90,7 @@ class Producer(threading.Thread):
 
 
 class Consumer(threading.Thread):
-    """Finishes messages of one node, some at a time, until the connection ends."""
+    """Finishes messages of one node in groups, until the connection ends."""
 
     def __init__(self, address: str, received: Counter[str]) -> None:
         super().__init__(daemon=True)
@@ -118,7 +118,7 @@ class Consumer(threading.Thread):
 
 
 class Discovery(threading.Thread):
-    """Keeps a consumer at every node that nsqlookupd names."""
+    """Keeps a consumer connected to every node that nsqlookupd lists."""
 
     def __init__(self, lookupd: Daemon) -> None:
         super().__init__()
@@ -157,12 +157,12 @@ class Discovery(threading.Thread):
             self._consumers[address] = Consumer(address, self.received)
             self.addresses.add(address)
         except OSError:
-            pass  # nsqlookupd will learn that it is gone
+            pass  # nsqlookupd will remove the node from its list
 
 
 @contextmanager
 def nsq_tail(lookupd: Daemon, output: Path) -> Iterator[None]:
-    """Go's consumer on a channel of its own, if it is here: it writes each body on a line."""
+    """Run Go's nsq_tail, if it is installed, on its own channel: it writes each body on a line."""
     if not has_go():
         yield
         return
@@ -183,7 +183,7 @@ def lines_of(output: Path) -> Counter[str]:
 
 
 @pytest.mark.timeout(180)
-def test_rolling_restart(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_rolling_restart_loses_no_acknowledged_message(fleet: Fleet, tmp_path: Path) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     nodes = [Node(lookupd, tmp_path / f"node{number}") for number in range(NODES)]
     stopping = threading.Event()
@@ -206,7 +206,7 @@ def test_rolling_restart(fleet: Fleet, tmp_path: Path) -> None:
                 node.stop()
                 wait_for_more(producers, discovery)
                 node.start()
-                wait_until(lambda at=node: at.address in discovery.addresses, "the consumers have followed")
+                wait_until(lambda at=node: at.address in discovery.addresses, "the consumers are connected again")
             wait_for_more(producers, discovery)
             stopping.set()
             for producer in producers:
@@ -231,7 +231,7 @@ def test_rolling_restart(fleet: Fleet, tmp_path: Path) -> None:
         lost = published - bodies.keys()
         print(f"{name}: received {len(published & bodies.keys())}, lost {len(lost)}, duplicated {duplicates(bodies)}")
         assert not lost
-        assert bodies.keys() <= published, "what came was published"
+        assert bodies.keys() <= published, "only published messages are delivered"
     assert all(len(producer.published) == len(set(producer.published)) for producer in producers)
 
 

@@ -1,16 +1,16 @@
-"""Syncs that take very long: only the clients that wait for them wait (row 37)."""
+"""Syncs that take very long delay only the clients that wait for them (row 37)."""
 
 from stage import DISK_ONLY, Stage, kill
 
 from daemons import Daemon
 from rawclient import HEARTBEAT, OK, RawClient, pub
 
-# The first syncs of data files take longer than the test: the daemon is killed at its end.
+# The first syncs of data files take longer than the test; the daemon is killed at its end.
 STUCK_MS = 60_000
 
 
 def stuck_publishers(stage: Stage, daemon: Daemon, count: int) -> list[RawClient]:
-    """Clients whose publishes wait for syncs that do not end, each to a topic of its own."""
+    """Return clients whose publishes wait for syncs that do not end, each to its own topic."""
     clients = []
     for number in range(count):
         client = RawClient(daemon.tcp_address)
@@ -22,8 +22,8 @@ def stuck_publishers(stage: Stage, daemon: Daemon, count: int) -> list[RawClient
     return clients
 
 
-def test_one_slow_sync_delays_only_those_that_wait_for_it(stage: Stage) -> None:
-    """PUB by TCP and HTTP to other topics, deliveries, new subscriptions and heartbeats all go on."""
+def test_a_slow_sync_delays_only_clients_that_wait_for_it(stage: Stage) -> None:
+    """Publishes over TCP and HTTP to other topics, deliveries, new subscriptions and heartbeats continue."""
     daemon = stage.nsqd(DISK_ONLY, "--sync-every=1", env={"NSQX_FAILPOINTS": f"data.sync=delay:{STUCK_MS}@1"})
     (stuck,) = stuck_publishers(stage, daemon, 1)
     with RawClient(daemon.tcp_address) as client, RawClient(daemon.tcp_address) as consumer:
@@ -38,7 +38,7 @@ def test_one_slow_sync_delays_only_those_that_wait_for_it(stage: Stage) -> None:
 
 
 def test_many_slow_syncs_leave_threads_for_others(stage: Stage) -> None:
-    """Twelve syncs that do not end block neither those of other queues nor saves of nsqd.dat."""
+    """Twelve syncs that do not end block neither syncs of other queues nor saves of nsqd.dat."""
     daemon = stage.nsqd(DISK_ONLY, "--sync-every=1", env={"NSQX_FAILPOINTS": f"data.sync=delay:{STUCK_MS}@2-13"})
     with RawClient(daemon.tcp_address) as client:
         assert client.pub("other", b"1") == OK

@@ -1,4 +1,4 @@
-"""Files of emptied and deleted queues go in a thread: a slow disk delays no client, a crash brings nothing back."""
+"""Files of emptied and deleted queues are removed in a thread: slowness delays no client, a crash restores nothing."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def data_files(directory: Path, queue: str) -> list[str]:
 
 
 def start_with_backlog(directory: Path) -> Daemon:
-    """nsqd that cannot remove files in time, with 100 messages in the files of a channel and of a topic."""
+    """Start an nsqd that cannot remove files in time, with 100 messages in the files of a channel and of a topic."""
     daemon = start_nsqd("nsqx", *ON_DISK, data_path=directory, env=STUCK)
     daemon.post("/topic/create", topic="t")
     daemon.post("/channel/create", topic="t", channel="c")
@@ -33,7 +33,7 @@ def depth_of(daemon: Daemon, topic: str) -> int:
 
 
 @pytest.mark.parametrize("route", ["/channel/empty", "/channel/delete", "/topic/empty", "/topic/delete"])
-def test_removal_that_takes_long_delays_no_client(route: str, tmp_path: Path) -> None:
+def test_a_slow_removal_delays_no_client(route: str, tmp_path: Path) -> None:
     daemon = start_with_backlog(tmp_path)
     try:
         topic = "t" if route.startswith("/channel") else "alone"
@@ -45,11 +45,11 @@ def test_removal_that_takes_long_delays_no_client(route: str, tmp_path: Path) ->
         daemon.kill()
 
 
-def test_crash_before_the_removal_brings_nothing_back(tmp_path: Path) -> None:
+def test_a_crash_before_the_removal_restores_no_message(tmp_path: Path) -> None:
     daemon = start_with_backlog(tmp_path)
     daemon.post("/channel/empty", topic="t", channel="c")
     daemon.post("/topic/delete", topic="alone")
-    # The channel is paused to save nsqd.dat, which then no longer names the topic.
+    # Pausing the channel saves nsqd.dat, which then no longer names the topic.
     daemon.post("/channel/pause", topic="t", channel="c")
     daemon.post("/pub", b"new", topic="t")
     assert len(data_files(tmp_path, "t:c")) > 10
@@ -62,8 +62,8 @@ def test_crash_before_the_removal_brings_nothing_back(tmp_path: Path) -> None:
         assert again.channel_stats("t", "c")["depth"] == 1
 
 
-def test_topic_created_again_keeps_its_messages(tmp_path: Path) -> None:
-    """The removal of the old files, which goes on after the restart too, does not touch the new ones."""
+def test_a_recreated_topic_keeps_its_messages(tmp_path: Path) -> None:
+    """The removal of the old files, which continues after the restart, does not touch the new ones."""
     daemon = start_with_backlog(tmp_path)
     daemon.post("/topic/delete", topic="alone")
     daemon.post("/pub", b"first", topic="alone")
@@ -80,8 +80,8 @@ def test_topic_created_again_keeps_its_messages(tmp_path: Path) -> None:
         wait_until(lambda: not (tmp_path / "alone.diskqueue.meta.dat").exists(), "the meta file is removed")
 
 
-def test_exit_does_not_wait_for_the_removal(tmp_path: Path) -> None:
-    """What could not be removed by then goes at the next start. The file that is being removed has to be waited for."""
+def test_the_exit_does_not_wait_for_all_removals(tmp_path: Path) -> None:
+    """The next start removes the remaining files. Only the removal of the current file delays the exit."""
     slow = {"NSQX_FAILPOINTS": "data.unlink=delay:1500@1+"}
     with start_nsqd("nsqx", *ON_DISK, data_path=tmp_path, env=slow) as daemon:
         daemon.post("/mpub", b"\n".join([b"x" * 100] * 100), topic="t")

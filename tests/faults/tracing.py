@@ -1,7 +1,6 @@
-"""strace on a running daemon: it makes system calls fail, kills the daemon at one of them, or writes them down.
+"""strace on a running daemon: makes system calls fail, kills the daemon at one of them, or records them.
 
-Owns the strace process and the reading of its output. Calls are those of all threads, counted from the moment that
-strace is attached.
+Owns the strace process and parses its output. Calls are those of all threads, counted from when strace is attached.
 """
 
 import os
@@ -19,7 +18,7 @@ import pytest
 
 from daemons import Daemon
 
-# The calls that change what is on disk, by the names that Go and Python use.
+# The calls that change data on disk, with the names that Go and Python use.
 CHANGES = "write,pwrite64,writev,pwritev,pwritev2,ftruncate,fallocate,rename,renameat,renameat2,unlink,unlinkat"
 SYNCS = "fsync,fdatasync,sync_file_range,syncfs"
 NEW_NAMES = "rename,renameat,renameat2,unlink,unlinkat,link,linkat"
@@ -32,7 +31,7 @@ _UNFINISHED = " <unfinished ...>"
 
 
 class Tracer:
-    """strace attached to ``daemon`` until the block ends; ``options`` say what it is to do."""
+    """strace attached to ``daemon`` until the block ends; ``options`` decide what it does."""
 
     def __init__(self, daemon: Daemon, *options: str, output: Path | None = None) -> None:
         if shutil.which("strace") is None:
@@ -56,37 +55,37 @@ class Tracer:
         self.stop()
 
     def stop(self) -> None:
-        """Detach; the output is complete then."""
+        """Detach; the output is complete afterwards."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
         self._process.communicate(timeout=20)
 
 
 def failing(calls: str, error: str, when: str = "1+") -> list[str]:
-    """Options for calls that fail: all of them, or those that ``when`` counts."""
+    """Return options that make calls fail: all of them, or those that ``when`` selects."""
     return ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}:when={when}"]
 
 
 def delaying(calls: str, delay_ms: int, path: Path | None = None) -> list[str]:
-    """Options for calls that take longer to begin: all of them, or those on one file."""
+    """Return options that delay calls: all of them, or those on one file."""
     only = ["-P", str(path)] if path is not None else []
     return [*only, "-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter={1000 * delay_ms}"]
 
 
 def killing(calls: str, number: int) -> list[str]:
-    """Options to kill the daemon as it begins the call of that number."""
+    """Return options that kill the daemon at the start of the call of this number."""
     return ["-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={number}"]
 
 
 def recording(extra: str = "") -> list[str]:
-    """Options to write down everything that reaches files and sockets, in full."""
+    """Return options that record everything written to files and sockets, in full."""
     calls = f"{CHANGES},{SYNCS},{NEW_NAMES},open,openat,creat,lseek,sendto,sendmsg,truncate,copy_file_range"
     return ["-y", "-xx", "-s", "2000000", "-e", f"trace={calls}{extra}"]
 
 
 @dataclass(frozen=True)
 class Call:
-    """A system call that has returned; ``began`` and ``ended`` are lines of the trace."""
+    """A system call that has returned; ``began`` and ``ended`` are line numbers of the trace."""
 
     name: str
     arguments: str
@@ -96,7 +95,7 @@ class Call:
 
 
 def read_calls(output: Path) -> Iterator[Call]:
-    """The calls of a trace in the order in which they returned; those that never did are left out."""
+    """Yield the calls of a trace in the order of their return, without those that never returned."""
     unfinished: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(output.read_text().splitlines()):
         match = _LINE.fullmatch(line)

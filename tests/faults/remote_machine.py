@@ -1,7 +1,7 @@
-"""A second machine, as far as TCP can tell: a network namespace with one link to ours, which can vanish.
+"""A second machine for TCP: a network namespace with one link to this one, which can disappear.
 
-What vanishes neither answers nor refuses: packets to it get lost, as with a machine that was switched off. Needs root
-and iproute2; a test skips without them.
+A machine that has disappeared neither answers nor refuses: packets to it are lost, as with a machine that was switched
+off. Needs root and iproute2; tests skip without them.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ _CLONE_NEWNET = 0x40000000
 _HARDWARE_ADDRESS = "02:00:00:00:00:02"
 
 
-class Elsewhere:
-    """Ours is ``address``; whoever listens there can be connected to from the other machine."""
+class RemoteMachine:
+    """The other machine can connect to daemons that listen on ``address``, the near end of the link."""
 
     def __init__(self) -> None:
         if os.geteuid() != 0 or shutil.which("ip") is None:
@@ -41,11 +41,11 @@ class Elsewhere:
             _ip("-n", self._name, "link", "set", "far", "address", _HARDWARE_ADDRESS)
             _ip("-n", self._name, "address", "add", f"{self._remote_address}/30", "dev", "far")
             _ip("-n", self._name, "link", "set", "far", "up")
-            # Who knows where to send is not told that nobody is there.
+            # A fixed neighbour entry: the kernel does not report that the other machine is unreachable.
             _ip("neighbour", "replace", self._remote_address, "lladdr", _HARDWARE_ADDRESS, "dev", self._link)
         except subprocess.CalledProcessError as failure:
             self._remove()
-            pytest.skip(f"no network namespace can be made here: {failure.stderr.decode().strip()}")
+            pytest.skip(f"cannot create a network namespace here: {failure.stderr.decode().strip()}")
         return self
 
     def __exit__(
@@ -54,7 +54,7 @@ class Elsewhere:
         self._remove()
 
     def connect(self, address: str) -> socket.socket:
-        """A connection from there to ``host:port`` here."""
+        """Connect from the other machine to ``host:port`` here."""
         made: list[socket.socket | BaseException] = []
         thread = threading.Thread(target=self._connect, args=(address, made))
         thread.start()
@@ -65,11 +65,11 @@ class Elsewhere:
         return result
 
     def vanish(self) -> None:
-        """From now on nobody is there."""
+        """Make the other machine disappear."""
         _ip("-n", self._name, "address", "flush", "dev", "far")
 
     def _connect(self, address: str, made: list[socket.socket | BaseException]) -> None:
-        # A thread has a namespace of its own, and its sockets stay in it.
+        # A thread has its own namespace, and its sockets stay in it.
         host, _, port = address.rpartition(":")
         try:
             descriptor = os.open(f"/run/netns/{self._name}", os.O_RDONLY)
