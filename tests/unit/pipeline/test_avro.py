@@ -1,4 +1,4 @@
-"""Avro: schemas in Spark's terms, and records out of messages."""
+"""Avro schemas are converted to Spark schemas, and Avro messages to records."""
 
 import io
 import json
@@ -21,7 +21,7 @@ def types_of(*fields):
     return {field["name"]: field["type"] for field in schema["fields"]}
 
 
-def test_types_become_those_of_spark():
+def test_avro_types_are_converted_to_spark_types():
     assert types_of(
         ("a", "int"),
         ("b", ["null", "long"]),
@@ -48,7 +48,7 @@ def test_types_become_those_of_spark():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("{", "is not valid JSON"),
         ('"int"', "must be a record"),
@@ -57,8 +57,8 @@ def test_types_become_those_of_spark():
         (json.dumps(record(("a", ["null", "R"]))), "recursive"),
     ],
 )
-def test_what_is_no_schema_is_refused(text, said):
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_schemas_are_rejected(text, expected):
+    with pytest.raises(ConfigError, match=expected):
         spark_schema_json(text)
 
 
@@ -71,22 +71,22 @@ def packed(**values):
     return stream.getvalue()
 
 
-def test_records_are_read_under_every_framing():
+def test_records_are_read_with_every_framing():
     text = json.dumps(SCHEMA)
     body = packed(a=1, b="x")
     canonical = fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(SCHEMA))
-    print_ = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
-    for framing, before in (
+    fingerprint = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+    for framing, header in (
         ("none", b""),
-        ("single-object", b"\xc3\x01" + print_),
+        ("single-object", b"\xc3\x01" + fingerprint),
         ("confluent", b"\0\0\0\0\x07"),
     ):
         read = pickle.loads(pickle.dumps(avro_reader(text, framing)))
-        assert read(before + body) == {"a": 1, "b": "x"}
+        assert read(header + body) == {"a": 1, "b": "x"}
 
 
 @pytest.mark.parametrize(
-    ("framing", "value", "said"),
+    ("framing", "value", "expected"),
     [
         ("none", b"\x02", None),
         ("none", packed(a=1, b="x") + b"rest", "4 bytes are left after the record"),
@@ -95,6 +95,6 @@ def test_records_are_read_under_every_framing():
         ("confluent", b"\x01" + packed(a=1, b="x"), "the zero byte and the schema number at the start are missing"),
     ],
 )
-def test_what_is_no_such_record_is_refused(framing, value, said):
-    with pytest.raises(Exception, match=said):
+def test_invalid_records_are_rejected(framing, value, expected):
+    with pytest.raises(Exception, match=expected):
         avro_reader(json.dumps(SCHEMA), framing)(value)

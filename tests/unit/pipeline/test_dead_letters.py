@@ -1,4 +1,4 @@
-"""Dead letters: what is kept of a record, and that it is kept once."""
+"""A dead letter is stored once, with the message and the reason."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ def letters_in(directory):
     return sorted(found, key=lambda letter: letter["id"])
 
 
-def test_a_task_that_is_run_again_replaces_its_letters(tmp_path):
+def test_a_repeated_task_replaces_its_dead_letters(tmp_path):
     place = DeadLetters("shop", "", str(tmp_path / "dead"), ClusterAddresses((), (), ()))
     other = DeadLetter(b"\xff", "is not UTF-8", "orders", "0d20", WHEN, 2, "127.0.0.1:4150")
     place.write("source.orders", [LETTER, other])
@@ -56,12 +56,12 @@ def test_a_task_that_is_run_again_replaces_its_letters(tmp_path):
     assert len(letters_in(tmp_path / "dead")) == 3
 
 
-def test_on_a_topic_they_are_json():
-    told = json.loads(envelope("shop", "source.orders", LETTER))
-    assert told["value"] == "no json"
-    assert told["reason"] == "is none"
-    assert told["timestamp"] == "2026-11-15T10:00:00+00:00"
-    told = json.loads(envelope("shop", "source.orders", DeadLetter(b"\xff\x00", "is not UTF-8")))
-    assert base64.b64decode(told["value_base64"]) == b"\xff\x00"
-    assert "value" not in told
-    assert told["topic"] is None
+def test_dead_letters_on_a_topic_are_json():
+    record = json.loads(envelope("shop", "source.orders", LETTER))
+    assert record["value"] == "no json"
+    assert record["reason"] == "is none"
+    assert record["timestamp"] == "2026-11-15T10:00:00+00:00"
+    record = json.loads(envelope("shop", "source.orders", DeadLetter(b"\xff\x00", "is not UTF-8")))
+    assert base64.b64decode(record["value_base64"]) == b"\xff\x00"
+    assert "value" not in record
+    assert record["topic"] is None

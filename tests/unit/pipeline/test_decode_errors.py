@@ -1,4 +1,4 @@
-"""Why a record is no good."""
+"""The reason of a dead letter says why a message could not be decoded."""
 
 import pytest
 
@@ -48,15 +48,15 @@ def test_the_reason_names_the_field(value, reason):
     assert why_no_json(value, SCHEMA) == reason
 
 
-def test_what_is_no_json_is_told_with_the_place():
+def test_the_reason_for_invalid_json_starts_with_not_json():
     assert why_no_json(b'{"number": }', SCHEMA).startswith("the value is not JSON: ")
 
 
-def test_long_values_are_shortened():
+def test_long_values_are_shortened_in_the_reason():
     assert why_no_json(b'{"number": "%s"}' % (b"x" * 1000), SCHEMA).endswith("xxx…")
 
 
-def test_fields_that_the_schema_does_not_know():
+def test_fields_outside_the_schema_are_found():
     value = b'{"number": 1, "NAME": "x", "new": 1, "inner": {"deep": 1, "deeper": 2}, "counts": {"a": 1}}'
     assert list(unknown_fields(value, SCHEMA)) == ["new", "inner.deeper"]
     assert list(unknown_fields(b"no json", SCHEMA)) == []

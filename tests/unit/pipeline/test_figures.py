@@ -1,4 +1,4 @@
-"""Figures from Spark's reports, and how they are shown."""
+"""The figures of a sink are computed from Spark's progress reports and shown as lines or as a table."""
 
 import io
 
@@ -18,14 +18,14 @@ def report(batch, start, end, latest=None, depth=None, duration_ms=500):
                 "startOffset": None if start is None else {"rows": start, "segments": "x"},
                 "endOffset": {"rows": end, "segments": "x"},
                 "latestOffset": {"rows": end if latest is None else latest, "segments": "x", "depth": depth},
-                # Twice what there is: the source is read once more for the dead letters.
+                # Twice the number of rows: the source is also read for the dead letters.
                 "numInputRows": 2 * (end - (start or 0)),
             }
         ],
     }
 
 
-def test_rows_are_counted_by_offsets_also_over_reports_that_were_missed():
+def test_rows_are_counted_by_offsets_even_if_reports_are_missing():
     figures = SinkFigures("files")
     figures.add(report(0, None, 100))
     figures.add(report(3, 250, 300, latest=350, depth=7))
@@ -36,7 +36,7 @@ def test_rows_are_counted_by_offsets_also_over_reports_that_were_missed():
     assert (figures.batch, figures.rows_in, figures.batch_rows, figures.lag) == (3, 300, 200, 0)
 
 
-def test_other_sources_and_offsets_as_text_are_understood():
+def test_offsets_as_text_are_read_and_other_sources_ignored():
     figures = SinkFigures("files")
     figures.add(
         {
@@ -48,7 +48,7 @@ def test_other_sources_and_offsets_as_text_are_understood():
     assert figures.rows_in == 5
 
 
-def test_lines_come_for_what_is_new():
+def test_only_new_batches_and_errors_are_printed():
     stream = io.StringIO()
     display = LineDisplay(stream)
     figures = SinkFigures("files")
@@ -64,7 +64,7 @@ def test_lines_come_for_what_is_new():
     assert line_of(figures) == "files: failed: no database"
 
 
-def test_on_a_terminal_it_is_a_table():
+def test_a_terminal_shows_figures_and_errors_in_a_table():
     figures = SinkFigures("files")
     figures.add(report(7, 0, 1500, latest=1600, depth=23))
     broken = SinkFigures("database", state="retrying", error="connection [refused]")

@@ -1,4 +1,4 @@
-"""Files of a batch: what tasks write, how they get their names, and what is left of a run that was killed."""
+"""The file sink writes temporary files, renames them after the commit, and cleans up after a killed run."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def write(wanted, *batches):
     return [row for made in WriteStage(wanted)(iter(batches)) for row in made.to_pylist()]
 
 
-def test_a_task_makes_a_file_for_each_partition_under_a_name_that_nobody_reads(tmp_path):
+def test_a_task_writes_one_hidden_temporary_file_for_each_partition(tmp_path):
     written = write(layout(tmp_path), batch((1, "AT"), (2, "AT"), (3, "DE")), batch((4, "DE"), (5, None)))
     assert [(row["directory"], row["rows"]) for row in written] == [
         ("country=AT", 2),
@@ -49,37 +49,37 @@ def test_a_task_makes_a_file_for_each_partition_under_a_name_that_nobody_reads(t
     assert pyarrow.dataset.dataset(tmp_path).to_table().num_rows == 0
 
 
-def test_a_task_without_rows_makes_nothing(tmp_path):
+def test_a_task_without_rows_writes_no_file(tmp_path):
     assert write(layout(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def finished(sink, tmp_path, wanted, *batches, batch_id=0):
-    """What ``FileSink.write`` does with what tasks have written."""
+def commit(sink, tmp_path, wanted, *batches, batch_id=0):
+    """Write the files and the commit file of a batch, as ``FileSink.write`` does; return the renames to do."""
     written = write(wanted, *batches)
     files = [[row["temporary"], f"{row['directory']}/{batch_id}-{place}"] for place, row in enumerate(written)]
-    commit = {"query": "q", "batch": batch_id, "rows": 1, "files": files}
-    write_json(open_storage(str(tmp_path / "state")), "commit.json", commit)
+    record = {"query": "q", "batch": batch_id, "rows": 1, "files": files}
+    write_json(open_storage(str(tmp_path / "state")), "commit.json", record)
     return files
 
 
-def test_a_run_that_was_killed_is_finished_and_swept_up_after(tmp_path):
+def test_the_next_run_completes_a_committed_batch_and_removes_other_files(tmp_path):
     out = tmp_path / "out"
     wanted = layout(out)
     sink = FileSink(wanted, "files", str(tmp_path / "state"))
     sink.prepare()
-    files = finished(sink, tmp_path, wanted, batch((1, "AT"), (2, "DE")))
-    write(wanted, batch((9, "FR")))  # of a batch that was never decided
+    files = commit(sink, tmp_path, wanted, batch((1, "AT"), (2, "DE")))
+    write(wanted, batch((9, "FR")))  # a batch without a commit file
     sink._rename(files[:1])
     FileSink(wanted, "files", str(tmp_path / "state")).prepare()
     rows = pyarrow.dataset.dataset(out, partitioning="hive").to_table().to_pylist()
     assert sorted((row["number"], row["country"]) for row in rows) == [(1, "AT"), (2, "DE")]
     assert list((out / ".nsqx-files-1").iterdir()) == []
-    # And a batch that is decided is not written again.
+    # A committed batch is not written again.
     assert FileSink(wanted, "files", str(tmp_path / "state")).write(None, "q", 0) == 1
 
 
-def test_another_sink_in_the_same_directory_is_left_alone(tmp_path):
+def test_files_of_another_sink_in_the_directory_are_kept(tmp_path):
     other = layout(tmp_path / "out", temporary=".nsqx-other-2")
     write(other, batch((1, "AT")))
     FileSink(layout(tmp_path / "out"), "files", str(tmp_path / "state")).prepare()
@@ -87,16 +87,16 @@ def test_another_sink_in_the_same_directory_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["a b", "a/b", "50%", "x=y", "ä", "a:b", "[1]", 'quo"te', "tab\t"])
-def test_partitions_are_read_back_as_they_were(tmp_path, value):
+def test_partition_values_are_read_back_unchanged(tmp_path, value):
     wanted = layout(tmp_path / "out")
     sink = FileSink(wanted, "files", str(tmp_path / "state"))
     sink.prepare()
-    sink._rename(finished(sink, tmp_path, wanted, batch((1, value))))
+    sink._rename(commit(sink, tmp_path, wanted, batch((1, value))))
     rows = pyarrow.dataset.dataset(tmp_path / "out", partitioning="hive").to_table().to_pylist()
     assert rows == [{"number": 1, "country": value}]
 
 
-def test_texts_are_lines(tmp_path):
+def test_json_and_csv_files_have_one_row_per_line(tmp_path):
     lines = pa.RecordBatch.from_pylist([{"__line": '{"a":1}'}, {"__line": '{"a":2}'}])
     plain = layout(tmp_path, format="json", compression="none", partition_by=())
     (made,) = write(plain, lines)
@@ -108,19 +108,19 @@ def test_texts_are_lines(tmp_path):
     assert gzip.decompress(body).decode() == 'a,"b,c"\n1,2\n'
 
 
-def test_every_file_is_synced_before_it_counts(tmp_path, monkeypatch):
+def test_files_are_synced_before_and_directories_after_the_rename(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(file_sink, "_sync", synced.append)
     wanted = layout(tmp_path / "out")
     sink = FileSink(wanted, "files", str(tmp_path / "state"))
     sink.prepare()
-    files = finished(sink, tmp_path, wanted, batch((1, "AT")))
+    files = commit(sink, tmp_path, wanted, batch((1, "AT")))
     assert synced == [f"{tmp_path}/out/.nsqx-files-1/{files[0][0]}"]
     sink._rename(files)
     assert synced[1:] == [f"{tmp_path}/out/country=AT", f"{tmp_path}/out"]
 
 
-def test_duckdb_sees_only_what_is_decided(tmp_path):
+def test_duckdb_reads_only_renamed_files(tmp_path):
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install duckdb")
     wanted = layout(tmp_path / "out")
     sink = FileSink(wanted, "files", str(tmp_path / "state"))

@@ -1,4 +1,4 @@
-"""Python functions on rows: what they give, and what becomes of rows on which they fail."""
+"""Python functions of a pipeline process rows. Rows on which they fail become dead letters."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ SCHEMA = {
 
 
 class Letters:
-    """Remembers what is set aside."""
+    """Records the dead letters."""
 
     def __init__(self):
         self.written = []
@@ -49,7 +49,7 @@ def rows(*numbers):
     return iter([pa.RecordBatch.from_pylist([{"n": number} for number in numbers])])
 
 
-def test_a_step_gives_one_row_none_or_a_letter(module, tmp_path):
+def test_a_step_function_returns_a_row_or_none_or_causes_a_dead_letter(module, tmp_path):
     letters = Letters()
     function = RowFunction(f"{module}:double", str(tmp_path), "step.x", letters)
     made = [row for batch in MapStage(function, SCHEMA)(rows(0, 1, 2, 3)) for row in batch.to_pylist()]
@@ -59,7 +59,7 @@ def test_a_step_gives_one_row_none_or_a_letter(module, tmp_path):
     assert "does not match its schema" in reason
 
 
-def test_a_sink_calls_and_counts(module, tmp_path):
+def test_a_sink_function_is_called_for_each_row_and_failures_are_counted(module, tmp_path):
     letters = Letters()
     function = RowFunction(f"{module}:fail", str(tmp_path), "sink.y", letters)
     assert [batch.to_pylist() for batch in ForeachStage(function)(rows(1, 2, 3))] == [[{"rows": 3, "failed": 1}]]
@@ -67,14 +67,14 @@ def test_a_sink_calls_and_counts(module, tmp_path):
     assert letters.written == [("sink.y", {"n": 1}, f"{module}:fail failed: ValueError: one")]
 
 
-def test_functions_are_found_beside_the_file(module, tmp_path):
+def test_functions_are_imported_from_the_directory_of_the_file(module, tmp_path):
     assert find_function(f"{module}:double", str(tmp_path))({"n": 2}) == {"twice": 4}
     assert module_file(f"{module}:double", str(tmp_path)) == str(tmp_path / f"{module}.py")
     assert module_file("json:loads", str(tmp_path)) is None
-    for path, said in (
+    for path, expected in (
         ("no_such_module:f", "No module named"),
         (f"{module}:none", "has no attribute"),
         (f"{module}:text", "is not a function"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=expected):
             find_function(path, str(tmp_path))

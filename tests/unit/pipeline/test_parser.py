@@ -1,4 +1,4 @@
-"""What a pipeline file may say, without Spark."""
+"""The parser reads pipeline files and rejects invalid ones, without Spark."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_paths_are_relative_to_the_file(read, tmp_path):
     assert read(pipeline__state="/state").state == "/state"
 
 
-def test_each_sink_has_its_channel_and_segments(read, tmp_path):
+def test_each_sink_has_its_own_channel_and_segment_directory(read, tmp_path):
     pipeline = read()
     options = source_options(pipeline, pipeline.sources["orders"], pipeline.sinks["files"])
     assert options == {
@@ -59,20 +59,20 @@ def test_each_sink_has_its_channel_and_segments(read, tmp_path):
     assert options["maxRowsPerTrigger"] == "100"
 
 
-def test_addresses_of_the_command_line_go_over_those_of_the_file(read, tmp_path):
+def test_command_line_addresses_override_those_of_the_file(read, tmp_path):
     read()
     pipeline = read_pipeline(str(tmp_path / "shop.toml"), nsqd=["127.0.0.1:4150"])
     assert pipeline.nsq.settings() == {"nsq.nsqd": "127.0.0.1:4150"}
 
 
-def test_a_delay_may_be_in_either_way_of_writing(read):
-    for delay, meant in (
+def test_a_delay_may_be_a_go_duration_or_a_spark_interval(read):
+    for delay, expected in (
         ("90s", "90000 milliseconds"),
         ("1h30m", "5400000 milliseconds"),
         ("10 minutes", "10 minutes"),
     ):
         pipeline = read(source__orders__watermark=f"{{ column = 'time', delay = '{delay}' }}")
-        assert pipeline.sources["orders"].watermark.delay == meant
+        assert pipeline.sources["orders"].watermark.delay == expected
 
 
 def test_a_schema_may_be_in_a_file(read, tmp_path):
@@ -80,7 +80,7 @@ def test_a_schema_may_be_in_a_file(read, tmp_path):
     assert read(source__orders__schema="orders.ddl").sources["orders"].schema == "id INT, name STRING\n"
 
 
-# What is put into the file, and what is said of it.
+# The changed values, and the expected error.
 WRONG = [
     ({"pipeline__nam": "x"}, "pipeline.nam: unknown key: did you mean name?"),
     ({"pipeline__name": "no good"}, "pipeline: invalid name 'no good': use 1 to 31 of a-z A-Z 0-9 _"),
@@ -128,15 +128,15 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "said"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_is_wrong_is_said_with_its_key(read, tmp_path, overrides, said):
+@pytest.mark.parametrize(("overrides", "expected"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+def test_errors_name_the_key(read, tmp_path, overrides, expected):
     with pytest.raises(ConfigError) as caught:
         read(**overrides)
-    assert str(caught.value).startswith(f"{tmp_path / 'shop.toml'}: {said}")
+    assert str(caught.value).startswith(f"{tmp_path / 'shop.toml'}: {expected}")
     assert "\n" not in str(caught.value)
 
 
-def test_there_must_be_something_to_do(read):
+def test_a_source_and_a_sink_are_required(read):
     with pytest.raises(ConfigError, match="source: a source is required"):
         read('[pipeline]\nname = "x"')
     with pytest.raises(ConfigError, match="sink: a sink is required"):

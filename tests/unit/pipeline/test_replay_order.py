@@ -1,4 +1,4 @@
-"""The order, pace and interruption of replays, without Spark."""
+"""The order and interruption of replays, without Spark."""
 
 import threading
 from concurrent.futures import Future
@@ -24,7 +24,7 @@ def rows(count):
 
 
 class Publisher:
-    """Remembers what it was given, and fails when it is told to."""
+    """Records the published bodies, and fails after ``fails_at`` of them."""
 
     def __init__(self, fails_at=None):
         self.bodies = []
@@ -45,28 +45,28 @@ def run(given, publisher, rate=0, stopping=None, progress=lambda _: None):
     return replay(given, "t", publisher, rate=rate, stopping=stopping or threading.Event(), progress=progress)
 
 
-def test_all_are_published_in_order():
+def test_all_rows_are_published_in_order():
     publisher = Publisher()
     outcome = run(rows(2500), publisher)
     assert publisher.bodies == [b"%d" % number for number in range(2500)]
     assert (outcome.published, outcome.is_complete, outcome.error) == (2500, True, "")
 
 
-def test_rows_without_a_value_are_left_out():
+def test_rows_without_a_value_are_skipped():
     given = rows(3)
     given[1].value = None
     outcome = run(given, Publisher())
     assert (outcome.published, outcome.skipped, outcome.is_complete) == (2, 1, True)
 
 
-def test_a_failure_tells_how_far_it_came():
+def test_a_failed_replay_returns_the_last_published_key():
     outcome = run(rows(5000), Publisher(fails_at=2000))
     assert (outcome.published, outcome.is_complete) == (2000, False)
     assert outcome.last_key == key_of(rows(2000)[-1])
     assert "gone" in outcome.error
 
 
-def test_it_stops_between_two_sendings():
+def test_a_stopped_replay_counts_exactly_the_published_rows():
     stopping = threading.Event()
     counted = []
 
@@ -81,13 +81,13 @@ def test_it_stops_between_two_sendings():
     assert outcome.published == len(publisher.bodies) == sum(counted)
 
 
-def test_a_key_says_where_a_row_stands():
+def test_a_key_consists_of_time_node_and_id():
     assert key_of(rows(2)[1]) == "2026-11-15T10:00:01.123456Z/n:1/0001"
     local = SimpleNamespace(timestamp=START.replace(tzinfo=None), node="", id="x")
     assert key_of(local) == "2026-11-15T10:00:00.123456Z//x"
 
 
-def test_moments():
+def test_times_may_be_ages_dates_or_timestamps():
     now = datetime(2026, 11, 15, 12, tzinfo=UTC)
     assert parse_time("2h", now) == now - timedelta(hours=2)
     assert parse_time("2026-11-14", now) == datetime(2026, 11, 14, tzinfo=UTC)
@@ -97,7 +97,7 @@ def test_moments():
         parse_time("soon", now)
 
 
-def test_the_command_to_go_on_has_one_key():
+def test_the_after_flag_is_removed_from_the_words():
     assert _without_after(["d", "--after", "k", "--to", "t"]) == ["d", "--to", "t"]
     assert _without_after(["d", "-after=k", "--to", "t"]) == ["d", "--to", "t"]
     assert _without_after(["d", "--to", "t"]) == ["d", "--to", "t"]

@@ -1,4 +1,4 @@
-"""A run and its state directory: what is information only must not end the queries."""
+"""A run continues when it cannot write its status or other information to the state directory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ path = "out"
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """A disk that takes the lock of a directory and nothing else."""
+    """Make every write of a file fail, except the lock of a directory."""
 
     def write(self, name, fill):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
@@ -46,7 +46,7 @@ def full_disk(monkeypatch):
 
 
 def run(directory):
-    """A run without queries; what it displayed."""
+    """Run a pipeline without queries; return the displayed text."""
     path = directory / "pipeline.toml"
     path.write_text(FILE)
     out = io.StringIO()
@@ -55,22 +55,22 @@ def run(directory):
     return out.getvalue()
 
 
-def test_the_end_of_a_run_is_in_its_status(tmp_path):
+def test_the_status_of_a_completed_run_is_ended(tmp_path):
     assert "cannot write the status" not in run(tmp_path)
     assert PipelineState(str(tmp_path / "test.state")).read(STATUS)["state"] == "ended"
 
 
-def test_a_status_that_cannot_be_written_is_told_once(tmp_path, full_disk):
+def test_a_failure_to_write_the_status_is_reported_once(tmp_path, full_disk):
     shown = run(tmp_path)
     assert shown.count("test.state: cannot write the status: [Errno 28] No space left on device") == 1
 
 
-def test_an_unknown_field_that_cannot_be_noted_does_not_fail_the_task(tmp_path, full_disk):
+def test_a_failure_to_note_an_unknown_field_does_not_fail_the_task(tmp_path, full_disk):
     DriftNotes(str(tmp_path), "messages")("colour")
 
 
-def test_a_directory_in_use_is_tried_again():
-    """The process that held it may be about to end."""
+def test_a_segment_directory_in_use_is_retried():
+    """The process that holds the directory may be about to end."""
     query = SinkQuery(SimpleNamespace(sink=SimpleNamespace(name="files")), "checkpoint", once=True)
     for _ in range(MAX_FAILURES - 1):
         query._failed(Exception("nsq: segmentDir x is in use by process 1 on host"))

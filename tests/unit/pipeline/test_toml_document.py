@@ -1,4 +1,4 @@
-"""TOML documents: values by name and type, and errors that name the key."""
+"""TOML documents return values by name and type, and errors name the key."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def read(tmp_path):
     return read
 
 
-def refusal(call):
+def error_of(call):
     with pytest.raises(ConfigError) as caught:
         call()
     assert "\n" not in str(caught.value)
@@ -38,7 +38,7 @@ def test_values_are_read_by_type(read):
 
 
 @pytest.mark.parametrize(
-    ("text", "ask", "said"),
+    ("text", "read_value", "expected"),
     [
         ("a = 1", lambda d: d.text("a"), "a: must be a text, not 1"),
         ('a = " "', lambda d: d.text("a"), "a: must not be empty"),
@@ -53,44 +53,46 @@ def test_values_are_read_by_type(read):
         ("[a.b]\nc = [1]", lambda d: d.section("a").settings(), "a.b.c: must be a text, a number, true or false"),
     ],
 )
-def test_wrong_values_are_refused(read, text, ask, said):
-    assert refusal(lambda: ask(read(text))) == said
+def test_invalid_values_are_rejected(read, text, read_value, expected):
+    assert error_of(lambda: read_value(read(text))) == expected
 
 
-def test_unknown_keys_are_refused(read):
-    def ask(text):
+def test_unknown_keys_are_rejected(read):
+    def read_value(text):
         section = read(text).section("sink")
         section.text("format", "json")
         section.end("a sink")
 
-    assert refusal(lambda: ask("[sink]\nformt = 1")) == "sink.formt: unknown key of a sink: did you mean format?"
-    assert refusal(lambda: ask("[sink]\nzzz = 1")) == "sink.zzz: unknown key of a sink: use one of format"
+    assert (
+        error_of(lambda: read_value("[sink]\nformt = 1")) == "sink.formt: unknown key of a sink: did you mean format?"
+    )
+    assert error_of(lambda: read_value("[sink]\nzzz = 1")) == "sink.zzz: unknown key of a sink: use one of format"
 
 
-def test_settings_are_texts_under_their_full_names(read):
+def test_settings_are_strings_with_their_full_names(read):
     section = read('[spark]\njars = "x"\nspark.sql.shuffle.partitions = 4\n"spark.x" = true').section("spark")
     assert section.texts("jars") == ("x",)
     assert section.settings() == {"spark.sql.shuffle.partitions": "4", "spark.x": "true"}
     section.end()
 
 
-def test_values_come_from_the_environment(read):
+def test_environment_variables_are_replaced(read):
     document = read('a = "${HOME_OF}/x"\nb = ["${NONE:-y}"]', HOME_OF="/home")
     assert document.text("a") == "/home/x"
     assert document.texts("b") == ("y",)
-    said = refusal(lambda: read('[a]\nb = "${NONE}"'))
-    assert said == "a.b: environment variable NONE is not set: set it, or write ${NONE:-default}"
+    expected = error_of(lambda: read('[a]\nb = "${NONE}"'))
+    assert expected == "a.b: environment variable NONE is not set: set it, or write ${NONE:-default}"
 
 
-def test_values_can_be_put_in(read):
+def test_overrides_replace_and_add_values(read):
     document = read("[a]\nb = 1", {"a.b": "2", "a.c": "/tmp/x", "d.e": "['x']"})
     assert document.section("a").integer("b", 0) == 2
     assert document.section("a").text("c") == "/tmp/x"
     assert document.section("d").texts("e") == ("x",)
-    assert refusal(lambda: read("a = 1", {"a.b": "2"})) == "--set a.b: a is not a table"
+    assert error_of(lambda: read("a = 1", {"a.b": "2"})) == "--set a.b: a is not a table"
 
 
-def test_what_is_no_file_or_no_toml_is_said(read, tmp_path):
-    assert refusal(lambda: read("a = = 1")).startswith("invalid TOML: ")
+def test_a_missing_file_and_invalid_toml_are_reported(read, tmp_path):
+    assert error_of(lambda: read("a = = 1")).startswith("invalid TOML: ")
     with pytest.raises(ConfigError, match="No such file"):
         read_document(str(tmp_path / "none.toml"))
