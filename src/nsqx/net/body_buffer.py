@@ -11,23 +11,23 @@ _CRUMB_SIZE = 1024
 class BodyBuffer:
     """Collects pieces; ``size`` is their total length."""
 
-    __slots__ = ("_crumbs", "_pieces", "size")
+    __slots__ = ("_pieces", "_small_pieces", "size")
 
     def __init__(self) -> None:
         self._pieces: list[bytes | bytearray] = []
-        self._crumbs: bytearray | None = None  # the last piece, while small ones are added to it
+        self._small_pieces: bytearray | None = None  # the last piece, while small ones are added to it
         self.size = 0
 
     def add(self, piece: bytes) -> None:
         self.size += len(piece)
         if len(piece) >= _CRUMB_SIZE:
-            self._crumbs = None
+            self._small_pieces = None
             self._pieces.append(piece)
-        elif self._crumbs is not None:
-            self._crumbs += piece
+        elif self._small_pieces is not None:
+            self._small_pieces += piece
         else:
-            self._crumbs = bytearray(piece)
-            self._pieces.append(self._crumbs)
+            self._small_pieces = bytearray(piece)
+            self._pieces.append(self._small_pieces)
 
     def join(self) -> bytes:
         """Return everything added so far."""

@@ -4,8 +4,8 @@ from nsqx.net.request_reader cimport RequestReader
 
 cdef int _REQUESTS_PER_SLICE
 cdef Py_ssize_t _LARGE_CHUNK
-cdef Py_ssize_t _MAX_OWED_ANSWERS
-cdef Py_ssize_t _MAX_OWED_BYTES
+cdef Py_ssize_t _MAX_PENDING_ANSWERS
+cdef Py_ssize_t _MAX_PENDING_BYTES
 
 
 cdef class HTTPConnection:
@@ -27,8 +27,8 @@ cdef class HTTPConnection:
     cdef bint _pumping
     cdef object _first
     cdef object _last
-    cdef Py_ssize_t _owed
-    cdef Py_ssize_t _owed_bytes
+    cdef Py_ssize_t _pending_count
+    cdef Py_ssize_t _pending_bytes
     cdef list _out
     cdef Py_ssize_t _out_size
     cdef readonly bint _eof
@@ -55,6 +55,6 @@ cdef class HTTPConnection:
     cdef _settle(self)
     cdef _settle_idle(self)
     cdef bint _must_wait(self)
-    cdef bint _owes_much(self)
+    cdef bint _has_many_pending(self)
     cdef _pause_reading(self)
     cdef _resume_reading(self)

@@ -35,9 +35,9 @@ CLOSING = 3  # the transport is closing
 NEVER = float("inf")
 
 # Limit of pipelined requests without an answer; reading stops until some are answered.
-_MAX_OWED_ANSWERS = 128
+_MAX_PENDING_ANSWERS = 128
 # Limit of the bytes in their bodies, which stay in memory until then.
-_MAX_OWED_BYTES = 4 * 1024 * 1024
+_MAX_PENDING_BYTES = 4 * 1024 * 1024
 # Requests that one connection may process per turn: about half a millisecond of work.
 _REQUESTS_PER_SLICE = 32
 _LARGE_CHUNK = LARGE_CHUNK
@@ -67,8 +67,8 @@ class HTTPConnection:
         "_lingers",
         "_out",
         "_out_size",
-        "_owed",
-        "_owed_bytes",
+        "_pending_bytes",
+        "_pending_count",
         "_pumping",
         "_reader",
         "_reading_paused",
@@ -105,8 +105,8 @@ class HTTPConnection:
         # Dispatched requests without an answer, linked by Request.following.
         self._first: Request | None = None
         self._last: Request | None = None
-        self._owed = 0
-        self._owed_bytes = 0
+        self._pending_count = 0
+        self._pending_bytes = 0
         self._out: list[bytes] = []
         self._out_size = 0
         self._eof = False
@@ -200,7 +200,7 @@ class HTTPConnection:
         reader = self._reader
         left = _REQUESTS_PER_SLICE
         self._pumping = True
-        while not (self._running or self._write_paused or self._owes_much() or self._stage):
+        while not (self._running or self._write_paused or self._has_many_pending() or self._stage):
             request = reader.next(self)
             if request is not None:
                 head_begun = False
@@ -279,8 +279,8 @@ class HTTPConnection:
         else:
             last.following = request
         self._last = request
-        self._owed += 1
-        self._owed_bytes += len(request.body)
+        self._pending_count += 1
+        self._pending_bytes += len(request.body)
 
     def answered(self, request: Request) -> None:
         """Send the response of ``request`` once it is the first in the queue, with the finished ones behind it."""
@@ -291,8 +291,8 @@ class HTTPConnection:
         ready: Request | None = request
         while ready is not None and ready.response is not None:
             self._emit(ready, ready.response)
-            self._owed -= 1
-            self._owed_bytes -= len(ready.body)
+            self._pending_count -= 1
+            self._pending_bytes -= len(ready.body)
             following = ready.following
             ready.detach()
             ready = following
@@ -374,10 +374,10 @@ class HTTPConnection:
             self._deadline = server.now + server.idle_timeout_s
 
     def _must_wait(self) -> bool:
-        return self._running or self._write_paused or self._waits_turn or self._owes_much()
+        return self._running or self._write_paused or self._waits_turn or self._has_many_pending()
 
-    def _owes_much(self) -> bool:
-        return self._owed >= _MAX_OWED_ANSWERS or self._owed_bytes >= _MAX_OWED_BYTES
+    def _has_many_pending(self) -> bool:
+        return self._pending_count >= _MAX_PENDING_ANSWERS or self._pending_bytes >= _MAX_PENDING_BYTES
 
     def _pause_reading(self) -> None:
         transport = self._transport

@@ -157,12 +157,12 @@ def parse_head(raw: bytes) -> Head:
     head.http10 = version == "1.0"
     # Any protocol can follow CONNECT: do not parse it as a request.
     head.keep_alive = reader.keep_alive and method != b"CONNECT"
-    _judge_headers(head)
+    _check_headers(head)
     head.ordinary = head.keep_alive and not head.http10 and head.method != "HEAD"
     return head
 
 
-def _judge_headers(head: Head) -> None:
+def _check_headers(head: Head) -> None:
     headers = head.headers
     host = headers.get(b"host")
     if host is None:

@@ -25,30 +25,30 @@ class LoginLimit:
 
     def __init__(self) -> None:
         # By address: the number of attempts left, and the time of that number.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._attempts: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
         self._key = secrets.token_bytes(32)
 
     def allows(self, address: str, secret: bytes, now_s: float) -> bool:
         """True if a login may be checked."""
-        if not self._left:
+        if not self._attempts:
             return True
         network = _network(address)
-        return self._left_of(network, now_s) >= 1 or self._digest(network, secret) in self._known
+        return self._attempts_left(network, now_s) >= 1 or self._digest(network, secret) in self._known
 
     def suspects(self, address: str, secret: bytes) -> bool:
         """True if this address has had wrong logins and has never been right with this secret."""
         network = _network(address)
-        return network in self._left and self._digest(network, secret) not in self._known
+        return network in self._attempts and self._digest(network, secret) not in self._known
 
     def wrong(self, address: str, now_s: float) -> bool:
         """Count a wrong login; return True if it used up the attempts."""
         network = _network(address)
-        left = max(0.0, self._left_of(network, now_s) - 1)
-        self._left[network] = left, now_s
-        self._left.move_to_end(network)
-        if len(self._left) > _MAX_ADDRESSES:
-            self._left.popitem(last=False)
+        left = max(0.0, self._attempts_left(network, now_s) - 1)
+        self._attempts[network] = left, now_s
+        self._attempts.move_to_end(network)
+        if len(self._attempts) > _MAX_ADDRESSES:
+            self._attempts.popitem(last=False)
         return left < 1
 
     def right(self, address: str, secret: bytes) -> None:
@@ -59,8 +59,8 @@ class LoginLimit:
         if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
 
-    def _left_of(self, network: str, now_s: float) -> float:
-        left, at_s = self._left.get(network, (float(BURST), now_s))
+    def _attempts_left(self, network: str, now_s: float) -> float:
+        left, at_s = self._attempts.get(network, (float(BURST), now_s))
         return min(float(BURST), left + (now_s - at_s) * PER_S)
 
     def _digest(self, network: str, secret: bytes) -> tuple[str, bytes]:

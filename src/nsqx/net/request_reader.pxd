@@ -8,7 +8,7 @@ cdef class RequestReader:
     cdef public bint wants_continue
     cdef object _server
     cdef bytes _data
-    cdef Py_ssize_t _place
+    cdef Py_ssize_t _position
     cdef bytearray _head
     cdef object _request
     cdef Py_ssize_t _body_left
@@ -32,5 +32,5 @@ cdef class RequestReader:
     cdef object _finish_body(self, bytes body)
 
 
-cdef object _known_answer(object request)
+cdef object _fixed_answer(object request)
 cdef object _limit_of(object request)

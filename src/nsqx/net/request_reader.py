@@ -47,7 +47,7 @@ class RequestReader:
         "_data",
         "_head",
         "_pieces",
-        "_place",
+        "_position",
         "_request",
         "_server",
         "_too_big",
@@ -67,8 +67,8 @@ class RequestReader:
         self.phase = IDLE
         self.refused = None
         self.wants_continue = False
-        self._data: bytes | None = None  # unprocessed input, from _place on; None if there is none
-        self._place = 0
+        self._data: bytes | None = None  # unprocessed input, from _position on; None if there is none
+        self._position = 0
         self._head: bytearray | None = None  # the first part of a head
         self._request: Request | None = None  # the request whose body is being read
         self._body_left = 0
@@ -87,10 +87,10 @@ class RequestReader:
             self._add_to_head(data)
         elif self._data is None:
             self._data = data
-            self._place = 0
+            self._position = 0
         else:
-            self._data = self._data[self._place :] + data
-            self._place = 0
+            self._data = self._data[self._position :] + data
+            self._position = 0
 
     def next(self, connection: Answerable) -> Request | None:
         """Return the next complete request, for ``connection``.
@@ -108,7 +108,7 @@ class RequestReader:
                 request = self._read_chunks(data)
             else:
                 return None
-            if self._place >= len(data):
+            if self._position >= len(data):
                 self._data = None
             if request is not None or self.wants_continue:
                 return request
@@ -138,7 +138,7 @@ class RequestReader:
         self.refused = (request, response)
 
     def _read_head(self, connection: Answerable, data: bytes) -> Request | None:
-        place = self._place
+        place = self._position
         end = data.find(_EMPTY_LINE, place)
         if end < 0:
             self.phase = HEAD
@@ -147,7 +147,7 @@ class RequestReader:
             self._add_to_head(data[place:])
             return None
         end += 4
-        self._place = end
+        self._position = end
         raw = data[place:end]
         server = self._server
         head = server.heads.get(raw)
@@ -174,7 +174,7 @@ class RequestReader:
             self.phase = IDLE
             self._head = None
             self._data = bytes(head)
-            self._place = 0
+            self._position = 0
         elif len(head) > self._server.max_header_bytes:
             self.refuse(refusal(431, "HEADER_TOO_BIG", "head is too long"))
         elif not _A <= head[0] <= _Z or _BARE_LF.search(head, searched) is not None:
@@ -182,7 +182,7 @@ class RequestReader:
 
     def _begin_body(self, request: Request, data: bytes, place: int) -> Request | None:
         head = request.head
-        known = _known_answer(request)
+        known = _fixed_answer(request)
         if known is not None:
             too_big = known
             max_bytes = _MAX_UNWANTED_BODY
@@ -199,7 +199,7 @@ class RequestReader:
         end = place + head.content_length
         if end <= len(data) and not head.chunked and not head.expects_continue:
             request.body = data[place:end]
-            self._place = end
+            self._position = end
             return request
         self._request = request
         self._too_big = too_big
@@ -216,23 +216,23 @@ class RequestReader:
     def _read_body(self, data: bytes) -> Request | None:
         pieces = self._pieces
         assert pieces is not None
-        place = self._place
+        place = self._position
         size = len(data)
         end = place + self._body_left
         if end > size:
             pieces.add(data[place:])
-            self._place = size
+            self._position = size
             self._body_left = end - size
             return None
         pieces.add(data[place:end])
-        self._place = end
+        self._position = end
         return self._finish_body(pieces.join())
 
     def _read_chunks(self, data: bytes) -> Request | None:
         chunks = self._chunks
         assert chunks is not None
         try:
-            self._place = chunks.feed(data, self._place)
+            self._position = chunks.feed(data, self._position)
         except HTTPError as error:
             self.refuse(error)
             return None
@@ -256,7 +256,7 @@ class RequestReader:
         return request
 
 
-def _known_answer(request: Request) -> Response | None:
+def _fixed_answer(request: Request) -> Response | None:
     """Return the answer that does not depend on the body, if there is one."""
     if request.answer is not None:
         return request.answer

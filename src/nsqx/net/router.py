@@ -111,7 +111,7 @@ class _MethodRoutes:
             return fixed
         segments = path.split("/")
         for pattern, _route in self._patterns:
-            if len(pattern) == len(segments) and all(map(_same_but_case, pattern, segments)):
+            if len(pattern) == len(segments) and all(map(_equals_ignoring_case, pattern, segments)):
                 return "/".join(
                     given if part[:1] == ":" else part for part, given in zip(pattern, segments, strict=True)
                 )
@@ -130,7 +130,7 @@ def _match(pattern: list[str], segments: list[str]) -> dict[str, str] | None:
     return params
 
 
-def _same_but_case(part: str, given: str) -> bool:
+def _equals_ignoring_case(part: str, given: str) -> bool:
     return bool(given) if part[:1] == ":" else part.lower() == given.lower()
 
 
@@ -198,7 +198,7 @@ class Router:
             return _SERVER_OPTIONS
         routes = self._methods.get(method)
         if routes is not None and path not in ("/", "*", ""):
-            meant = self._meant(routes, path)
+            meant = self._corrected_path(routes, path)
             if meant is not None:
                 location = quote(meant, safe=_UNESCAPED)
                 if raw_query:
@@ -212,7 +212,7 @@ class Router:
         return fixed_route(method_not_allowed(allow), logged=True)
 
     @staticmethod
-    def _meant(routes: _MethodRoutes, path: str) -> str | None:
+    def _corrected_path(routes: _MethodRoutes, path: str) -> str | None:
         """Return the path of a route that differs by a final slash, by redundant segments or by case."""
         other = _toggle_slash(path)
         if routes.find(other) is not None:

@@ -74,7 +74,7 @@ class TLSLayer:
         self._early = b""
         self.has_more = False
         self.has_ended = False  # the peer has sent close_notify
-        self._shake_hands()
+        self._do_handshake()
 
     @property
     def is_done(self) -> bool:
@@ -125,7 +125,7 @@ class TLSLayer:
         if data:
             self._in.write(data)
         if not self._is_done:
-            self._shake_hands()
+            self._do_handshake()
             if not self._is_done:
                 return b""
         return self._read(limit)
@@ -145,7 +145,7 @@ class TLSLayer:
             pass  # the peer has not answered yet, or the connection is broken
         return self._out.read()
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:

@@ -67,7 +67,7 @@ class AnyCertificateContext(ssl.SSLContext):
                 context.set_default_verify_paths()
         except openssl.Error as error:
             raise _ssl_error(error) from None
-        context.set_verify(openssl.VERIFY_PEER | openssl.VERIFY_FAIL_IF_NO_PEER_CERT, _take_any)
+        context.set_verify(openssl.VERIFY_PEER | openssl.VERIFY_FAIL_IF_NO_PEER_CERT, _accept_any)
         self._context = context
 
     def wrap_bio(
@@ -83,7 +83,7 @@ class AnyCertificateContext(ssl.SSLContext):
         return AnyCertificateObject(self._ssl, self._context, incoming, outgoing)
 
 
-def _take_any(connection: Any, _certificate: Any, _error: int, _depth: int, is_good: int) -> bool:
+def _accept_any(connection: Any, _certificate: Any, _error: int, _depth: int, is_good: int) -> bool:
     """Accept a certificate; OpenSSL calls this for every certificate of a chain and for every error."""
     if not is_good:
         connection.get_app_data().is_verified = False
@@ -136,7 +136,7 @@ class AnyCertificateObject(ssl.SSLObject):
                 try:
                     return step()
                 except self._ssl.WantReadError:
-                    if not self._give_record():
+                    if not self._feed_record():
                         raise
         except self._ssl.WantReadError:
             if self._incoming.eof:
@@ -151,7 +151,7 @@ class AnyCertificateObject(ssl.SSLObject):
         finally:
             self._take_output()
 
-    def _give_record(self) -> bool:
+    def _feed_record(self) -> bool:
         """Feed OpenSSL one record, or the part that has arrived; return False if there is none.
 
         Only one, because event loops check ``incoming`` for unread data.

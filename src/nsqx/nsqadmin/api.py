@@ -99,10 +99,10 @@ class ClusterQueryAPI:
     async def _share(
         self, question: tuple[Any, ...], ask: Callable[[PartialAnswer], Awaitable[dict[str, Any]]]
     ) -> Response:
-        body: bytes = await self._single_flight.share(question, lambda: self.written(ask))
+        body: bytes = await self._single_flight.share(question, lambda: self.encode(ask))
         return json_bytes_response(body)
 
-    async def written(self, ask: Callable[[PartialAnswer], Awaitable[dict[str, Any]]]) -> bytes:
+    async def encode(self, ask: Callable[[PartialAnswer], Awaitable[dict[str, Any]]]) -> bytes:
         """Return the answer as JSON, with ``message`` as its last field."""
         report = PartialAnswer(self._log)
         document = await ask(report)

@@ -88,7 +88,7 @@ def build_app(options: NsqadminOptions, handlers: Handlers, access: Access, reco
     base = options.base_path.rstrip("/")
     api_paths = (f"{base}/api/", f"{base}/config/")
     routes = _routes(options, handlers)
-    app = _Application(routes, access, records, log, _safety_headers(options), handlers.page, api_paths)
+    app = _Application(routes, access, records, log, _security_headers(options), handlers.page, api_paths)
     return GZipMiddleware(app, minimum_size=_GZIP_MIN_SIZE, compresslevel=_GZIP_LEVEL)
 
 
@@ -165,7 +165,7 @@ def _openapi(router: Router, base_path: str) -> Handler:
     return serve
 
 
-def _safety_headers(options: NsqadminOptions) -> list[tuple[bytes, bytes]]:
+def _security_headers(options: NsqadminOptions) -> list[tuple[bytes, bytes]]:
     """Return headers that stop browsers from running foreign scripts, framing the page, or guessing content types."""
     graphs = ""
     if options.graphite_url and not options.proxy_graphite:
@@ -202,7 +202,7 @@ class _Application:
         access: Access,
         records: Audit,
         log: Log,
-        safety_headers: Iterable[tuple[bytes, bytes]],
+        security_headers: Iterable[tuple[bytes, bytes]],
         page: Page,
         api_paths: tuple[str, ...],
     ) -> None:
@@ -210,7 +210,7 @@ class _Application:
         self._access = access
         self._audit = records
         self._log = log
-        self._safety_headers = list(safety_headers)
+        self._security_headers = list(security_headers)
         self._page = page
         self._api_paths = api_paths
 
@@ -220,18 +220,18 @@ class _Application:
         started_ns = time.monotonic_ns()
         status = 0
 
-        async def send_safely(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *self._safety_headers]
+                message["headers"] = [*message["headers"], *self._security_headers]
             await send(message)
 
         request = Request(scope, receive)
         try:
             response = await self._answer(request)
             response.headers.setdefault("Cache-Control", "no-store")
-            await response(scope, receive, send_safely)
+            await response(scope, receive, send_with_headers)
         except ClientDisconnect:
             return
         finally:
@@ -245,11 +245,11 @@ class _Application:
             head = _head(request)
             self._router.resolve(head)
             assert head.route is not None
-            if head.route is NOT_FOUND and _is_for_a_person(request) and not head.path.startswith(self._api_paths):
+            if head.route is NOT_FOUND and _wants_html(request) and not head.path.startswith(self._api_paths):
                 return self._page.not_found()
             if head.route.answer is not None:
-                return _converted(head.route.answer)
-            return await self._context(cast("Endpoint", head.route.handler), request, head)
+                return _starlette_response(head.route.answer)
+            return await self._run_endpoint(cast("Endpoint", head.route.handler), request, head)
         except HTTPError as error:
             response = json_response({"message": error.code}, error.status)
             if error.status == 401:
@@ -264,7 +264,7 @@ class _Application:
             self._log.error("panic in HTTP handler - %r at %s:%s", error, where.filename, where.lineno)
             return json_response({"message": "INTERNAL_ERROR"}, 500)
 
-    async def _context(self, endpoint: Endpoint, request: Request, head: Head) -> Response:
+    async def _run_endpoint(self, endpoint: Endpoint, request: Request, head: Head) -> Response:
         context = RequestContext(request, head, self._access.caller(request, time.monotonic()))
         try:
             if endpoint.is_guarded:
@@ -287,12 +287,12 @@ def _head(request: Request) -> Head:
     return Head(scope["method"], target, {})
 
 
-def _is_for_a_person(request: Request) -> bool:
+def _wants_html(request: Request) -> bool:
     """True if a browser displays the answer; other clients get JSON."""
     return request.method == "GET" and "text/html" in request.headers.get("accept", "")
 
 
-def _converted(answer: FixedAnswer) -> Response:
+def _starlette_response(answer: FixedAnswer) -> Response:
     return Response(answer.body, answer.status, headers=dict(answer.headers), media_type=answer.content_type)
 
 

@@ -85,7 +85,7 @@ class ClusterClient:
         """Return the nsqds that have a topic."""
         if not self.lookupds:
             described = await self._gather(
-                "nsqd", self._nsqds, lambda address: self._describe_if_it_has(address, topic), problems
+                "nsqd", self._nsqds, lambda address: self._describe_if_has_topic(address, topic), problems
             )
             return [node for _, node in described if node is not None]
         return await self.topic_nodes_by_lookup(topic, problems)
@@ -186,7 +186,7 @@ class ClusterClient:
             path = f"channel/create?{query}&channel={quote_plus(channel)}"
             await broadcast.post(NSQLOOKUPD, self.lookupds, path)
             broadcast.check()
-            await broadcast.tell_nodes(await self.topic_nodes_by_lookup(topic, problems), path)
+            await broadcast.post_to_nodes(await self.topic_nodes_by_lookup(topic, problems), path)
         broadcast.check()
 
     async def delete_topic(self, topic: str, problems: list[str]) -> None:
@@ -203,7 +203,7 @@ class ClusterClient:
         nodes = await self.topic_nodes(topic, problems)
         broadcast = _Broadcast(self, problems)
         await broadcast.post(NSQLOOKUPD, self.lookupds, path)
-        await broadcast.tell_nodes(nodes, path)
+        await broadcast.post_to_nodes(nodes, path)
         broadcast.check()
 
     async def act(self, action: str, topic: str, channel: str, problems: list[str]) -> None:
@@ -212,7 +212,7 @@ class ClusterClient:
         if channel:
             path = f"channel/{action}?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
         broadcast = _Broadcast(self, problems)
-        await broadcast.tell_nodes(await self.topic_nodes(topic, problems), path)
+        await broadcast.post_to_nodes(await self.topic_nodes(topic, problems), path)
         broadcast.check()
 
     async def tombstone(self, topic: str, node_address: str, problems: list[str]) -> None:
@@ -222,7 +222,7 @@ class ClusterClient:
         broadcast = _Broadcast(self, problems)
         await broadcast.post(NSQLOOKUPD, self.lookupds, path)
         nodes = await self.nodes_at([node_address], problems)
-        await broadcast.tell_nodes(nodes, f"topic/delete?{query}")
+        await broadcast.post_to_nodes(nodes, f"topic/delete?{query}")
         broadcast.check()
 
     async def publish(self, node: Node, topic: str, body: bytes, defer_ms: int) -> None:
@@ -280,7 +280,7 @@ class ClusterClient:
         stats = await self._get("nsqd", address, "stats?format=json&include_clients=false")
         return _node_of(info, stats)
 
-    async def _describe_if_it_has(self, address: str, topic: str) -> Node | None:
+    async def _describe_if_has_topic(self, address: str, topic: str) -> Node | None:
         path = f"stats?format=json&topic={quote_plus(topic)}&include_clients=false"
         stats = await self._get("nsqd", address, path)
         if topic not in _topic_names(stats):
@@ -302,7 +302,7 @@ class _Broadcast:
         self._refusals: list[str] = []
         self._is_done_somewhere = False
 
-    async def tell_nodes(self, nodes: Sequence[Node], path: str) -> None:
+    async def post_to_nodes(self, nodes: Sequence[Node], path: str) -> None:
         await self.post(NSQD, [node.http_address for node in nodes], path)
 
     async def post(self, kind: str, addresses: Sequence[str], path: str) -> None:

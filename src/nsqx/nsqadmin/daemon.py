@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.options import NsqadminOptions
 
 # Limits of concurrent upstream requests: for API requests, and for the poller.
-_ASKING = 64
-_POLLING = 8
+_MAX_API_REQUESTS = 64
+_MAX_POLL_REQUESTS = 8
 _MAX_VIEWERS = 500
 _MAX_TAILS = 20
 
@@ -48,14 +48,16 @@ class NsqadminDaemon:
         validate(options)
         self._options = options
         self._log = log
-        shown = credentials(options)
-        upstream = Upstream(options, shown, _ASKING)
+        upstream_credentials = credentials(options)
+        upstream = Upstream(options, upstream_credentials, _MAX_API_REQUESTS)
         cluster = ClusterClient(options, upstream, log)
         access = self._access = Access(options, log)
         self._audit = Audit(options, upstream, log)
         self.poller: Poller | None = None
         if options.poll_interval:
-            self.poller = Poller(options, Upstream(options, shown, _POLLING), log, history_points(options))
+            self.poller = Poller(
+                options, Upstream(options, upstream_credentials, _MAX_POLL_REQUESTS), log, history_points(options)
+            )
         single_flight = SingleFlight(self.poller.wake) if self.poller is not None else SingleFlight()
         self._viewers = Viewers(_MAX_VIEWERS)
         self._tails = Viewers(_MAX_TAILS)

@@ -59,7 +59,7 @@ class GraphiteAPI:
         url = f"{self._options.graphite_url}/render?{query}"
         self._log.info("GRAPHITE: %s", url)
         try:
-            document = await self._upstream.get_elsewhere(url, _credentials(url))
+            document = await self._upstream.get_external(url, _credentials(url))
             count = document[0]["datapoints"][0][0]
             rate = "N/A" if count < 0 else f"{count / interval_s:.2f}"
         except (UpstreamFailed, LookupError, TypeError, ArithmeticError) as error:

@@ -84,7 +84,7 @@ class Inventory:
         self.missing = [self._entry(address, reason) for address, reason in sorted(reasons.items())]
         return lost
 
-    def absent_holdings(self) -> list[Holdings]:
+    def missing_holdings(self) -> list[Holdings]:
         """Return the messages of each missing nsqd."""
         return [self.known[each["address"]].holdings for each in self.missing if each["address"] in self.known]
 
@@ -93,7 +93,7 @@ class Inventory:
         self.known[address].holdings = holdings
         for entry in self.missing:
             if entry["address"] == address:
-                entry.update(_strandings(self.known[address]))
+                entry.update(_stranded_fields(self.known[address]))
 
     def is_listed(self, address: str) -> bool:
         """True if the cluster lists this nsqd, even if it does not answer."""
@@ -125,7 +125,7 @@ class Inventory:
             "reason": reason,
             "listed": address in self._listed,
             "maybe_at": "" if node is None else self._successor(node),
-            **_strandings(node),
+            **_stranded_fields(node),
         }
 
     def _successor(self, node: KnownNode) -> str:
@@ -137,7 +137,7 @@ class Inventory:
         return ""
 
 
-def _strandings(node: KnownNode | None) -> dict[str, Any]:
+def _stranded_fields(node: KnownNode | None) -> dict[str, Any]:
     if node is None:
         return {"stranded": None, "topics": None}
     return {"stranded": node.stranded, "topics": len(node.holdings)}

@@ -27,7 +27,7 @@ class InventoryAPI:
 
     async def inventory(self, _context: RequestContext) -> Response:
         """Every nsqd that is known or queried; for missing nsqds, the topics with most messages."""
-        inventory = self._polling().inventory
+        inventory = self._require_poller().inventory
         missing = {each["address"]: each for each in inventory.missing}
         nodes = [
             {
@@ -46,7 +46,7 @@ class InventoryAPI:
 
     async def act(self, context: RequestContext) -> Response:
         """Forget an nsqd: 404 if it is unknown, 409 if the cluster still lists it."""
-        poller = self._polling()
+        poller = self._require_poller()
         address = context.params["node"]
         if (await context.fields({"action": str})).get("action", "") != "forget":
             raise HTTPError(400, "INVALID_ACTION")
@@ -61,7 +61,7 @@ class InventoryAPI:
         self._audit.notify(action, context.caller)
         return json_response({"message": ""})
 
-    def _polling(self) -> Poller:
+    def _require_poller(self) -> Poller:
         if self._poller is None:
             raise HTTPError(404, "HISTORY_DISABLED")
         return self._poller

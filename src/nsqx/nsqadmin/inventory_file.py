@@ -51,7 +51,7 @@ class InventoryFile:
     def __init__(self, path: str, log: Log) -> None:
         """With the path ``-``, or an empty one, nothing is stored."""
         self._path = "" if path == IN_MEMORY else path
-        self._is_place_missing = not path
+        self._has_no_directory = not path
         self._log = log
         self._has_failed = False
         self._writing = asyncio.Lock()
@@ -59,7 +59,7 @@ class InventoryFile:
     def load(self, inventory: Inventory) -> None:
         """Fill the inventory from the file; rename an invalid file and log a warning."""
         if not self._path:
-            if self._is_place_missing:
+            if self._has_no_directory:
                 self._log.warn("no directory for the list of nodes, it is lost with a restart: set --state-file")
             return
         try:

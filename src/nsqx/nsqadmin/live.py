@@ -37,27 +37,27 @@ class LiveAPI:
         self._queries = queries
         self._viewers = viewers
         # The encoded answers of the last poll, by subject.
-        self._written: dict[tuple[str, ...], tuple[int, bytes]] = {}
+        self._encoded: dict[tuple[str, ...], tuple[int, bytes]] = {}
         self._details: dict[tuple[str, str], tuple[int, asyncio.Task[bytes]]] = {}
 
     # Answers
 
     async def overview(self, _context: RequestContext) -> Response:
-        poller = self._polling()
-        return json_bytes_response(self._once(("overview",), lambda: self._overview(poller)))
+        poller = self._require_poller()
+        return json_bytes_response(self._encode_once(("overview",), lambda: self._overview(poller)))
 
     async def health(self, _context: RequestContext) -> Response:
         """The header of the overview, without the topics."""
-        return json_response(_head(self._polling()))
+        return json_response(_head(self._require_poller()))
 
     async def topic_history(self, context: RequestContext) -> Response:
-        poller = self._polling()
+        poller = self._require_poller()
         topic = self._topic(poller, context)
         head = {"topic": topic.name}
         return json_response(_history(poller, topic, head, TOPIC_SERIES, _since_s(context)))
 
     async def channel_history(self, context: RequestContext) -> Response:
-        poller = self._polling()
+        poller = self._require_poller()
         topic = self._topic(poller, context)
         channel = topic.channels.get(context.params["channel"])
         if channel is None:
@@ -67,7 +67,7 @@ class LiveAPI:
 
     async def stream(self, context: RequestContext) -> Response:
         """Stream server-sent events about the cluster, one topic, or one channel."""
-        poller = self._polling()
+        poller = self._require_poller()
         topic = context.query.get("topics", ALL) or ALL
         channel = context.query.get("channel", "")
         if topic == ALL and "channel" not in context.query:
@@ -78,7 +78,7 @@ class LiveAPI:
             raise HTTPError(400, "INVALID_CHANNEL")
         return self._viewers.response(self._subject_events(poller, topic, channel))
 
-    def _polling(self) -> Poller:
+    def _require_poller(self) -> Poller:
         if self._poller is None:
             raise HTTPError(404, "HISTORY_DISABLED")
         return self._poller
@@ -92,15 +92,15 @@ class LiveAPI:
 
     # Encoding
 
-    def _once(self, key: tuple[str, ...], write: Any) -> bytes:
+    def _encode_once(self, key: tuple[str, ...], write: Any) -> bytes:
         """Return the result of ``write``, called at most once per poll."""
-        number = self._polling().cluster_stats.clock.number
-        written = self._written.get(key)
-        if written is not None and written[0] == number:
-            return written[1]
-        self._written = {kept: each for kept, each in self._written.items() if each[0] == number}
+        number = self._require_poller().cluster_stats.clock.number
+        encoded = self._encoded.get(key)
+        if encoded is not None and encoded[0] == number:
+            return encoded[1]
+        self._encoded = {kept: each for kept, each in self._encoded.items() if each[0] == number}
         data: bytes = write()
-        self._written[key] = number, data
+        self._encoded[key] = number, data
         return data
 
     def _overview(self, poller: Poller) -> bytes:
@@ -147,8 +147,8 @@ class LiveAPI:
         queries = self._queries
         try:
             if channel:
-                return await queries.written(lambda report: queries.channel_document(report, topic, channel))
-            return await queries.written(lambda report: queries.topic_document(report, topic))
+                return await queries.encode(lambda report: queries.channel_document(report, topic, channel))
+            return await queries.encode(lambda report: queries.topic_document(report, topic))
         except HTTPError as error:
             return orjson.dumps({"message": error.code})
 
@@ -161,9 +161,9 @@ class LiveAPI:
             number = poller.cluster_stats.clock.number
             if seen < 0 or number > seen + 1:
                 # A viewer that missed a poll needs a complete snapshot: changes alone do not suffice.
-                yield event_of("snapshot", self._once(("overview",), lambda: self._overview(poller)), number)
+                yield event_of("snapshot", self._encode_once(("overview",), lambda: self._overview(poller)), number)
             elif number == seen + 1:
-                yield event_of("delta", self._once(("changes",), lambda: self._changes(poller)), number)
+                yield event_of("delta", self._encode_once(("changes",), lambda: self._changes(poller)), number)
             seen = number
             await polled.wait()
 
@@ -173,7 +173,7 @@ class LiveAPI:
             polled = poller.next_poll
             number = poller.cluster_stats.clock.number
             key = ("subject", topic, channel)
-            yield event_of(name, self._once(key, lambda: self._subject(poller, topic, channel)), number)
+            yield event_of(name, self._encode_once(key, lambda: self._subject(poller, topic, channel)), number)
             name = "delta"
             yield event_of("detail", await self._detail(poller, topic, channel))
             await polled.wait()

@@ -85,18 +85,18 @@ async def plan(cluster: ClusterClient, operation: ClusterOperation, problems: li
     Raises UpstreamFailed if the nodes cannot be determined, HTTPError 404 if the given node does not exist.
     """
     if operation.node:
-        node = await _node_called(cluster, operation.node, problems)
+        node = await _find_node(cluster, operation.node, problems)
         if operation.name == "tombstone":
             return _tombstone(cluster, operation, node)
-        return [_at_nodes([node], operation.paths)]
+        return [_requests_to_nodes([node], operation.paths)]
     lookupds = [DaemonRequest(_LOOKUPD, address, operation.paths) for address in cluster.lookupds]
     if operation.name == "create":
         return await _create(cluster, operation, lookupds, problems)
     nodes = await cluster.topic_nodes(operation.topic, problems)
     if operation.name == "delete":
         # nsqlookupd first: it must not send consumers to an nsqd that no longer has the topic.
-        return [lookupds, _at_nodes(nodes, operation.paths)]
-    return [_at_nodes(nodes, operation.paths)]
+        return [lookupds, _requests_to_nodes(nodes, operation.paths)]
+    return [_requests_to_nodes(nodes, operation.paths)]
 
 
 async def _create(
@@ -108,14 +108,14 @@ async def _create(
     the topic and the channel.
     """
     if not lookupds:
-        return [_at_nodes(await cluster.nodes(problems), operation.paths)]
+        return [_requests_to_nodes(await cluster.nodes(problems), operation.paths)]
     if not operation.channel:
         return [lookupds]
     try:
         nodes = await cluster.topic_nodes(operation.topic, [])
     except UpstreamFailed:  # no daemon knows the topic yet
         nodes = []
-    return [lookupds, _at_nodes(nodes, operation.paths[-1:])]
+    return [lookupds, _requests_to_nodes(nodes, operation.paths[-1:])]
 
 
 def _tombstone(cluster: ClusterClient, operation: ClusterOperation, node: Node) -> list[list[DaemonRequest]]:
@@ -123,15 +123,15 @@ def _tombstone(cluster: ClusterClient, operation: ClusterOperation, node: Node) 
     mark = f"topic/tombstone?{topic}&node={quote_plus(operation.node)}"
     return [
         [DaemonRequest(_LOOKUPD, address, (mark,)) for address in cluster.lookupds],
-        _at_nodes([node], (f"topic/delete?{topic}",)),
+        _requests_to_nodes([node], (f"topic/delete?{topic}",)),
     ]
 
 
-def _at_nodes(nodes: Sequence[Node], paths: tuple[str, ...]) -> list[DaemonRequest]:
+def _requests_to_nodes(nodes: Sequence[Node], paths: tuple[str, ...]) -> list[DaemonRequest]:
     return [DaemonRequest(_NSQD, node.http_address, paths) for node in nodes]
 
 
-async def _node_called(cluster: ClusterClient, address: str, problems: list[str]) -> Node:
+async def _find_node(cluster: ClusterClient, address: str, problems: list[str]) -> Node:
     for node in await cluster.nodes(problems):
         if node.http_address == address:
             return node
@@ -148,13 +148,13 @@ class OperationAPI:
 
     async def operate(self, context: RequestContext) -> Response:
         """Run an operation and answer with the result of every daemon; 502 if it failed on all of them."""
-        operation = _wanted(await context.fields({"operation": str, "topic": str, "channel": str, "node": str}))
+        operation = _read_operation(await context.fields({"operation": str, "topic": str, "channel": str, "node": str}))
         problems: list[str] = []
         outcomes: list[DaemonOutcome] = []
         code, result = "interrupted", audit.FAILED
         try:
             outcomes = await self._do(operation, problems)
-            code, result = _verdict(outcomes, problems)
+            code, result = _summarize(outcomes, problems)
         except UpstreamFailed as error:
             code = f"UPSTREAM_ERROR: {error}"
             raise HTTPError(502, code) from None
@@ -186,7 +186,7 @@ class OperationAPI:
         return DaemonOutcome(request.kind, request.address, "")
 
 
-def _wanted(fields: dict[str, Any]) -> ClusterOperation:
+def _read_operation(fields: dict[str, Any]) -> ClusterOperation:
     operation = ClusterOperation(
         fields.get("operation", ""), fields.get("topic", ""), fields.get("channel", ""), fields.get("node", "")
     )
@@ -201,7 +201,7 @@ def _wanted(fields: dict[str, Any]) -> ClusterOperation:
     return operation
 
 
-def _verdict(outcomes: Sequence[DaemonOutcome], problems: list[str]) -> tuple[str, str]:
+def _summarize(outcomes: Sequence[DaemonOutcome], problems: list[str]) -> tuple[str, str]:
     """Return the message of the answer and the outcome for the audit record."""
     failures = [outcome.error for outcome in outcomes if outcome.error]
     if len(failures) == len(outcomes):

@@ -225,7 +225,7 @@ def validate(options: NsqadminOptions) -> None:
         _check_origin(origin)
     check_host_names(options.allowed_hosts)
     for name in ("auth_token", "view_token", "operate_token"):
-        _settle_token(options, name)
+        _read_token(options, name)
     tail_options(options)
 
 
@@ -315,7 +315,7 @@ def _check_origin(text: str) -> None:
         raise ConfigError(f"failed to parse --allowed-origin ({text}) - an origin such as https://host expected")
 
 
-def _settle_token(options: NsqadminOptions, name: str) -> None:
+def _read_token(options: NsqadminOptions, name: str) -> None:
     """Read the token from its file, if one is given, and check it."""
     flag = name.replace("_", "-")
     path = getattr(options, f"{name}_file")

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 _STATS = "stats?format=json&include_clients=false&include_mem=false"
 # Between two polls, even after a change.
-_LEAST_PAUSE_S = 0.1
+_MIN_PAUSE_S = 0.1
 _SAVE_S = 30.0
 _MAX_PROBED = 20
-_LAST_SAVE_S = 2.0
+_FINAL_SAVE_TIMEOUT_S = 2.0
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Poller:
         self._upstream = upstream
         self._log = log
         self._polled = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._adding = asyncio.Lock()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._file = InventoryFile(state_path(options), log)
@@ -91,7 +91,7 @@ class Poller:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            async with asyncio.timeout(_LAST_SAVE_S):
+            async with asyncio.timeout(_FINAL_SAVE_TIMEOUT_S):
                 await self._save()
         except TimeoutError:
             self._log.warn("saving the list of nodes timed out")
@@ -126,7 +126,7 @@ class Poller:
 
     async def _pause(self) -> None:
         """Wait until the next poll is due, or until a change and the minimum pause."""
-        least_s = max(self.duration_s, _LEAST_PAUSE_S)
+        least_s = max(self.duration_s, _MIN_PAUSE_S)
         await asyncio.sleep(min(least_s, max(self.interval_s, self.duration_s)))
         try:
             async with asyncio.timeout(max(self.interval_s - self.duration_s - least_s, 0)):
@@ -141,7 +141,7 @@ class Poller:
         try:
             listed = await self._list(problems)
         except UpstreamFailed as error:
-            self._note([str(error)])
+            self._log_new_problems([str(error)])
             self.cluster_stats.skip(time.time())
             return
         self.cluster_stats.open()
@@ -149,17 +149,17 @@ class Poller:
         outcomes = await asyncio.gather(*map(self._poll_node, addresses))
         failures = {address: reason for address, reason in zip(addresses, outcomes, strict=True) if reason is not None}
         self.node_count = len(addresses)
-        self._note([*problems, *failures.values()])
-        lost = self._take_stock(listed, failures)
+        self._log_new_problems([*problems, *failures.values()])
+        lost = self._update_inventory(listed, failures)
         if addresses and len(failures) == len(addresses):
             self.cluster_stats.skip(time.time())
         else:
-            self.cluster_stats.close(set(addresses), time.time(), self.inventory.absent_holdings(), listed.topics)
+            self.cluster_stats.close(set(addresses), time.time(), self.inventory.missing_holdings(), listed.topics)
         is_due = time.monotonic() - self._saved_s >= _SAVE_S
         if self._task is not None and (lost or is_due or len(self.inventory.known) != self._saved_count):
             self._start_saving()
 
-    def _take_stock(self, listed: _Listed, failures: dict[str, str]) -> bool:
+    def _update_inventory(self, listed: _Listed, failures: dict[str, str]) -> bool:
         """Record which nsqds are missing and their messages; return True if one was present at the last poll."""
         lost = self.inventory.note(listed.nodes, failures, time.time())
         for address in lost:
@@ -233,7 +233,7 @@ class Poller:
             body = await self._upstream.get_bytes(NSQD, url)
             time_s = time.time()
             # One node at a time, with a yield to the event loop between them.
-            async with self._turn:
+            async with self._adding:
                 self.cluster_stats.add_node(address, decode(body), time_s)
                 await asyncio.sleep(0)
         except UpstreamFailed as error:
@@ -242,7 +242,7 @@ class Poller:
             return f"Get {url}: {error}"
         return None
 
-    def _note(self, problems: list[str]) -> None:
+    def _log_new_problems(self, problems: list[str]) -> None:
         """Log new problems only; a node that stays unreachable is logged once."""
         for problem in problems:
             if problem not in self.problems:

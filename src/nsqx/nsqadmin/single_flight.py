@@ -27,7 +27,7 @@ class SingleFlight:
             return await asyncio.shield(begun[1])
         task: asyncio.Task[Any] = asyncio.ensure_future(_call(ask))
         self._tasks[question] = now_s, task
-        task.add_done_callback(lambda done: self._landed(question, done))
+        task.add_done_callback(lambda done: self._finished(question, done))
         return await asyncio.shield(task)
 
     def forget(self) -> None:
@@ -35,7 +35,7 @@ class SingleFlight:
         self._tasks.clear()
         self._on_change()
 
-    def _landed(self, question: Hashable, task: asyncio.Task[Any]) -> None:
+    def _finished(self, question: Hashable, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():
             task.exception()  # every caller may have been cancelled: mark the exception as retrieved
         if question in self._tasks and self._tasks[question][1] is task:

@@ -75,7 +75,7 @@ async def _until(events: AsyncGenerator[bytes, None], closing: asyncio.Event) ->
     try:
         while not closing.is_set():
             if following is None:
-                following = asyncio.ensure_future(_following(events))
+                following = asyncio.ensure_future(_next_event(events))
             await asyncio.wait((following, ended), timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if following.done():
                 try:
@@ -93,5 +93,5 @@ async def _until(events: AsyncGenerator[bytes, None], closing: asyncio.Event) ->
             await asyncio.gather(following, return_exceptions=True)
 
 
-async def _following(events: AsyncGenerator[bytes, None]) -> bytes:
+async def _next_event(events: AsyncGenerator[bytes, None]) -> bytes:
     return await anext(events)

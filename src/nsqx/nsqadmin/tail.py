@@ -80,7 +80,7 @@ class _Source(FrameReceiver):
         self.missed = 0
         """Messages that nsqd put into the channel but did not send: sampled out, or over the limit."""
 
-    def ask_for(self, count: int) -> None:
+    def set_ready(self, count: int) -> None:
         """Set the number of messages that nsqd may have in flight to this tail (RDY)."""
         self.connection.send(requests.encode_ready(min(count, self.ready)))
 
@@ -128,7 +128,7 @@ class Tail:
         self._paused: set[str] = set()
         self._discovered_s = -_DISCOVER_S
         self._waiting: deque[dict[str, Any]] = deque()
-        self._something = asyncio.Event()
+        self._has_news = asyncio.Event()
         self._received = 0
         self._matched = 0
         self._dropped = 0
@@ -169,7 +169,7 @@ class Tail:
                 **shown_body(body, self._options.body_limit),
             }
         )
-        self._something.set()
+        self._has_news.set()
 
     def _limit_reading(self, now_s: float, size: int) -> None:
         """Pause reading for the rest of a second in which the limit is reached."""
@@ -181,14 +181,14 @@ class Tail:
         is_enough = self._read_count >= MAX_READ_PER_S or self._read_bytes >= MAX_READ_BYTES_PER_S
         if is_enough and self._pause is None:
             for source in self._sources.values():
-                source.ask_for(0)
+                source.set_ready(0)
             wait_s = max(self._second_s + 1 - now_s, 0)
             self._pause = asyncio.get_running_loop().call_later(wait_s, self._resume)
 
     def _resume(self) -> None:
         self._pause = None
         for source in self._sources.values():
-            source.ask_for(_READY)
+            source.set_ready(_READY)
 
     def lost(self, node: str, error: Exception | None) -> None:
         """Handle a closed connection."""
@@ -208,7 +208,7 @@ class Tail:
         checking: asyncio.Task[None] | None = None
         try:
             await self._check()
-            checking = asyncio.create_task(self._go_on_checking())
+            checking = asyncio.create_task(self._check_regularly())
             while True:
                 if checking.done():
                     checking.result()
@@ -219,10 +219,10 @@ class Tail:
                     yield event("status", status)
                 while self._waiting:
                     yield event("message", self._waiting.popleft())
-                self._something.clear()
+                self._has_news.clear()
                 try:
                     async with asyncio.timeout(_STATUS_S):
-                        await self._something.wait()
+                        await self._has_news.wait()
                 except TimeoutError:
                     pass
         finally:
@@ -255,7 +255,7 @@ class Tail:
 
     # Which nodes are followed
 
-    async def _go_on_checking(self) -> None:
+    async def _check_regularly(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_S)
             await self._check()
@@ -341,7 +341,7 @@ class Tail:
         source.ready = terms.max_rdy_count
         self._sources[node] = source
         connection.start(source)
-        source.ask_for(_READY if self._pause is None else 0)
+        source.set_ready(_READY if self._pause is None else 0)
 
 
 def shown_body(body: bytes, limit: int) -> dict[str, Any]:

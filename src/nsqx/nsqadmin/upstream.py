@@ -67,7 +67,7 @@ class Upstream:
         """Return the body at ``url``, to be decoded later; raises UpstreamFailed."""
         return (await self._ask("GET", url, b"", self._credentials.headers(kind))).body
 
-    async def get_elsewhere(self, url: str, headers: dict[str, str]) -> Any:
+    async def get_external(self, url: str, headers: dict[str, str]) -> Any:
         """Return the JSON document at ``url`` of another server, without sending our tokens; raises UpstreamFailed."""
         return decode((await self._ask("GET", url, b"", headers)).body)
 

@@ -32,7 +32,7 @@ class LookupdConnection(asyncio.Protocol):
     def __init__(self, lookupd: Lookupd, loop: asyncio.AbstractEventLoop) -> None:
         self._lookupd = lookupd
         self._loop = loop
-        self._stranger_timeout_s = max(STRANGER_TIMEOUT_S, lookupd.options.inactive_producer_timeout / NS_PER_S)
+        self._identify_timeout_s = max(STRANGER_TIMEOUT_S, lookupd.options.inactive_producer_timeout / NS_PER_S)
         self._transport: asyncio.Transport | None = None
         self._session: PeerSession | None = None
         self._blocked = False
@@ -151,16 +151,16 @@ class LookupdConnection(asyncio.Protocol):
         assert self._session is not None
         self._cancel_timer()
         if self._blocked:
-            self._timer = self._loop.call_later(BLOCKED_TIMEOUT_S, self._give_up)
+            self._timer = self._loop.call_later(BLOCKED_TIMEOUT_S, self._time_out)
         elif self._session.peer is None:
-            self._timer = self._loop.call_later(self._stranger_timeout_s, self._give_up)
+            self._timer = self._loop.call_later(self._identify_timeout_s, self._time_out)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         self._timer = None
         assert self._session is not None
         self._session.close("i/o timeout")

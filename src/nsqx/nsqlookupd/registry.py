@@ -37,7 +37,7 @@ class Tombstone(NamedTuple):
 class Peer:
     """One connected nsqd."""
 
-    __slots__ = ("announcement", "channels", "described", "heard_ns", "id", "last_update_ns", "node", "topics")
+    __slots__ = ("announcement", "channels", "described", "id", "last_ping_ns", "last_update_ns", "node", "topics")
 
     def __init__(self, id: str, announcement: Announcement) -> None:  # noqa: A002
         self.id = id
@@ -47,7 +47,7 @@ class Peer:
         """Its name in tombstones: ``broadcast_address:http_port``."""
         self.described = _describe(id, announcement)
         """Its entry in /lookup: a JSON object, encoded once because it is requested often."""
-        self.heard_ns = 0
+        self.last_ping_ns = 0
         self.last_update_ns = 0
         self.topics: dict[Registration, None] = {}
         self.channels: dict[Registration, None] = {}
@@ -107,18 +107,18 @@ class Registry:
 
     def identify(self, peer: Peer) -> Registration:
         """Add a peer after IDENTIFY."""
-        self._heard(peer)
+        self._record_ping(peer)
         self.clients.producers[peer] = None
         return self.clients
 
     def ping(self, peer: Peer) -> int:
         """Record a ping; return the nanoseconds since the previous ping or IDENTIFY."""
-        before_ns = peer.heard_ns
-        self._heard(peer)
-        return peer.heard_ns - before_ns
+        before_ns = peer.last_ping_ns
+        self._record_ping(peer)
+        return peer.last_ping_ns - before_ns
 
-    def _heard(self, peer: Peer) -> None:
-        peer.heard_ns = self._now_ns()
+    def _record_ping(self, peer: Peer) -> None:
+        peer.last_ping_ns = self._now_ns()
         peer.last_update_ns = self._wall_ns()
 
     def register(self, peer: Peer, topic_name: str, channel_name: str = "") -> list[Registration]:
@@ -150,7 +150,7 @@ class Registry:
             lost = [*self._channels.get(topic_name, {}).values()]
             if named is not None:
                 lost.append(named)
-        removed = [registration for registration in lost if self._part(peer, registration)]
+        removed = [registration for registration in lost if self._unlink(peer, registration)]
         if named is not None and not named.producers and is_ephemeral(channel_name or topic_name):
             self._forget(named)
         return removed
@@ -158,10 +158,10 @@ class Registry:
     def leave(self, peer: Peer) -> list[Registration]:
         """Remove a disconnected peer; return its registrations. They stay, even without producers."""
         had = [*peer.channels, *peer.topics, self.clients]
-        return [registration for registration in had if self._part(peer, registration)]
+        return [registration for registration in had if self._unlink(peer, registration)]
 
     @staticmethod
-    def _part(peer: Peer, registration: Registration) -> bool:
+    def _unlink(peer: Peer, registration: Registration) -> bool:
         """Unlink a peer and a registration; return False if they were not linked."""
         if peer not in registration.producers:
             return False
@@ -212,7 +212,7 @@ class Registry:
 
     def _forget(self, registration: Registration) -> None:
         for peer in list(registration.producers):
-            self._part(peer, registration)
+            self._unlink(peer, registration)
         if registration.category == "topic":
             del self._topics[registration.key]
             return
@@ -243,21 +243,21 @@ class Registry:
         found: dict[Peer, None] = {}
         for topic in topics:
             for peer, tombstone in topic.producers.items():
-                if peer.heard_ns >= oldest_ns and not self._holds(tombstone, now_ns):
+                if peer.last_ping_ns >= oldest_ns and not self._is_in_effect(tombstone, now_ns):
                     found[peer] = None
         return list(found)
 
     def active_peers(self) -> list[Peer]:
         """Return the peers that are not silent."""
         oldest_ns = self._now_ns() - self._inactive_timeout_ns
-        return [peer for peer in self.clients.producers if peer.heard_ns >= oldest_ns]
+        return [peer for peer in self.clients.producers if peer.last_ping_ns >= oldest_ns]
 
     def tombstones(self, peer: Peer) -> list[bool]:
         """Return for each topic of a peer, in order, whether a tombstone hides the peer from consumers."""
         now_ns = self._now_ns()
-        return [self._holds(topic.producers[peer], now_ns) for topic in peer.topics]
+        return [self._is_in_effect(topic.producers[peer], now_ns) for topic in peer.topics]
 
-    def _holds(self, tombstone: Tombstone | None, now_ns: int) -> bool:
+    def _is_in_effect(self, tombstone: Tombstone | None, now_ns: int) -> bool:
         return tombstone is not None and now_ns - tombstone.set_ns < self._tombstone_lifetime_ns
 
     def registrations(self) -> Iterator[Registration]:

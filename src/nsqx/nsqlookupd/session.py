@@ -93,7 +93,7 @@ class PeerSession:
         answers = bytearray()
         try:
             if not self._greeted:
-                self._greet()
+                self._check_magic()
             for _ in range(COMMANDS_PER_SLICE if self._greeted else 0):
                 answer = self._next_answer()
                 if answer is None:
@@ -138,7 +138,7 @@ class PeerSession:
         self.ended = True
         return text.encode("utf-8", "surrogateescape")
 
-    def _greet(self) -> None:
+    def _check_magic(self) -> None:
         magic = self._reader.body(len(MAGIC))
         if magic is None:
             return

@@ -53,6 +53,6 @@ def test_memory_is_bounded(monkeypatch) -> None:
     for number in range(100):
         limit.wrong(f"198.51.100.{number}", 0.0)
         limit.right("192.0.2.1", b"%d" % number)
-    assert len(limit._left) == 10
+    assert len(limit._attempts) == 10
     assert len(limit._known) == 10
     assert limit.allows("198.51.100.99", b"x", 0.0)

@@ -67,7 +67,7 @@ async def test_a_successful_answer_is_decoded(asking: Any) -> None:
 async def test_a_token_is_sent_only_to_its_kind_of_daemon(asking: Any) -> None:
     upstream, net = asking(*[HTTPAnswer(200, body=b"{}") for _ in range(2)])
     await upstream.get(NSQLOOKUPD, URL)
-    await upstream.get_elsewhere("http://graphite.example/render", {})
+    await upstream.get_external("http://graphite.example/render", {})
     assert all("Authorization" not in asked[3] for asked in net.asked)
 
 

@@ -147,7 +147,7 @@ def test_a_forged_tombstone_is_quoted_in_the_log(lookupd, stream):
 def test_metrics_report_the_state(lookupd, api, openmetrics):
     peer = join(lookupd, 1, "a/c1", "a/c2", "b")
     join(lookupd, 2)
-    peer.heard_ns -= 10**15
+    peer.last_ping_ns -= 10**15
     lookupd.counts.registrations = 7
     api.lookup(RequestStandIn(topic="a"))
     accept = b"application/openmetrics-text; version=1.0.0" if openmetrics else b"*/*"
