@@ -63,7 +63,7 @@ INTERACTIONS = {
 }
 
 
-def told(name: str, values: list[float]) -> None:
+def print_times(name: str, values: list[float]) -> None:
     print(f"{name}: {statistics.median(values):.0f} ms (at most {max(values):.0f})", flush=True)
 
 
@@ -77,7 +77,7 @@ def load(chromium: "Browser", address: str, rounds: int) -> None:
         page.locator("[data-index]").nth(10).wait_for()
         times.append((time.perf_counter() - started) * 1000)
         context.close()
-    told("from the request to visible topics", times)
+    print_times("from the request to visible topics", times)
 
 
 def interact(page: "Page", rounds: int, last: int) -> None:
@@ -87,7 +87,7 @@ def interact(page: "Page", rounds: int, last: int) -> None:
             if name.startswith("scroll"):
                 page.evaluate("scrollTo(0, 0)")
             values.append(page.evaluate(UNTIL_SHOWN, [act, is_shown.replace("LAST", f"'{last}'")]))
-        told(name, values)
+        print_times(name, values)
 
 
 def follow(page: "Page", polls: int, number: Callable[[], int]) -> None:
@@ -95,7 +95,7 @@ def follow(page: "Page", polls: int, number: Callable[[], int]) -> None:
     started = number()
     wait_until(lambda: number() >= started + polls, "polls", 120)
     busy: list[float] = page.evaluate("window.busy")
-    told(f"longest tasks over {polls} polls ({len(busy)} above 50 ms)", busy or [0.0])
+    print_times(f"longest tasks over {polls} polls ({len(busy)} above 50 ms)", busy or [0.0])
     heap: int = page.evaluate("performance.memory.usedJSHeapSize")
     print(f"JavaScript memory: {heap / 1e6:.0f} MB; elements: {page.evaluate('document.querySelectorAll(`*`).length')}")
 

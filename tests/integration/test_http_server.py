@@ -56,11 +56,11 @@ class WatchedServer(HTTPServer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.goings: asyncio.Queue[None] = asyncio.Queue()
+        self.closed_connections: asyncio.Queue[None] = asyncio.Queue()
 
     def forget(self, connection: Any) -> None:
         super().forget(connection)
-        self.goings.put_nowait(None)
+        self.closed_connections.put_nowait(None)
 
 
 class Service:
@@ -164,7 +164,7 @@ async def test_a_connection_serves_several_requests() -> None:
             assert (await client.answer()).body == body
         assert len(service.server.connections) == 1
         await client.close()
-        await service.server.goings.get()
+        await service.server.closed_connections.get()
         assert not service.server.connections
 
 
@@ -281,7 +281,7 @@ async def test_malformed_framing_is_rejected(name: str) -> None:
         assert [answer.status for answer in answers] == [200, status]
         assert answers[-1].headers["connection"] == "close"
         await client.close()
-        await service.server.goings.get()
+        await service.server.closed_connections.get()
 
 
 @both_loops
@@ -315,7 +315,7 @@ async def test_incomplete_requests_time_out(sent: bytes, statuses: list[int]) ->
         client.send(sent)
         assert [answer.status for answer in await client.rest()] == statuses
         await client.close()
-        await service.server.goings.get()
+        await service.server.closed_connections.get()
 
 
 @both_loops
@@ -324,7 +324,7 @@ async def test_a_client_that_reads_nothing_is_closed() -> None:
         client = await Client.to(service.server)
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         client.send(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
-        await service.server.goings.get()  # closed by a deadline, because it read nothing
+        await service.server.closed_connections.get()  # closed by a deadline, because it read nothing
         served = sum(line.startswith("200 GET /big") for line in service.log.infos)
         assert 0 < served < 100
         client.writer.transport.abort()
@@ -364,7 +364,7 @@ async def test_a_reset_connection_is_freed(sent: bytes) -> None:
         gc.disable()
         try:
             client.reset()
-            await service.server.goings.get()
+            await service.server.closed_connections.get()
             await asyncio.sleep(0)  # the loop drops the transport after the callback
             assert seen() is None
         finally:
@@ -380,7 +380,7 @@ async def test_late_answers_after_a_reset_are_dropped() -> None:
         requests = [await service.deferred.get() for _ in range(2)]
         await service.started.get()
         client.reset()
-        await service.server.goings.get()
+        await service.server.closed_connections.get()
         for request in requests:
             request.respond(OK)
         service.release.set()
@@ -398,7 +398,7 @@ async def test_an_answer_while_the_transport_closes_is_dropped() -> None:
         (connection,) = service.server.connections
         connection.abort()
         request.respond(OK)
-        await service.server.goings.get()
+        await service.server.closed_connections.get()
         await client.close()
 
 
@@ -425,9 +425,9 @@ async def test_the_number_of_connections_is_limited() -> None:
         second = await Client.to(service.server)
         assert [answer.status for answer in await second.rest()] == [503]
         await second.close()
-        await service.server.goings.get()
+        await service.server.closed_connections.get()
         await first.close()
-        await service.server.goings.get()
+        await service.server.closed_connections.get()
         third = await Client.to(service.server)
         third.send(PING)
         assert (await third.answer()).status == 200

@@ -122,10 +122,10 @@ class TestLive:
                 rows = [row for row in data["topics"] if row["name"] == topic]
                 return name == "delta" and bool(rows) and rows[0]["message_count"] == 6 and rows[0]["rate"] > 0
 
-            told = stream.wait_for(is_reported)
-            assert told["nodes"] == 2
-            assert told["totals"]["message_count"] == 6
-            row = next(row for row in told["topics"] if row["name"] == topic)
+            event = stream.wait_for(is_reported)
+            assert event["nodes"] == 2
+            assert event["totals"]["message_count"] == 6
+            row = next(row for row in event["topics"] if row["name"] == topic)
             assert (row["channels"], row["nodes"], row["paused"]) == (1, 2, False)
             admin.request("DELETE", f"/api/topics/{topic}")
             stream.wait_for(lambda name, data: name == "delta" and topic in data["removed"])
@@ -141,14 +141,14 @@ class TestLive:
             client.identify(client_id="watched", feature_negotiation=True)
             client.sub(topic, "c")
             cluster.nsqds[0].post("/pub", b"x", topic=topic)
-            told = of_topic.wait_for(lambda name, data: name == "delta" and data["topic"]["message_count"] == 1)
-            assert [row["name"] for row in told["channels"]] == ["c"]
+            event = of_topic.wait_for(lambda name, data: name == "delta" and data["topic"]["message_count"] == 1)
+            assert [row["name"] for row in event["channels"]] == ["c"]
             detail = of_topic.wait_for(lambda name, data: name == "detail" and data["message_count"] == 1)
             assert len(detail["nodes"]) == 2
-            told = of_channel.wait_for(
+            event = of_channel.wait_for(
                 lambda name, data: name == "delta" and bool(data["channel"]) and data["channel"]["depth"] == 1
             )
-            assert told["channel"]["topic"] == topic
+            assert event["channel"]["topic"] == topic
             detail = of_channel.wait_for(lambda name, data: name == "detail" and bool(data["clients"]))
             assert detail["clients"][0]["client_id"] == "watched"
 
@@ -203,9 +203,9 @@ class TestLive:
         with Stream(admin, "/api/stream") as stream:
             stream.wait_for(lambda _, data: any(row["nodes"] == 2 for row in data["topics"]))
             cluster.lookupd.kill()
-            told = stream.wait_for(lambda _, data: bool(data["message"]))
-            assert told["message"].startswith("WARNING: Get ")
-            assert told["totals"]["topics"] == 1, "the last values are still shown"
+            event = stream.wait_for(lambda _, data: bool(data["message"]))
+            assert event["message"].startswith("WARNING: Get ")
+            assert event["totals"]["topics"] == 1, "the last values are still shown"
 
     def test_a_stopped_node_is_missing(self, cluster: Cluster, topic: str) -> None:
         cluster.make_topic(topic)
@@ -214,9 +214,9 @@ class TestLive:
         with Stream(admin, "/api/stream") as stream:
             assert stream.wait_for(lambda _, data: data["nodes"] == 2)["missing"] == []
             leaving.kill()
-            told = stream.wait_for(lambda _, data: data["nodes"] == 1)
-            assert [each["address"] for each in told["missing"]] == [leaving.http_address]
-            assert told["missing"][0]["last_seen_s"] > 0
+            event = stream.wait_for(lambda _, data: data["nodes"] == 1)
+            assert [each["address"] for each in event["missing"]] == [leaving.http_address]
+            assert event["missing"][0]["last_seen_s"] > 0
         health = admin.request("GET", "/api/health").json()
         assert (health["nodes"], [each["address"] for each in health["missing"]]) == (1, [leaving.http_address])
 
@@ -258,8 +258,8 @@ class TestCreating:
         with Stream(admin, "/api/stream") as stream:
             stream.wait_for(lambda _, data: data["number"] >= 0)
             assert post(admin, "/api/operations", {"operation": "create", "topic": topic}).status == 200
-            told = stream.wait_for(lambda _, data: topic in [row["name"] for row in data["topics"]])
-            assert next(row for row in told["topics"] if row["name"] == topic)["nodes"] == 0
+            event = stream.wait_for(lambda _, data: topic in [row["name"] for row in data["topics"]])
+            assert next(row for row in event["topics"] if row["name"] == topic)["nodes"] == 0
             assert post(admin, "/api/operations", {"operation": "delete", "topic": topic}).status == 200
             stream.wait_for(lambda name, data: name == "delta" and topic in data["removed"])
 
@@ -323,11 +323,11 @@ class TestInventory:
         with Stream(admin, "/api/stream") as stream:
             stream.wait_for(lambda _, data: data["totals"].get("depth") == 1)
             lost.kill()
-            told = stream.wait_for(lambda _, data: bool(data["missing"]))
-            assert topic not in told["removed"]
-            row = next(row for row in told["topics"] if row["name"] == topic)
+            event = stream.wait_for(lambda _, data: bool(data["missing"]))
+            assert topic not in event["removed"]
+            row = next(row for row in event["topics"] if row["name"] == topic)
             assert (row["nodes"], row["missing_nodes"], row["stranded"]) == (0, 1, 1)
-            assert told["totals"]["stranded"] == 1
+            assert event["totals"]["stranded"] == 1
 
     def test_an_unlisted_running_node_differs_from_a_stopped_one(self, cluster: Cluster, fleet: Fleet) -> None:
         admin = cluster.admin()

@@ -195,7 +195,7 @@ class Asked:
         writer.close()
 
 
-def somebody() -> Any:
+def fake_client() -> Any:
     return SimpleNamespace(id=7, remote_address="127.0.0.1:1", remote_host="127.0.0.1", tls=False, tls_common_name="")
 
 
@@ -212,7 +212,7 @@ async def asked() -> AsyncIterator[tuple[Asked, HTTPAuthorizer]]:
 
 async def test_a_client_that_disconnects_before_the_answer_is_freed(asked: tuple[Asked, HTTPAuthorizer]) -> None:
     server, authorizer = asked
-    client, answers = somebody(), []
+    client, answers = fake_client(), []
     authorizer.authenticate(client, SECRET.encode(), answers.append)
     await server.questions.get()
     authorizer.forget(client)
@@ -226,7 +226,7 @@ async def test_a_client_that_disconnects_before_the_answer_is_freed(asked: tuple
 async def test_the_grants_of_a_disconnected_subscriber_are_not_refreshed(asked: tuple[Asked, HTTPAuthorizer]) -> None:
     server, authorizer = asked
     server.may_answer.set()
-    client, answers = somebody(), []
+    client, answers = fake_client(), []
     authorizer.authenticate(client, SECRET.encode(), answers.append)
     await authorizer.settled()
     assert b'"permission_count":1' in answers[0]

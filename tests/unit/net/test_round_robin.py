@@ -5,7 +5,7 @@ import pytest
 from nsqx.net.round_robin import ROUND_NS, RoundRobin
 
 
-class Bench:
+class RoundRobinHarness:
     """A round-robin with a fake clock that the members advance."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class Bench:
 class Worker:
     """A member with ``slices`` slices of work of ``slice_ns`` each."""
 
-    def __init__(self, bench: Bench, name: str, slices: int, slice_ns: int = ROUND_NS // 4) -> None:
-        self._bench = bench
+    def __init__(self, harness: RoundRobinHarness, name: str, slices: int, slice_ns: int = ROUND_NS // 4) -> None:
+        self._bench = harness
         self._name = name
         self._slices = slices
         self._slice_ns = slice_ns
-        bench.round_robin.join(self)
+        harness.round_robin.join(self)
 
     def work(self) -> None:
         self._bench.worked.append(self._name)
@@ -46,45 +46,45 @@ class Worker:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> RoundRobinHarness:
+    return RoundRobinHarness()
 
 
-def test_a_turn_lasts_about_a_millisecond_and_the_next_one_continues(bench):
+def test_a_turn_lasts_about_a_millisecond_and_the_next_one_continues(harness):
     for name in "abc":
-        Worker(bench, name, 3)
-    assert bench.run_scheduled() == ["a", "b", "c", "a"]
-    assert bench.run_scheduled() == ["b", "c", "a", "b"]
-    assert bench.run_scheduled() == ["c"]
-    assert (bench.run_scheduled(), bench.ends) == ([], 3)
+        Worker(harness, name, 3)
+    assert harness.run_scheduled() == ["a", "b", "c", "a"]
+    assert harness.run_scheduled() == ["b", "c", "a", "b"]
+    assert harness.run_scheduled() == ["c"]
+    assert (harness.run_scheduled(), harness.ends) == ([], 3)
 
 
-def test_a_single_member_gets_the_whole_turn(bench):
-    Worker(bench, "a", 6)
-    assert bench.run_scheduled() == ["a"] * 4
-    assert bench.run_scheduled() == ["a"] * 2
+def test_a_single_member_gets_the_whole_turn(harness):
+    Worker(harness, "a", 6)
+    assert harness.run_scheduled() == ["a"] * 4
+    assert harness.run_scheduled() == ["a"] * 2
 
 
-def test_a_long_slice_ends_the_turn(bench):
-    Worker(bench, "a", 2, 10 * ROUND_NS)
-    Worker(bench, "b", 1)
-    assert bench.run_scheduled() == ["a"]
-    assert bench.run_scheduled() == ["b", "a"]
+def test_a_long_slice_ends_the_turn(harness):
+    Worker(harness, "a", 2, 10 * ROUND_NS)
+    Worker(harness, "b", 1)
+    assert harness.run_scheduled() == ["a"]
+    assert harness.run_scheduled() == ["b", "a"]
 
 
-def test_members_share_one_callback(bench):
+def test_members_share_one_callback(harness):
     for name in "abc":
-        Worker(bench, name, 1)
-    assert len(bench.soon) == 1
+        Worker(harness, name, 1)
+    assert len(harness.soon) == 1
 
 
-def test_a_member_that_fails_does_not_stop_the_others(bench):
+def test_a_member_that_fails_does_not_stop_the_others(harness):
     class Failing:
         def work(self) -> None:
             raise KeyError
 
-    bench.round_robin.join(Failing())
-    Worker(bench, "a", 1)
+    harness.round_robin.join(Failing())
+    Worker(harness, "a", 1)
     with pytest.raises(KeyError):
-        bench.run_scheduled()
-    assert bench.run_scheduled() == ["a"]
+        harness.run_scheduled()
+    assert harness.run_scheduled() == ["a"]

@@ -16,7 +16,7 @@ from nsqx.nsqadmin.sse import Viewers
 from nsqx.nsqadmin.upstream import UpstreamFailed
 
 
-class Answers:
+class FakeUpstream:
     """A fake upstream: documents by URL; other URLs fail."""
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class Answers:
         return orjson.dumps(self.documents[url])
 
 
-class Stage:
+class PollerHarness:
     def __init__(self, **options: Any) -> None:
-        self.answers = Answers()
+        self.answers = FakeUpstream()
         self.lines = io.StringIO()
         self.options = NsqadminOptions(state_file="-", **options)
         self.poller = Poller(self.options, cast("Any", self.answers), Log("", WARN, self.lines), 10)
@@ -70,8 +70,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    made = Stage(nsqlookupd_http_addresses=["l1:1", "l2:1"])
+def harness() -> PollerHarness:
+    made = PollerHarness(nsqlookupd_http_addresses=["l1:1", "l2:1"])
     made.answers.set_nodes("l1:1", "a:1", "b:1")
     made.answers.set_nodes("l2:1", "b:1", "c:1")
     made.answers.set_topics("a:1", t=1)
@@ -80,87 +80,87 @@ def stage() -> Stage:
     return made
 
 
-async def test_every_node_is_polled_once(stage: Stage) -> None:
-    await stage.poll()
-    assert stage.poller.node_count == 3
-    assert stage.poller.cluster_stats.topics["t"].row["message_count"] == 3
-    assert stage.poller.problems == []
+async def test_every_node_is_polled_once(harness: PollerHarness) -> None:
+    await harness.poll()
+    assert harness.poller.node_count == 3
+    assert harness.poller.cluster_stats.topics["t"].row["message_count"] == 3
+    assert harness.poller.problems == []
 
 
 async def test_an_nsqd_given_twice_is_polled_once() -> None:
-    stage = Stage(nsqd_http_addresses=["a:1", "a:1"])
-    stage.answers.set_topics("a:1", t=1)
-    await stage.poll()
-    assert stage.poller.cluster_stats.topics["t"].row["nodes"] == 1
+    harness = PollerHarness(nsqd_http_addresses=["a:1", "a:1"])
+    harness.answers.set_topics("a:1", t=1)
+    await harness.poll()
+    assert harness.poller.cluster_stats.topics["t"].row["nodes"] == 1
 
 
-async def test_partial_failures_are_reported(stage: Stage) -> None:
-    del stage.answers.documents["http://l2:1/nodes"]
-    stage.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {"topics": [5]}
+async def test_partial_failures_are_reported(harness: PollerHarness) -> None:
+    del harness.answers.documents["http://l2:1/nodes"]
+    harness.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {"topics": [5]}
     for _ in range(3):
-        await stage.poll()
-    assert stage.poller.problems[0] == "no http://l2:1/nodes"
-    assert "not nsqd's stats" in stage.poller.problems[1]
-    assert stage.present() == ["t"]
-    assert stage.lines.getvalue().count("poll: no http://l2:1/nodes") == 1, "logged once, not at every poll"
+        await harness.poll()
+    assert harness.poller.problems[0] == "no http://l2:1/nodes"
+    assert "not nsqd's stats" in harness.poller.problems[1]
+    assert harness.present() == ["t"]
+    assert harness.lines.getvalue().count("poll: no http://l2:1/nodes") == 1, "logged once, not at every poll"
 
 
-async def test_a_poll_without_nsqlookupd_is_skipped(stage: Stage) -> None:
-    await stage.poll()
-    stage.answers.documents.clear()
-    await stage.poll()
-    assert len(stage.poller.problems) == 1
-    assert stage.present() == ["t", "u"]
-    assert stage.poller.cluster_stats.clock.number == 1
+async def test_a_poll_without_nsqlookupd_is_skipped(harness: PollerHarness) -> None:
+    await harness.poll()
+    harness.answers.documents.clear()
+    await harness.poll()
+    assert len(harness.poller.problems) == 1
+    assert harness.present() == ["t", "u"]
+    assert harness.poller.cluster_stats.clock.number == 1
 
 
-async def test_a_poll_without_any_nsqd_is_skipped(stage: Stage) -> None:
-    await stage.poll()
-    for url in [url for url in stage.answers.documents if "stats" in url]:
-        del stage.answers.documents[url]
-    await stage.poll()
-    assert len(stage.poller.problems) == 3
-    assert stage.present() == ["t", "u"]
+async def test_a_poll_without_any_nsqd_is_skipped(harness: PollerHarness) -> None:
+    await harness.poll()
+    for url in [url for url in harness.answers.documents if "stats" in url]:
+        del harness.answers.documents[url]
+    await harness.poll()
+    assert len(harness.poller.problems) == 3
+    assert harness.present() == ["t", "u"]
 
 
-async def test_a_topic_that_only_nsqlookupd_knows_is_listed(stage: Stage) -> None:
-    stage.answers.documents["http://l2:1/topics"] = {"topics": ["t", "made"]}
-    await stage.poll()
-    assert stage.present() == ["t", "u", "made"]
-    assert stage.poller.cluster_stats.topics["made"].row["nodes"] == 0
-    stage.answers.documents["http://l2:1/topics"] = {"topics": ["t"]}
-    await stage.poll()
-    assert stage.poller.cluster_stats.removed == ["made"]
+async def test_a_topic_that_only_nsqlookupd_knows_is_listed(harness: PollerHarness) -> None:
+    harness.answers.documents["http://l2:1/topics"] = {"topics": ["t", "made"]}
+    await harness.poll()
+    assert harness.present() == ["t", "u", "made"]
+    assert harness.poller.cluster_stats.topics["made"].row["nodes"] == 0
+    harness.answers.documents["http://l2:1/topics"] = {"topics": ["t"]}
+    await harness.poll()
+    assert harness.poller.cluster_stats.removed == ["made"]
 
 
-async def test_messages_of_a_lost_node_are_stranded(stage: Stage) -> None:
-    await stage.poll()
-    stage.answers.set_nodes("l2:1", "b:1")
-    stage.answers.set_topics("a:1", t=1)
-    stage.answers.set_nodes("l1:1", "a:1")
-    stage.answers.set_nodes("l2:1", "c:1")
-    await stage.poll()
-    assert [each["address"] for each in stage.poller.inventory.missing] == ["b:1"]
-    rows = stage.poller.cluster_stats.topics
+async def test_messages_of_a_lost_node_are_stranded(harness: PollerHarness) -> None:
+    await harness.poll()
+    harness.answers.set_nodes("l2:1", "b:1")
+    harness.answers.set_topics("a:1", t=1)
+    harness.answers.set_nodes("l1:1", "a:1")
+    harness.answers.set_nodes("l2:1", "c:1")
+    await harness.poll()
+    assert [each["address"] for each in harness.poller.inventory.missing] == ["b:1"]
+    rows = harness.poller.cluster_stats.topics
     assert (rows["t"].row["nodes"], rows["t"].row["missing_nodes"]) == (1, 1)
     assert (rows["u"].row["nodes"], rows["u"].row["missing_nodes"]) == (0, 1), "u was on the lost node alone"
-    assert stage.poller.forget("a:1") is False
-    assert stage.poller.forget("b:1") is True
-    await stage.poll()
-    assert stage.present() == ["t"]
+    assert harness.poller.forget("a:1") is False
+    assert harness.poller.forget("b:1") is True
+    await harness.poll()
+    assert harness.present() == ["t"]
 
 
-async def test_a_change_brings_the_next_poll_forward(stage: Stage) -> None:
-    stage.poller.interval_s = 3600.0
-    stage.poller.start()
+async def test_a_change_brings_the_next_poll_forward(harness: PollerHarness) -> None:
+    harness.poller.interval_s = 3600.0
+    harness.poller.start()
     async with asyncio.timeout(10):
-        await stage.poller.next_poll.wait()
-        stage.poller.wake()
-        await stage.poller.next_poll.wait()
-    await stage.poller.stop()
+        await harness.poller.next_poll.wait()
+        harness.poller.wake()
+        await harness.poller.next_poll.wait()
+    await harness.poller.stop()
 
 
-async def test_polling_continues_after_an_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_polling_continues_after_an_error(harness: PollerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = 0
 
     async def fail() -> None:
@@ -168,15 +168,15 @@ async def test_polling_continues_after_an_error(stage: Stage, monkeypatch: pytes
         failures += 1
         raise RuntimeError("a programming error")
 
-    monkeypatch.setattr(stage.poller, "poll", fail)
-    stage.poller.interval_s = 0.001
-    stage.poller.start()
+    monkeypatch.setattr(harness.poller, "poll", fail)
+    harness.poller.interval_s = 0.001
+    harness.poller.start()
     async with asyncio.timeout(10):
         for _ in range(3):
-            await stage.poller.next_poll.wait()
-    await stage.poller.stop()
+            await harness.poller.next_poll.wait()
+    await harness.poller.stop()
     assert failures >= 3
-    assert "a programming error" in stage.lines.getvalue()
+    assert "a programming error" in harness.lines.getvalue()
 
 
 def parse(data: bytes) -> tuple[str, Any]:
@@ -189,17 +189,17 @@ async def next_event(events: AsyncGenerator[bytes, None]) -> tuple[str, Any]:
         return parse(await anext(events))
 
 
-async def test_a_stream_starts_with_a_snapshot_and_continues_with_changes(stage: Stage) -> None:
-    await stage.poll()
-    events = stage.live._all_events(stage.poller)
+async def test_a_stream_starts_with_a_snapshot_and_continues_with_changes(harness: PollerHarness) -> None:
+    await harness.poll()
+    events = harness.live._all_events(harness.poller)
     name, data = await next_event(events)
     assert name == "snapshot"
     assert [row["name"] for row in data["topics"]] == ["t", "u"]
     assert data["topics"][0]["sparkline"] == [0]
     waiting = asyncio.create_task(next_event(events))
     await asyncio.sleep(0)
-    stage.answers.set_topics("b:1", t=7)
-    await stage.poll()
+    harness.answers.set_topics("b:1", t=7)
+    await harness.poll()
     name, data = await waiting
     assert name == "delta"
     assert [(row["name"], row["message_count"]) for row in data["topics"]] == [("t", 8)]
@@ -208,36 +208,38 @@ async def test_a_stream_starts_with_a_snapshot_and_continues_with_changes(stage:
     await events.aclose()
 
 
-async def test_a_viewer_that_missed_a_poll_gets_a_snapshot(stage: Stage) -> None:
-    await stage.poll()
-    events = stage.live._all_events(stage.poller)
+async def test_a_viewer_that_missed_a_poll_gets_a_snapshot(harness: PollerHarness) -> None:
+    await harness.poll()
+    events = harness.live._all_events(harness.poller)
     await next_event(events)
     for _ in range(2):
-        await stage.poll()
+        await harness.poll()
     name, data = await next_event(events)
     # The stream waited for the first poll, which is over: it sends the current state.
     assert (name, data["number"]) == ("snapshot", 2)
     await events.aclose()
 
 
-async def test_an_event_is_encoded_once_for_all_viewers(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    await stage.poll()
+async def test_an_event_is_encoded_once_for_all_viewers(
+    harness: PollerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.poll()
     written = 0
-    write = stage.live._overview
+    write = harness.live._overview
 
     def count(poller: Poller) -> bytes:
         nonlocal written
         written += 1
         return write(poller)
 
-    monkeypatch.setattr(stage.live, "_overview", count)
+    monkeypatch.setattr(harness.live, "_overview", count)
     for _ in range(5):
-        events = stage.live._all_events(stage.poller)
+        events = harness.live._all_events(harness.poller)
         await next_event(events)
         await events.aclose()
     assert written == 1
-    await stage.poll()
-    events = stage.live._all_events(stage.poller)
+    await harness.poll()
+    events = harness.live._all_events(harness.poller)
     await next_event(events)
     await events.aclose()
     assert written == 2

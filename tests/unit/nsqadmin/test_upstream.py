@@ -17,7 +17,7 @@ from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, credentials, decode
 URL = "http://n.example:4151/stats?format=json"
 
 
-class Net:
+class FakeHTTPClient:
     """A fake HTTP client: returns or raises the given outcomes in turn."""
 
     def __init__(self, *outcomes: HTTPAnswer | Exception) -> None:
@@ -41,8 +41,8 @@ class Net:
 
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def with_outcomes(*outcomes: HTTPAnswer | Exception) -> tuple[Upstream, Net]:
-        net = Net(*outcomes)
+    def with_outcomes(*outcomes: HTTPAnswer | Exception) -> tuple[Upstream, FakeHTTPClient]:
+        net = FakeHTTPClient(*outcomes)
         monkeypatch.setattr(upstream_module, "request", net.request)
         return Upstream(NsqadminOptions(), Credentials({NSQD: "secret"}), 4), net
 

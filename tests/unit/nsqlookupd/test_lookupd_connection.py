@@ -92,7 +92,7 @@ class TransportStandIn:
         self.reading = True
 
 
-class Line:
+class ConnectionHarness:
     """A connection with its fakes."""
 
     def __init__(self, options=None, **transport):
@@ -107,7 +107,7 @@ class Line:
 
 @pytest.fixture
 async def line():
-    return Line()
+    return ConnectionHarness()
 
 
 class TestDeadlines:
@@ -120,7 +120,7 @@ class TestDeadlines:
         assert "client(127.0.0.1:5) - i/o timeout" in line.stream.getvalue()
 
     async def test_the_identify_timeout_is_at_least_the_producer_timeout(self):
-        line = Line(NsqlookupdOptions(inactive_producer_timeout=500 * NS_PER_S))
+        line = ConnectionHarness(NsqlookupdOptions(inactive_producer_timeout=500 * NS_PER_S))
         assert line.clock.pending == [500.0]
 
     async def test_a_connection_may_be_silent_after_identify(self, line):
@@ -255,5 +255,5 @@ class TestEnd:
     ],
 )
 async def test_the_remote_address_is_logged(peername, shown):
-    line = Line(peername=peername)
+    line = ConnectionHarness(peername=peername)
     assert f"TCP: new client({shown})" in line.stream.getvalue()

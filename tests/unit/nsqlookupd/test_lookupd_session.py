@@ -20,7 +20,7 @@ IDENTIFY = encode_identify(Announcement("host", 4150, 4151, "1.3.0", "name"))
 INTRODUCTION = b'{"version":"1.3.0"}'
 
 
-class Desk:
+class SessionHarness:
     """A lookupd with one session, and their log."""
 
     def __init__(self):
@@ -51,41 +51,41 @@ def answers_in(data):
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def harness():
+    return SessionHarness()
 
 
 @pytest.fixture
 def nsqd():
-    """A desk whose client has sent IDENTIFY."""
-    desk = Desk()
-    assert desk.ask(MAGIC + IDENTIFY) == [INTRODUCTION]
-    return desk
+    """A harness whose client has sent IDENTIFY."""
+    harness = SessionHarness()
+    assert harness.ask(MAGIC + IDENTIFY) == [INTRODUCTION]
+    return harness
 
 
 class TestBeginning:
-    def test_a_wrong_magic_is_an_error(self, desk):
-        assert desk.ask(b"  V2PING\n") == [b"E_BAD_PROTOCOL"]
-        assert desk.session.ended
-        desk.session.close("EOF")
-        assert desk.log[1:] == [
+    def test_a_wrong_magic_is_an_error(self, harness):
+        assert harness.ask(b"  V2PING\n") == [b"E_BAD_PROTOCOL"]
+        assert harness.session.ended
+        harness.session.close("EOF")
+        assert harness.log[1:] == [
             "INFO: CLIENT(1.2.3.4:5): desired protocol magic '  V2'",
             "ERROR: client(1.2.3.4:5) bad protocol magic '  V2'",
         ]
 
-    def test_a_connection_may_end_before_the_magic(self, desk):
-        assert desk.ask(b"  V") == []
-        assert desk.session.receive_end() == b""
-        desk.session.close("EOF")
-        assert desk.log[1:] == ["INFO: failed to read protocol version - EOF"]
+    def test_a_connection_may_end_before_the_magic(self, harness):
+        assert harness.ask(b"  V") == []
+        assert harness.session.receive_end() == b""
+        harness.session.close("EOF")
+        assert harness.log[1:] == ["INFO: failed to read protocol version - EOF"]
 
-    def test_ping_is_allowed_before_identify(self, desk):
-        assert desk.ask(MAGIC + b"PING\n") == [b"OK"]
+    def test_ping_is_allowed_before_identify(self, harness):
+        assert harness.ask(MAGIC + b"PING\n") == [b"OK"]
 
     @pytest.mark.parametrize("command", [b"REGISTER t", b"REGISTER", b"UNREGISTER t"])
-    def test_other_commands_need_identify(self, desk, command):
-        assert desk.ask(MAGIC + command + b"\nPING\n") == [b"E_INVALID client must IDENTIFY"]
-        assert desk.session.ended
+    def test_other_commands_need_identify(self, harness, command):
+        assert harness.ask(MAGIC + command + b"\nPING\n") == [b"E_INVALID client must IDENTIFY"]
+        assert harness.session.ended
 
 
 class TestIdentify:
@@ -111,13 +111,13 @@ class TestIdentify:
             (2**31 - 1, b"E_BAD_BODY IDENTIFY body too big 2147483647 > 1048576"),
         ],
     )
-    def test_an_invalid_identify_size_is_an_error(self, desk, size, text):
-        assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", size)) == [text]
+    def test_an_invalid_identify_size_is_an_error(self, harness, size, text):
+        assert harness.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", size)) == [text]
 
-    def test_the_largest_identify_is_accepted(self, desk):
+    def test_the_largest_identify_is_accepted(self, harness):
         start = IDENTIFY[13:-1] + b',"x":"'
         body = start + b"y" * (MAX_IDENTIFY_SIZE - len(start) - 2) + b'"}'
-        assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", MAX_IDENTIFY_SIZE) + body) == [INTRODUCTION]
+        assert harness.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", MAX_IDENTIFY_SIZE) + body) == [INTRODUCTION]
 
     @pytest.mark.parametrize(
         ("body", "text"),
@@ -128,8 +128,8 @@ class TestIdentify:
             (b"null", b"E_BAD_BODY IDENTIFY missing fields"),
         ],
     )
-    def test_an_invalid_identify_body_is_an_error(self, desk, body, text):
-        assert desk.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", len(body)) + body) == [text]
+    def test_an_invalid_identify_body_is_an_error(self, harness, body, text):
+        assert harness.ask(MAGIC + b"IDENTIFY\n" + struct.pack(">i", len(body)) + body) == [text]
 
     @pytest.mark.parametrize(
         ("cut_off", "text"),
@@ -140,10 +140,10 @@ class TestIdentify:
             (b"IDENTIFY\n\0\0\0\5{}", b"E_BAD_BODY IDENTIFY failed to read body"),
         ],
     )
-    def test_an_incomplete_identify_is_an_error(self, desk, cut_off, text):
-        assert desk.ask(MAGIC + cut_off) == []
-        assert answers_in(desk.session.receive_end()) == [text]
-        assert desk.session.ended
+    def test_an_incomplete_identify_is_an_error(self, harness, cut_off, text):
+        assert harness.ask(MAGIC + cut_off) == []
+        assert answers_in(harness.session.receive_end()) == [text]
+        assert harness.session.ended
 
 
 class TestRegistering:
@@ -211,13 +211,13 @@ class TestEnd:
             "INFO: client(1.2.3.4:5) - EOF",
         ]
 
-    def test_a_client_cannot_forge_log_lines(self, desk):
+    def test_a_client_cannot_forge_log_lines(self, harness):
         forged = Announcement("host\n[x] INFO: forged", 1, 2, "v\x1b[2J", "h")
-        desk.ask(MAGIC + encode_identify(forged))
-        desk.ask(b"NOPE\rFATAL: forged\x1b[2J\n")
-        assert not any(character in "\n".join(desk.log) for character in "\r\x1b")
-        assert not any(line.startswith("forged") for line in desk.log)
-        assert len(desk.log) == 8
+        harness.ask(MAGIC + encode_identify(forged))
+        harness.ask(b"NOPE\rFATAL: forged\x1b[2J\n")
+        assert not any(character in "\n".join(harness.log) for character in "\r\x1b")
+        assert not any(line.startswith("forged") for line in harness.log)
+        assert len(harness.log) == 8
 
 
 SCRIPT = MAGIC + IDENTIFY + b"REGISTER t ch\r\n PING \nUNREGISTER t\nREGISTER u\nNOPE\nPING\n"
@@ -225,22 +225,22 @@ SCRIPT = MAGIC + IDENTIFY + b"REGISTER t ch\r\n PING \nUNREGISTER t\nREGISTER u\
 
 @given(st.lists(st.integers(0, len(SCRIPT))))
 def test_any_split_of_the_input_gives_the_same_answers(cuts):
-    desk = Desk()
+    harness = SessionHarness()
     places = sorted({*cuts, 0, len(SCRIPT)})
     seen = []
     for start, end in zip(places, places[1:], strict=False):
-        seen += desk.ask(SCRIPT[start:end])
+        seen += harness.ask(SCRIPT[start:end])
     assert seen == [INTRODUCTION, b"OK", b"OK", b"OK", b"OK", b"E_INVALID invalid command NOPE"]
-    assert [topic.key for topic in desk.lookupd.registry.topics()] == ["t", "u"]
+    assert [topic.key for topic in harness.lookupd.registry.topics()] == ["t", "u"]
 
 
 @given(st.binary(max_size=300))
 def test_no_input_breaks_a_session(data):
-    desk = Desk()
-    desk.session.receive(MAGIC + data)
-    desk.session.receive_end()
-    desk.session.close("EOF")
-    assert not desk.lookupd.registry.clients.producers
+    harness = SessionHarness()
+    harness.session.receive(MAGIC + data)
+    harness.session.receive_end()
+    harness.session.close("EOF")
+    assert not harness.lookupd.registry.clients.producers
 
 
 async def test_registrations_of_a_disconnected_peer_are_logged_in_parts(nsqd):
