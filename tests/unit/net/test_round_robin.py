@@ -31,18 +31,18 @@ class Worker:
     """A member with ``slices`` slices of work of ``slice_ns`` each."""
 
     def __init__(self, harness: RoundRobinHarness, name: str, slices: int, slice_ns: int = ROUND_NS // 4) -> None:
-        self._bench = harness
+        self._harness = harness
         self._name = name
         self._slices = slices
         self._slice_ns = slice_ns
         harness.round_robin.join(self)
 
     def work(self) -> None:
-        self._bench.worked.append(self._name)
-        self._bench.now_ns += self._slice_ns
+        self._harness.worked.append(self._name)
+        self._harness.now_ns += self._slice_ns
         self._slices -= 1
         if self._slices:
-            self._bench.round_robin.join(self)
+            self._harness.round_robin.join(self)
 
 
 @pytest.fixture
