@@ -1,4 +1,4 @@
-"""How daemon commands run: options, exit codes, signals, and what goes wrong inside."""
+"""Daemon commands handle options, signals and errors, and return the expected exit codes."""
 
 import asyncio
 import io
@@ -22,64 +22,64 @@ class Options:
 
 
 class DaemonStandIn:
-    """Ends its own process by a signal as soon as it serves; notes what is done to it."""
+    """A daemon that sends its own process a signal when it starts, and records the calls."""
 
-    def __init__(self, number=signal.SIGTERM, failure=None):
-        self.done = []
-        self._number = number
+    def __init__(self, signal_number=signal.SIGTERM, failure=None):
+        self.events = []
+        self._signal_number = signal_number
         self._failure = failure
 
     def make(self, options, log):
         asyncio.get_running_loop()
-        self.done.append(("made", options.log_prefix, log.prefix))
+        self.events.append(("made", options.log_prefix, log.prefix))
         return self
 
     async def start(self):
         if self._failure is not None:
             raise self._failure
-        self.done.append("started")
-        os.kill(os.getpid(), self._number)
+        self.events.append("started")
+        os.kill(os.getpid(), self._signal_number)
 
     async def stop(self):
-        self.done.append("stopped")
+        self.events.append("stopped")
 
 
 def no_daemon(_options, _log):
-    pytest.fail("no daemon should be made")
+    pytest.fail("no daemon must be created")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serves_until_a_signal(number, capsys):
-    daemon = DaemonStandIn(number)
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_a_daemon_serves_until_a_signal(signal_number, capsys):
+    daemon = DaemonStandIn(signal_number)
     assert run_daemon("prog", ["-a"], lambda argv, _: Options(f"{argv} "), daemon.make) == 0
-    assert daemon.done == [("made", "['-a'] ", "['-a'] "), "started", "stopped"]
+    assert daemon.events == [("made", "['-a'] ", "['-a'] "), "started", "stopped"]
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("failure", [ConfigError("no such thing"), OSError("no such thing")])
-def test_failed_start(failure, capsys):
+def test_a_failed_start_is_logged_and_exits_with_status_1(failure, capsys):
     daemon = DaemonStandIn(failure=failure)
     assert run_daemon("prog", [], lambda *_: Options(log_level=ERROR), daemon.make) == 1
     assert capsys.readouterr().err.endswith(" FATAL: failed to instantiate prog - no such thing\n")
-    assert "stopped" not in daemon.done
+    assert "stopped" not in daemon.events
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "out", "err"),
+    ("raised", "code", "out", "err"),
     [
         (UsageError("bad flag\nUsage of prog:\n", 2), 2, "", "bad flag\nUsage of prog:\n"),
         (VersionRequested(), 0, version_line("prog") + "\n", ""),
     ],
 )
-def test_ends_before_it_begins(asked, code, out, err, capsys):
+def test_usage_errors_and_version_requests_start_no_daemon(raised, code, out, err, capsys):
     def read_options(_argv, _stderr):
-        raise asked
+        raise raised
 
     assert run_daemon("prog", [], read_options, no_daemon) == code
     assert capsys.readouterr() == (out, err)
 
 
-def test_bad_configuration(capsys):
+def test_a_configuration_error_is_logged_and_exits_with_status_1(capsys):
     def read_options(_argv, _stderr):
         raise ConfigError("failed to load config file")
 

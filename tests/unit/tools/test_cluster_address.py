@@ -10,13 +10,13 @@ from nsqx.tools.utility import UtilityFailed
 FLAGS = (Flag("n", INT, 0, ""), Flag("l", BOOL, False, ""), Flag("a", STRINGS, [], ""))
 
 
-def test_flags_may_stand_among_the_words() -> None:
+def test_flags_may_stand_between_words() -> None:
     values, words = read_words(FLAGS, ["one", "--n=2", "two", "-a", "x", "-l", "three", "-a=y"], "p")
     assert words == ["one", "two", "three"]
     assert values == {"n": 2, "l": True, "a": ["x", "y"]}
 
 
-def test_after_two_dashes_all_are_words() -> None:
+def test_all_arguments_after_two_dashes_are_words() -> None:
     assert read_words(FLAGS, ["one", "-n", "2", "--", "-n", "--", "-"], "p") == (
         {"n": 2, "l": False, "a": []},
         ["one", "-n", "--", "-"],
@@ -25,13 +25,13 @@ def test_after_two_dashes_all_are_words() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b", "c"], ["a", "--nope"]])
-def test_too_few_or_too_many_words(argv: list[str]) -> None:
+def test_a_wrong_number_of_words_is_a_usage_error(argv: list[str]) -> None:
     with pytest.raises(UsageError, match="Usage of p") as caught:
         read_words(FLAGS, argv, "p", least=1, most=2)
     assert caught.value.exit_code == 2
 
 
-async def test_flags_win_over_the_environment() -> None:
+async def test_flags_override_the_environment() -> None:
     environment = {"NSQX_LOOKUPD": "l:1", "NSQX_NSQD": "n:1"}
     assert await find_tcp(["x:1"], [], environment) == ClusterAddress([], ["x:1"])
     assert await find_tcp([], ["y:1"], environment) == ClusterAddress(["y:1"], [])
@@ -39,7 +39,7 @@ async def test_flags_win_over_the_environment() -> None:
         await find_tcp(["x:1"], ["y:1"], environment)
 
 
-async def test_the_environment() -> None:
+async def test_addresses_are_read_from_the_environment() -> None:
     assert await find_tcp([], [], {"NSQX_LOOKUPD": "l:1, m:2,"}) == ClusterAddress(["l:1", "m:2"])
     assert await find_tcp([], [], {"NSQX_NSQD": "n:4150,o:1"}) == ClusterAddress([], ["n:4150", "o:1"])
     cluster = ClusterQueries(Credentials())
@@ -47,11 +47,11 @@ async def test_the_environment() -> None:
 
 
 @pytest.mark.parametrize("address", ["n", "http://n:1", "n:port", "/run/nsqd.sock"])
-def test_addresses_without_an_http_port(address: str) -> None:
+def test_invalid_tcp_addresses_are_rejected(address: str) -> None:
     with pytest.raises(UtilityFailed):
         http_address(address)
 
 
-def test_a_plain_table() -> None:
+def test_a_plain_table_aligns_its_columns() -> None:
     assert plain_table(("name", "n"), [("a", "1"), ("longer", "234")]) == "name      n\na         1\nlonger  234\n"
     assert plain_table(("name", "n"), []) == "name  n\n"

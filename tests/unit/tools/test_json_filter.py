@@ -3,13 +3,13 @@ import pytest
 from nsqx.tools.json_filter import JSONFilter, Verdict
 
 
-def test_without_rules_everything_passes_as_it_is() -> None:
+def test_every_body_passes_unchanged_without_rules() -> None:
     assert not JSONFilter().is_needed
     assert JSONFilter().apply(b"no json") == (Verdict.PASS, b"no json")
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"[1]", b"1", b'"text"', b'{"a":NaN}', b"[" * 100_000])
-def test_what_is_no_object_is_unreadable(body: bytes) -> None:
+def test_a_body_that_is_not_a_json_object_is_unreadable(body: bytes) -> None:
     assert JSONFilter("a").apply(body)[0] is Verdict.UNREADABLE
 
 
@@ -31,7 +31,7 @@ def test_what_is_no_object_is_unreadable(body: bytes) -> None:
         ("1", b'{"f":[1]}', Verdict.DROP),
     ],
 )
-def test_required_fields(value: str, body: bytes, verdict: Verdict) -> None:
+def test_a_required_field_and_value_decide_the_verdict(value: str, body: bytes, verdict: Verdict) -> None:
     assert JSONFilter("f", value).apply(body)[0] is verdict
 
 
@@ -47,5 +47,5 @@ def test_required_fields(value: str, body: bytes, verdict: Verdict) -> None:
         (b'{"c":1}', b"{}"),
     ],
 )
-def test_fields_are_taken_over_as_go_writes_them(body: bytes, expected: bytes) -> None:
+def test_selected_fields_are_encoded_as_go_encodes_them(body: bytes, expected: bytes) -> None:
     assert JSONFilter(fields=["b", "a", "a"]).apply(body) == (Verdict.PASS, expected)

@@ -24,24 +24,24 @@ def answer(options: dict[str, Any], how: str, attempts: int) -> str:
     return message.answer
 
 
-def test_while_the_destination_is_away_nothing_is_given_up() -> None:
+def test_messages_are_requeued_while_the_destination_is_unreachable() -> None:
     assert answer({}, "unreachable", 65535) == "requeued"
 
 
 @pytest.mark.parametrize(("attempts", "expected"), [(1, "requeued"), (4, "requeued"), (5, "finished"), (9, "finished")])
-def test_what_is_refused_is_given_up_in_the_end(attempts: int, expected: str) -> None:
+def test_a_refused_message_is_finished_after_five_attempts(attempts: int, expected: str) -> None:
     assert answer({}, "refused", attempts) == expected
 
 
-def test_the_limit_may_be_set() -> None:
+def test_max_attempts_sets_the_limit() -> None:
     options = {"max_attempts": 2}
     assert answer(options, "refused", 1) == "requeued"
     assert answer(options, "refused", 2) == "finished"
-    assert options == {"max_attempts": 2}  # and holds for the client library too
+    assert options == {"max_attempts": 2}  # the client library has the same limit
     assert answer({"max_attempts": 0}, "refused", 1000) == "requeued"
 
 
-def test_without_a_limit_the_client_library_gives_nothing_up() -> None:
+def test_the_client_library_gets_no_limit_by_default() -> None:
     options: dict[str, Any] = {}
     RetryPolicy(options)
     assert options == {"max_attempts": 0}

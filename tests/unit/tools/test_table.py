@@ -1,4 +1,4 @@
-"""Tables: plain ones, narrow ones, and blocks where no table fits."""
+"""Tables are printed in full, without optional columns, or stacked if the terminal is too narrow."""
 
 from nsqx.tools.table import narrow_table, plain_table, stacked_table
 
@@ -14,7 +14,7 @@ def test_numbers_are_aligned_right():
     ]
 
 
-def test_optional_columns_go_one_by_one():
+def test_optional_columns_are_left_out_one_by_one():
     assert narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 43) == (plain_table(COLUMNS, ROWS, 2), [])
     table, left_out = narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 42)
     assert (table.splitlines()[0], left_out) == ("topic   channel  depth  in flight", ["messages"])
@@ -23,7 +23,7 @@ def test_optional_columns_go_one_by_one():
     assert narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 21) is None
 
 
-def test_blocks_show_every_name_and_number():
+def test_a_stacked_table_shows_every_column():
     assert stacked_table(COLUMNS, ROWS[:1], 2, 30).splitlines() == [
         "orders",
         "    channel billing",
@@ -42,5 +42,5 @@ def test_lists_of_names_are_wrapped_between_names():
     ]
 
 
-def test_a_table_without_rows():
+def test_a_table_without_rows_has_its_header():
     assert narrow_table(COLUMNS, [], 2, [], 80) == ("topic  channel  depth  in flight  messages\n", [])

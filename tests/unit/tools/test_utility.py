@@ -11,12 +11,12 @@ from nsqx.tools.sources import check_sources, client_options
 from nsqx.tools.utility import UtilityFailed, client_log, explain, kept_client_log, say
 
 
-def test_lines_carry_the_time(capsys) -> None:
+def test_lines_start_with_the_time(capsys) -> None:
     say("text")
     assert re.fullmatch(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d text\n", capsys.readouterr().err)
 
 
-def test_what_the_client_logs_is_shown_in_the_block_only(capsys) -> None:
+def test_the_client_log_is_printed_or_kept_inside_its_block(capsys) -> None:
     logger = logging.getLogger("nsqx.client")
     with client_log():
         logger.warning("a:1: Connection refused")
@@ -26,11 +26,11 @@ def test_what_the_client_logs_is_shown_in_the_block_only(capsys) -> None:
     assert capsys.readouterr().err.endswith(" WRN dial tcp a:1: connect: connection refused\n")
 
 
-def test_other_errors_are_left_as_they_are() -> None:
+def test_other_errors_are_not_reworded() -> None:
     assert explain("a:1: E_BAD_TOPIC no") == "a:1: E_BAD_TOPIC no"
 
 
-def test_sources() -> None:
+def test_exactly_one_kind_of_address_is_required() -> None:
     check_sources(["a"], [])
     check_sources([], ["b"])
     for nsqds, lookupds in (([], []), (["a"], ["b"])):
@@ -38,13 +38,13 @@ def test_sources() -> None:
             check_sources(nsqds, lookupds)
 
 
-def test_client_options() -> None:
+def test_client_options_are_parsed_and_defaults_added() -> None:
     options = client_options("nsq_tail", ["snappy", "msg_timeout,3s", "max_in_flight,5"], max_in_flight=7)
     assert options.pop("user_agent").startswith("nsq_tail/1.3.0 nsqx/")
     assert options == {"snappy": True, "msg_timeout": 3.0, "max_in_flight": 7}
 
 
-async def test_a_lane_makes_one_call_at_a_time_in_its_own_thread() -> None:
+async def test_an_io_thread_runs_one_call_at_a_time() -> None:
     io_thread = IOThread("test")
     made: list[int] = []
 
@@ -59,7 +59,7 @@ async def test_a_lane_makes_one_call_at_a_time_in_its_own_thread() -> None:
     io_thread.close()
 
 
-async def test_a_call_that_nobody_waits_for_any_more_harms_nothing() -> None:
+async def test_an_io_thread_works_after_a_cancelled_call() -> None:
     io_thread = IOThread("test")
     begun, may_end = threading.Event(), threading.Event()
 
@@ -88,7 +88,7 @@ def test_progress_shows_count_and_rate() -> None:
     assert progress.line() == "2,000 messages, 1,000/s, 2 s"
 
 
-def test_in_a_pipe_nothing_is_shown(capsys) -> None:
+def test_no_progress_is_printed_to_a_pipe(capsys) -> None:
     with ProgressLine("messages") as progress:
         assert not progress.is_shown
         progress.add(1)
