@@ -466,14 +466,14 @@ class Run:
         with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
             files.set_hook(None)
             shutil.copytree(self._directory, directory, dirs_exist_ok=True)
-            twin = DiskQueue(
+            copied = DiskQueue(
                 NAME, directory, self._max_file_size, MAX_MESSAGE_SIZE, Log([], self._directory), lambda: None
             )
-            depth = twin.depth
+            depth = copied.depth
             bodies = []
-            while (message := twin.get()) is not None:
+            while (message := copied.get()) is not None:
                 bodies.append(message.body)
-            twin.close()
+            copied.close()
         self._arm(None)
         missing = self._written - set(bodies)
         if missing:

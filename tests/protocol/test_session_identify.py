@@ -87,8 +87,8 @@ def test_valid_settings_are_granted(talk, field, value, key, granted):
 )
 @pytest.mark.parametrize("feature_negotiation", [False, True])
 def test_invalid_settings_are_refused(talk, field, value, text, feature_negotiation):
-    said = identify(feature_negotiation=feature_negotiation, **{field: value})
-    assert talk.send(said) == [Frame(ERROR, f"E_BAD_BODY IDENTIFY {text}".encode())]
+    sent = identify(feature_negotiation=feature_negotiation, **{field: value})
+    assert talk.send(sent) == [Frame(ERROR, f"E_BAD_BODY IDENTIFY {text}".encode())]
     assert talk.is_closed
 
 

@@ -78,16 +78,16 @@ def test_a_body_of_the_maximum_size_is_accepted(make_bench):
 
 
 def test_the_count_of_a_batch_decides_where_it_ends(talk):
-    said = (
+    sent = (
         b"MPUB t\n" + struct.pack(">i", 1) + struct.pack(">i", 2) + sized(b"one") + sized(b"two") + pub("t", b"three")
     )
-    assert talk.send(said) == [OK, OK]
+    assert talk.send(sent) == [OK, OK]
     assert talk.bench.broker.topics["t"].depth == 3
 
 
 def test_a_batch_with_an_invalid_message_publishes_nothing_but_creates_the_topic(talk):
-    said = b"MPUB t\n" + struct.pack(">i", 50) + struct.pack(">i", 2) + sized(b"good") + struct.pack(">i", 0)
-    assert talk.send(said) == [Frame(ERROR, b"E_BAD_MESSAGE MPUB invalid message(1) body size 0")]
+    sent = b"MPUB t\n" + struct.pack(">i", 50) + struct.pack(">i", 2) + sized(b"good") + struct.pack(">i", 0)
+    assert talk.send(sent) == [Frame(ERROR, b"E_BAD_MESSAGE MPUB invalid message(1) body size 0")]
     assert talk.bench.broker.topics["t"].depth == 0
 
 

@@ -78,7 +78,7 @@ _INFO = _Family("nsq_info", "Version of NSQ whose behaviour this is, and of the 
 _HEALTHY = _Family("nsq_healthy", "1 if the last disk write succeeded", "")
 _CHANNEL_COUNT = _Family("nsq_topic_channel_count", "Channels of the topic", "")
 # How many lines are joined and encoded at a time.
-_LINES_PER_PIECE = 500
+_LINES_PER_CHUNK = 500
 
 
 def accepts_openmetrics(accept: str) -> bool:
@@ -109,7 +109,7 @@ class NsqdMetricsPage:
                     yield
         # Last, because prometheus_client ends its OpenMetrics text with an end marker.
         process = generate_latest_openmetrics if openmetrics else generate_latest
-        return b"".join([*families.pieces(healthy), process(self._process)])
+        return b"".join([*families.chunks(healthy), process(self._process)])
 
 
 class _Row(NamedTuple):
@@ -146,7 +146,7 @@ class _Samples:
         """Start the family; one with ``is_shown=False`` is hidden until its first row."""
         self.name, help_text, self.key = family
         head_name = head_name or self.name
-        self._pieces = [f"# HELP {head_name} {help_text}\n# TYPE {head_name} {kind}\n".encode()]
+        self._chunks = [f"# HELP {head_name} {help_text}\n# TYPE {head_name} {kind}\n".encode()]
         self._lines: list[str] = []
         self._is_shown = is_shown
 
@@ -158,7 +158,7 @@ class _Samples:
         """Add a sample line, with its newline."""
         self._is_shown = True
         self._lines.append(line)
-        if len(self._lines) == _LINES_PER_PIECE:
+        if len(self._lines) == _LINES_PER_CHUNK:
             self._encode()
 
     def show(self) -> None:
@@ -166,13 +166,13 @@ class _Samples:
         self._is_shown = True
 
     def _encode(self) -> None:
-        self._pieces.append("".join(self._lines).encode())
+        self._chunks.append("".join(self._lines).encode())
         self._lines.clear()
 
-    def pieces(self) -> list[bytes]:
+    def chunks(self) -> list[bytes]:
         """Return the head and all samples, or nothing if the family is hidden."""
         self._encode()
-        return self._pieces if self._is_shown else []
+        return self._chunks if self._is_shown else []
 
 
 class _Counter(_Samples):
@@ -237,14 +237,14 @@ class _Families:
         ]
         self.clients = [_Samples(family, is_shown=False) for family in _CLIENT_GAUGES]
 
-    def pieces(self, healthy: bool) -> "Iterator[bytes]":
+    def chunks(self, healthy: bool) -> "Iterator[bytes]":
         """Yield the families of the broker itself, then those of topics, channels and clients."""
         info = _Samples(_INFO, "info", head_name="nsq") if self._openmetrics else _Samples(_INFO)
         info.add(f'nsq_info{{version="{NSQ_VERSION}",nsqx_version="{VERSION}"}} 1\n')
         health = _Samples(_HEALTHY)
         health.add(f"nsq_healthy {int(healthy)}\n")
         for family in (info, health, *self.topics, *self.channels, *self.clients):
-            yield from family.pieces()
+            yield from family.chunks()
 
 
 def _add(families: list[_Samples], row: _Row) -> None:
