@@ -178,7 +178,7 @@ ROWS = (
     Row(
         "18",
         "slow consumer, full socket",
-        "closed, others go on",
+        "closed, others are served",
         bad_clients.never_read,
         both(none_lost, has(closed=True)),
     ),

@@ -145,7 +145,7 @@ def _examine_strays(found: Examination, entries: list[str]) -> None:
             what = "nsqd has set it aside because parts of it could not be read; the other messages were delivered"
             found.add("set-aside", name, what, "inspect it, or move it away: nsqd does not read it any more")
         elif sidecar and f"{sidecar[1]}.dat" not in present:
-            found.add("checksums-stray", name, "checksums of a data file that is gone", "nothing: nsqx removes it")
+            found.add("checksums-stray", name, "checksums of a missing data file", "nothing: nsqx removes it")
         else:
             continue
         found.strays.append(name)

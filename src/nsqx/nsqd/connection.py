@@ -216,7 +216,7 @@ class ClientConnection:
                 self._turn.end()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Clean up after the connection is gone."""
+        """Clean up after the connection is closed."""
         self._cancel_timer()
         if self in self._broker.connections:
             self._broker.connections.discard(self)

@@ -62,7 +62,7 @@ _DELETES_PER_TURN = 20
 
 
 def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
-    """Every path of the API."""
+    """Return the router with every path of the API."""
     options = broker.options
     publishing = PublishAPI(broker)
     administration = NsqdAdminAPI(broker)
@@ -99,7 +99,7 @@ def _openapi(router: Router) -> "Handler":
 
     @cache
     def document() -> Response:
-        from nsqx.nsqd.openapi import describe  # not needed before
+        from nsqx.nsqd.openapi import describe  # imported late, because most processes never need it
 
         return json_response(describe(router))
 
@@ -130,7 +130,7 @@ class PublishAPI:
         self._broker = broker
 
     def publish(self, request: "Request") -> "DeferredAnswer":
-        """One message, the body. It is looked at before the query, so an empty one is refused first."""
+        """Publish the body as one message. An empty body is refused before the query is checked."""
         if not request.body:
             raise HTTPError(400, "MSG_EMPTY")
         query = request.query
@@ -143,7 +143,7 @@ class PublishAPI:
         return self._answer_when_written(request, topic)
 
     def publish_many(self, request: "Request") -> "Response | DeferredAnswer | Awaitable[Response]":
-        """A message a line, empty lines left out; or with ``binary`` the body of an MPUB."""
+        """Publish each non-empty line as a message; with ``binary``, the body is that of an MPUB."""
         query = request.query
         topic = _topic_to_publish(self._broker, query)
         if self._is_binary(query):
@@ -204,7 +204,7 @@ class PublishAPI:
 
 
 class NsqdAdminAPI:
-    """Topics, channels and the options that can be changed while nsqd runs."""
+    """Changes topics, channels, and the options that can be changed while nsqd runs."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -214,7 +214,7 @@ class NsqdAdminAPI:
         return _with_channels(self._broker, topic, self._done())
 
     async def delete_topic(self, request: "Request") -> Response:
-        """Channels first, a few each turn: there may be thousands."""
+        """Delete the channels first, a few in each turn, because there can be thousands."""
         topic = self._topic(request)
         await self._broker.long_jobs.run(_delete_channels_steps(topic), steps_per_turn=_DELETES_PER_TURN)
         if self._broker.find_topic(topic.name) is topic:
@@ -264,7 +264,7 @@ class NsqdAdminAPI:
         return await self._saved()
 
     def get_option(self, request: "Request") -> Response:
-        """A string as it is, anything else as JSON."""
+        """Answer with the value of an option: a string as it is, other values as JSON."""
         try:
             value = config_value(self._broker.options, request.params["option"])
         except KeyError:
@@ -272,7 +272,7 @@ class NsqdAdminAPI:
         return text_response(value) if isinstance(value, str) else json_response(value)
 
     def set_option(self, request: "Request") -> Response:
-        """The nsqlookupds to register with, or the log level; answers with the new value."""
+        """Set the nsqlookupds to register with, or the log level; answers with the new value."""
         key = request.params["option"]
         if not request.body:
             raise HTTPError(413, "INVALID_VALUE")
@@ -344,7 +344,7 @@ class NsqdAdminAPI:
 
 
 class ReportAPI:
-    """How nsqd is: for people, for programs and for Prometheus."""
+    """Reports the state of nsqd: health, statistics and Prometheus metrics."""
 
     def __init__(self, broker: "Broker", memory: "MemoryMonitor") -> None:
         self._broker = broker
@@ -376,7 +376,7 @@ class ReportAPI:
         return json_response(document)
 
     async def stats(self, request: "Request") -> Response:
-        """JSON with ``format=json``, else text; ``topic`` and ``channel`` choose, the rest is shown unless refused."""
+        """Answer in JSON with ``format=json``, else as text; ``topic`` and ``channel`` select what is shown."""
         broker = self._broker
         query = request.query
         now_ns = broker.clock.wall_ns()
@@ -392,7 +392,7 @@ class ReportAPI:
         return text_response(await broker.long_jobs.run(stats.text_steps(broker, now_ns, selection, memory)))
 
     async def metrics(self, request: "Request") -> Response:
-        """The page for Prometheus."""
+        """Answer with the page for Prometheus."""
         broker = self._broker
         openmetrics = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
         selection = stats.StatsFilter(include_clients=broker.options.metrics_per_client)
