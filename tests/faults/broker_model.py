@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from disk_model import NOTHING, RandomSurvival
 from simulation import Machine
 
 import nsqx.nsqd.disk_sync
@@ -132,7 +133,8 @@ class BrokerRun:
         files.set_hook(machine.hook)
         asyncio.set_event_loop(machine.loop)
         try:
-            machine.loop.run_until_complete(self._live())
+            with machine.os.installed():
+                machine.loop.run_until_complete(self._live())
         finally:
             files.set_hook(None)
             machine.close()
@@ -345,8 +347,10 @@ class BrokerRun:
         is_least = self.rng.random() < 0.7
         files.set_hook(None)
         try:
-            self._machine.disk.cut(target, None if is_least else self.rng)
-            left = _messages_in(target)
+            self._machine.os.check()
+            target.mkdir()
+            self._machine.disk.after_power_cut(NOTHING if is_least else RandomSurvival(self.rng)).write_to(target)
+            left = messages_in(target)
             self._check(when, left, is_least=is_least)
         except Lost as failure:
             self.failure = self.failure or failure
@@ -376,7 +380,7 @@ class BrokerRun:
             raise Lost(f"{now}: {missing.total()} messages lost: {dict(missing)}")
 
 
-def _messages_in(directory: Path) -> dict[str, set[bytes]]:
+def messages_in(directory: Path) -> dict[str, set[bytes]]:
     """Return the bodies in every queue that nsqd.dat names, as a new process reads them."""
     left = {}
     for topic in load_metadata(str(directory)):

@@ -1,15 +1,12 @@
-"""The state of a directory after a power cut: a model of a disk that keeps only synced data, fed from a trace.
+"""Plays the traced system calls of a daemon on a ``DiskModel``, and finds the acknowledgements among them."""
 
-POSIX guarantees only this: the bytes of a file survive once fsync on the file has returned, and a new, changed or
-removed name survives once fsync on the directory has returned. Bytes whose fsync failed are lost: a later fsync of the
-same file does not restore them. Real disks often keep more, but programs must not rely on it.
-"""
-
+import posixpath
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from disk_model import NOTHING, DiskModel, Image, ModelFile, Node, Survival
 from tracing import Call
 
 # The start of an OK frame in NSQ's protocol, and of an OK response over HTTP.
@@ -17,122 +14,120 @@ _OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 _OK_STATUS = b"HTTP/1.1 200 OK\r\n"
 _DESCRIPTOR = re.compile(r"(-?\d+)<((?:[^<>]|\\x3e|\\x3c)*)>")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
-_INTEGER = re.compile(r"-?\d+")
+# A path argument, after the directory that it is relative to, if the call has one.
+_PATH = re.compile(rf"(?:(?:AT_FDCWD|-?\d+)<((?:[^<>]|\\x3e|\\x3c)*)>, )?{_TEXT.pattern}")
 _WRITES = {"write", "pwrite64", "writev", "pwritev", "pwritev2", "sendto", "sendmsg"}
+_SYNCS = {"fsync", "fdatasync"}
 
 
-@dataclass
-class File:
-    """The durable bytes of a file, and later changes that are not durable."""
+class TracedDisk:
+    """The data directory of a traced daemon, all of it durable when the trace begins."""
 
-    durable: bytes = b""
-    pending: list[tuple[int, bytes | None]] = field(default_factory=list)  # position and bytes, or a new length
+    def __init__(self, directory: Path, image: Image, calls: Iterable[Call]) -> None:
+        """``directory`` is the path in the trace, ``image`` the tree in it when the trace began.
 
-    def sync(self, *, fails: bool) -> None:
-        if not fails:
-            self.durable = self.with_pending()
-        self.pending.clear()
-
-    def with_pending(self) -> bytes:
-        """Return the bytes without a power cut."""
-        content = bytearray(self.durable)
-        for position, data in self.pending:
-            if data is None:
-                content = content[:position].ljust(position, b"\x00")
-            else:
-                content = content.ljust(position, b"\x00")
-                content[position : position + len(data)] = data
-        return bytes(content)
-
-
-class Disk:
-    """One directory, which is completely durable at first."""
-
-    def __init__(self, directory: Path, files: Mapping[str, bytes], *, names_survive: bool = False) -> None:
-        """``directory`` is the path in the trace, ``files`` its content when the trace began.
-
-        With ``names_survive``, names need no sync.
+        ``calls`` are those of the trace. ``apply`` must be called with them in their order.
         """
-        self._directory = directory
-        self._names_survive = names_survive
-        self._names = {name: File(content) for name, content in files.items()}
-        self._durable_names = dict(self._names)
+        self._model = DiskModel(directory, image)
+        # A sync covers only the calls that returned before it began.
+        self._upcoming_syncs = deque(sorted((call for call in calls if call.name in _SYNCS), key=_line_of_begin))
+        self._running_syncs: dict[Call, tuple[Node, Callable[[], None]]] = {}
         self._positions: dict[int, int] = {}
+        self._appending: set[int] = set()
 
-    def after_power_cut(self) -> dict[str, bytes]:
-        """Return the files by name."""
-        return {name: file.durable for name, file in self._surviving_names().items()}
+    def after_power_cut(self, survival: Survival = NOTHING) -> Image:
+        """Return a tree that a power cut may leave."""
+        return self._model.after_power_cut(survival)
 
-    def _surviving_names(self) -> dict[str, File]:
-        return self._names if self._names_survive else self._durable_names
-
-    def write_to(self, directory: Path, *, with_zeros: bool = False) -> None:
-        """Create the directory that the power cut leaves; some file systems leave zeros in place of lost bytes."""
+    def write_to(self, directory: Path, survival: Survival = NOTHING) -> None:
+        """Create the directory that a power cut may leave."""
         directory.mkdir()
-        for name, file in self._surviving_names().items():
-            length = len(file.with_pending()) if with_zeros else len(file.durable)
-            (directory / name).write_bytes(file.durable.ljust(length, b"\x00"))
+        self.after_power_cut(survival).write_to(directory)
 
     def apply(self, call: Call) -> None:
         """Apply the effect of a system call."""
-        if call.name in ("open", "openat", "creat"):
+        while self._upcoming_syncs and self._upcoming_syncs[0].began <= call.ended:
+            self._begin_sync(self._upcoming_syncs.popleft())
+        if call.name in _SYNCS:
+            self._end_sync(call)
+        elif call.result < 0:
+            return
+        elif call.name in ("open", "openat", "creat"):
             self._open(call)
         elif call.name in _WRITES:
             self._write(call)
         elif call.name == "lseek":
             self._positions[_descriptor(call)[0]] = call.result
-        elif call.name in ("fsync", "fdatasync"):
-            self._sync(call)
-        elif call.result < 0:
-            return
         elif call.name == "ftruncate":
-            file = self._names.get(self._name(_descriptor(call)[1]))
+            file = self._model.file(_descriptor(call)[1])
             if file is not None:
-                file.pending.append((int(_INTEGER.findall(call.arguments)[-1]), None))
+                file.truncate(_last_integers(call, 1)[0])
+        elif call.name == "fallocate":
+            self._allocate(call)
         elif call.name in ("rename", "renameat", "renameat2"):
-            old, new = (self._name(path) for path in _texts(call))
-            if old in self._names:
-                self._names[new] = self._names.pop(old)
-        elif call.name in ("unlink", "unlinkat"):
-            self._names.pop(self._name(_texts(call)[0]), None)
-        elif str(self._directory) in call.arguments:
+            self._model.rename(*_paths(call))
+        elif call.name in ("link", "linkat"):
+            self._model.link(*_paths(call))
+        elif call.name in ("unlink", "unlinkat", "rmdir"):
+            self._model.remove(_paths(call)[0])
+        elif call.name in ("mkdir", "mkdirat"):
+            self._model.make_directory(_paths(call)[0])
+        elif call.name != "sync_file_range" and str(self._model.root) in plain(call.arguments):
             raise NotImplementedError(f"{call.name} is not in the model of the disk")
-
-    def _name(self, path: str) -> str:
-        """Return the name of a file in the directory, or an unused name for other paths."""
-        return path.removeprefix(f"{self._directory}/") if path.startswith(f"{self._directory}/") else "/elsewhere"
 
     def _open(self, call: Call) -> None:
         self._positions[call.result] = 0
-        name = self._name(_texts(call)[0])
-        if call.result < 0 or name == "/elsewhere" or not ("O_CREAT" in call.arguments or call.name == "creat"):
-            return
-        file = self._names.setdefault(name, File())
-        if "O_TRUNC" in call.arguments:
-            file.pending.append((0, None))
+        self._appending.discard(call.result)
+        if "O_APPEND" in call.arguments:
+            self._appending.add(call.result)
+        path = _paths(call)[0]
+        file = self._model.file(path)
+        if file is None and ("O_CREAT" in call.arguments or call.name == "creat"):
+            file = self._model.create(path)
+        if file is not None and ("O_TRUNC" in call.arguments or call.name == "creat"):
+            file.truncate(0)
 
     def _write(self, call: Call) -> None:
         descriptor, path = _descriptor(call)
-        file = self._names.get(self._name(path))
-        if file is None or call.result <= 0:
+        file = self._model.file(path)
+        if file is None:
             return
         data = written(call)[: call.result]
-        if call.name.startswith("pwrite"):
-            position = int(_INTEGER.findall(call.arguments)[-1])
-        else:
-            position = self._positions.get(descriptor, 0)
-            self._positions[descriptor] = position + len(data)
-        file.pending.append((position, data))
+        file.write(self._write_position(call, descriptor, file, len(data)), data)
 
-    def _sync(self, call: Call) -> None:
-        path = _descriptor(call)[1]
-        if path == str(self._directory):
-            if call.result == 0:
-                self._durable_names = dict(self._names)
+    def _write_position(self, call: Call, descriptor: int, file: ModelFile, size: int) -> int:
+        if call.name == "pwritev2":
+            if not call.arguments.endswith(", 0"):
+                raise NotImplementedError("flags of pwritev2 are not in the model of the disk")
+            return _last_integers(call, 2)[0]
+        if call.name.startswith("pwrite"):
+            return _last_integers(call, 1)[0]
+        position = len(file.current) if descriptor in self._appending else self._positions.get(descriptor, 0)
+        self._positions[descriptor] = position + size
+        return position
+
+    def _allocate(self, call: Call) -> None:
+        file = self._model.file(_descriptor(call)[1])
+        mode = call.arguments.rsplit(", ", 3)[1]
+        if file is None or mode == "FALLOC_FL_KEEP_SIZE":
             return
-        file = self._names.get(self._name(path))
-        if file is not None:
-            file.sync(fails=call.result != 0)
+        if mode != "0":
+            raise NotImplementedError(f"fallocate with {mode} is not in the model of the disk")
+        file.allocate(sum(_last_integers(call, 2)))
+
+    def _begin_sync(self, call: Call) -> None:
+        node = self._model.node(_descriptor(call)[1])
+        if node is not None:
+            self._running_syncs[call] = node, self._model.begin_sync(node)
+
+    def _end_sync(self, call: Call) -> None:
+        if call not in self._running_syncs:
+            return
+        node, end = self._running_syncs.pop(call)
+        if call.result == 0:
+            end()
+        elif isinstance(node, ModelFile):
+            node.fail_sync()
 
 
 def written(call: Call) -> bytes:
@@ -150,6 +145,10 @@ def acknowledgements(calls: Iterable[Call]) -> list[int]:
     return sorted(lines)
 
 
+def _line_of_begin(call: Call) -> int:
+    return call.began
+
+
 def _descriptor(call: Call) -> tuple[int, str]:
     match = _DESCRIPTOR.match(call.arguments)
     if match is None:
@@ -157,8 +156,17 @@ def _descriptor(call: Call) -> tuple[int, str]:
     return int(match[1]), plain(match[2])
 
 
-def _texts(call: Call) -> list[str]:
-    return [bytes.fromhex(text.replace("\\x", "")).decode() for text in _TEXT.findall(call.arguments)]
+def _paths(call: Call) -> list[str]:
+    """Return the paths among the arguments, made absolute."""
+    return [
+        posixpath.join(plain(directory), bytes.fromhex(text.replace("\\x", "")).decode())
+        for directory, text in _PATH.findall(call.arguments)
+    ]
+
+
+def _last_integers(call: Call, count: int) -> list[int]:
+    """Return the last arguments of a call, which must be integers."""
+    return [int(text) for text in call.arguments.rsplit(", ", count)[-count:]]
 
 
 def plain(text: str) -> str:

@@ -1,20 +1,28 @@
 """Scenarios of a power cut, replayed on a model of the disk from a trace of a daemon (rows 5, 6 and 13)."""
 
 import contextlib
+import random
 import re
-from collections.abc import Mapping
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from durable import Disk, acknowledgements, plain
+from broker_model import FAST_DIRECTORY, messages_in
+from disk_model import NAMES_ONLY, NOTHING, Image, RandomSurvival, Survival
+from durable import TracedDisk, acknowledgements, plain
 from stage import DISK_ONLY, QUEUE, SMALL_FILES, TOPIC, Outcome, Stage, bodies, create_channel, wait_for_depth
-from tracing import Tracer, read_calls, recording
+from tracing import Call, Tracer, read_calls, recording
 
 from daemons import Daemon, wait_until
+from nsqx.wire.message import HEADER_LENGTH
 from rawclient import OK, RawClient, pub
 
 _DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6})\.dat")
 _META = re.compile(rb"-?\d+\n(\d+),(\d+)\n")
 
+RECORD_HEAD_SIZE = 4 + HEADER_LENGTH
 END = 1 << 60
 SYNC_EVERY = 100
 MOVED = 400
@@ -34,7 +42,7 @@ class Recording:
 
     def __init__(self, stage: Stage, daemon: Daemon, *options: str, extra_calls: str = "") -> None:
         self.messages: list[bytes] = []
-        self.names_survive = False
+        self.survival: Survival = NOTHING
         self._stage = stage
         self._daemon = daemon
         self._batch_size = 1
@@ -42,7 +50,7 @@ class Recording:
         self._trace = stage.directory / "trace"
         self._tracer = Tracer(daemon, *recording(extra_calls), *options, output=self._trace)
         stage.cleanup.callback(self._tracer.stop)
-        self._files = {path.name: path.read_bytes() for path in stage.data_path.iterdir()}
+        self._image = Image.read(stage.data_path)
 
     def publish(self, messages: list[bytes], batch_size: int = 1) -> int:
         """Publish on one connection until refused; return the number of acknowledged messages. Use one at a time."""
@@ -65,7 +73,7 @@ class Recording:
     def moments(self) -> list[Moment]:
         """Return every acknowledgement."""
         calls = list(read_calls(self._trace))
-        disk = self._new_disk()
+        disk = self._new_disk(calls)
         found: list[Moment] = []
         upcoming = acknowledgements(calls)
         for call in calls:
@@ -75,29 +83,53 @@ class Recording:
             disk.apply(call)
         return found
 
-    def _new_disk(self) -> Disk:
-        return Disk(self._stage.data_path, self._files, names_survive=self.names_survive)
+    def _new_disk(self, calls: list[Call]) -> TracedDisk:
+        return TracedDisk(self._stage.data_path, self._image, calls)
 
     def missing_at_end(self) -> int:
         """Return how many acknowledged messages are missing on disk at the end of the trace."""
         return self._missing(self.disk(END), len(self.messages))
 
-    def _missing(self, disk: Disk, count: int) -> int:
-        files = disk.after_power_cut()
+    def _missing(self, disk: TracedDisk, count: int) -> int:
+        files = disk.after_power_cut(self.survival).files
         records = b"".join(content for name, content in files.items() if ".diskqueue.0" in name)
         return sum(body not in records for body in self.messages[:count])
 
     def syncs_that_lose(self) -> list[int]:
         """Return the lines at which a sync left a disk that lacks messages, according to its meta files."""
         calls = list(read_calls(self._trace))
-        disk = self._new_disk()
+        disk = self._new_disk(calls)
         found = []
         for call in calls:
             disk.apply(call)
-            if call.name in ("fsync", "fdatasync"):
-                records = unread_bytes(disk.after_power_cut())
-                if any(body not in records for body in self.messages):
-                    found.append(call.ended + 1)
+            if call.name not in ("fsync", "fdatasync"):
+                continue
+            if not unread_bodies(disk.after_power_cut(self.survival).files).issuperset(self.messages):
+                found.append(call.ended + 1)
+        return found
+
+    def cut_at_random(self, rng: random.Random, cut_count: int) -> list[Moment]:
+        """Cut the power about ``cut_count`` times, at random calls, and keep a random part of the unsynced changes.
+
+        Returns the cuts after which a new process cannot read all acknowledged messages. Requires a single producer.
+        """
+        calls = list(read_calls(self._trace))
+        disk = self._new_disk(calls)
+        upcoming = deque(acknowledgements(calls))
+        acked = 0
+        found = []
+        for call in calls:
+            while upcoming and upcoming[0] <= call.ended:
+                upcoming.popleft()
+                acked += self._batch_size
+            while rng.random() < cut_count / (cut_count + len(calls)):
+                with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as directory:
+                    disk.after_power_cut(RandomSurvival(rng)).write_to(Path(directory))
+                    left = set().union(*messages_in(Path(directory)).values())
+                missing = sum(body not in left for body in self.messages[:acked])
+                if missing:
+                    found.append(Moment(call.ended, acked, missing))
+            disk.apply(call)
         return found
 
     def lines(self) -> list[int]:
@@ -109,27 +141,28 @@ class Recording:
         calls = read_calls(self._trace)
         return sum(call.name in ("fsync", "fdatasync") and ".diskqueue.0" in plain(call.arguments) for call in calls)
 
-    def disk(self, line: int) -> Disk:
+    def disk(self, line: int) -> TracedDisk:
         """Return the disk at a line of the trace."""
-        disk = self._new_disk()
-        for call in read_calls(self._trace):
+        calls = list(read_calls(self._trace))
+        disk = self._new_disk(calls)
+        for call in calls:
             if call.ended < line:
                 disk.apply(call)
         return disk
 
-    def restart_after_cut(self, line: int, acked: int, *, with_zeros: bool = False) -> Outcome:
+    def restart_after_cut(self, line: int, acked: int, survival: Survival | None = None) -> Outcome:
         """Start nsqd on the disk of a cut at this line, and check that the first ``acked`` messages are there."""
         self._cut_count += 1
         directory = self._stage.directory / f"cut {self._cut_count}"
-        self.disk(line).write_to(directory, with_zeros=with_zeros)
+        self.disk(line).write_to(directory, survival or self.survival)
         self._stage.tracker.sent.update(self.messages)
         self._stage.tracker.acked = set(self.messages[:acked])
         return self._stage.restart_and_drain(data_path=directory)
 
 
-def unread_bytes(files: Mapping[str, bytes]) -> bytes:
-    """Return the content of every disk queue from the read position in its meta file on."""
-    parts = []
+def unread_bodies(files: Mapping[str, bytes]) -> set[bytes]:
+    """Return the messages of every disk queue from the read position in its meta file on."""
+    found: set[bytes] = set()
     for name, content in sorted(files.items()):
         match = _DATA_FILE.fullmatch(name)
         if match is None:
@@ -137,8 +170,18 @@ def unread_bytes(files: Mapping[str, bytes]) -> bytes:
         meta = _META.match(files.get(f"{match[1]}.diskqueue.meta.dat", b""))
         read_file, read_position = (int(meta[1]), int(meta[2])) if meta is not None else (0, 0)
         if int(match[2]) >= read_file:
-            parts.append(content[read_position:] if int(match[2]) == read_file else content)
-    return b"|".join(parts)
+            found.update(_bodies_in(content, read_position if int(match[2]) == read_file else 0))
+    return found
+
+
+def _bodies_in(content: bytes, position: int) -> Iterator[bytes]:
+    """Yield the bodies of the records of a data file, up to the first incomplete record."""
+    while position + RECORD_HEAD_SIZE <= len(content):
+        end = position + 4 + int.from_bytes(content[position : position + 4], "big")
+        if not position + RECORD_HEAD_SIZE <= end <= len(content):
+            return
+        yield content[position + RECORD_HEAD_SIZE : end]
+        position = end
 
 
 def sync_always(stage: Stage) -> Recording:
@@ -194,7 +237,7 @@ def sync_by_time(stage: Stage) -> Recording:
     try:
         wait_until(lambda: record.missing_at_end() == 0, "every message is durable", 5.0)
         wait_until(
-            lambda: QUEUE.encode() in b"".join(name.encode() for name in record.disk(END).after_power_cut()),
+            lambda: QUEUE.encode() in b"".join(name.encode() for name in record.disk(END).after_power_cut().files),
             "the meta file is durable",
         )
     except AssertionError:
@@ -257,7 +300,7 @@ def topic_to_channel_while_publishing(stage: Stage) -> Recording:
 
 def cut_power(record: Recording, *, names_survive: bool) -> Outcome:
     """For the table: the most unsynced acknowledged messages, and a restart after the last acknowledgement."""
-    record.names_survive = names_survive
+    record.survival = NAMES_ONLY if names_survive else NOTHING
     moments = record.moments()
     worst = max((moment.missing for moment in moments), default=0)
     outcome = record.restart_after_cut(END, len(record.messages))

@@ -13,6 +13,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
+
+from disk_model import PAGE_SIZE, SECTOR_SIZE, DiskModel, Image, RandomSurvival
+from recording_os import RecordingOS
 
 from nsqx.errors import DiskQueueError
 from nsqx.queues import files
@@ -21,7 +25,8 @@ from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.failpoints import Failpoints, Fault, Stopped
 from nsqx.queues.files import FileOperation
 from nsqx.queues.recovery import GOOD, scan
-from nsqx.wire.message import Batch, QueuedMessage, new_batch, new_message
+from nsqx.queues.sidecar import sidecar_path
+from nsqx.wire.message import HEADER_LENGTH, Batch, QueuedMessage, new_batch, new_message
 from rawclient import sized
 
 if TYPE_CHECKING:
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
 
 NAME = "q"
 MAX_MESSAGE_SIZE = 200
+RECORD_HEAD_SIZE = 4 + HEADER_LENGTH
+SIDECAR_HEAD_SIZE = 42
 # A directory where a sync takes no time.
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 FAULTS = (
@@ -66,65 +73,6 @@ class Log:
     error = warn
 
 
-class PowerSupply:
-    """The state after a power cut: synced bytes under synced names; often more, but that is not guaranteed."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._names: dict[str, int] = {}
-        self._contents: dict[int, bytes] = {}
-        self._distrusted: set[int] = set()
-
-    def note(self, operation: FileOperation) -> None:
-        """Apply an operation that is about to succeed."""
-        if operation.name != files.SYNC:
-            return
-        if operation.kind == files.DIRECTORY:
-            self._names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
-            return
-        status = os.fstat(operation.descriptor)
-        if status.st_ino not in self._distrusted:
-            self._contents[status.st_ino] = Path(f"/proc/self/fd/{operation.descriptor}").read_bytes()
-
-    def note_failed_sync(self, operation: FileOperation) -> None:
-        """Note that the data of a failed sync is lost: a later sync does not restore it."""
-        self._distrusted.add(os.fstat(operation.descriptor).st_ino)
-
-    def settle(self) -> None:
-        """Let time pass: the system has written everything to disk."""
-        self._names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
-        self._contents = {inode: (self._directory / name).read_bytes() for name, inode in self._names.items()}
-
-    def cut(self, rng: random.Random) -> None:
-        """Leave in the directory a state that a power cut can leave."""
-        current = {entry.inode(): Path(entry.path).read_bytes() for entry in os.scandir(self._directory)}
-        names = self._names
-        if rng.random() < 0.5:
-            names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
-        for entry in list(os.scandir(self._directory)):
-            os.unlink(entry.path)
-        for name, inode in sorted(names.items()):
-            durable = self._contents.get(inode, b"")
-            content = current.get(inode, durable)
-            kept = rng.choice((len(durable), len(content), rng.randint(0, len(content))))
-            if content[: len(durable)] != durable or inode in self._distrusted:
-                kept = len(durable)
-                content = durable
-            content = durable + content[len(durable) : max(kept, len(durable))]
-            if _ends_with_a_record(content) and rng.random() < 0.2:
-                content += b"\0" * rng.randint(0, 50)
-            (self._directory / name).write_bytes(content)
-        self._distrusted.clear()
-        self.settle()
-
-
-def _ends_with_a_record(content: bytes) -> bool:
-    position = 0
-    while position + 4 <= len(content):
-        position += 4 + int.from_bytes(content[position : position + 4], "big")
-    return position == len(content)
-
-
 class Run:
     """One run. ``history`` lists its steps, for the analysis of a failure."""
 
@@ -134,7 +82,11 @@ class Run:
         self.counts: Counter[str] = Counter()
         self._rng = random.Random(seed)
         self._directory = Path(tempfile.mkdtemp(prefix="model-", dir=FAST_DIRECTORY))
-        self._power = PowerSupply(self._directory)
+        # The files are small, so pages and sectors are too, in half of the runs.
+        page_size, sector_size = self._rng.choice(((PAGE_SIZE, SECTOR_SIZE), (64, 8)))
+        self._disk_model = DiskModel(self._directory, Image(), page_size, sector_size)
+        self._os = RecordingOS(self._disk_model)
+        self._torn_ranges: dict[str, list[tuple[int, int]]] = {}  # the parts of each file that power cuts have lost
         self._failpoints: Failpoints | None = None
         self._max_file_size = self._rng.choice((1, 100, 300, 1000, 100_000))
         self._memory_limit = self._rng.choice((0, 0, 0, 3, 10))
@@ -158,12 +110,13 @@ class Run:
     def perform(self, steps: int) -> None:
         """Run all steps; raises Lost, or any unexpected error of the queue."""
         try:
-            self._open()
-            for _ in range(steps):
-                self._step()
-            self._arm(None)
-            self._restart_cleanly()
-            self._drain()
+            with self._os.installed():
+                self._open()
+                for _ in range(steps):
+                    self._step()
+                self._arm(None)
+                self._restart_cleanly()
+                self._drain()
         finally:
             files.set_hook(None)
             self._close_descriptors()
@@ -189,15 +142,17 @@ class Run:
         try:
             self._failpoints(operation)
         except OSError:
+            if operation.name == files.SYNC:
+                self._os.fail_sync(operation.descriptor)
             if operation.point == "data.sync":
-                self._power.note_failed_sync(operation)
                 self._doomed |= self._written - self._durable
             self.history.append(f"  {operation.point} fails")
             raise
         except Stopped:
             self.history.append(f"  stopped at {operation.point}")
             raise
-        self._power.note(operation)
+        if operation.name == files.SYNC:
+            self._os.begin_sync(operation.descriptor)()
 
     def _order_fault(self) -> None:
         point, action, argument = self._rng.choice(FAULTS)
@@ -238,13 +193,25 @@ class Run:
         self.counts["power cut" if is_power_cut else "killed"] += 1
         self._forget_life()
         if is_power_cut:
-            self._power.cut(self._rng)
+            self._cut_power()
             self._written &= self._durable
         self._repeatable |= self._known
         self._volatile.clear()
         self._pending.clear()
         self._open()
         self._check_depth()
+
+    def _cut_power(self) -> None:
+        """Leave in the directory a tree that a power cut may leave."""
+        self._os.check()
+        image = self._disk_model.after_power_cut(RandomSurvival(self._rng))
+        for path in self._directory.iterdir():
+            path.unlink()
+        image.write_to(self._directory)
+        self._disk_model.load(image)
+        self._torn_ranges = {
+            path: self._torn_ranges.get(path, []) + list(ranges) for path, ranges in image.lost.items()
+        }
 
     def _forget_life(self) -> None:
         files.set_hook(None)
@@ -281,7 +248,9 @@ class Run:
                 self._durable |= self._written - self._doomed
         self._volatile, self._pending = set(), set()
         self._forget_life()
-        is_damaged = is_damaged and self._damage()
+        if is_damaged:
+            is_damaged = self._damage()
+            self._disk_model.load(Image.read(self._directory))
         self._open()
         if not is_damaged:
             self._check_depth()
@@ -324,7 +293,6 @@ class Run:
         content = bytearray(path.read_bytes())
         content[position + self._rng.randrange(size)] ^= 1 << self._rng.randrange(8)
         path.write_bytes(content)
-        self._power.settle()
         self.history.append(f"  damaged: {body!r}")
         self._written.discard(body)
         self._durable.discard(body)
@@ -333,9 +301,15 @@ class Run:
         return True
 
     def _described_records(self) -> list[tuple[Path, int, int, bytes]]:
-        """Return path, position, size and body of each record that has a checksum."""
+        """Return path, position, size and body of each record that has a checksum.
+
+        A power cut may leave a sidecar without its head. Then an intact record must show that the sidecar belongs to
+        the data file, and the damage of a record may go unnoticed. Such files are left out.
+        """
         records = []
         for path in sorted(self._directory.glob("*.diskqueue.0*.dat")):
+            if not _has_head(Path(sidecar_path(str(path)))):
+                continue
             content = path.read_bytes()
             for stretch in scan(str(path), 0, MAX_MESSAGE_SIZE + 26):
                 position = stretch.start
@@ -449,7 +423,11 @@ class Run:
     def _check_delivered(self, message: QueuedMessage) -> None:
         body = message.body
         if body not in self._known:
-            raise Lost(f"garbage is delivered: {body!r}")
+            if not self._is_torn(body):
+                raise Lost(f"garbage is delivered: {body!r}")
+            self.counts["torn message"] += 1
+            self._known.add(body)
+            self._repeatable.add(body)  # two torn messages may be equal
         if body in self._lost_to_damage:
             raise Lost(f"a damaged message was delivered: {body!r}")
         if any(body == other.body for other in self._taken) and body not in self._repeatable:
@@ -460,6 +438,21 @@ class Run:
             # It was written early because a file was full, or a torn write contained the whole record.
             self._pending.discard(body)
             self._written.add(body)
+
+    def _is_torn(self, body: bytes) -> bool:
+        """True if a body is in a part of a file that a power cut has lost.
+
+        Records have checksums from the sync that makes them durable. So a power cut may leave a record whose length is
+        intact and whose body is not, if no sync had covered it, and the queue delivers it.
+        """
+        for path, ranges in self._torn_ranges.items():
+            content = (self._directory / path).read_bytes() if (self._directory / path).exists() else b""
+            position = content.find(body)
+            while position >= 0:
+                if any(start < position + len(body) and position - RECORD_HEAD_SIZE < end for start, end in ranges):
+                    return True
+                position = content.find(body, position + 1)
+        return False
 
     def _check_depth(self) -> None:
         """Check, after opening, that a copy of the directory has as many messages as the depth of the queue."""
@@ -494,6 +487,12 @@ class Run:
         if self._disk.depth:
             raise Lost(f"depth {self._disk.depth} of an empty queue")
         self._disk.close()
+
+
+def _has_head(sidecar: Path) -> bool:
+    """True if the head of a sidecar is intact."""
+    head = sidecar.read_bytes()[:SIDECAR_HEAD_SIZE] if sidecar.exists() else b""
+    return len(head) == SIDECAR_HEAD_SIZE and crc32(head[:-4]) == int.from_bytes(head[-4:], "big")
 
 
 def _stop() -> None:

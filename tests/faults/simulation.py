@@ -2,20 +2,20 @@
 
 Everything runs in one process and follows from a seed. The event loop jumps to the next timer instead of waiting. A
 job of an executor runs in a real thread, but only one thread runs at any moment, and the run decides how much virtual
-time a sync takes. The disk keeps what a power cut would keep: the bytes that a completed sync covers, under the names
-that a completed sync of the directory covers.
+time a sync takes. A ``DiskModel`` follows the file operations and returns the files that a power cut may leave.
 """
 
 import asyncio
 import contextlib
-import os
-import random
 import selectors
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+
+from disk_model import DiskModel, Image
+from recording_os import RecordingOS
 
 from nsqx.queues import files
 from nsqx.queues.failpoints import Stopped
@@ -144,58 +144,6 @@ class VirtualExecutor:
         """Nothing to release."""
 
 
-class Disk:
-    """The state of a directory after a power cut."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._names: dict[str, int] = {}
-        self._contents: dict[int, bytes] = {}
-        self._distrusted: set[int] = set()
-        self._begun = self._named = 0
-
-    def begin_sync(self, operation: FileOperation) -> Callable[[], None]:
-        """Note the data that a sync covers; the returned function must be called when the sync has succeeded."""
-        self._begun += 1
-        if operation.kind == files.DIRECTORY:
-            names = {entry.name: entry.inode() for entry in os.scandir(self._directory)}
-            number = self._begun
-
-            def end_directory() -> None:
-                if number > self._named:
-                    self._named, self._names = number, names
-
-            return end_directory
-        inode = os.fstat(operation.descriptor).st_ino
-        content = Path(f"/proc/self/fd/{operation.descriptor}").read_bytes()
-
-        def end_file() -> None:
-            if inode not in self._distrusted:
-                self._contents[inode] = content
-
-        return end_file
-
-    def fail_sync(self, operation: FileOperation) -> None:
-        """Note that a sync failed: its data is lost, whatever later syncs of the file report."""
-        self._distrusted.add(os.fstat(operation.descriptor).st_ino)
-
-    def cut(self, target: Path, rng: random.Random | None = None) -> None:
-        """Create in ``target`` what a power cut leaves now: the guaranteed minimum, and with ``rng`` perhaps more."""
-        target.mkdir()
-        present = {entry.inode(): Path(entry.path) for entry in os.scandir(self._directory)}
-        names = self._names
-        if rng is not None and rng.random() < 0.5:
-            names = {path.name: inode for inode, path in present.items()}
-        for name, inode in names.items():
-            content = self._contents.get(inode, b"")
-            if rng is not None and inode in present and inode not in self._distrusted:
-                current = present[inode].read_bytes()
-                if current.startswith(content):
-                    least, most = len(content), len(current)
-                    content = current[: rng.choice((least, most, rng.randint(least, most)))]
-            (target / name).write_bytes(content)
-
-
 class Machine:
     """Loop, threads and disk. ``sync_time_s`` returns the duration of a sync, ``fails`` whether it fails."""
 
@@ -204,7 +152,8 @@ class Machine:
     ) -> None:
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
-        self.disk = Disk(directory)
+        self.disk = DiskModel(directory, Image.read(directory))
+        self.os = RecordingOS(self.disk)
         self.current_job: Job | None = None
         self.jobs: list[Job] = []
         self.is_over = False
@@ -222,12 +171,11 @@ class Machine:
             if job is not None and operation.name in (files.RENAME, files.UNLINK, files.WRITE):
                 job.wait(1e-6)
             return
-        end = self.disk.begin_sync(operation)
+        end = self.os.begin_sync(operation.descriptor)
         if job is not None:
             job.wait(self._sync_time_s(operation))
         if self._fails(operation):
-            if operation.kind != files.DIRECTORY:
-                self.disk.fail_sync(operation)
+            self.os.fail_sync(operation.descriptor)
             raise OSError(5, "Input/output error")
         end()
 

@@ -1,16 +1,20 @@
 """Losses of a power cut: no message acknowledged after a sync, and at most the sync window (rows 5 and 6)."""
 
+import os
+import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import power_cut
 import pytest
+from disk_model import SIZE_ONLY
 from power_cut import END, MOVED, SYNC_EVERY
 from stage import DISK_ONLY, QUEUE, TOPIC, Stage, bodies
 
 from daemons import Daemon
 from rawclient import OK, RawClient
 
+SEED = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
 SLOW_SYNC_MS = 10
 TIMED = 60
 
@@ -21,6 +25,7 @@ def test_with_sync_every_1_an_ok_follows_the_sync(stage: Stage) -> None:
     moments = record.moments()
     assert [moment.acked for moment in moments] == list(range(1, 61))
     assert [moment for moment in moments if moment.missing] == []
+    assert record.cut_at_random(random.Random(SEED), 50) == [], f"NSQX_SEED={SEED}"
     for moment in (moments[0], moments[-1]):
         outcome = record.restart_after_cut(moment.line, moment.acked)
         assert (outcome.lost, outcome.foreign) == (0, 0)
@@ -53,7 +58,7 @@ def test_everything_is_durable_after_sync_timeout(stage: Stage) -> None:
     """Rows 5, 6: after --sync-timeout everything is durable, including the names of new and renamed files."""
     record = power_cut.sync_by_time(stage)
     assert record.missing_at_end() == 0
-    files = record.disk(END).after_power_cut()
+    files = record.disk(END).after_power_cut().files
     assert {"nsqd.dat", f"{QUEUE}.diskqueue.meta.dat"} <= set(files)
     assert TOPIC.encode() in files["nsqd.dat"]
     # Sidecars have their own checksums and need not be durable.
@@ -67,7 +72,7 @@ def test_everything_is_durable_after_sync_timeout(stage: Stage) -> None:
 def test_zeros_at_the_end_of_a_file_lose_no_synced_message(stage: Stage) -> None:
     """Rows 5, 7: a file that keeps its length but not its bytes loses no synced message."""
     record = power_cut.half_synced(stage)
-    outcome = record.restart_after_cut(END, 100, with_zeros=True)
+    outcome = record.restart_after_cut(END, 100, SIZE_ONLY)
     assert (outcome.lost, outcome.duplicated, outcome.foreign) == (0, 0, 0)
     assert "depth after restart" not in outcome.seen
 
@@ -109,6 +114,14 @@ def publish_and_time(daemon: Daemon) -> list[float]:
             assert client.pub(TOPIC, body) == OK
             times_s.append(time.monotonic() - began_s)
     return times_s
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_any_part_of_the_unsynced_changes(stage: Stage) -> None:
+    """Row 5: with --sync-every=1 no power cut loses an acknowledged message, whatever survives of unsynced changes."""
+    record = power_cut.sync_always(stage)
+    assert record.cut_at_random(random.Random(SEED), 2000) == [], f"NSQX_SEED={SEED}"
 
 
 @pytest.mark.slow

@@ -79,7 +79,8 @@ def killing(calls: str, number: int) -> list[str]:
 
 def recording(extra: str = "") -> list[str]:
     """Return options that record everything written to files and sockets, in full."""
-    calls = f"{CHANGES},{SYNCS},{NEW_NAMES},open,openat,creat,lseek,sendto,sendmsg,truncate,copy_file_range"
+    others = "open,openat,creat,mkdir,mkdirat,rmdir,lseek,sendto,sendmsg,truncate,copy_file_range"
+    calls = f"{CHANGES},{SYNCS},{NEW_NAMES},{others}"
     return ["-y", "-xx", "-s", "2000000", "-e", f"trace={calls}{extra}"]
 
 
