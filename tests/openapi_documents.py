@@ -22,14 +22,14 @@ DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 
 
 class AnyHandler:
-    """A handler, and every attribute of a handler; it is never called."""
+    """Stands for the handlers of a route table, which need no implementation here. Every attribute exists."""
 
     def __getattr__(self, name: str) -> "AnyHandler":
         return AnyHandler()
 
 
 def router_of(daemon: str, **options: Any) -> Router:
-    """The route table that a daemon with these options serves."""
+    """Return the route table of a daemon with these options."""
     if daemon == "nsqd":
         broker: Any = SimpleNamespace(options=NsqdOptions(**options))
         return nsqd_http.build_router(broker, MemoryMonitor())
@@ -40,7 +40,7 @@ def router_of(daemon: str, **options: Any) -> Router:
 
 
 def generate(daemon: str, **options: Any) -> dict[str, Any]:
-    """The document that a daemon with these options serves."""
+    """Return the document that a daemon with these options serves."""
     router = router_of(daemon, **options)
     if daemon == "nsqd":
         return nsqd_openapi.describe(router)
@@ -50,7 +50,7 @@ def generate(daemon: str, **options: Any) -> dict[str, Any]:
 
 
 def without_other_fields(document: dict[str, Any]) -> dict[str, Any]:
-    """``document``, changed so that objects in answers may have only the fields that it names."""
+    """Change ``document`` so that objects in responses may have only the documented fields. Return it."""
     for name, schema in document["components"]["schemas"].items():
         if "properties" in schema and not name.endswith("Body"):
             schema["additionalProperties"] = False

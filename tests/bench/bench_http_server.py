@@ -1,10 +1,10 @@
-"""How many requests a second the HTTP server answers: POST of 200 bytes on kept connections.
+"""Measures how many requests per second the HTTP server answers: POST of 200 bytes on kept-alive connections.
 
     python tests/bench/bench_http_server.py [--seconds 5] [--connections 32] [--depth 1] [--loop uvloop|asyncio]
 
-The server runs in a process of its own; the load comes from this one, which does no more per answer than count bytes.
-With two idle cores the server is the bottleneck. ``per CPU second`` divides by the processor time that the server
-used, so it says something on a busy machine too. Measures and prints; asserts nothing.
+The server runs in a separate process. This process sends the requests; for each response it only counts bytes. With two
+idle cores the server is the bottleneck. ``per CPU second`` divides by the CPU time of the server, so it is also useful
+on a busy machine. The program prints results and asserts nothing.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class QuietLog:
 
 
 class Handlers:
-    """A handler that answers at once, and one that answers at the end of the loop's turn, as /pub does."""
+    """A handler that responds at once, and one that responds at the end of the turn, as /pub does."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -79,7 +79,7 @@ async def serve(pipe: Connection) -> None:
     await server.serve(await bind(TCPAddress("127.0.0.1", 0)))
     pipe.send(server.port)
     while True:
-        # Each word from the other side asks for the processor time used so far; its end ends the server.
+        # Each object from the pipe is a request for the CPU time so far. The server ends when the pipe is closed.
         await loop.run_in_executor(None, pipe.poll, None)
         try:
             pipe.recv()
@@ -96,7 +96,7 @@ def run_server(loop_name: str, pipe: Connection, other_end: Connection) -> None:
 
 
 class Load(asyncio.Protocol):
-    """Keeps ``depth`` requests under way on one connection until told to stop."""
+    """Keeps ``depth`` requests pending on one connection until ``stopped`` is set."""
 
     def __init__(self, requests: "Requests", depth: int, answer_size: int) -> None:
         self._requests = requests
@@ -118,7 +118,7 @@ class Load(asyncio.Protocol):
 
 
 class Requests:
-    """The bytes to send: the same head every time, or a new one every time."""
+    """The requests to send: all with the same head, or each with a different head."""
 
     def __init__(self, path: str, *, same: bool) -> None:
         self._path = path
@@ -143,7 +143,7 @@ class Requests:
 async def measure(
     port: int, pipe: Connection, requests: Requests, arguments: argparse.Namespace
 ) -> tuple[float, float]:
-    """Answers a second, by the clock and by the server's processor time."""
+    """Return the responses per second of elapsed time and per second of the server's CPU time."""
     loop = asyncio.get_running_loop()
     loads = []
     for _ in range(arguments.connections):
@@ -171,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the HTTP server.")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--depth", type=int, default=1, help="requests under way on a connection")
+    parser.add_argument("--depth", type=int, default=1, help="pending requests on a connection")
     parser.add_argument("--loop", choices=LOOPS, default="uvloop", help="the server's event loop")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")
@@ -183,9 +183,9 @@ def main() -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             for name, requests in {
-                "answered at once": Requests("/pub", same=True),
-                "answered at the end of the turn": Requests("/deferred", same=True),
-                "a new head every time": Requests("/pub", same=False),
+                "response at once": Requests("/pub", same=True),
+                "response at the end of the turn": Requests("/deferred", same=True),
+                "a different head each time": Requests("/pub", same=False),
             }.items():
                 by_clock, by_cpu = runner.run(measure(port, ours, requests, arguments))
                 print(f"{name:32} {by_clock:9,.0f} requests/s   {by_cpu:9,.0f} per CPU second of the server")

@@ -1,10 +1,9 @@
-"""How nsqadmin bears a large cluster: 100 stand-ins for nsqd with 1,000 topics each, all of them polled.
+"""Measures nsqadmin on a large cluster: it polls 100 simulated nsqds with 1,000 topics each.
 
     python tests/bench/bench_nsqadmin.py [--nodes 100] [--topics 1000] [--channels 1] [--polls 4] [--viewers 20]
 
-The stand-ins serve /stats from another process. Printed: how long a poll takes, for how long at most others in the
-event loop had to wait meanwhile, the memory that history and counters take, and what viewers cost. Measures and
-prints; asserts nothing.
+The simulated nsqds serve /stats from another process. The program prints the duration of a poll, the longest time that
+the poll blocked the event loop, the memory of history and counters, and the cost of viewers. It asserts nothing.
 """
 
 import argparse
@@ -36,7 +35,7 @@ SECOND_NS = 1_000_000_000
 
 
 def stats(topic_count: int, channel_count: int, step: int) -> bytes:
-    """An answer of /stats whose counters grow with ``step``."""
+    """Return a response of /stats whose counters grow with ``step``."""
 
     def channel(number: int) -> dict[str, Any]:
         return {
@@ -71,8 +70,8 @@ def stats(topic_count: int, channel_count: int, step: int) -> bytes:
     return orjson.dumps(document)
 
 
-class StandIn:
-    """One nsqd, as far as /stats and /info go."""
+class SimulatedNsqd:
+    """A simulated nsqd that serves /stats and /info."""
 
     def __init__(self, answers: list[Response], one_topic: Response) -> None:
         self.port = 0
@@ -84,7 +83,7 @@ class StandIn:
         if b"topic=" in request.raw_query:
             return self._one_topic
         self._asked += 1
-        # After the last the counters start again, as those of an nsqd that was restarted do.
+        # After the last step the counters start again, as in an nsqd that was restarted.
         return self._answers[self._asked % VARIANTS]
 
     def info(self, _request: Request) -> Response:
@@ -99,7 +98,7 @@ def serve(pipe: Connection, node_count: int, topic_count: int, channel_count: in
         ports = []
         for _ in range(node_count):
             router = Router()
-            stand_in = StandIn(answers, one_topic)
+            stand_in = SimulatedNsqd(answers, one_topic)
             router.add("GET", "/stats", stand_in.stats)
             router.add("GET", "/info", stand_in.info)
             server = HTTPServer(router, Log("", ERROR, io.StringIO()))
@@ -119,7 +118,7 @@ def resident_bytes() -> int:
 
 
 async def longest_pause(until: asyncio.Event) -> float:
-    """For how long others in this event loop had to wait at most, until the event."""
+    """Return the longest time that the event loop was blocked, until the event is set."""
     longest = 0.0
     while not until.is_set():
         start = time.perf_counter()
@@ -129,7 +128,7 @@ async def longest_pause(until: asyncio.Event) -> float:
 
 
 async def view(port: int, events: int) -> int:
-    """The bytes of so many events of a stream."""
+    """Read ``events`` events of a stream and return their size in bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     size = seen = 0

@@ -1,9 +1,9 @@
-"""What nsqlookupd costs at scale: time and memory of each operation. Prints, and judges nothing.
+"""Measures time and memory of nsqlookupd's operations with many peers and topics. Prints results, asserts nothing.
 
     python tests/bench/bench_registry.py [--peers 1000] [--topics 1000] [--channels 0]
 
-Every peer registers every topic. Commands go as bytes through sessions, as a socket would bring them; HTTP answers are
-made by the real handlers, up to the bytes of their bodies.
+Every peer registers every topic. Sessions receive the commands as bytes, as from a socket. The real handlers create the
+HTTP responses, including the bytes of their bodies.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def connect(lookupd: Lookupd, number: int) -> PeerSession:
 
 
 def registration_commands(topic_count: int, channel_count: int) -> list[bytes]:
-    """The commands of one peer, in pieces as large as a socket gives."""
+    """Return the commands of one peer in pieces of 64 KiB, as from a socket."""
     topics = [f"topic.number.{number}" for number in range(topic_count)]
     commands = [encode_register(topic) for topic in topics]
     commands += [encode_register(topic, f"channel{number}") for topic in topics for number in range(channel_count)]
@@ -63,7 +63,7 @@ def registration_commands(topic_count: int, channel_count: int) -> list[bytes]:
 
 
 async def with_longest_pause(awaitable: Any) -> tuple[float, Any]:
-    """The result, and how long others in the same event loop had to wait at most."""
+    """Return the longest time that the event loop was blocked, and the result."""
     task = asyncio.ensure_future(awaitable)
     longest = 0.0
     while not task.done():
@@ -83,7 +83,9 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=1000)
     parser.add_argument("--topics", type=int, default=1000)
     parser.add_argument("--channels", type=int, default=0, help="channels of each topic")
-    parser.add_argument("--debug", action="store_true", help="measure /debug too, which lists every pair in full")
+    parser.add_argument(
+        "--debug", action="store_true", help="also measure /debug, which lists every registration with all fields"
+    )
     arguments = parser.parse_args()
     lookupd = Lookupd(NsqlookupdOptions(), Log("", ERROR, io.StringIO()))
     api = LookupdQueryAPI(lookupd)
@@ -125,11 +127,11 @@ def main() -> None:
     report("full garbage collection", seconds, 1)
 
     seconds, _ = timed(lambda: sessions[0].close("EOF"))
-    report("one peer leaves", seconds, 1, f"{arguments.topics} topics")
+    report("one peer disconnects", seconds, 1, f"{arguments.topics} topics")
     seconds, _ = timed(lambda: lookupd.registry.delete_topic("topic.number.0"))
     report("delete a topic", seconds, 1, f"{arguments.peers - 1} producers")
     seconds, _ = timed(lambda: [session.close("EOF") for session in sessions[1:]])
-    report("the others leave", seconds, max(1, arguments.peers - 1))
+    report("the others disconnect", seconds, max(1, arguments.peers - 1))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""Rows a second and latency of the Spark source, sink and a JSON pipeline, beside what Spark alone reaches.
+"""Measures rows per second and latency of the Spark source, the sink and a JSON pipeline, and the limits of Spark.
 
     python tests/bench/bench_spark.py [--rows 1000000 ...] [--bytes 200] [--rounds 3] [--nsqd nsqx] [--nsqds 1 ...] ...
 
-Of one run, each before it that it is to be compared with:
+The measurements of one run. A limit of Spark ("spark ...") comes before the measurements to compare with it:
 
-    spark read      a batch read of a source in Python that makes the same Arrow batches from nothing, into noop
+    spark read      batch read of a Python source that generates the same Arrow batches, into noop
     spark stream    the same as a stream, AvailableNow
     receive         from nsqd into segment files, without Spark
-    read            segment files into noop: a batch read whose rows were received before
-    source          a stream, AvailableNow, from a full channel into noop
-    spark json      spark stream, its values parsed as JSON, one aggregate by key
-    json            source, the same
-    spark write     Spark's rate source into a writer in Python that looks at the batches and throws them away
+    read            batch read of segment files that already exist, into noop
+    source          stream, AvailableNow, from a full channel into noop
+    spark json      "spark stream" with its values parsed as JSON and aggregated by key
+    json            "source" with its values parsed as JSON and aggregated by key
+    spark write     Spark's rate source into a Python writer that reads the batches and discards them
     sink            Spark's rate source into nsqd
-    latency         milliseconds from a topic through Spark to another topic, 1000 messages a second
+    latency         milliseconds from a topic through Spark to another topic, at 1000 messages per second
     latency json    the same with an aggregate
 
-Of streams two rates are told: while batches came, and with the start and the end of the query. CPU is what a row costs
-in all processes together, nsqd included: where cores are short, it tells more than the time. Figures belong to the
-machine and the moment: only those of one run may be compared. Prints, never asserts.
+Streams have two rates: from the first to the last batch, and for the whole query with its start and its end. CPU is the
+CPU time per row of all processes, including nsqd; it is more reliable than the rate if cores are busy. Results depend
+on the machine and its load: compare only results of one run. The program prints results and asserts nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from nsqx.spark.session import build_session
 from nsqx.spark.source import open_directory
 
 HERE = Path(__file__).resolve().parent
-# Of the ceiling, about what the source gives in one when it keeps up.
+# Rows per micro-batch of the generated source. About as many as the nsq source has in one batch when it keeps up.
 MICRO_BATCH = 200_000
 SINK_BATCHES = 4
 MPUB = 2000
@@ -62,7 +62,7 @@ JSON_SCHEMA = "key STRING, amount BIGINT, note STRING"
 
 
 def fill(nsqds: list[Daemon], topic: str, rows: int, size: int) -> None:
-    """A channel with so many messages in it, over all nsqds."""
+    """Publish ``rows`` messages, divided over all nsqds, to a topic with the channel "spark"."""
     bodies = [json_body(number, size) for number in range(MPUB)]
     for number, nsqd in enumerate(nsqds):
         nsqd.post("/topic/create", topic=topic)
@@ -74,7 +74,7 @@ def fill(nsqds: list[Daemon], topic: str, rows: int, size: int) -> None:
 
 
 def cpu_s() -> float:
-    """What this process and all below it have used so far: driver, JVM, receiver, Python workers, nsqds."""
+    """Return the CPU time of this process and all its descendants: driver, JVM, receiver, Python workers, nsqds."""
     parents: dict[int, list[tuple[int, int]]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -82,7 +82,7 @@ def cpu_s() -> float:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            # Own time, and that of children that have ended.
+            # CPU time of the process, and of its children that have ended.
             parents.setdefault(int(fields[1]), []).append((int(entry.name), sum(map(int, fields[11:15]))))
     ticks, waiting = 0, [os.getpid()]
     own = os.times()
@@ -94,7 +94,7 @@ def cpu_s() -> float:
 
 
 def running_s(query: Any) -> float:
-    """From the beginning of the first batch that had rows to the end of the last."""
+    """Return the seconds from the start of the first batch with rows to the end of the last one."""
     spans = []
     for progress in query.recentProgress:
         if progress["numInputRows"]:
@@ -104,7 +104,7 @@ def running_s(query: Any) -> float:
 
 
 class Bench:
-    """Some nsqds, one session, many rounds."""
+    """The measurements, with given nsqds and one Spark session."""
 
     def __init__(self, spark: Any, nsqds: list[Daemon], rows: int, size: int, directory: Path) -> None:
         self._spark = spark
@@ -114,7 +114,7 @@ class Bench:
         self._directory = directory
         self._number = 0
 
-    # Spark alone
+    # The limits of Spark
 
     def _ceiling(self) -> dict[str, str]:
         return {"rows": str(self._rows), "bytes": str(self._size), "batch": str(MICRO_BATCH)}
@@ -165,7 +165,7 @@ class Bench:
         writer = self._generated().format("nsq").option("nsq.nsqd", self._addresses)
         return self._written(writer.option("topic", self._new_topic()))
 
-    # Both
+    # Source and sink
 
     def latency(self) -> list[float]:
         topic, target = self._new_topic(), self._new_topic()
@@ -183,11 +183,11 @@ class Bench:
             writer = batch.write.format("nsq").mode("append").option("nsq.nsqd", self._addresses)
             writer.option("topic", target).save()
 
-        # Spark lets no sink in Python have updates of an aggregate but this way.
+        # A Python sink gets the updates of an aggregate only through foreachBatch.
         return self._latencies(topic, target, newest.writeStream.outputMode("update").foreachBatch(publish))
 
     def _latencies(self, topic: str, target: str, writer: Any) -> list[float]:
-        """p50, p99 and the greatest, in milliseconds; the number in a message is the time it was sent."""
+        """Return p50, p99 and maximum in milliseconds. Each message contains the time at which it was sent."""
         query = writer.option("checkpointLocation", self._checkpoint()).start()
         found: list[float] = []
         ending = threading.Event()
@@ -199,7 +199,7 @@ class Bench:
                 if not query.isActive:
                     raise RuntimeError(str(query.exception()))
                 if not began_s and found:
-                    # The first messages bring up workers and warm the JVM.
+                    # The first messages start the workers and warm up the JVM.
                     first_s = first_s or time.monotonic()
                     if time.monotonic() - first_s >= WARM_UP_S:
                         began_s = time.monotonic()
@@ -214,7 +214,7 @@ class Bench:
         centiles = statistics.quantiles(found, n=100)
         return [centiles[49], centiles[98], max(found)]
 
-    # How it is done
+    # Shared parts
 
     @property
     def _addresses(self) -> str:
@@ -260,11 +260,11 @@ class Bench:
         cpu_us = self._cpu_us(used_s, self._rows)
         rows = sum(progress["numInputRows"] for progress in query.recentProgress)
         if rows != self._rows:
-            print(f"incomplete: {rows} of {self._rows} rows came", flush=True)
+            print(f"incomplete: {rows} of {self._rows} rows were received", flush=True)
         return [rows / running_s(query), cpu_us, rows / taken_s]
 
     def _generated(self) -> Any:
-        """Rows of Spark's own, as many in a micro-batch as make the wanted number in a few."""
+        """Return a writer for rows that Spark generates, in SINK_BATCHES micro-batches."""
         stream = self._spark.readStream.format("rate-micro-batch")
         stream = stream.option("rowsPerBatch", self._rows // SINK_BATCHES).option("numPartitions", PARTITIONS)
         text = "x" * (self._size - 20)
@@ -288,13 +288,13 @@ class Bench:
 
 
 def aggregated(stream: Any) -> Any:
-    """Parsed as JSON, counted and summed by key."""
+    """Parse the values of a stream as JSON; count and sum them by key."""
     parsed = stream.selectExpr(f"from_json(CAST(value AS STRING), '{JSON_SCHEMA}') AS row")
     return parsed.groupBy("row.key").agg(F.sum("row.amount"), F.count("*"))
 
 
 def measure(nsqds: list[Daemon], topic: str, found: list[float], ending: threading.Event) -> None:
-    """How old the messages of a topic are when they come, in milliseconds."""
+    """Append the age of each received message to ``found``, in milliseconds."""
     addresses = [nsqd.tcp_address for nsqd in nsqds]
     with Consumer(topic, "measure", nsqd_tcp_addresses=addresses, max_in_flight=1000) as consumer:
         while not ending.is_set():
@@ -312,7 +312,7 @@ MEASURES = (
 
 
 def report(name: str, rounds: list[list[float]]) -> None:
-    """One line: medians, and of the first the range."""
+    """Print one line with the medians, and the range of the first value."""
     columns = list(zip(*rounds, strict=True))
     if name.startswith("latency"):
         p50, p99, longest = (statistics.median(column) for column in columns)
@@ -327,7 +327,7 @@ def report(name: str, rounds: list[list[float]]) -> None:
 
 @contextmanager
 def session(directory: Path) -> Iterator[Any]:
-    """Spark on two cores; its workers must find the ceilings, and run the same package as this program."""
+    """Start Spark on two cores. Its workers import spark_ceilings.py and the same nsqx as this program."""
     paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     settings = {
@@ -370,7 +370,7 @@ def main() -> int:
 
 
 def run(spark: Any, arguments: argparse.Namespace, nsqd_count: int, rows: int, directory: Path) -> None:
-    """Every measure with so many nsqds and rows."""
+    """Run the selected measurements with this number of nsqds and rows."""
     print(f"{rows} rows of {arguments.bytes} bytes, {nsqd_count} nsqd ({arguments.nsqd}), rows/s: median (min-max)")
     with ExitStack() as stack:
         flags = ("--mem-queue-size=10000000", "--max-body-size=50000000")
@@ -379,7 +379,7 @@ def run(spark: Any, arguments: argparse.Namespace, nsqd_count: int, rows: int, d
         bench = Bench(spark, nsqds, rows, arguments.bytes, place)
         for measure_name in arguments.measures or MEASURES:
             work = getattr(bench, measure_name)
-            # The first round warms the JVM up.
+            # The first round is a warm-up of the JVM.
             is_rate = not measure_name.startswith("latency")
             rounds = [work() for _ in range(arguments.rounds + 1)][1:] if is_rate else [work()]
             report(measure_name, rounds)

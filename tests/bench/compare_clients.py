@@ -1,10 +1,10 @@
-"""This client library beside other people's, on one nsqd, in one run; prints medians and ratios, asserts nothing.
+"""Compares this client library with third-party clients on one nsqd. Prints medians and ratios, asserts nothing.
 
       python tests/bench/compare_clients.py [--nsqd go|nsqx] [--rounds 3] [--messages 100000] [--python PATH]
 
-Every client runs in a process of its own with one connection. A rate may be nsqd's limit rather than the client's; the
-client's own cost is the processor time it spends on a message. Rates of the Go programs bench_writer and bench_reader
-(one core, so one connection too) tell what nsqd itself allows. Figures belong to the machine and the moment.
+Each client runs in its own process with one connection. A rate may be limited by nsqd and not by the client; the cost
+of the client is its CPU time per message. The rates of Go's programs bench_writer and bench_reader (one core, so also
+one connection) show the limit of nsqd. Results depend on the machine and its load.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _RATE = re.compile(r"([\d.]+)ops/s")
 
 
 def has_package(python: str, package: str) -> bool:
-    """True if that Python can import it."""
+    """Return True if that Python interpreter can import the package."""
     return subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
 
 
 def fill(daemon: Daemon, topic: str, count: int) -> None:
-    """Put messages into a channel."""
+    """Publish messages to a channel."""
     daemon.post("/topic/create", topic=topic)
     daemon.post("/channel/create", topic=topic, channel="ch")
     command = [sys.executable, str(HERE / "clients" / "with_nsqx.py"), "publish_many"]
@@ -46,7 +46,7 @@ def fill(daemon: Daemon, topic: str, count: int) -> None:
 
 
 def measure(python: str, client: str, task: str, variant: str, implementation: str, count: int) -> tuple[float, float]:
-    """Messages a second, and microseconds of processor time a message, of one client in one task on a fresh nsqd."""
+    """Run one task of one client on a new nsqd. Return messages per second and CPU microseconds per message."""
     with start_nsqd(implementation, "--mem-queue-size=10000000") as daemon:
         if task == "consume":
             fill(daemon, "bench", count)
@@ -60,7 +60,7 @@ def measure(python: str, client: str, task: str, variant: str, implementation: s
 
 
 def go_rate(task: str, implementation: str, count: int) -> float:
-    """Messages a second of Go's bench program for the task."""
+    """Return the messages per second of Go's benchmark program for the task."""
     with start_nsqd(implementation, "--mem-queue-size=10000000") as daemon:
         if task == "consume":
             fill(daemon, "bench", count * 20)
@@ -77,7 +77,7 @@ def go_rate(task: str, implementation: str, count: int) -> float:
 def compare(
     task: str, contenders: list[tuple[str, str]], pythons: dict[str, str], arguments: argparse.Namespace
 ) -> None:
-    """Measure one task with every contender, in turn, and print the medians."""
+    """Measure one task with every client in turn, and print the medians."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {contender: [] for contender in contenders}
     go_rates: list[float] = []
     for _ in range(arguments.rounds):

@@ -1,12 +1,12 @@
-"""TLS, snappy and deflate on this broker beside Go's, alternating; prints medians, spread and their ratio.
+"""Compares TLS, snappy and deflate on this broker and on Go's, in turn. Prints medians, their ratio and the spread.
 
       python tests/bench/compare_secure.py [--rounds 5] [--messages 200000] [kind ...]
 
 Kinds: plain, tls, snappy, deflate, tls+snappy, tls+deflate. One connection publishes MPUBs of 200 messages of 200
-bytes, two windows of them under way at a time; another then drains them with RDY 2500 and finishes each. The client is
-as thin as can be: what it sends is compressed beforehand, what it receives has frames of one size. Beside messages per
-second it shows the CPU time that the broker took for each message, which a busy machine does not change much. Figures
-belong to the machine and the moment: only ratios within one run mean much.
+bytes with two windows unanswered at a time. Another connection then consumes the messages with RDY 2500. The client
+does little work: it compresses its data before the measurement, and all received frames have the same size. The output
+has the messages per second and the broker's CPU time per message, which depends little on the load of the machine.
+Results depend on the machine and its load: compare only ratios of one run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SNAPPY_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 
 
 class Codec(Protocol):
-    """One compression, both ways."""
+    """A compression format: encodes and decodes."""
 
     def encode(self, data: bytes) -> bytes: ...
 
@@ -55,7 +55,7 @@ class Codec(Protocol):
 
 
 class Plain:
-    """None at all."""
+    """No compression."""
 
     def encode(self, data: bytes) -> bytes:
         return data
@@ -79,7 +79,7 @@ class Deflate:
 
 
 class Snappy:
-    """The framing format, by whole chunks."""
+    """The snappy framing format. Decodes only complete chunks."""
 
     def __init__(self) -> None:
         self._has_sent = False
@@ -107,8 +107,8 @@ class Snappy:
         return bytes(cramjam.snappy.decompress(whole if whole[0] == 0xFF else _SNAPPY_IDENTIFIER + whole))
 
 
-class Line:
-    """A connection that has agreed on a kind."""
+class SecureConnection:
+    """A connection that has negotiated TLS and compression of a kind."""
 
     def __init__(self, address: str, kind: str, cafile: str) -> None:
         host, _, port = address.rpartition(":")
@@ -117,7 +117,7 @@ class Line:
         self._codec: Codec = Plain()
         self.received = bytearray()
         wanted = {"tls_v1": "tls" in kind, "snappy": "snappy" in kind, "deflate": "deflate" in kind}
-        # Go's nsqd holds the last messages back for the output buffer timeout; let that be as short as it may be.
+        # Go's nsqd delays the last messages by the output buffer timeout. 25 ms is the minimum.
         timers = {"heartbeat_interval": 60_000, "output_buffer_timeout": 25}
         self._socket.sendall(MAGIC + identify(feature_negotiation=True, **timers, **wanted))
         agreed = json.loads(self._frame())
@@ -133,14 +133,14 @@ class Line:
             assert self._frame() == b"OK"
 
     def encode(self, data: bytes) -> bytes:
-        """What ``send`` needs to say ``data``, after all that was encoded before it."""
+        """Compress ``data`` for ``send``. The data must be sent in the order in which it was encoded."""
         return self._codec.encode(data)
 
     def send(self, encoded: bytes) -> None:
         self._socket.sendall(encoded)
 
     def receive(self) -> None:
-        """Add what has come to ``received``."""
+        """Receive bytes and append them to ``received``."""
         data = self._socket.recv(_RECEIVE_SIZE)
         if not data:
             raise ConnectionError("the broker has closed the connection")
@@ -163,37 +163,37 @@ class Line:
 
 
 def bodies(count: int) -> list[bytes]:
-    """Lines as logs have them: neither noise nor all the same."""
+    """Return bodies that compress about as well as log lines."""
     rng = random.Random(7)
     words = [bytes(rng.choices(range(97, 123), k=rng.randint(3, 9))) for _ in range(500)]
     return [b" ".join(rng.choices(words, k=60))[:BODY_SIZE].ljust(BODY_SIZE, b".") for _ in range(count)]
 
 
-def publish(line: Line, batches: list[bytes]) -> float:
-    """Seconds to publish everything."""
-    encoded = [line.encode(batch) for batch in batches]
+def publish(connection: SecureConnection, batches: list[bytes]) -> float:
+    """Publish everything. Return the seconds it took."""
+    encoded = [connection.encode(batch) for batch in batches]
     windows = [b"".join(encoded[start : start + WINDOW]) for start in range(0, len(encoded), WINDOW)]
     window_size = len(OK) * WINDOW
     began_s = time.perf_counter()
     for number, window in enumerate(windows):
-        line.send(window)
+        connection.send(window)
         if number:
-            line.wait_for(window_size)
-            del line.received[:window_size]
-    line.wait_for(len(OK) * (len(encoded) - WINDOW * (len(windows) - 1)))
+            connection.wait_for(window_size)
+            del connection.received[:window_size]
+    connection.wait_for(len(OK) * (len(encoded) - WINDOW * (len(windows) - 1)))
     return time.perf_counter() - began_s
 
 
-def drain(line: Line, count: int) -> float:
-    """Seconds to receive and finish everything."""
-    line.send(line.encode(sub("bench", "ch")))
-    line.wait_for(len(OK))
-    del line.received[: len(OK)]
+def drain(connection: SecureConnection, count: int) -> float:
+    """Receive and finish everything. Return the seconds it took."""
+    connection.send(connection.encode(sub("bench", "ch")))
+    connection.wait_for(len(OK))
+    del connection.received[: len(OK)]
     began_s = time.perf_counter()
-    line.send(line.encode(b"RDY 2500\n"))
-    received = line.received
+    connection.send(connection.encode(b"RDY 2500\n"))
+    received = connection.received
     while count:
-        line.receive()
+        connection.receive()
         whole = len(received) // FRAME_SIZE
         if not whole:
             continue
@@ -201,38 +201,41 @@ def drain(line: Line, count: int) -> float:
         frames = bytes(received[:end])
         del received[:end]
         ids = [frames[start + ID.start : start + ID.stop] for start in range(0, end, FRAME_SIZE)]
-        line.send(line.encode(b"FIN " + b"\nFIN ".join(ids) + b"\n"))
+        connection.send(connection.encode(b"FIN " + b"\nFIN ".join(ids) + b"\n"))
         count -= whole
     return time.perf_counter() - began_s
 
 
 class Rate(NamedTuple):
-    """Messages per second, and what each cost the broker."""
+    """Messages per second, and CPU time of the broker per message."""
 
     per_second: float
     cpu_us: float
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time that a process has taken, in user mode and in the kernel."""
+    """Return the CPU time of a process, in user mode and in the kernel."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_once(implementation: str, kind: str, batches: list[bytes], flags: list[str], cafile: str) -> tuple[Rate, Rate]:
-    """In and out, on a fresh broker."""
+    """Measure publishing and consuming on a new broker."""
     count = len(batches) * BATCH_SIZE
     with start_nsqd(implementation, "--mem-queue-size=10000000", *flags) as nsqd:
         nsqd.post("/topic/create", topic="bench")
         nsqd.post("/channel/create", topic="bench", channel="ch")
         rates = []
-        work: list[Callable[[Line], float]] = [lambda line: publish(line, batches), lambda line: drain(line, count)]
+        work: list[Callable[[SecureConnection], float]] = [
+            lambda connection: publish(connection, batches),
+            lambda connection: drain(connection, count),
+        ]
         for step in work:
-            line = Line(nsqd.tcp_address, kind, cafile)
+            connection = SecureConnection(nsqd.tcp_address, kind, cafile)
             before_s = cpu_s(nsqd.pid)
-            per_second = count / step(line)
+            per_second = count / step(connection)
             rates.append(Rate(per_second, (cpu_s(nsqd.pid) - before_s) / count * 1e6))
-            line.close()
+            connection.close()
         return rates[0], rates[1]
 
 

@@ -1,12 +1,12 @@
-"""How many instructions the hot operations take, counted by callgrind, so that the neighbours do not matter.
+"""Counts the instructions of the hot operations with callgrind. Unlike times, counts do not depend on other processes.
 
-    python tests/bench/instruction_counts.py            counts, compared with the baseline
-    python tests/bench/instruction_counts.py --update   makes them the baseline
+    python tests/bench/instruction_counts.py            compare the counts with the baseline
+    python tests/bench/instruction_counts.py --update   make the counts the baseline
 
-A count belongs to what made the machine code: it is kept under the versions of Python, the compiler and Cython, and
-compared only with one of the same key. What the C library does is left out, because its copies and allocations depend
-on the processor and on where in memory things happen to lie. The operations run in a process of their own under
-valgrind, which counts between two marks only; everything before them runs at nearly full speed.
+The machine code depends on the versions of Python, the compiler and Cython. These versions are the key of a baseline,
+and counts are compared only with the baseline of the same key. Functions of the C library are not counted, because
+their copies and allocations depend on the processor and on addresses in memory. The operations run in a separate
+process under valgrind, which counts only between two marks. Everything before the marks runs at nearly full speed.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _SIZED = len(BODY).to_bytes(4, "big") + BODY
 PUB = b"PUB t\n" + _SIZED
 MPUB = b"MPUB t\n" + (4 + len(_SIZED) * BATCH).to_bytes(4, "big") + BATCH.to_bytes(4, "big") + _SIZED * BATCH
 
-# The marks, as a library: they are instructions that only valgrind understands.
+# A C library with the marks, which are macros of valgrind.
 MARKS = """
 #include <valgrind/callgrind.h>
 void mark_start(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
@@ -49,7 +49,7 @@ void mark_stop(const char *name) { CALLGRIND_DUMP_STATS_AT(name); CALLGRIND_STOP
 
 
 def missing() -> str:
-    """Why nothing can be counted here; "" if it can."""
+    """Return why instructions cannot be counted on this machine, or ""."""
     if shutil.which("valgrind") is None or not HEADER.exists():
         return "valgrind is not installed"
     if shutil.which("gcc") is None:
@@ -62,7 +62,7 @@ def missing() -> str:
 
 
 def key() -> str:
-    """What the machine code was made by."""
+    """Return the versions that the machine code depends on."""
     compiler = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
     try:
         cython = version("Cython")
@@ -73,7 +73,7 @@ def key() -> str:
 
 
 def count() -> dict[str, int]:
-    """Instructions of each operation, for one message."""
+    """Return the instructions per message of each operation."""
     with tempfile.TemporaryDirectory(prefix="nsqx-counts-") as directory:
         library = Path(directory, "marks.so")
         source = Path(directory, "marks.c")
@@ -94,7 +94,7 @@ def count() -> dict[str, int]:
 
 
 def _read_dump(path: Path) -> tuple[str, int]:
-    """The name of an operation and its instructions for one message, from a file in callgrind's format."""
+    """Return the name of an operation and its instructions per message from a file in callgrind's format."""
     text = path.read_text()
     trigger = re.search(r"^desc: Trigger: Client Request: (\S+) (\d+)$", text, re.MULTILINE)
     assert trigger is not None, text[:400]
@@ -102,11 +102,11 @@ def _read_dump(path: Path) -> tuple[str, int]:
 
 
 def own_instructions(lines: list[str]) -> int:
-    """The sum of all costs but those of functions in the C library.
+    """Return the sum of all costs without those of functions in the C library.
 
-    ``ob=(7) /path`` names the object file that the costs after it belong to, later ``ob=(7)`` does, and ``cob=`` the
-    one that is called; a cost is a line number, absolute or relative, and a count. The line after ``calls=`` is what a
-    call cost, which is counted where it went.
+    ``ob=(7) /path`` names the object file of the following costs; later it is written as ``ob=(7)``. ``cob=`` names the
+    object file of a called function. A cost is a line number, absolute or relative, and a count. The line after
+    ``calls=`` is the cost of the called function. It is skipped, because it is also listed with that function.
     """
     names: dict[str, str] = {}
     is_counted, is_call, total = True, False, 0
@@ -126,25 +126,25 @@ def own_instructions(lines: list[str]) -> int:
 
 
 def load_baseline() -> dict[str, dict[str, int]]:
-    """Counts by key."""
+    """Return the counts of all baselines by key."""
     found: dict[str, dict[str, int]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     return found
 
 
 def compare(counts: dict[str, int], known: dict[str, int]) -> list[str]:
-    """What has become dearer, or has no count to be compared with, a line each."""
+    """Return a line for each operation that takes more instructions than ``known`` or is not in ``known``."""
     lines = []
     for name, instructions in counts.items():
         if name not in known:
-            lines.append(f"{name}: {instructions} instructions a message, not in the baseline")
+            lines.append(f"{name}: {instructions} instructions per message, not in the baseline")
         elif instructions > known[name] * (1 + TOLERANCE):
-            lines.append(f"{name}: {instructions} instructions a message, {known[name]} in the baseline")
+            lines.append(f"{name}: {instructions} instructions per message, {known[name]} in the baseline")
     return lines
 
 
 @dataclass
 class Operation:
-    """Something done to BATCH messages, and what has to be there before; only ``run`` is counted."""
+    """An operation on BATCH messages. ``prepare`` runs before it; only ``run`` is counted."""
 
     name: str
     run: Callable[[], object]
@@ -152,7 +152,7 @@ class Operation:
 
 
 def parse_operation() -> Operation:
-    """Find the messages of an MPUB."""
+    """Parse an MPUB."""
     from nsqx.wire.commands import BATCH as WHOLE
     from nsqx.wire.commands import CommandReader
 
@@ -171,7 +171,7 @@ def parse_operation() -> Operation:
 
 
 def publish_operation(bench: Any, name: str, data: bytes, times: int = 1) -> Operation:
-    """Publish what ``data`` says to a topic with one channel, and end the turn."""
+    """Execute the publish commands in ``data`` on a topic with one channel, and end the turn."""
     from nsqx.nsqd.session import ClientSession
 
     bench.broker.topic("t").channel("c")
@@ -187,7 +187,7 @@ def publish_operation(bench: Any, name: str, data: bytes, times: int = 1) -> Ope
 
 
 def deliver_operation(bench: Any, name: str) -> Operation:
-    """Hand waiting messages to a client that becomes ready."""
+    """Deliver waiting messages to a client that becomes ready."""
     client = bench.consume("t", "c", 0)
 
     def prepare() -> None:
@@ -200,7 +200,7 @@ def deliver_operation(bench: Any, name: str) -> Operation:
 
 
 def finish_operation(bench: Any) -> Operation:
-    """Take the FINs of messages in flight."""
+    """Execute the FINs of messages in flight."""
     from nsqx.nsqd.session import ClientSession
 
     client = bench.consume("t", "c", BATCH)
@@ -219,7 +219,7 @@ def finish_operation(bench: Any) -> Operation:
 
 
 def operations(directory: Path) -> Iterator[Operation]:
-    """The hot operations, each on a real broker of its own with links that are lists of bytes."""
+    """Yield the hot operations. Each has its own real broker, whose links are lists of bytes."""
     sys.path.insert(0, str(HERE.parent))
     from broker_bench import Bench
 
@@ -238,7 +238,7 @@ def operations(directory: Path) -> Iterator[Operation]:
 
 
 def operate(library_path: str, directory: str) -> None:
-    """Run every operation between marks; within valgrind."""
+    """Run every operation between marks. This function runs under valgrind."""
     marks = ctypes.CDLL(library_path)
     gc.disable()
     for operation in operations(Path(directory)):

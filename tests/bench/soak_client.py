@@ -1,9 +1,9 @@
-"""Messages by the million through connections that break all the time: counts what was lost (nothing) and doubled.
+"""Sends a million messages through connections that break, and counts lost and repeated messages.
 
       python tests/bench/soak_client.py [--nsqd go|nsqx] [--messages 1000000] [--cut-within 1.0] [--option snappy]
 
-A producer and a consumer talk to nsqd through a proxy that cuts every connection at random moments. Ends with status 1
-if a message was lost.
+A producer and a consumer are connected to nsqd through a proxy that cuts every connection at random times. The exit
+status is 1 if a message was lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WINDOW = 2000
 
 
 async def soak(address: str, arguments: argparse.Namespace) -> int:
-    """Run it; the number of messages lost."""
+    """Publish and consume the messages. Return the number of lost messages."""
     counts: Counter[bytes] = Counter()
     everything = asyncio.Event()
     options = read_option_flags(arguments.option)
@@ -66,7 +66,7 @@ async def soak(address: str, arguments: argparse.Namespace) -> int:
         print(
             f"{arguments.messages:,} messages published in {published_s:.1f} s, consumed in"
             f" {time.perf_counter() - started_s:.1f} s over {proxy.connection_count:,} connections:"
-            f" {lost:,} lost, {counts.total() - len(counts):,} doubled"
+            f" {lost:,} lost, {counts.total() - len(counts):,} repeated"
         )
     return lost
 

@@ -1,7 +1,7 @@
-"""As much as Spark takes from a source in Python, and as much as it gives to a sink: what ours is measured against.
+"""A Python source and sink that do almost no work. They show the highest rates that Spark reaches with Python.
 
-The source makes the columns of ``nsq`` from nothing, batch by batch; the writer looks at the values and throws them
-away. Options: ``rows`` in all, ``bytes`` of a value, ``batch`` rows of a micro-batch.
+The source generates batches with the columns of ``nsq``; the writer reads the values and discards them. Options:
+``rows`` in total, ``bytes`` of a value, ``batch`` for the rows of a micro-batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTITIONS = 2
 
 
 def json_body(number: int, size: int) -> bytes:
-    """A document of about ``size`` bytes with one of ten keys."""
+    """Return a JSON document of about ``size`` bytes with one of ten keys."""
     head = b'{"key": "k%d", "amount": %d, "note": "' % (number % 10, number % 1000)
     return head + b"x" * (size - len(head) - 2) + b'"}'
 
@@ -91,7 +91,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, int]) -> None: ...
 
 
-def _throw_away(batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+def _discard(batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
     for batch in batches:
         batch.column("value").to_pylist()
     return WriterCommitMessage()
@@ -99,16 +99,16 @@ def _throw_away(batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
 
 class _Writer(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _throw_away(iterator)
+        return _discard(iterator)
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _throw_away(iterator)
+        return _discard(iterator)
 
 
 class CeilingSource(DataSource):
-    """The format ``ceiling``."""
+    """The data source with the format name ``ceiling``."""
 
     @classmethod
     def name(cls) -> str:

@@ -30,7 +30,7 @@ async def consume() -> None:
     left = count
     start()
     reader = await ansq.create_reader(topic, "ch", nsqd_tcp_addresses=[address])
-    for connection in reader.connections:  # it has no option for this, and RDY is 1 otherwise
+    for connection in reader.connections:  # ansq has no option for RDY, which would be 1
         await connection.rdy(MAX_IN_FLIGHT)
     async for message in reader.messages():
         await message.fin()

@@ -8,7 +8,7 @@ from work import BATCH, BATCHES, MAX_IN_FLIGHT, WINDOW, address, body, count, fi
 
 
 class ReadyWriter(nsq.Writer):
-    """Tells when it is connected."""
+    """A writer with an event that is set when it is connected."""
 
     def __init__(self, *positional, **named):
         self.ready = asyncio.Event()

@@ -1,8 +1,8 @@
-"""What every client program of compare_clients.py does: one task, timed from the first call to the last answer.
+"""The tasks of the client programs of compare_clients.py. A task is timed from the first call to the last response.
 
-Tasks: ``publish`` sends one message per command with at most WINDOW unanswered, ``publish_many`` sends batches of
-BATCH, BATCHES of them at a time, ``consume`` finishes all messages of a channel with MAX_IN_FLIGHT. Prints the seconds
-that it took, and those of its own processor time.
+``publish`` sends one message per command with at most WINDOW unanswered. ``publish_many`` sends batches of BATCH
+messages, BATCHES of them at a time. ``consume`` finishes all messages of a channel with MAX_IN_FLIGHT. A program prints
+the elapsed seconds and the seconds of its CPU time.
 """
 
 import sys
@@ -24,11 +24,11 @@ _started_s: tuple[float, float] = (0.0, 0.0)
 
 
 def start() -> None:
-    """The clocks run."""
+    """Start the clocks."""
     global _started_s
     _started_s = time.perf_counter(), time.process_time()
 
 
 def finish() -> None:
-    """Everything is answered."""
+    """Print the elapsed time and the CPU time since ``start``."""
     print(time.perf_counter() - _started_s[0], time.process_time() - _started_s[1], flush=True)
