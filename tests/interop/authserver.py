@@ -1,4 +1,4 @@
-"""An auth server whose answers depend on the secret alone, and which remembers what it was asked."""
+"""An auth server whose responses depend only on the secret. It records the requests of nsqd."""
 
 import json
 import threading
@@ -34,7 +34,7 @@ _ANSWERS: dict[str, tuple[int, bytes]] = {
 
 
 class AuthServer:
-    """Serves until closed. ``requests`` holds what nsqd asked, without what differs from run to run."""
+    """Serves until closed. ``requests`` holds the path, Accept header and query of each request."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[Any, ...]] = []

@@ -1,7 +1,7 @@
-"""Fixtures for tests that run the Go programs or other people's clients beside nsqx.
+"""Fixtures for tests that run Go's programs or third-party clients beside nsqx.
 
-With NSQX_CANDIDATE=go in the environment the differential tests compare the Go daemon with itself: whatever they still
-find is a fault of the tests.
+With NSQX_CANDIDATE=go in the environment, the differential tests compare the Go daemon with itself. A difference found
+in this mode is a defect of the tests.
 """
 
 import os
@@ -32,14 +32,14 @@ def candidate() -> str:
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def implementation(request: pytest.FixtureRequest) -> str:
-    """Each implementation in turn: Go's shows that the test is right, ours that we are."""
+    """Each implementation in turn. The run on Go's program shows that the test expects NSQ's behaviour."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A certificate for localhost that signs itself, and its key: two file names."""
+    """File names of a self-signed certificate for localhost and of its key."""
     directory = tmp_path_factory.mktemp("tls")
     cert, key = str(directory / "cert.pem"), str(directory / "key.pem")
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -53,5 +53,5 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def tls_context(certificate: tuple[str, str]) -> ssl.SSLContext:
-    """A client's view of TLS that trusts the test certificate."""
+    """A TLS context for clients that trusts the test certificate."""
     return ssl.create_default_context(cafile=certificate[0])

@@ -1,7 +1,7 @@
-"""The table of HTTP requests that are sent to the Go nsqd and to ours.
+"""The HTTP requests that are sent to Go's nsqd and to ours.
 
-A case is a name and requests in order; ``<topic>`` in a target stands for a topic of the case's own. Limits are those
-of FLAGS below.
+A case is a name and a list of requests. ``<topic>`` in a target stands for a topic that only this case uses. Both
+daemons run with FLAGS.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,12 +63,12 @@ ROUTES = (
 )
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 
-# Good and bad values of one query parameter, as they stand in the query.
+# Valid and invalid values of one query parameter, as written in the query.
 NAMES = {
     "missing": "",
     "empty": "{}=",
     "without equals sign": "{}",
-    "legal marks": "{}=<topic>.-_09azAZ",
+    "valid punctuation": "{}=<topic>.-_09azAZ",
     "64 characters": "{}=<topic64>",
     "65 characters": "{}=<topic64>x",
     "ephemeral": "{}=<topic>%23ephemeral",
@@ -81,8 +81,8 @@ NAMES = {
     "broken UTF-8": "{}=%FF",
     "zero byte": "{}=a%00",
     "newline at the end": "{}=<topic>%0A",
-    "twice, first good": "{}=<topic>&{}=/",
-    "twice, first bad": "{}=/&{}=<topic>",
+    "twice, first valid": "{}=<topic>&{}=/",
+    "twice, first invalid": "{}=/&{}=<topic>",
     "in capitals": "TOPIC=<topic>&CHANNEL=ch",
     "after an empty pair": "&&{}=<topic>&",
     "escaped name": "%74opic=<topic>&%63hannel=ch",
@@ -122,7 +122,7 @@ def method_cases() -> Iterator[Case]:
         for method in METHODS:
             yield Case(f"{method} {route}", [CREATE, CREATE_CHANNEL, Request(method, route, b"x"), TOPIC_STATE])
     yield Case("OPTIONS *", [Request("OPTIONS", "*")])
-    yield Case("OPTIONS of nothing", [Request("OPTIONS", "/nothing")])
+    yield Case("OPTIONS of an unknown path", [Request("OPTIONS", "/nothing")])
 
 
 def path_cases() -> Iterator[Case]:
@@ -205,7 +205,7 @@ def publish_cases() -> Iterator[Case]:
     }.items():
         yield Case(f"/pub, body {name}", [post("/pub?topic=<topic>", body), TOPIC_STATE])
         yield Case(f"/pub, body {name}, no topic", [post("/pub", body)])
-        yield Case(f"/pub, body {name}, wrong topic", [post("/pub?topic=/", body)])
+        yield Case(f"/pub, body {name}, invalid topic", [post("/pub?topic=/", body)])
     for value in DEFERRALS:
         yield Case(f"/pub, defer={value}", [post(f"/pub?topic=<topic>&defer={value}", b"later"), TOPIC_STATE])
     yield Case("/pub, defer without value", [post("/pub?topic=<topic>&defer", b"later"), TOPIC_STATE])
@@ -234,7 +234,7 @@ def mpub_cases() -> Iterator[Case]:
         "zero bytes": b"\0\n\0",
         "line of 1024": b"x" * 1024 + b"\n",
         "line of 1025": b"x" * 1025,
-        "good lines, then 1025": b"one\ntwo\n" + b"x" * 1025 + b"\n",
+        "valid lines, then 1025": b"one\ntwo\n" + b"x" * 1025 + b"\n",
         "4096 in all": (b"x" * 1023 + b"\n") * 4,
         "4097 in all": (b"x" * 1023 + b"\n") * 4 + b"x",
         "4096 newlines": b"\n" * 4096,
@@ -273,7 +273,7 @@ def mpub_cases() -> Iterator[Case]:
     yield Case("/mpub binary without value", [post("/mpub?topic=<topic>&binary", mpub_body([b"one"])), TOPIC_STATE])
     yield Case("/mpub defer is ignored", [post("/mpub?topic=<topic>&defer=x", b"a\nb"), TOPIC_STATE])
     yield Case("/mpub too large, no topic", [post("/mpub", b"x" * 5000)])
-    yield Case("/mpub too large, wrong topic", [post("/mpub?topic=/", b"x" * 5000)])
+    yield Case("/mpub too large, invalid topic", [post("/mpub?topic=/", b"x" * 5000)])
 
 
 def admin_cases() -> Iterator[Case]:
@@ -302,12 +302,12 @@ def admin_cases() -> Iterator[Case]:
         [post("/mpub?topic=<topic>", b"a\nb"), post("/topic/empty?topic=<topic>"), TOPIC_STATE],
     )
     yield Case(
-        "/topic/pause shows",
+        "/stats shows a paused topic",
         [CREATE, post("/topic/pause?topic=<topic>"), TOPIC_STATE, post("/topic/unpause?topic=<topic>"), TOPIC_STATE],
     )
     pause = post("/channel/pause?topic=<topic>&channel=ch")
     unpause = post("/channel/unpause?topic=<topic>&channel=ch")
-    yield Case("/channel/pause shows", [CREATE, CREATE_CHANNEL, pause, TOPIC_STATE, unpause, TOPIC_STATE])
+    yield Case("/stats shows a paused channel", [CREATE, CREATE_CHANNEL, pause, TOPIC_STATE, unpause, TOPIC_STATE])
 
 
 OPTIONS = [
@@ -374,7 +374,7 @@ OPTIONS = [
 ]
 
 
-# null and [null] are left out: docs/decisions/0004-differences-from-go-nsq.md.
+# Without null and [null], which differ: docs/decisions/0004-differences-from-go-nsq.md.
 ADDRESS_LISTS = [
     *("[]", "[1]", "{}", "nonsense", "", "[[]]"),
     *('["127.0.0.1:1"]', '"127.0.0.1:1"', '["a","b"] ', '["a"]x', '["\\u0041"]'),
@@ -412,7 +412,7 @@ def config_cases() -> Iterator[Case]:
 
 
 def stats_cases() -> Iterator[Case]:
-    """Before anything exists in the case's own topic; test_http_differential.py has a scenario with clients."""
+    """/stats of a topic that does not exist. test_http_differential.py compares /stats of daemons with clients."""
     for query in (
         "",
         "format=json",

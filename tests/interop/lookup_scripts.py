@@ -1,6 +1,6 @@
-"""Byte scripts for nsqlookupd's TCP port. Each is sent at once after the magic, followed by the end of the stream.
+"""Byte scripts for nsqlookupd's TCP port. Each is sent in one piece after the magic, followed by the end of the stream.
 
-``<topic>`` stands for a topic of the script's own.
+``<topic>`` stands for a topic that only this script uses.
 """
 
 from collections.abc import Iterator
@@ -10,24 +10,24 @@ from rawlookup import identify, sized
 HELLO = identify()
 
 
-def said(body: bytes) -> bytes:
+def identify_with_body(body: bytes) -> bytes:
     return b"IDENTIFY\n" + sized(body)
 
 
 def fields(*pairs: str) -> bytes:
-    """An IDENTIFY with these members behind the required ones."""
+    """Encode an IDENTIFY with these fields after the required ones."""
     required = '"broadcast_address":"b","tcp_port":1,"http_port":2,"version":"v"'
-    return said(("{" + ",".join([required, *pairs]) + "}").encode())
+    return identify_with_body(("{" + ",".join([required, *pairs]) + "}").encode())
 
 
 LINES = {
     "ping": b"PING\n",
     "ping twice": b"PING\nPING\n",
-    "ping with words": b"PING a b\n",
-    "ping in small letters": b"ping\n",
+    "ping with parameters": b"PING a b\n",
+    "ping in lower case": b"ping\n",
     "ping with carriage return": b"PING\r\n",
-    "ping in blanks": b" \t PING \v\f\r\n",
-    "ping in other spaces": "\u00a0\u2003PING\u3000\u0085\n".encode(),
+    "ping between ASCII spaces": b" \t PING \v\f\r\n",
+    "ping between Unicode spaces": "\u00a0\u2003PING\u3000\u0085\n".encode(),
     "ping after a file separator": b"\x1cPING\n",
     "ping after a zero width space": "\u200bPING\n".encode(),
     "ping without newline": b"PING",
@@ -42,7 +42,7 @@ LINES = {
     "zero bytes": b"\0\0\n",
     "tab for a space": b"REGISTER\tx\n",
     "long line": b"x" * 9000 + b"\n",
-    "commands after a mistake": b"NOPE\nPING\nPING\n",
+    "commands after an error": b"NOPE\nPING\nPING\n",
     "register before identify": b"REGISTER <topic>\n",
     "register nothing before identify": b"REGISTER\n",
     "unregister before identify": b"UNREGISTER <topic>\n",
@@ -55,21 +55,21 @@ BODIES = {
     "no body": b"IDENTIFY\n\0\0\0\5",
     "half a body": b"IDENTIFY\n\0\0\0\5{}",
     "no newline": b"IDENTIFY",
-    "words after the command": b"IDENTIFY a b\n" + HELLO[9:],
+    "parameters after the command": b"IDENTIFY a b\n" + HELLO[9:],
     "good": HELLO,
     "good, then ping": HELLO + b"PING\n",
     "twice": HELLO + HELLO,
     "again without body": HELLO + b"IDENTIFY\n",
-    "not JSON": said(b"hello"),
-    "half JSON": said(b'{"version":'),
-    "more than JSON": said(b"{} {}"),
-    "byte order mark": said(b"\xef\xbb\xbf{}"),
-    "list": said(b"[]"),
-    "string": said(b'"x"'),
-    "number": said(b"5"),
-    "null": said(b"null"),
-    "object": said(b"{}"),
-    "space around": said(b" \t\r\n" + HELLO[13:] + b" \n"),
+    "not JSON": identify_with_body(b"hello"),
+    "half JSON": identify_with_body(b'{"version":'),
+    "more than JSON": identify_with_body(b"{} {}"),
+    "byte order mark": identify_with_body(b"\xef\xbb\xbf{}"),
+    "list": identify_with_body(b"[]"),
+    "string": identify_with_body(b'"x"'),
+    "number": identify_with_body(b"5"),
+    "null": identify_with_body(b"null"),
+    "object": identify_with_body(b"{}"),
+    "space around": identify_with_body(b" \t\r\n" + HELLO[13:] + b" \n"),
     "NaN": fields('"x":NaN'),
     "control character in a string": fields('"x":"\n"'),
     "fields with zero bytes": fields('"hostname":"a\\u0000b"'),
@@ -80,19 +80,19 @@ BODIES = {
     "port with fraction": fields('"tcp_port":1.0'),
     "port with exponent": fields('"tcp_port":1e3'),
     "port as text": fields('"tcp_port":"1"'),
-    "port as truth": fields('"tcp_port":true'),
+    "port as boolean": fields('"tcp_port":true'),
     "version as number": fields('"version":1'),
     "hostname as number": fields('"hostname":1'),
     "remote_address as number": fields('"remote_address":1'),
     "remote_address as text": fields('"remote_address":"elsewhere"'),
     "null fields": fields('"hostname":null', '"version":null'),
     "last of two wins": fields('"hostname":"a"', '"hostname":"b"'),
-    "keys in capitals": said(b'{"Broadcast_ADDRESS":"b","TCP_PORT":1,"http_Port":2,"VERSION":"v"}'),
+    "keys in capitals": identify_with_body(b'{"Broadcast_ADDRESS":"b","TCP_PORT":1,"http_Port":2,"VERSION":"v"}'),
     "unknown keys": fields('"id":5', '"x":[{"y":[null]}]', '"last_update":"z"'),
     "lone surrogate": fields('"hostname":"\\ud800x"'),
     "pair of surrogates": fields('"hostname":"\\ud83d\\ude00"'),
-    "marks that Go escapes": fields('"hostname":"<a&b>\\u2028"'),
-    "not UTF-8": said(HELLO[13:].replace(b"host.test", b"h\xff")),
+    "characters that Go escapes": fields('"hostname":"<a&b>\\u2028"'),
+    "not UTF-8": identify_with_body(HELLO[13:].replace(b"host.test", b"h\xff")),
     **{f"{name} missing": identify(**{name: None}) for name in ("broadcast_address", "tcp_port", "http_port")},
     "version missing": identify(version=None),
     "hostname missing": identify(hostname=None),
@@ -108,14 +108,14 @@ NAMES = {
     "space only": b" ",
     "two spaces before the topic": b" <topic>",
     "two spaces before the channel": b"<topic>  ch",
-    "more words": b"<topic> ch more words",
+    "extra parameters": b"<topic> ch more words",
     "64 characters": b"<topic64>",
     "65 characters": b"<topic64>x",
     "channel with 64 characters": b"<topic> <topic64>",
     "channel with 65 characters": b"<topic> <topic64>x",
     "ephemeral": b"<topic>#ephemeral <topic>#ephemeral",
-    "ephemeral of nothing": b"#ephemeral",
-    "ephemeral twice": b"<topic>#ephemeral#ephemeral",
+    "only the ephemeral suffix": b"#ephemeral",
+    "ephemeral suffix twice": b"<topic>#ephemeral#ephemeral",
     "star": b"*",
     "channel star": b"<topic> *",
     "slash": b"a/b",
@@ -146,9 +146,9 @@ def scripts() -> Iterator[tuple[str, bytes]]:
 
 MAGICS = {
     "of nsqd": b"  V2",
-    "turned round": b"V1  ",
+    "reversed": b"V1  ",
     "of HTTP": b"GET ",
     "cut short": b"  V",
-    "not there": b"",
+    "missing": b"",
     "not UTF-8": b"\xff\xfe\x00\n",
 }

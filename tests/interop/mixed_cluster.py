@@ -1,4 +1,4 @@
-"""Go daemons and ours together: an nsqd that has registered, what an nsqlookupd knows, and Go's nsqadmin."""
+"""Functions for clusters of Go's daemons and ours: start an nsqd, query an nsqlookupd, call Go's nsqadmin."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from daemons import Daemon, Fleet, wait_until
 
 
 def start_nsqd(fleet: Fleet, implementation: str, *lookupds: Daemon, **options: Any) -> Daemon:
-    """An nsqd that registers, and has done so."""
+    """Start an nsqd and wait until it is registered with all of the nsqlookupds."""
     flags = [f"--lookupd-tcp-address={lookupd.tcp_address}" for lookupd in lookupds]
     daemon = fleet.nsqd(implementation, *flags, **options)
     for lookupd in lookupds:
@@ -26,7 +26,7 @@ def ports(answer: Any) -> set[int]:
 
 
 def lookup(lookupd: Daemon, topic: str) -> tuple[set[int], set[str]] | None:
-    """HTTP ports of the producers and names of the channels, or None for an unknown topic."""
+    """Return the HTTP ports of the producers and the names of the channels, or None for an unknown topic."""
     response = lookupd.request("GET", f"/lookup?topic={topic}")
     if response.status == 404:
         return None
@@ -34,7 +34,7 @@ def lookup(lookupd: Daemon, topic: str) -> tuple[set[int], set[str]] | None:
 
 
 class Admin:
-    """The Go nsqadmin."""
+    """Go's nsqadmin and a client of its HTTP API."""
 
     def __init__(self, fleet: Fleet, lookupd: Daemon) -> None:
         self._daemon = fleet.nsqadmin("go", f"--lookupd-http-address={lookupd.http_address}")

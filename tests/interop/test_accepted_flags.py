@@ -1,4 +1,4 @@
-"""Settings that the Go programs accept although they look wrong: both programs start, and do the same."""
+"""Unusual settings that Go's programs accept. Ours accept them too and behave equally."""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +13,7 @@ from utilities import Running, consume, http_endpoint, make_channels, publish, r
 
 @pytest.fixture(scope="module")
 def short_key(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """A certificate with an RSA key of 1024 bits that signs itself."""
+    """A self-signed certificate with a 1024-bit RSA key."""
     directory = tmp_path_factory.mktemp("short")
     made = Certificate(str(directory / "cert.pem"), str(directory / "key.pem"))
     command = ["openssl", "req", "-x509", "-newkey", "rsa:1024", "-sha256", "-nodes", "-days", "2"]
@@ -25,7 +25,7 @@ def short_key(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return made
 
 
-def test_no_sync_by_count(implementation: str, fleet: Fleet) -> None:
+def test_sync_every_minus_one_disables_syncs_by_count(implementation: str, fleet: Fleet) -> None:
     flags = ("--sync-every=-1", "--mem-queue-size=0", "--sync-timeout=200ms")
     daemon = fleet.nsqd(implementation, *flags)
     bodies = [b"%d" % number for number in range(500)]
@@ -49,14 +49,16 @@ def test_nsqlookupd_and_nsqadmin_without_addresses_take_any_port(implementation:
     assert admin.http_address.startswith("[::]:")
 
 
-def test_proxying_graphite_that_is_not_named(implementation: str, fleet: Fleet) -> None:
+def test_proxy_graphite_without_a_url_answers_502(implementation: str, fleet: Fleet) -> None:
     admin = fleet.nsqadmin(implementation, "--proxy-graphite", "--lookupd-http-address=127.0.0.1:1")
     assert admin.request("GET", "/ping").status == 200
     assert admin.request("GET", "/render?target=x").status == 502
 
 
 @pytest.mark.parametrize("policy", ["", "require", "require-verify"])
-async def test_keys_of_1024_bits(implementation: str, fleet: Fleet, short_key: Certificate, policy: str) -> None:
+async def test_rsa_keys_of_1024_bits_are_accepted(
+    implementation: str, fleet: Fleet, short_key: Certificate, policy: str
+) -> None:
     flags = [f"--tls-cert={short_key.cert}", f"--tls-key={short_key.key}", f"--tls-root-ca-file={short_key.cert}"]
     daemon = fleet.nsqd(implementation, *flags, f"--tls-client-auth-policy={policy}")
     client = {"tls_v1": True, "tls_root_ca_file": short_key.cert, "tls_cert": short_key.cert, "tls_key": short_key.key}
@@ -64,14 +66,14 @@ async def test_keys_of_1024_bits(implementation: str, fleet: Fleet, short_key: C
         await producer.publish("t", b"x")
 
 
-def test_no_limit_for_the_answers_of_an_endpoint(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_a_timeout_of_zero_means_no_timeout(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     publish(daemon, "t", [b"hello"])
     with http_endpoint() as endpoint:
         flags = ["--topic=t", "--channel=c", f"--post={endpoint.address}", "--http-client-request-timeout=0s"]
         flags += ["--http-client-connect-timeout=0s", f"--nsqd-tcp-address={daemon.tcp_address}"]
         with Running(implementation, "nsq_to_http", *flags, log=tmp_path / "log"):
-            wait_until(lambda: [each.body for each in endpoint.requests] == [b"hello"], "the endpoint has it")
+            wait_until(lambda: [each.body for each in endpoint.requests] == [b"hello"], "the endpoint has the message")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_no_limit_for_the_answers_of_an_endpoint(implementation: str, fleet: Fle
         "max_attempts,70000",
     ],
 )
-def test_options_of_consumers(implementation: str, fleet: Fleet, tmp_path: Path, option: str) -> None:
+def test_unusual_consumer_options_are_accepted(implementation: str, fleet: Fleet, tmp_path: Path, option: str) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"hello"])
@@ -96,7 +98,7 @@ def test_options_of_consumers(implementation: str, fleet: Fleet, tmp_path: Path,
             assert client["remote_address"].startswith("127.0.0.9:")
 
 
-def test_to_nsq_stops_at_a_line_that_is_refused(implementation: str, fleet: Fleet) -> None:
+def test_to_nsq_stops_at_a_line_that_nsqd_refuses(implementation: str, fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx", "--max-msg-size=5")
     lines = b"good\nalso\nmuch too big\nlast\nmore\n"
     ended = run_utility(implementation, "to_nsq", "--topic=t", f"--nsqd-tcp-address={daemon.tcp_address}", stdin=lines)
@@ -105,7 +107,7 @@ def test_to_nsq_stops_at_a_line_that_is_refused(implementation: str, fleet: Flee
     assert sorted(consume(daemon, "t")) == [b"also", b"good"]
 
 
-def test_to_nsq_stops_when_more_lines_come_later(implementation: str, fleet: Fleet) -> None:
+def test_to_nsq_stops_at_a_refused_line_with_many_lines_left(implementation: str, fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx", "--max-msg-size=5")
     lines = b"good\n" * 1000 + b"much too big\n" + b"last\n" * 100_000
     ended = run_utility(implementation, "to_nsq", "--topic=t", f"--nsqd-tcp-address={daemon.tcp_address}", stdin=lines)
@@ -113,7 +115,7 @@ def test_to_nsq_stops_when_more_lines_come_later(implementation: str, fleet: Fle
     assert daemon.topic_stats("t")["message_count"] == 1000
 
 
-async def test_a_consumer_gets_heartbeats_at_the_interval_of_nsqd(implementation: str, fleet: Fleet) -> None:
+async def test_a_heartbeat_interval_of_zero_is_accepted(implementation: str, fleet: Fleet) -> None:
     daemon = fleet.nsqd(implementation)
     options = {"heartbeat_interval": 0, "nsqd_tcp_addresses": daemon.tcp_address}
     async with Consumer("t", "c", **options) as consumer:

@@ -1,4 +1,4 @@
-"""The client library against Go's daemons and ours: every option, TLS, compression, auth, losses and restarts."""
+"""Our client library with Go's daemons and ours: options, TLS, compression, auth, lost connections and restarts."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ def auth_server() -> Iterator[AuthServer]:
 
 
 async def round_trip(daemon: Daemon, topic: str, **options):
-    """Publish and consume everything with these options; what /stats said of the two clients meanwhile."""
+    """Publish and consume BODIES with these options. Return the /stats entries of the producer and the consumer."""
     async with Producer(daemon.tcp_address, **options) as producer:
         half = len(BODIES) // 2
         await asyncio.gather(*(producer.publish(topic, body) for body in BODIES[:half]))
@@ -63,7 +63,7 @@ async def round_trip(daemon: Daemon, topic: str, **options):
     return producer_stats[0], consumer_stats[0]
 
 
-async def test_plain(implementation, fleet: Fleet, topic):
+async def test_messages_are_published_and_consumed(implementation, fleet: Fleet, topic):
     for client in await round_trip(fleet.nsqd(implementation), topic):
         assert client["user_agent"] == f"nsqx/{VERSION}"
         assert not any(client[name] for name in ("tls", "snappy", "deflate"))
@@ -74,7 +74,9 @@ async def test_plain(implementation, fleet: Fleet, topic):
     [{"snappy": True}, {"deflate": True}, {"deflate": True, "deflate_level": 1}, {"deflate": True, "deflate_level": 9}],
 )
 @pytest.mark.parametrize("tls", [False, True])
-async def test_compression(implementation, fleet: Fleet, topic, options, tls, authority, server_certificate):
+async def test_compression_is_negotiated(
+    implementation, fleet: Fleet, topic, options, tls, authority, server_certificate
+):
     name = next(iter(options))
     flags, more = [], {}
     if tls:
@@ -85,7 +87,7 @@ async def test_compression(implementation, fleet: Fleet, topic, options, tls, au
         assert client["tls"] is tls
 
 
-async def test_a_large_compressible_message(implementation, fleet: Fleet, topic):
+async def test_a_large_message_is_compressed_and_decompressed(implementation, fleet: Fleet, topic):
     daemon = fleet.nsqd(implementation, "--max-msg-size=8000000", "--max-body-size=9000000")
     body = bytes([7]) * 6_000_000
     for options in ({"deflate": True}, {"snappy": True}):
@@ -98,7 +100,9 @@ async def test_a_large_compressible_message(implementation, fleet: Fleet, topic)
 
 
 @pytest.mark.parametrize("version", ["tls1.2", "tls1.3"])
-async def test_tls(implementation, fleet: Fleet, topic, authority, server_certificate, client_certificate, version):
+async def test_tls_with_a_client_certificate(
+    implementation, fleet: Fleet, topic, authority, server_certificate, client_certificate, version
+):
     daemon = fleet.nsqd(
         implementation,
         f"--tls-cert={server_certificate.cert}",
@@ -118,13 +122,15 @@ async def test_tls(implementation, fleet: Fleet, topic, authority, server_certif
         assert client["tls"] is True
 
 
-async def test_a_context_of_ones_own(implementation, fleet: Fleet, topic, authority, server_certificate):
+async def test_tls_with_a_given_context(implementation, fleet: Fleet, topic, authority, server_certificate):
     daemon = fleet.nsqd(implementation, f"--tls-cert={server_certificate.cert}", f"--tls-key={server_certificate.key}")
     context = ssl.create_default_context(cafile=authority.cert)
     await round_trip(daemon, topic, tls_v1=True, tls_context=context)
 
 
-async def test_tls_failures_are_explained(implementation, fleet: Fleet, topic, authority, server_certificate):
+async def test_a_failed_tls_handshake_raises_an_error_with_the_reason(
+    implementation, fleet: Fleet, topic, authority, server_certificate
+):
     flags = [f"--tls-cert={server_certificate.cert}", f"--tls-key={server_certificate.key}"]
     daemon = fleet.nsqd(
         implementation, *flags, "--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={authority.cert}"
@@ -140,12 +146,12 @@ async def test_tls_failures_are_explained(implementation, fleet: Fleet, topic, a
                 await producer.publish(topic, b"x")
 
 
-async def test_unverified_tls(implementation, fleet: Fleet, topic, server_certificate):
+async def test_tls_without_verification(implementation, fleet: Fleet, topic, server_certificate):
     daemon = fleet.nsqd(implementation, f"--tls-cert={server_certificate.cert}", f"--tls-key={server_certificate.key}")
     await round_trip(daemon, topic, tls_v1=True, tls_insecure_skip_verify=True)
 
 
-async def test_auth(implementation, fleet: Fleet, topic, auth_server):
+async def test_an_auth_secret_is_required_and_checked(implementation, fleet: Fleet, topic, auth_server):
     daemon = fleet.nsqd(implementation, f"--auth-http-address={auth_server.address}")
     await round_trip(daemon, topic, auth_secret="all")
     with pytest.raises(ConnectFailed, match="nsqd requires authentication: set auth_secret"):
@@ -161,11 +167,11 @@ async def test_auth(implementation, fleet: Fleet, topic, auth_server):
         await Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address, auth_secret="publish-only").start()
 
 
-async def test_a_secret_that_nobody_asks_for(implementation, fleet: Fleet, topic):
+async def test_clients_with_an_auth_secret_work_if_nsqd_requires_none(implementation, fleet: Fleet, topic):
     await round_trip(fleet.nsqd(implementation), topic, auth_secret="unused")
 
 
-async def test_what_the_client_says_of_itself(implementation, fleet: Fleet, topic):
+async def test_the_options_are_sent_with_identify(implementation, fleet: Fleet, topic):
     options = {
         "client_id": "someone",
         "hostname": "somewhere",
@@ -185,8 +191,8 @@ async def test_what_the_client_says_of_itself(implementation, fleet: Fleet, topi
         assert client["sample_rate"] == 99
 
 
-async def test_sampling(implementation, fleet: Fleet, topic):
-    """Some messages come, and the channel forgets the others."""
+async def test_a_sampling_consumer_receives_a_part_of_the_messages(implementation, fleet: Fleet, topic):
+    """nsqd discards the other messages of the channel."""
     daemon = fleet.nsqd(implementation)
     async with Producer(daemon.tcp_address) as producer:
         await producer.publish_many(topic, BODIES)
@@ -197,7 +203,7 @@ async def test_sampling(implementation, fleet: Fleet, topic):
     assert 100 < len(found) < 1000
 
 
-async def test_heartbeats_keep_an_idle_client(implementation, fleet: Fleet, topic):
+async def test_heartbeats_keep_idle_clients_connected(implementation, fleet: Fleet, topic):
     daemon = fleet.nsqd(implementation)
     options = {"heartbeat_interval": "1s", "read_timeout": "1500ms"}
     async with (
@@ -208,7 +214,7 @@ async def test_heartbeats_keep_an_idle_client(implementation, fleet: Fleet, topi
         assert producer.connected_addresses == consumer.connected_addresses == [daemon.tcp_address]
 
 
-async def test_a_message_times_out_and_comes_again(implementation, fleet: Fleet, topic):
+async def test_a_timed_out_message_is_delivered_again(implementation, fleet: Fleet, topic):
     daemon = fleet.nsqd(implementation)
     async with Producer(daemon.tcp_address) as producer:
         await producer.publish(topic, b"x")
@@ -218,12 +224,12 @@ async def test_a_message_times_out_and_comes_again(implementation, fleet: Fleet,
         second = await anext(consumer)
         assert (first.attempts, second.attempts, first.id) == (1, 2, second.id)
         second.finish()
-        first.finish()  # nsqd answers E_FIN_FAILED, which does no harm
-        await until(lambda: daemon.channel_stats(topic, "ch")["in_flight_count"] == 0, "it is finished")
+        first.finish()  # nsqd answers E_FIN_FAILED, and the connection stays open
+        await until(lambda: daemon.channel_stats(topic, "ch")["in_flight_count"] == 0, "the message is finished")
         assert consumer.connected_addresses
 
 
-async def test_requeue_and_touch(implementation, fleet: Fleet, topic):
+async def test_messages_are_deferred_touched_and_requeued(implementation, fleet: Fleet, topic):
     daemon = fleet.nsqd(implementation)
     async with Producer(daemon.tcp_address) as producer:
         await producer.publish_deferred(topic, b"x", "30ms")
@@ -239,8 +245,8 @@ async def test_requeue_and_touch(implementation, fleet: Fleet, topic):
     assert (channel["requeue_count"], channel["timeout_count"], channel["depth"]) == (3, 0, 0)
 
 
-async def test_discovery_and_restarts(implementation, fleet: Fleet, topic, tmp_path: Path):
-    """nsqds come, go and come back while messages flow through a producer and a consumer that found them."""
+async def test_no_message_is_lost_while_nsqds_restart(implementation, fleet: Fleet, topic, tmp_path: Path):
+    """The producer and the consumer find both nsqds through nsqlookupd."""
     lookupd = fleet.nsqlookupd(implementation)
     ports = [free_port(), free_port()]
     directories = [tmp_path / "first", tmp_path / "second"]
@@ -270,13 +276,13 @@ async def test_discovery_and_restarts(implementation, fleet: Fleet, topic, tmp_p
             daemons[index].stop()
             await asyncio.gather(*publishes)
             daemons[index] = start(index)
-        await until(lambda: len(found) == len(bodies), "every message has come", 40)
+        await until(lambda: len(found) == len(bodies), "every message has arrived", 40)
     assert set(found) == set(bodies)
 
 
 @pytest.mark.parametrize("options", [{}, {"snappy": True}, {"deflate": True}], ids=["plain", "snappy", "deflate"])
-async def test_random_cuts_lose_nothing(implementation, fleet: Fleet, topic, options):
-    """Every connection breaks again and again: tens of thousands of messages, each comes at least once."""
+async def test_no_message_is_lost_while_connections_break(implementation, fleet: Fleet, topic, options):
+    """Each of 20,000 messages is delivered at least once."""
     daemon = fleet.nsqd(implementation, "--msg-timeout=1s", "--mem-queue-size=100000")
     bodies = [b"%d" % number for number in range(20_000)]
     counts: Counter[bytes] = Counter()
@@ -299,5 +305,5 @@ async def test_random_cuts_lose_nothing(implementation, fleet: Fleet, topic, opt
                 await asyncio.gather(*(producer.publish(topic, body) for body in bodies[start : start + 1000]))
             await until(lambda: proxy.connection_count >= 12, "the connections were cut")
             cutting.cancel()
-            await until(lambda: len(counts) == len(bodies), "every message has come", 40)
+            await until(lambda: len(counts) == len(bodies), "every message has arrived", 40)
     assert set(counts) == set(bodies)

@@ -1,6 +1,6 @@
-"""Other people's clients, unchanged, against nsqd: each publishes and consumes, requeues and touches.
+"""Third-party clients with Go's nsqd and ours: each publishes, consumes, requeues and touches.
 
-Every client runs in a process of its own, because each brings its own event loop.
+Each client runs in its own process, because each has its own event loop.
 """
 
 import importlib.util
@@ -24,14 +24,14 @@ PYTHON_CLIENTS = {"pynsq": "nsq", "gnsq": "gnsq", "ansq": "ansq"}
 
 
 def python_client(package: str) -> list[str]:
-    """The command of a client from PyPI."""
+    """Return the command of a client from PyPI."""
     if importlib.util.find_spec(PYTHON_CLIENTS[package]) is None:
         pytest.skip(f'{package} missing: pip install "nsqx[peers]"')
     return [sys.executable, str(HERE / "clients" / f"with_{package}.py")]
 
 
 def node_client() -> list[str]:
-    """The command of the client from npm."""
+    """Return the command of the client from npm."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node missing: install Node.js")
@@ -52,7 +52,9 @@ def node_client() -> list[str]:
         ("nsqjs", "snappy"),
     ],
 )
-def test_client(client: str, option: str | None, implementation: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_a_client_publishes_and_consumes_every_message(
+    client: str, option: str | None, implementation: str, fleet: Fleet, tmp_path: Path
+) -> None:
     program = node_client() if client == "nsqjs" else python_client(client)
     write_metadata(tmp_path, {"work": ["ch"]})
     daemon = fleet.nsqd(implementation, data_path=tmp_path)
@@ -62,7 +64,7 @@ def test_client(client: str, option: str | None, implementation: str, fleet: Fle
         expected = {body.decode(): [1, 2] if body == REQUEUED else [1] for body in EVERYTHING}
         assert report["attempts"] == expected
         wait_until(lambda: left_over(daemon) == 0, "every message is finished")
-    wait_until(lambda: daemon.channel_stats("work", "ch")["client_count"] == 0, "the consumer has gone")
+    wait_until(lambda: daemon.channel_stats("work", "ch")["client_count"] == 0, "the consumer is disconnected")
     channel = daemon.channel_stats("work", "ch")
     counts = [channel[key] for key in ("message_count", "requeue_count", "timeout_count")]
     assert counts == [len(EVERYTHING), 1, 0]
@@ -75,7 +77,7 @@ def left_over(daemon: Daemon) -> int:
 
 @contextmanager
 def client_report(command: list[str], log: Path) -> Iterator[Any]:
-    """What a client program prints once it is done. It stays until its input ends, and must then end well."""
+    """Run a client program and yield its report. After the block its stdin ends, and it must exit with status 0."""
     with (
         log.open("wb") as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,

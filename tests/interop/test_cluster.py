@@ -1,6 +1,6 @@
-"""Clusters of this package's daemons and Go's: ours register with theirs, and their tools and clients live with ours.
+"""Clusters of our daemons and Go's: our nsqd with Go's nsqlookupd, and Go's nsqadmin and utilities with our daemons.
 
-What Go's nsqd makes of our nsqlookupd is in test_lookupd_cluster.py.
+Go's nsqd with our nsqlookupd is tested in test_lookupd_cluster.py.
 """
 
 import importlib.util
@@ -16,13 +16,13 @@ from daemons import Daemon, Fleet, program_command, wait_until
 from rawclient import OK, RawClient
 
 END_TIMEOUT_S = 30
-# Each nsqlookupd sees a connection of its own; NSQ 1.3.0 does not tell the topology yet.
+# nsqd has a different connection to each nsqlookupd. NSQ 1.3.0 does not report the topology.
 DIFFERING_KEYS = {"remote_address", "topology_zone", "topology_region"}
 BODIES = [b"message %02d" % number for number in range(40)]
 
 
 def nodes(lookupd: Daemon) -> dict[int, Any]:
-    """What nsqlookupd knows of every nsqd, by HTTP port, without what differs from one nsqlookupd to the next."""
+    """Return the nodes of an nsqlookupd by HTTP port, without the keys that differ between two nsqlookupds."""
     found = {}
     for node in ask(lookupd, "/nodes")["producers"]:
         topics = dict(zip(node.pop("topics"), node.pop("tombstones"), strict=True))
@@ -31,7 +31,7 @@ def nodes(lookupd: Daemon) -> dict[int, Any]:
     return found
 
 
-def test_our_nsqd_at_a_go_nsqlookupd(fleet: Fleet, topic: str, tmp_path: Path) -> None:
+def test_our_nsqd_registers_with_go_nsqlookupd(fleet: Fleet, topic: str, tmp_path: Path) -> None:
     lookupd = fleet.nsqlookupd("go")
     nsqd = start_nsqd(fleet, "nsqx", lookupd, data_path=tmp_path)
     for name in (topic, f"{topic}#ephemeral"):
@@ -39,18 +39,20 @@ def test_our_nsqd_at_a_go_nsqlookupd(fleet: Fleet, topic: str, tmp_path: Path) -
         nsqd.post("/channel/create", topic=name, channel="ch")
     port = nsqd.http_port
     wait_until(lambda: lookup(lookupd, topic) == ({port}, {"ch"}), "the topic is registered")
-    wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") == ({port}, {"ch"}), "the ephemeral topic too")
+    wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") == ({port}, {"ch"}), "the ephemeral topic is registered")
     node = nodes(lookupd)[port]
     assert (node["broadcast_address"], node["tcp_port"], node["version"]) == ("127.0.0.1", nsqd.tcp_port, "1.3.0")
     nsqd.post("/topic/delete", topic=f"{topic}#ephemeral")
     wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") is None, "an ephemeral topic is forgotten")
     assert nsqd.stop() == 0
-    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "nsqd is gone")
+    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "nsqd is no longer registered")
     again = start_nsqd(fleet, "nsqx", lookupd, data_path=tmp_path)
-    wait_until(lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "it is back from its metadata")
+    wait_until(
+        lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "nsqd has registered the topics of its metadata"
+    )
 
 
-def test_our_nsqd_and_a_restarted_go_nsqlookupd(fleet: Fleet, topic: str) -> None:
+def test_our_nsqd_registers_again_after_go_nsqlookupd_restarts(fleet: Fleet, topic: str) -> None:
     lookupd = fleet.nsqlookupd("go")
     nsqd = start_nsqd(fleet, "nsqx", lookupd)
     nsqd.post("/topic/create", topic=topic)
@@ -58,28 +60,30 @@ def test_our_nsqd_and_a_restarted_go_nsqlookupd(fleet: Fleet, topic: str) -> Non
     lookupd.kill()
     addresses = [f"--tcp-address={lookupd.tcp_address}", f"--http-address={lookupd.http_address}"]
     again = fleet.nsqlookupd("go", *addresses)
-    nsqd.post("/topic/create", topic=f"{topic}.new")  # at the latest by this nsqd finds out
+    nsqd.post("/topic/create", topic=f"{topic}.new")  # nsqd notices the lost connection with this command at the latest
     for name in (topic, f"{topic}.new"):
         wait_until(lambda at=name: lookup(again, at) == ({nsqd.http_port}, set()), f"{name} is registered again")
 
 
-def test_go_nsqlookupd_without_a_broadcast_address(fleet: Fleet, topic: str) -> None:
-    """Go's nsqd registers there, and knows no HTTP address to ask for channels."""
+def test_our_nsqd_registers_with_go_nsqlookupd_without_a_broadcast_address(fleet: Fleet, topic: str) -> None:
+    """As with Go's nsqd. nsqd then has no HTTP address to query for channels."""
     lookupd = fleet.nsqlookupd("go", "--broadcast-address=")
     nsqd = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
     nsqd.post("/topic/create", topic=topic)
     wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
 
 
-def test_mixed_cluster_is_one(fleet: Fleet, topic: str) -> None:
-    """Both kinds of nsqd at both kinds of nsqlookupd: these agree, and a new topic begins with every channel."""
+def test_go_and_our_daemons_form_one_cluster(fleet: Fleet, topic: str) -> None:
+    """Both nsqlookupds list the same nodes, and a new topic starts with the channels it has on other nodes."""
     lookupds = [fleet.nsqlookupd("go"), fleet.nsqlookupd("nsqx")]
     first, second, third, fourth = [start_nsqd(fleet, each, *lookupds) for each in ("go", "nsqx", "go", "nsqx")]
     for daemon, channel in ((first, "of_go"), (second, "of_nsqx")):
         daemon.post("/topic/create", topic=topic)
         daemon.post("/channel/create", topic=topic, channel=channel)
     for lookupd in lookupds:
-        wait_until(lambda at=lookupd: (lookup(at, topic) or ((), ()))[1] >= {"of_go", "of_nsqx"}, "both are known")
+        wait_until(
+            lambda at=lookupd: (lookup(at, topic) or ((), ()))[1] >= {"of_go", "of_nsqx"}, "both channels are known"
+        )
     for daemon in (third, fourth):
         daemon.post("/pub", b"first here", topic=topic)
         for channel in ("of_go", "of_nsqx"):
@@ -87,14 +91,16 @@ def test_mixed_cluster_is_one(fleet: Fleet, topic: str) -> None:
                 lambda at=daemon, name=channel: (at.channel_stats(topic, name) or {}).get("depth") == 1,
                 f"{channel} has the message",
             )
-    everyone = {daemon.http_port for daemon in (first, second, third, fourth)}
+    all_ports = {daemon.http_port for daemon in (first, second, third, fourth)}
     for lookupd in lookupds:
-        wait_until(lambda at=lookupd: lookup(at, topic) == (everyone, {"of_go", "of_nsqx"}), "everyone is known")
+        wait_until(
+            lambda at=lookupd: lookup(at, topic) == (all_ports, {"of_go", "of_nsqx"}), "all four nsqds are known"
+        )
     go, ours = [nodes(lookupd) for lookupd in lookupds]
     assert go == ours
 
 
-def test_nsqadmin_of_our_cluster(fleet: Fleet, topic: str) -> None:
+def test_go_nsqadmin_operates_our_cluster(fleet: Fleet, topic: str) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     daemons = [start_nsqd(fleet, "nsqx", lookupd) for _ in range(2)]
     admin = Admin(fleet, lookupd)
@@ -128,7 +134,7 @@ def test_nsqadmin_of_our_cluster(fleet: Fleet, topic: str) -> None:
 
 
 def publish_to_two(fleet: Fleet, topic: str, *channels: str) -> tuple[Daemon, list[Daemon]]:
-    """Our nsqlookupd and two nsqd, each with half of BODIES in all of the channels."""
+    """Start our nsqlookupd and two nsqds. Each nsqd has one half of BODIES in all of the channels."""
     lookupd = fleet.nsqlookupd("nsqx")
     daemons = [start_nsqd(fleet, "nsqx", lookupd) for _ in range(2)]
     for daemon, bodies in zip(daemons, (BODIES[:20], BODIES[20:]), strict=True):

@@ -1,4 +1,4 @@
-"""One data directory, several daemons in turn: what Go's nsqd leaves behind ours takes over, and the reverse."""
+"""Go's nsqd and ours use one data directory in turn. Each reads the files of the other."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from rawclient import OK, Message, RawClient
 
 FLAGS = ("--mem-queue-size=10", "--max-bytes-per-file=2000")
 DISK_ONLY = ("--mem-queue-size=0", "--max-bytes-per-file=2000", "--sync-every=1")
-# Go's nsqd forgets a deferral when it stops, ours keeps it. Long enough to be deferred then, short enough to wait for.
+# Go's nsqd forgets a deferral when it stops; ours keeps it. The delay has to outlast the stop of the daemon.
 DEFERRED_MS = 5000
 CHAINS = [("go", "nsqx", "go"), ("nsqx", "go", "nsqx"), ("go", "go", "go"), ("nsqx", "nsqx", "nsqx")]
 
@@ -26,8 +26,8 @@ def bodies(prefix: str, count: int) -> list[bytes]:
 
 
 @dataclass
-class Ledger:
-    """What was published, and what each channel has finished, over the lives of all daemons."""
+class Deliveries:
+    """The published messages of each topic and the finished messages of each channel, over all daemons."""
 
     published: dict[str, list[bytes]] = field(default_factory=dict)
     finished: dict[tuple[str, str], Counter[bytes]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Ledger:
         return messages
 
     def drain(self, daemon: Daemon, topic: str, channel: str) -> list[Message]:
-        """Finish everything that a channel still has."""
+        """Finish all messages that are left in a channel. Return them."""
         with RawClient(daemon.tcp_address) as client:
             assert client.sub(topic, channel) == OK
             client.rdy(50)
@@ -63,20 +63,22 @@ class Ledger:
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids="-".join)
-def test_graceful_handover(chain: tuple[str, str, str], fleet: Fleet, tmp_path: Path) -> None:
-    """Backlogs of topics and channels, rolled files, paused flags: three lives, every message exactly once."""
-    ledger = Ledger()
+def test_every_message_is_delivered_once_after_the_daemon_is_replaced(
+    chain: tuple[str, str, str], fleet: Fleet, tmp_path: Path
+) -> None:
+    """Three daemons run one after the other. Backlogs, rolled files and paused flags are kept."""
+    deliveries = Deliveries()
     first = fleet.nsqd(chain[0], *FLAGS, data_path=tmp_path)
-    held = first_life(first, ledger)
+    held = build_backlogs(first, deliveries)
     assert first.stop() == 0
-    assert_left_behind(tmp_path)
+    check_files(tmp_path)
     second = fleet.nsqd(chain[1], *FLAGS, data_path=tmp_path)
-    second_life(second, ledger, held)
+    check_backlogs_and_drain_one_channel(second, deliveries, held)
     assert second.stop() == 0
     assert read_metadata(tmp_path) == METADATA
-    third_life(fleet.nsqd(chain[2], *FLAGS, data_path=tmp_path), ledger)
+    drain_every_channel(fleet.nsqd(chain[2], *FLAGS, data_path=tmp_path), deliveries)
     for topic, channel in (("backlog", "late"), ("work", "a"), ("work", "b"), ("held", "c")):
-        ledger.assert_each_once(topic, channel)
+        deliveries.assert_each_once(topic, channel)
 
 
 METADATA = {
@@ -86,39 +88,39 @@ METADATA = {
 }
 
 
-def first_life(daemon: Daemon, ledger: Ledger) -> set[bytes]:
-    """Build the backlogs; the ids of messages that are in flight or deferred when the daemon is stopped."""
+def build_backlogs(daemon: Daemon, deliveries: Deliveries) -> set[bytes]:
+    """Build the backlogs. Return the ids of the messages that are in flight or deferred at the end."""
     for topic, channel in (("work", "a"), ("work", "b"), ("held", "c")):
         daemon.post("/topic/create", topic=topic)
         daemon.post("/channel/create", topic=topic, channel=channel)
     daemon.post("/channel/pause", topic="work", channel="b")
     daemon.post("/topic/pause", topic="held")
     for topic, count in (("backlog", 200), ("held", 60)):
-        ledger.publish(daemon, topic, bodies(topic, count))
+        deliveries.publish(daemon, topic, bodies(topic, count))
     work = bodies("work", 200)
     for start in range(0, len(work), 10):
-        # By as many as fit into the topic's memory: Go nsqd sets a good file aside now and then if it rolls a queue's
-        # files while it reads them, which is its own affair.
-        ledger.publish(daemon, "work", work[start : start + 10])
+        # Publish as many as fit into the memory queue. Go's nsqd has a defect: it sometimes renames a valid file to
+        # .bad if it starts a new file of a disk queue while reading the queue.
+        deliveries.publish(daemon, "work", work[start : start + 10])
         wait_until(lambda: daemon.topic_stats("work")["depth"] == 0, "the channels have every message")
     daemon.post("/pub", b"forgotten", topic="short#ephemeral")
     daemon.post("/channel/create", topic="work", channel="gone#ephemeral")
     client = RawClient(daemon.tcp_address)
     assert client.sub("work", "a") == OK
     client.rdy(1)
-    ledger.finish(client, "work", "a", 29)
+    deliveries.finish(client, "work", "a", 29)
     client.rdy(8)
     held = [client.read_message() for _ in range(8)]
     client.rdy(0)
     for message in held[:3]:
         client.req(message.id, DEFERRED_MS)
-    wait_until(lambda: places(daemon, "work", "a") == (163, 5, 3), "the held messages are counted")
+    wait_until(lambda: places(daemon, "work", "a") == (163, 5, 3), "five messages are in flight and three are deferred")
     client.close()
     return {message.id for message in held}
 
 
-def second_life(daemon: Daemon, ledger: Ledger, held: set[bytes]) -> None:
-    """Everything is still there; take a part of it and add some."""
+def check_backlogs_and_drain_one_channel(daemon: Daemon, deliveries: Deliveries, held: set[bytes]) -> None:
+    """Check that everything is still there. Drain one channel and publish more messages."""
     assert daemon.topic_stats("backlog")["depth"] == 200
     assert daemon.topic_stats("held")["depth"] == 60
     assert daemon.topic_stats("held")["paused"] is True
@@ -126,26 +128,26 @@ def second_life(daemon: Daemon, ledger: Ledger, held: set[bytes]) -> None:
     assert [entry["topic_name"] for entry in daemon.stats()["topics"]] == ["backlog", "held", "work"]
     assert places(daemon, "work", "a") == (171, 0, 0)
     assert places(daemon, "work", "b") == (200, 0, 0)
-    ledger.publish(daemon, "work", bodies("more work", 20))
-    messages = ledger.drain(daemon, "work", "a")
+    deliveries.publish(daemon, "work", bodies("more work", 20))
+    messages = deliveries.drain(daemon, "work", "a")
     assert {message.id for message in messages if message.attempts == 2} == held
     assert {message.attempts for message in messages} == {1, 2}
-    ledger.publish(daemon, "backlog", bodies("more backlog", 50))
-    ledger.publish(daemon, "held", bodies("more held", 20))
+    deliveries.publish(daemon, "backlog", bodies("more backlog", 50))
+    deliveries.publish(daemon, "held", bodies("more held", 20))
 
 
-def third_life(daemon: Daemon, ledger: Ledger) -> None:
-    """Let go of everything that was held back."""
+def drain_every_channel(daemon: Daemon, deliveries: Deliveries) -> None:
+    """Unpause and drain every channel."""
     daemon.post("/channel/unpause", topic="work", channel="b")
     daemon.post("/topic/unpause", topic="held")
-    ledger.drain(daemon, "work", "b")
-    ledger.drain(daemon, "held", "c")
-    ledger.drain(daemon, "backlog", "late")
-    ledger.drain(daemon, "work", "a")
+    deliveries.drain(daemon, "work", "b")
+    deliveries.drain(daemon, "held", "c")
+    deliveries.drain(daemon, "backlog", "late")
+    deliveries.drain(daemon, "work", "a")
 
 
-def assert_left_behind(data_path: Path) -> None:
-    """The files of the first life: names, modes, formats, and a record for every message."""
+def check_files(data_path: Path) -> None:
+    """Check the files of the first daemon: names, modes, formats, and a record for every message."""
     assert read_metadata(data_path) == METADATA
     assert stat.S_IMODE((data_path / "nsqd.dat").stat().st_mode) == 0o600
     names = {path.name for path in data_path.iterdir()}
@@ -162,13 +164,15 @@ def assert_left_behind(data_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chain", [("go", "nsqx"), ("nsqx", "go"), ("go", "go"), ("nsqx", "nsqx")], ids="-".join)
-def test_handover_after_a_crash(chain: tuple[str, str], fleet: Fleet, tmp_path: Path) -> None:
-    """What was on disk when the daemon was killed is delivered by the next one: nothing lost, maybe twice."""
-    ledger = Ledger()
+def test_no_message_is_lost_if_the_daemon_is_killed_and_replaced(
+    chain: tuple[str, str], fleet: Fleet, tmp_path: Path
+) -> None:
+    """The next daemon delivers every message that was on disk. It may deliver a message twice."""
+    deliveries = Deliveries()
     first = fleet.nsqd(chain[0], *DISK_ONLY, data_path=tmp_path)
     first.post("/topic/create", topic="t")
     first.post("/channel/create", topic="t", channel="ch")
-    ledger.publish(first, "t", bodies("t", 120))
+    deliveries.publish(first, "t", bodies("t", 120))
     wait_until(lambda: places(first, "t", "ch") == (120, 0, 0), "the channel has every message")
     first.kill()
     second = fleet.nsqd(chain[1], *DISK_ONLY, data_path=tmp_path)
@@ -180,17 +184,17 @@ def test_handover_after_a_crash(chain: tuple[str, str], fleet: Fleet, tmp_path: 
             message = client.read_message()
             client.fin(message.id)
             seen.add(message.body)
-    assert seen == set(ledger.published["t"])
+    assert seen == set(deliveries.published["t"])
 
 
-def test_same_files_for_the_same_messages(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
-    """A topic that only takes messages: the same files of the same sizes, and the same meta file."""
+def test_both_daemons_write_the_same_files_for_the_same_messages(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
+    """For a topic without channels, file names, file sizes and the meta file are equal."""
     seen = []
     for number, implementation in enumerate(("go", candidate)):
         data_path = tmp_path / str(number)
         data_path.mkdir()
         daemon = fleet.nsqd(implementation, *DISK_ONLY, data_path=data_path)
-        Ledger().publish(daemon, "t", [b"x" * size for size in range(1, 120)] + [b"y" * 3000, b"z"])
+        Deliveries().publish(daemon, "t", [b"x" * size for size in range(1, 120)] + [b"y" * 3000, b"z"])
         assert daemon.stop() == 0
         sizes = {path.name: path.stat().st_size for path in data_path.glob("t.diskqueue.*.dat")}
         seen.append((sizes, (data_path / "t.diskqueue.meta.dat").read_text()))
@@ -198,7 +202,7 @@ def test_same_files_for_the_same_messages(candidate: str, fleet: Fleet, tmp_path
 
 
 def test_second_daemon_on_a_data_directory_is_refused(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
-    """The lock is one lock: each implementation keeps the other out while it runs."""
+    """Both implementations use the same lock."""
     for owner, intruder in (("go", candidate), (candidate, "go")):
         first = fleet.nsqd(owner, data_path=tmp_path)
         with pytest.raises(Exception, match="failed to lock data-path"):
@@ -207,13 +211,13 @@ def test_second_daemon_on_a_data_directory_is_refused(candidate: str, fleet: Fle
 
 
 def places(daemon: Daemon, topic: str, channel: str) -> tuple[int, int, int]:
-    """How many messages of a channel wait, are in flight, are deferred."""
+    """Return how many messages of a channel wait, are in flight and are deferred."""
     entry = daemon.channel_stats(topic, channel)
     return entry["depth"], entry["in_flight_count"], entry["deferred_count"]
 
 
 def read_metadata(data_path: Path) -> dict[str, tuple[bool, dict[str, bool]]]:
-    """nsqd.dat: by topic whether it is paused, and the same of its channels."""
+    """Read nsqd.dat. Return for each topic whether it is paused, and for each channel of it whether it is paused."""
     metadata = json.loads((data_path / "nsqd.dat").read_text())
     assert list(metadata) == ["topics", "version"]
     assert metadata["version"] == "1.3.0"
@@ -226,7 +230,7 @@ def read_metadata(data_path: Path) -> dict[str, tuple[bool, dict[str, bool]]]:
 
 
 def read_meta(data_path: Path, queue: str) -> tuple[int, int, int, int, int]:
-    """Depth, file and position of reading, file and position of writing; a queue never used may have no meta file."""
+    """Return depth, read file, read position, write file and write position. An unused queue may have no meta file."""
     path = data_path / f"{queue}.diskqueue.meta.dat"
     text = path.read_text() if path.exists() else "0\n0,0\n0,0\n"
     match = re.fullmatch(r"(\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n", text)
@@ -236,7 +240,7 @@ def read_meta(data_path: Path, queue: str) -> tuple[int, int, int, int, int]:
 
 
 def records(data_path: Path, queue: str) -> Iterator[Message]:
-    """What a queue holds, read from its files: each record is an int32 length and a message."""
+    """Read the messages of a queue from its files. Each record is an int32 length and a message."""
     _, read_file, read_position, write_file, write_position = read_meta(data_path, queue)
     for number in range(read_file, write_file + 1):
         path = data_path / f"{queue}.diskqueue.{number:06}.dat"

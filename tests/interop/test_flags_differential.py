@@ -1,4 +1,4 @@
-"""Command lines and configuration files that end nsqd at once: the same status and the same words from both daemons."""
+"""Both daemons reject an invalid command line or configuration file with the same exit status and message."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from daemons import program_command
 
 END_TIMEOUT_S = 30
 
-# A log line's prefix, time and level; the Go daemon prints some mistakes by a logger without prefix or level.
+# Prefix, time and level of a log line. The Go daemon logs some errors without prefix or level.
 _LOG_HEAD = re.compile(r"^(\[nsqd\] )?\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{6})? (FATAL: )?")
 
 FLAG_MISTAKES = [
@@ -57,12 +57,12 @@ START_FAILURES = [
     ["-tls-required=tcp-https"],
     ["-tls-client-auth-policy", "require"],
     ["-config", "/nonexistent/nsqd.toml"],
-    # What is wrong later in the table is not reached.
+    # Only the first error is reported.
     ["-max-deflate-level", "0", "-node-id", "1024", "-tls-required"],
     ["-node-id", "1024", "-tls-required", "-e2e-processing-latency-percentile=2"],
 ]
 
-# The Go daemon's line, to which ours adds the reason.
+# Our message is the message of the Go daemon, followed by the reason.
 CONFIG_MISTAKES = [
     'log_level = "loud"',
     "log_level = 3",
@@ -76,7 +76,7 @@ CONFIG_MISTAKES = [
     "tls_required = true",
 ]
 
-# The Go daemon names its own structure fields here; ours names the key.
+# The message of the Go daemon contains names of its Go struct fields; ours contains the key.
 CONFIG_TYPE_MISTAKES = [
     'mem_queue_size = "0x12"',
     "mem_queue_size = 1.5",
@@ -94,7 +94,7 @@ CONFIG_TYPE_MISTAKES = [
 
 @pytest.fixture
 def run(tmp_path: Path):
-    """Runs an nsqd that should end by itself."""
+    """A function that runs an nsqd until it exits."""
 
     def run(implementation: str, argv: list[str]) -> subprocess.CompletedProcess[str]:
         safe = [f"-data-path={tmp_path}", "-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"]
@@ -105,7 +105,7 @@ def run(tmp_path: Path):
 
 
 def first_line(ended: subprocess.CompletedProcess[str]) -> str:
-    """What the first line on stderr says."""
+    """Return the first line on stderr without prefix, time and level."""
     lines = ended.stderr.splitlines()
     assert lines, "nothing on stderr"
     return _LOG_HEAD.sub("", lines[0])
@@ -118,7 +118,7 @@ def config_file(tmp_path: Path, content: str) -> str:
 
 
 @pytest.mark.parametrize("argv", FLAG_MISTAKES, ids=" ".join)
-def test_flag_mistakes(run, candidate, argv):
+def test_invalid_flags_fail_with_the_same_message(run, candidate, argv):
     go, ours = run("go", argv), run(candidate, argv)
     assert (ours.returncode, first_line(ours)) == (go.returncode, first_line(go))
     assert go.returncode == 2
@@ -127,7 +127,7 @@ def test_flag_mistakes(run, candidate, argv):
 
 
 @pytest.mark.parametrize("argv", START_FAILURES, ids=" ".join)
-def test_start_failures(run, candidate, argv):
+def test_invalid_values_fail_at_start_with_the_same_message(run, candidate, argv):
     go, ours = run("go", argv), run(candidate, argv)
     assert (ours.returncode, first_line(ours)) == (go.returncode, first_line(go))
     assert go.returncode == 1
@@ -135,7 +135,7 @@ def test_start_failures(run, candidate, argv):
 
 
 @pytest.mark.parametrize("content", CONFIG_MISTAKES)
-def test_config_mistakes(run, candidate, tmp_path, content):
+def test_invalid_config_values_fail_with_the_message_of_go(run, candidate, tmp_path, content):
     argv = ["-config", config_file(tmp_path, content)]
     go, ours = run("go", argv), run(candidate, argv)
     assert ours.returncode == go.returncode == 1
@@ -144,7 +144,7 @@ def test_config_mistakes(run, candidate, tmp_path, content):
 
 
 @pytest.mark.parametrize("content", CONFIG_TYPE_MISTAKES)
-def test_config_type_mistakes(run, candidate, tmp_path, content):
+def test_config_values_of_a_wrong_type_fail_at_start(run, candidate, tmp_path, content):
     argv = ["-config", config_file(tmp_path, content)]
     go, ours = run("go", argv), run(candidate, argv)
     assert ours.returncode == go.returncode == 1
@@ -153,7 +153,7 @@ def test_config_type_mistakes(run, candidate, tmp_path, content):
 
 
 @pytest.mark.parametrize("argv", [["-h"], ["--help"], ["-help=1"], ["-h=x"], ["-deflate", "-h", "-x"]], ids=" ".join)
-def test_help(run, candidate, argv):
+def test_help_is_printed_in_the_same_cases(run, candidate, argv):
     go, ours = run("go", argv), run(candidate, argv)
     assert (ours.returncode, first_line(ours), ours.stdout) == (go.returncode, first_line(go), go.stdout)
 
@@ -163,7 +163,7 @@ def test_help(run, candidate, argv):
     [["-version"], ["--version=T"], ["-version", "word", "-x"], ["-version", "-config", "/nonexistent"]],
     ids=" ".join,
 )
-def test_version(run, candidate, argv):
+def test_version_is_printed_in_the_same_cases(run, candidate, argv):
     go, ours = run("go", argv), run(candidate, argv)
     assert (ours.returncode, ours.stderr) == (go.returncode, go.stderr)
     built_with = re.compile(r"\(built w/[a-z]+[0-9.]+\)\n$")
@@ -182,11 +182,11 @@ _DEFAULT = re.compile(r" \(default ((?:(?! \(default ).)*)\)$")
 
 
 def flag_table(usage: str) -> dict[str, tuple[str, str]]:
-    """Placeholder and default of every flag that a usage text lists."""
+    """Return the placeholder and the default of every flag in a usage text."""
     table = {}
     for name, placeholder, text in _FLAG.findall(usage):
         default = _DEFAULT.search(text)
-        # The Go daemon's words for this flag, not its default.
+        # This text is part of the description of a flag, not its default.
         shown = default.group(1) if default and default.group(1) != "0, i.e., unlimited" else ""
         table[name] = (placeholder, shown)
     return table

@@ -1,4 +1,4 @@
-"""NSQ's own utilities, as `make interop` builds them, against nsqd."""
+"""Go's utilities, built by `make interop`, against both implementations of nsqd."""
 
 import subprocess
 import threading
@@ -14,14 +14,14 @@ TOOL_TIMEOUT_S = 40
 BODIES = [b"message %03d" % number for number in range(100)]
 
 
-def test_to_nsq(implementation: str, fleet: Fleet) -> None:
+def test_to_nsq_publishes_each_line(implementation: str, fleet: Fleet) -> None:
     daemon = fleet.nsqd(implementation)
     text = b"\n".join(BODIES[:50]) + b"\n\n" + b"\n".join(BODIES[50:]) + b"\n"
     run_tool("to_nsq", "--topic=t", f"--nsqd-tcp-address={daemon.tcp_address}", input_bytes=text)
     assert sorted(consume(daemon, "t", len(BODIES))) == BODIES
 
 
-def test_to_nsq_with_its_own_delimiter_to_two_daemons(implementation: str, fleet: Fleet) -> None:
+def test_to_nsq_publishes_to_two_nsqds_with_another_delimiter(implementation: str, fleet: Fleet) -> None:
     daemons = [fleet.nsqd(implementation), fleet.nsqd(implementation)]
     addresses = [f"--nsqd-tcp-address={daemon.tcp_address}" for daemon in daemons]
     run_tool("to_nsq", "--topic=t", "--delimiter=,", *addresses, input_bytes=b"a,b\nc,")
@@ -29,7 +29,7 @@ def test_to_nsq_with_its_own_delimiter_to_two_daemons(implementation: str, fleet
         assert sorted(consume(daemon, "t", 2)) == [b"a", b"b\nc"]
 
 
-def test_nsq_tail(implementation: str, fleet: Fleet) -> None:
+def test_nsq_tail_prints_every_message(implementation: str, fleet: Fleet) -> None:
     daemon = fleet.nsqd(implementation)
     publish(daemon, "t", BODIES)
     flags = [
@@ -43,15 +43,15 @@ def test_nsq_tail(implementation: str, fleet: Fleet) -> None:
     assert sorted(output.splitlines()) == [b"t | " + body for body in BODIES]
 
 
-def test_nsq_tail_on_an_ephemeral_channel(implementation: str, fleet: Fleet) -> None:
-    """Without a channel name the tool makes one that goes away with it."""
+def test_nsq_tail_without_a_channel_uses_an_ephemeral_one(implementation: str, fleet: Fleet) -> None:
+    """The channel is deleted when the utility disconnects."""
     daemon = fleet.nsqd(implementation)
     publish(daemon, "t", BODIES[:1])
     assert run_tool("nsq_tail", "--topic=t", "--n=1", f"--nsqd-tcp-address={daemon.tcp_address}") == BODIES[0] + b"\n"
-    wait_until(lambda: daemon.topic_stats("t")["channels"] == [], "the tool's channel is gone")
+    wait_until(lambda: daemon.topic_stats("t")["channels"] == [], "the ephemeral channel is deleted")
 
 
-def test_nsq_to_file(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_file_writes_every_message(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd(implementation)
     publish(daemon, "t", BODIES)
     flags = ["--topic=t", "--channel=ch", f"--output-dir={tmp_path}", "--filename-format=<TOPIC>.log"]
@@ -61,7 +61,7 @@ def test_nsq_to_file(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
     assert sorted((tmp_path / "t.log").read_bytes().splitlines()) == BODIES
 
 
-def test_nsq_stat(implementation: str, fleet: Fleet) -> None:
+def test_nsq_stat_prints_the_counts_of_a_channel(implementation: str, fleet: Fleet) -> None:
     daemon = fleet.nsqd(implementation)
     publish(daemon, "t", BODIES[:8])
     with RawClient(daemon.tcp_address) as client:
@@ -71,7 +71,9 @@ def test_nsq_stat(implementation: str, fleet: Fleet) -> None:
         client.rdy(0)
         client.req(held[0].id, 50_000)
         client.fin(held[1].id)
-        wait_until(lambda: places(daemon, "t", "ch") == (5, 1, 1), "the messages are where they should be")
+        wait_until(
+            lambda: places(daemon, "t", "ch") == (5, 1, 1), "five messages wait, one is in flight, one is deferred"
+        )
         flags = ["--topic=t", "--channel=ch", "--interval=100ms", "--count=1"]
         output = run_tool("nsq_stat", *flags, f"--nsqd-http-address={daemon.http_address}")
     depth, metadata = [column.split() for column in output.decode().splitlines()[-1].split("|")][1:]
@@ -81,17 +83,17 @@ def test_nsq_stat(implementation: str, fleet: Fleet) -> None:
     assert (requeued, timed_out, messages, clients) == (1, 0, 8, 1)
 
 
-def test_nsq_to_nsq(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_nsq_copies_every_message(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
     source, destination = fleet.nsqd(implementation), fleet.nsqd(implementation)
     publish(source, "from", BODIES)
     flags = ["--topic=from", "--channel=ch", f"--nsqd-tcp-address={source.tcp_address}", "--destination-topic=to"]
     flags.append(f"--destination-nsqd-tcp-address={destination.tcp_address}")
     with running_tool("nsq_to_nsq", *flags, log=tmp_path / "tool"):
-        wait_until(lambda: is_finished(source, "from", "ch", len(BODIES)), "every message is carried over")
+        wait_until(lambda: is_finished(source, "from", "ch", len(BODIES)), "every message is copied")
     assert sorted(consume(destination, "to", len(BODIES))) == BODIES
 
 
-def test_nsq_to_http(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_http_posts_every_message(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd(implementation)
     publish(daemon, "t", BODIES)
     with collecting_http() as (url, bodies):
@@ -101,7 +103,7 @@ def test_nsq_to_http(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
     assert sorted(bodies) == BODIES
 
 
-def test_nsq_to_http_requeues_what_is_refused(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_http_requeues_a_message_after_status_500(implementation: str, fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd(implementation)
     publish(daemon, "t", BODIES[:1])
     with collecting_http(status=500) as (url, bodies):
@@ -118,7 +120,7 @@ def publish(daemon: Daemon, topic: str, bodies: list[bytes]) -> None:
 
 
 def consume(daemon: Daemon, topic: str, count: int) -> list[bytes]:
-    """Take exactly ``count`` messages off a channel of its own; there must be no more."""
+    """Consume ``count`` messages from a new channel. The topic must not have more."""
     bodies = []
     with RawClient(daemon.tcp_address) as client:
         assert client.sub(topic, "consumed") == OK
@@ -137,7 +139,7 @@ def is_finished(daemon: Daemon, topic: str, channel: str, count: int) -> bool:
 
 
 def places(daemon: Daemon, topic: str, channel: str) -> tuple[int, int, int]:
-    """How many messages of a channel wait, are in flight, are deferred."""
+    """Return how many messages of a channel wait, are in flight and are deferred."""
     entry = daemon.channel_stats(topic, channel)
     return entry["depth"], entry["in_flight_count"], entry["deferred_count"]
 
@@ -148,7 +150,7 @@ def requeues(daemon: Daemon, topic: str, channel: str) -> int:
 
 
 def run_tool(name: str, *flags: str, input_bytes: bytes = b"") -> bytes:
-    """Run a utility to its end, which must be a good one; what it wrote to stdout."""
+    """Run a utility until it exits with status 0. Return its stdout."""
     command = [*program_command("go", name), *flags]
     done = subprocess.run(command, input=input_bytes, capture_output=True, timeout=TOOL_TIMEOUT_S)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
@@ -157,7 +159,7 @@ def run_tool(name: str, *flags: str, input_bytes: bytes = b"") -> bytes:
 
 @contextmanager
 def running_tool(name: str, *flags: str, log: Path) -> Iterator[None]:
-    """A utility that runs until the block ends and must then end well."""
+    """Run a utility until the block ends. It must then exit with status 0."""
     command = [*program_command("go", name), *flags]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
@@ -172,7 +174,7 @@ def running_tool(name: str, *flags: str, log: Path) -> Iterator[None]:
 
 @contextmanager
 def collecting_http(status: int = 200) -> Iterator[tuple[str, list[bytes]]]:
-    """An HTTP server that keeps the body of every POST."""
+    """Serve HTTP and collect the body of every POST. Yield the URL and the list of bodies."""
     bodies: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""HTTP below the API: requests written by hand, whole and broken, and what becomes of the connection."""
+"""HTTP framing: both daemons respond equally to valid and malformed requests, and keep or close the connection."""
 
 import socket
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SHOWN_HEADERS = ("content-type", "x-nsq-content-type", "content-length", "connec
 
 
 def request(line: str, *headers: str, body: bytes = b"", version: str = "HTTP/1.1") -> bytes:
-    """A request head with a Host, and the bytes after it."""
+    """Encode a request with a Host header, and the bytes after it."""
     return "\r\n".join([f"{line} {version}", "Host: localhost", *headers, "", ""]).encode() + body
 
 
@@ -31,15 +31,15 @@ PING = request("GET /ping")
 PUB = "/pub?topic=p"
 HELLO = publish(PUB, b"hello")
 
-# Requests that are sent at once. The last one that is answered tells what the daemon makes of the connection.
+# Requests that are sent in one piece. A request after the first shows whether the daemon kept the connection.
 CONVERSATIONS: dict[str, bytes] = {
     "one request": PING,
     "pipelined": PING * 3,
-    "close asked": request("GET /ping", "Connection: close") + PING,
+    "close requested": request("GET /ping", "Connection: close") + PING,
     "HTTP/1.0": request("GET /ping", version="HTTP/1.0") + PING,
     "HTTP/1.0 kept alive": request("GET /ping", "Connection: keep-alive", version="HTTP/1.0") + PING,
     "publishes": HELLO * 3,
-    "an error between": HELLO + publish("/pub", b"hello") + PING,
+    "an error between two requests": HELLO + publish("/pub", b"hello") + PING,
     "body of an unknown path": publish("/nothing", b"hello") + PING,
     "body of a GET": request("GET /ping", "Content-Length: 5", body=b"hello") + PING,
     "chunked": chunked(PUB, b"abc", b"de") + PING,
@@ -53,7 +53,7 @@ CONVERSATIONS: dict[str, bytes] = {
     "chunked MPUB": chunked("/mpub?topic=p", b"a\nb\n", b"c") + PING,
     "chunked MPUB, too large": chunked("/mpub?topic=p", b"\n" * 4097),
     "chunked binary MPUB": chunked("/mpub?topic=p&binary=1", b"\0\0\0\1\0\0\0\5he", b"llo") + PING,
-    "told to go on": publish(PUB, b"hello", "Expect: 100-continue"),
+    "100-continue": publish(PUB, b"hello", "Expect: 100-continue"),
     "unknown expectation": publish(PUB, b"hello", "Expect: a miracle"),
     "unknown method": request("WHAT /ping") + PING,
     "lower case method": request("get /ping") + PING,
@@ -64,7 +64,7 @@ CONVERSATIONS: dict[str, bytes] = {
     "unknown version": request("GET /ping", version="HTTP/9.9"),
     "HTTP/1.2": request("GET /ping", version="HTTP/1.2"),
     "lower case version": request("GET /ping", version="http/1.1"),
-    "nonsense": b"nonsense\r\n\r\n",
+    "not HTTP": b"nonsense\r\n\r\n",
     "TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     "NSQ magic": b"  V2NOP\r\n\r\n",
     "newlines without CR": PING.replace(b"\r\n", b"\n"),
@@ -85,14 +85,14 @@ CONVERSATIONS: dict[str, bytes] = {
     ),
     "unknown transfer encoding": request(f"POST {PUB}", "Transfer-Encoding: gzip"),
     "bad chunk size": request(f"POST {PUB}", "Transfer-Encoding: chunked", body=b"zz\r\nabc\r\n0\r\n\r\n"),
-    "chunk longer than said": request(f"POST {PUB}", "Transfer-Encoding: chunked", body=b"1\r\nabc\r\n0\r\n\r\n"),
+    "chunk longer than its size": request(f"POST {PUB}", "Transfer-Encoding: chunked", body=b"1\r\nabc\r\n0\r\n\r\n"),
     "body cut off": HELLO[:-1],
     "MPUB body cut off": publish("/mpub?topic=p", b"a\nb\nc")[:-1],
     "binary MPUB body cut off": publish("/mpub?topic=p&binary=1", b"\0\0\0\1\0\0\0\5hello")[:-1],
     "head cut off": PING[:-2],
     "nothing": b"",
     "too large, never sent": request(f"POST {PUB}", "Content-Length: 5000"),
-    "too large, more behind": publish(PUB, b"x" * 1025) + PING,
+    "too large, then another request": publish(PUB, b"x" * 1025) + PING,
     "long header": request("GET /ping", "A: " + "x" * 100_000),
     "long path": request("GET /" + "x" * 100_000),
     "space in the target": request("GET /pi ng"),
@@ -101,13 +101,13 @@ CONVERSATIONS: dict[str, bytes] = {
     "empty target": request("GET "),
     "bytes in the path": b"GET /p\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "bytes in the query": b"POST /topic/create?topic=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "upgrade asked": request("GET /ping", "Connection: Upgrade", "Upgrade: websocket"),
+    "upgrade requested": request("GET /ping", "Connection: Upgrade", "Upgrade: websocket"),
 }
 
 
-# Go's HTTP library takes these, or answers them in its own way. Ours may refuse: it reads HTTP more strictly, and
-# leaves no doubt about where a body ends. It must say so and close.
-REFUSABLE = {
+# Go's HTTP library accepts these requests or has its own responses to them. nsqx parses HTTP more strictly, so that the
+# end of a body is never ambiguous. It may reject these requests with an error status, and must then close.
+MAY_BE_REJECTED = {
     "HTTP/1.2",
     "newlines without CR",
     "folded header",
@@ -117,7 +117,7 @@ REFUSABLE = {
     "length and chunked",
     "unknown transfer encoding",
     "bad chunk size",
-    "chunk longer than said",
+    "chunk longer than its size",
     "body cut off",
     "MPUB body cut off",
     "binary MPUB body cut off",
@@ -134,16 +134,16 @@ def pair(candidate: str) -> Iterator[tuple[Daemon, Daemon]]:
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_conversation(name: str, pair: tuple[Daemon, Daemon]) -> None:
+def test_both_daemons_give_the_same_responses(name: str, pair: tuple[Daemon, Daemon]) -> None:
     reference, ours = (converse(daemon, CONVERSATIONS[name]) for daemon in pair)
-    if name in REFUSABLE and ours != reference:
+    if name in MAY_BE_REJECTED and ours != reference:
         assert ours in [[(status, "close")] for status in (400, 405, 501, 505)]
     else:
         assert ours == reference
 
 
-def test_connection_outlives_its_requests(pair: tuple[Daemon, Daemon]) -> None:
-    """A client that waits for each answer keeps its connection; nothing but the client ends it."""
+def test_a_connection_stays_open_between_requests(pair: tuple[Daemon, Daemon]) -> None:
+    """The daemon closes no connection on which the client waits for each response."""
     for daemon in pair:
         with connect(daemon) as connection:
             for _ in range(3):
@@ -151,7 +151,7 @@ def test_connection_outlives_its_requests(pair: tuple[Daemon, Daemon]) -> None:
                 assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-def test_connection_is_closed_by_the_daemon_when_asked(pair: tuple[Daemon, Daemon]) -> None:
+def test_the_daemon_closes_the_connection_on_request(pair: tuple[Daemon, Daemon]) -> None:
     for daemon in pair:
         with connect(daemon) as connection:
             connection.sendall(request("GET /ping", "Connection: close"))
@@ -159,7 +159,7 @@ def test_connection_is_closed_by_the_daemon_when_asked(pair: tuple[Daemon, Daemo
 
 
 def converse(daemon: Daemon, data: bytes) -> list[Any]:
-    """Status, headers and body of every answer to ``data``, up to the end of the connection."""
+    """Send ``data``. Return status, headers and body of every response until the connection ends."""
     with connect(daemon) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
@@ -184,7 +184,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 def split_responses(received: bytes) -> list[Any]:
-    """The answers in ``received``; of those that Go's HTTP library gives to broken requests by itself, the status."""
+    """Parse the responses in ``received``. Of errors that come from the HTTP library, keep only the status."""
     responses: list[Any] = []
     while received:
         head, _, received = received.partition(b"\r\n\r\n")
@@ -194,7 +194,7 @@ def split_responses(received: bytes) -> list[Any]:
         length = int(headers.get("content-length", "0" if status == 100 else str(len(received))))
         body, received = received[:length], received[length:]
         if status == 413:
-            # Whether the rest of a body that is too large is read, or the connection given up, is left open.
+            # The daemon may read the rest of a body that is too large, or close the connection.
             return [*responses, (status_line, headers["content-type"], body)]
         if status >= 400 and "x-nsq-content-type" not in headers:
             responses.append((status, headers.get("connection")))

@@ -1,4 +1,4 @@
-"""nsqd's HTTP API: every request of http_cases.py, and a broker with clients, answered alike by both daemons."""
+"""nsqd's HTTP API: both daemons give equal responses to every request of http_cases.py, and equal /stats."""
 
 import json
 import re
@@ -17,7 +17,7 @@ TOPICS = {name: f"http{number:04}x" for number, name in enumerate(CASES)}
 assert len(CASES) == len(all_cases()), "two cases have the same name"
 
 COMPARED_HEADERS = ("content-type", "x-nsq-content-type", "allow", "location", "content-length")
-# What later NSQ versions than 1.3.0 add.
+# Keys that NSQ versions after 1.3.0 add.
 LATER_KEYS = {
     "topology_zone",
     "topology_region",
@@ -25,9 +25,9 @@ LATER_KEYS = {
     "region_local_msg_count",
     "global_msg_count",
 }
-# What ours adds.
+# Keys that only nsqx has.
 ADDED_KEYS = {"broker_id"}
-# What differs from run to run, or is about the runtime and not about NSQ.
+# Keys whose values differ from run to run, or describe the runtime and not NSQ.
 CHANGING_KEYS = {"start_time", "connect_ts", "http_port", "tcp_port", "value"}
 CHANGING_TEXT = [
     (re.compile(r"built w/\S+\)"), "built w/<runtime>)"),
@@ -43,19 +43,19 @@ Pair = tuple[Daemon, Daemon]
 
 @pytest.fixture(scope="module")
 def pair(candidate: str) -> Iterator[Pair]:
-    """The Go daemon and ours, both with the flags of the table."""
+    """The Go daemon and ours, both with FLAGS."""
     daemons = Fleet()
     yield daemons.nsqd("go", *FLAGS), daemons.nsqd(candidate, *FLAGS)
     daemons.close()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name: str, pair: Pair) -> None:
+def test_both_daemons_give_the_same_responses(name: str, pair: Pair) -> None:
     reference, ours = (answers(daemon, CASES[name], TOPICS[name]) for daemon in pair)
     assert ours == reference
 
 
-def test_info(pair: Pair) -> None:
+def test_info_is_equal(pair: Pair) -> None:
     reference, ours = (plain_json(daemon.request("GET", "/info").json()) for daemon in pair)
     assert ours == reference
 
@@ -82,31 +82,31 @@ STATS_QUERIES = (
 
 
 @pytest.fixture(scope="module")
-def stages(candidate: str) -> Iterator[Pair]:
-    """Two daemons in which the same things have happened."""
+def prepared_pair(candidate: str) -> Iterator[Pair]:
+    """Two daemons in the same state, with connected clients."""
     daemons = Fleet()
-    scenes = [Scene(daemons.nsqd(name, "--mem-queue-size=10", "--msg-timeout=60s")) for name in ("go", candidate)]
-    for scene in scenes:
-        scene.set()
-    yield scenes[0].daemon, scenes[1].daemon
-    for scene in scenes:
-        scene.close()
+    scenarios = [Scenario(daemons.nsqd(name, "--mem-queue-size=10", "--msg-timeout=60s")) for name in ("go", candidate)]
+    for scenario in scenarios:
+        scenario.set_up()
+    yield scenarios[0].daemon, scenarios[1].daemon
+    for scenario in scenarios:
+        scenario.close()
     daemons.close()
 
 
 @pytest.mark.parametrize("query", STATS_QUERIES)
-def test_stats_json(query: str, stages: Pair) -> None:
-    reference, ours = (answer(daemon, Request("GET", f"/stats?format=json&{query}")) for daemon in stages)
+def test_stats_as_json_are_equal(query: str, prepared_pair: Pair) -> None:
+    reference, ours = (answer(daemon, Request("GET", f"/stats?format=json&{query}")) for daemon in prepared_pair)
     assert ours == reference
 
 
 @pytest.mark.parametrize("query", STATS_QUERIES)
-def test_stats_text(query: str, stages: Pair) -> None:
-    reference, ours = (answer(daemon, Request("GET", f"/stats?{query}")) for daemon in stages)
+def test_stats_as_text_are_equal(query: str, prepared_pair: Pair) -> None:
+    reference, ours = (answer(daemon, Request("GET", f"/stats?{query}")) for daemon in prepared_pair)
     assert ours == reference
 
 
-def test_stats_over_unix_sockets(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_stats_of_a_unix_socket_are_equal(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
     """A client on a unix socket has no address; /info reports no TCP port."""
     seen: list[tuple[str, int]] = []
     for name in ("go", candidate):
@@ -121,8 +121,8 @@ def test_stats_over_unix_sockets(candidate: str, fleet: Fleet, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_latency_percentiles(form: str, pair: Pair) -> None:
-    """Percentiles appear with their quantiles, in order, once a message was finished."""
+def test_latency_percentiles_are_equal(form: str, pair: Pair) -> None:
+    """/stats lists the percentiles in order after a message was finished."""
     for daemon in pair:
         finish_one(daemon, f"latency_{form}")
     reference, ours = (answer(daemon, Request("GET", f"/stats?topic=latency_{form}&format={form}")) for daemon in pair)
@@ -136,10 +136,12 @@ def finish_one(daemon: Daemon, topic: str) -> None:
         client.rdy(1)
         client.fin(client.read_message().id)
         assert client.cls() == CLOSE_WAIT
-    wait_until(lambda: daemon.channel_stats(topic, "ch")["client_count"] == 0, "the client has gone")
+    wait_until(lambda: daemon.channel_stats(topic, "ch")["client_count"] == 0, "the client is disconnected")
 
 
-def test_plain_http_when_tls_is_required(candidate: str, fleet: Fleet, certificate: tuple[str, str]) -> None:
+def test_plain_http_gets_the_same_response_when_tls_is_required(
+    candidate: str, fleet: Fleet, certificate: tuple[str, str]
+) -> None:
     flags = ["--tls-required=true", f"--tls-cert={certificate[0]}", f"--tls-key={certificate[1]}"]
     pair = fleet.nsqd("go", *flags), fleet.nsqd(candidate, *flags)
     for target in ("/ping", "/stats", "/nothing"):
@@ -152,7 +154,7 @@ def answers(daemon: Daemon, case: Case, topic: str) -> list[Any]:
 
 
 def answer(daemon: Daemon, request: Request, topic: str = "") -> Any:
-    """What a response says, without what may differ between two daemons."""
+    """Send a request. Return target, status, headers and body, without values that differ between two daemons."""
 
     def fill(text: str) -> str:
         return text.replace("<topic64>", topic.ljust(64, "x")).replace("<topic>", topic)
@@ -184,7 +186,7 @@ def headers(response: Response) -> dict[str, str]:
 
 
 def plain_json(value: Any) -> str:
-    """JSON in a fixed form that keeps the order of keys."""
+    """Return JSON text without values that change. The keys stay in their original order."""
     return json.dumps(_without_changing(value), indent=1)
 
 
@@ -211,14 +213,14 @@ def plain_text(text: str) -> str:
     return re.sub(r"\[V2 (\S+?):\d+ ", r"[V2 \1:<port> ", text)
 
 
-class Scene:
-    """Brings a daemon into one known state, with clients that stay connected."""
+class Scenario:
+    """Brings a daemon into a known state, with clients that stay connected."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self._clients: list[RawClient] = []
 
-    def set(self) -> None:
+    def set_up(self) -> None:
         daemon = self.daemon
         for target, topic in (("/topic/create", "alpha"), ("/topic/create", "gamma")):
             daemon.post(target, topic=topic)
@@ -226,7 +228,7 @@ class Scene:
             daemon.post("/channel/create", topic="alpha", channel=channel)
         daemon.post("/channel/pause", topic="alpha", channel="one")
         self._work(self._client("worker", sample_rate=0, user_agent="worker/1.0"))
-        self._idle()
+        self._connect_idle_clients()
         self._publish()
         wait_until(self._settled, f"{daemon.command[0]} has settled: {daemon.stats(include_mem='false')}")
 
@@ -241,7 +243,7 @@ class Scene:
         return client
 
     def _work(self, worker: RawClient) -> None:
-        """Of seven messages finish one, requeue one at once and two for later, and hold the others that are ready."""
+        """Of seven messages, finish one, requeue two with a delay and one at once, and keep two in flight."""
         assert worker.sub("alpha", "two") == OK
         self.daemon.post("/mpub", b"\n".join(b"message %d" % number for number in range(7)), topic="alpha")
         worker.rdy(1)
@@ -254,8 +256,8 @@ class Scene:
         worker.read_message()
         worker.read_message()
 
-    def _idle(self) -> None:
-        """One that has only connected, one on an ephemeral channel, one that is closing."""
+    def _connect_idle_clients(self) -> None:
+        """Connect a client that sends nothing, one on an ephemeral channel, and one that has sent CLS."""
         RawClient(self.daemon.tcp_address).close()
         self._clients.append(RawClient(self.daemon.tcp_address))
         assert self._client("idle", msg_timeout=2000).sub("alpha", "three#ephemeral") == OK

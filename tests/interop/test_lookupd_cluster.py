@@ -1,4 +1,4 @@
-"""The Go nsqd, nsqadmin and utilities around our nsqlookupd; with the Go nsqlookupd the same tests must hold."""
+"""Go's nsqd, nsqadmin and utilities with our nsqlookupd, and the same tests with Go's nsqlookupd."""
 
 import itertools
 import subprocess
@@ -17,7 +17,7 @@ def lookupd(implementation: str, fleet: Fleet) -> Daemon:
     return fleet.nsqlookupd(implementation)
 
 
-def test_topics_and_channels_come_and_go(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_topics_and_channels_are_registered_and_unregistered(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/topic/create", topic=topic)
     wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the topic is registered")
@@ -30,11 +30,11 @@ def test_topics_and_channels_come_and_go(lookupd: Daemon, fleet: Fleet, topic: s
     assert ask(lookupd, "/topics") == {"topics": [topic]}
     nsqd.post("/channel/delete", topic=topic, channel="ch")
     nsqd.post("/topic/delete", topic=topic)
-    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the topic has no producer, and is still known")
+    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the topic has no producer and is still known")
     assert ask(lookupd, "/nodes")["producers"][0]["topics"] == []
 
 
-def test_ephemeral_ones_are_forgotten(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_a_deleted_ephemeral_topic_is_forgotten(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     nsqd = start_nsqd(fleet, "go", lookupd)
     name = f"{topic}#ephemeral"
     nsqd.post("/topic/create", topic=name)
@@ -44,19 +44,19 @@ def test_ephemeral_ones_are_forgotten(lookupd: Daemon, fleet: Fleet, topic: str)
     wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") is None, "the topic is forgotten")
 
 
-def test_nsqd_leaves_and_comes_back(lookupd: Daemon, fleet: Fleet, topic: str, tmp_path: Path) -> None:
+def test_a_restarted_nsqd_is_registered_again(lookupd: Daemon, fleet: Fleet, topic: str, tmp_path: Path) -> None:
     nsqd = start_nsqd(fleet, "go", lookupd, data_path=tmp_path)
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
     wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
     nsqd.kill()
-    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the dead nsqd is gone")
+    wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the killed nsqd is no longer registered")
     again = start_nsqd(fleet, "go", lookupd, data_path=tmp_path)
     wait_until(lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "registered from its metadata")
 
 
-def test_new_topic_starts_with_the_channels_of_others(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    """nsqd asks the address that IDENTIFY was answered with for a topic's channels, before its first message flows."""
+def test_a_new_topic_starts_with_its_channels_of_other_nodes(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    """nsqd queries the HTTP address in the IDENTIFY response for the channels before the first message is delivered."""
     first, second = start_nsqd(fleet, "go", lookupd), start_nsqd(fleet, "go", lookupd)
     for channel in ("one", "two"):
         first.post("/topic/create", topic=topic)
@@ -64,10 +64,13 @@ def test_new_topic_starts_with_the_channels_of_others(lookupd: Daemon, fleet: Fl
     wait_until(lambda: lookup(lookupd, topic) == ({first.http_port}, {"one", "two"}), "registered")
     second.post("/pub", b"first message", topic=topic)
     for channel in ("one", "two"):
-        wait_until(lambda name=channel: (second.channel_stats(topic, name) or {}).get("depth") == 1, "it is in both")
+        wait_until(
+            lambda name=channel: (second.channel_stats(topic, name) or {}).get("depth") == 1,
+            "both channels have the message",
+        )
 
 
-def test_tombstone(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_a_tombstoned_node_is_hidden_from_lookups(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     first, second = start_nsqd(fleet, "go", lookupd), start_nsqd(fleet, "go", lookupd)
     for nsqd in (first, second):
         nsqd.post("/topic/create", topic=topic)
@@ -82,8 +85,8 @@ def test_tombstone(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     }
 
 
-def test_nsqlookupd_can_be_restarted(implementation: str, fleet: Fleet, topic: str) -> None:
-    """It keeps nothing; nsqd notices and registers again."""
+def test_nsqd_registers_again_after_nsqlookupd_restarts(implementation: str, fleet: Fleet, topic: str) -> None:
+    """nsqlookupd stores nothing on disk."""
     lookupd = fleet.nsqlookupd(implementation)
     nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/topic/create", topic=topic)
@@ -95,14 +98,14 @@ def test_nsqlookupd_can_be_restarted(implementation: str, fleet: Fleet, topic: s
     numbers = itertools.count()
 
     def registered_again() -> bool:
-        # nsqd finds out by a command that fails, and connects anew, with all it has, for the next one.
+        # nsqd notices the lost connection when a command fails. With the next command it registers everything again.
         nsqd.post("/topic/create", topic=f"{topic}.{next(numbers)}")
         return lookup(again, topic) == ({nsqd.http_port}, set())
 
     wait_until(registered_again, "registered again", timeout_s=40)
 
 
-def test_nsqadmin(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_go_nsqadmin_creates_lists_and_deletes(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     nsqd = start_nsqd(fleet, "go", lookupd)
     admin = Admin(fleet, lookupd)
     admin.call("POST", "/topics", topic=topic, channel="ch")
@@ -117,28 +120,28 @@ def test_nsqadmin(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     assert [entry["node"] for entry in stats["nodes"]] == [f"127.0.0.1:{nsqd.http_port}"]
     wait_until(lambda: admin.call("GET", f"/topics/{topic}/ch")["depth"] == 1, "the message is in the channel")
     admin.call("DELETE", f"/topics/{topic}/ch")
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the channel is gone everywhere")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the channel is deleted")
     admin.call("DELETE", f"/topics/{topic}")
-    wait_until(lambda: lookup(lookupd, topic) is None and nsqd.topic_stats(topic) is None, "the topic too")
+    wait_until(lambda: lookup(lookupd, topic) is None and nsqd.topic_stats(topic) is None, "the topic is deleted")
 
 
-def test_nsqadmin_tombstones(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_go_nsqadmin_tombstones_a_node(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     first, second = start_nsqd(fleet, "go", lookupd), start_nsqd(fleet, "go", lookupd)
     for nsqd in (first, second):
         nsqd.post("/topic/create", topic=topic)
     both = {first.http_port, second.http_port}
     wait_until(lambda: lookup(lookupd, topic) == (both, set()), "both are registered")
     Admin(fleet, lookupd).call("DELETE", f"/nodes/127.0.0.1:{first.http_port}", topic=topic)
-    wait_until(lambda: lookup(lookupd, topic) == ({second.http_port}, set()), "only the second is left")
+    wait_until(lambda: lookup(lookupd, topic) == ({second.http_port}, set()), "only the second node is listed")
     assert first.topic_stats(topic) is None
 
 
-def test_nsqadmin_lists_inactive_topics(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_go_nsqadmin_lists_inactive_topics(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     lookupd.post("/channel/create", topic=topic, channel="ch")
     assert Admin(fleet, lookupd).call("GET", "/topics?inactive=true") == {"topics": {topic: ["ch"]}}
 
 
-def test_nsq_stat(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_nsq_stat_finds_the_nsqd(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
@@ -153,8 +156,8 @@ def test_nsq_stat(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     assert [report[3] for report in reports] == ["3", "3"], ended.stdout
 
 
-def test_nsq_tail_finds_its_topic(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
-    """A consumer that only knows nsqlookupd gets the message."""
+def test_nsq_tail_finds_the_nsqd(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+    """A consumer that has only the address of nsqlookupd receives the message."""
     nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/pub", b"found me", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="tail")

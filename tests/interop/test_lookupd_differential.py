@@ -1,4 +1,4 @@
-"""nsqlookupd: every byte script, every HTTP request and every scene gives the same on the Go daemon and on ours."""
+"""Go's nsqlookupd and ours give equal results for every byte script, HTTP request and scenario."""
 
 import json
 import re
@@ -24,7 +24,7 @@ Pair = tuple[Daemon, Daemon]
 
 @pytest.fixture(scope="module")
 def pair(candidate: str) -> Iterator[Pair]:
-    """The Go daemon and ours; each test has topics of its own."""
+    """The Go daemon and ours, shared by the tests of this file. Each test uses its own topics."""
     daemons = Fleet()
     yield daemons.nsqlookupd("go"), daemons.nsqlookupd(candidate)
     daemons.close()
@@ -32,7 +32,7 @@ def pair(candidate: str) -> Iterator[Pair]:
 
 @pytest.fixture
 def fresh(candidate: str, fleet: Fleet) -> Callable[..., Pair]:
-    """Starts both daemons with the same flags, for one test."""
+    """A function that starts both daemons with the same flags, for one test."""
     return lambda *flags: (fleet.nsqlookupd("go", *flags), fleet.nsqlookupd(candidate, *flags))
 
 
@@ -40,7 +40,7 @@ def fresh(candidate: str, fleet: Fleet) -> Callable[..., Pair]:
 
 
 def play(daemon: Daemon, script: bytes, topic: str, magic: bytes = MAGIC) -> bytes:
-    """What a script is answered with, up to the end of the connection, without the ports."""
+    """Send a script. Return everything received until the connection ends, with the ports replaced."""
     script = script.replace(b"<topic64>", topic.encode().ljust(64, b"x")).replace(b"<topic>", topic.encode())
     with RawLookupClient(daemon.tcp_address, magic + script) as client:
         client.send_end()
@@ -52,30 +52,30 @@ def play(daemon: Daemon, script: bytes, topic: str, magic: bytes = MAGIC) -> byt
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script(name: str, pair: Pair, topic: str) -> None:
+def test_both_daemons_give_the_same_responses_to_a_script(name: str, pair: Pair, topic: str) -> None:
     reference, ours = (play(daemon, SCRIPTS[name], topic) for daemon in pair)
     assert ours == reference
 
 
 @pytest.mark.parametrize("name", MAGICS)
-def test_magic(name: str, pair: Pair, topic: str) -> None:
+def test_an_invalid_magic_gets_the_same_response(name: str, pair: Pair, topic: str) -> None:
     reference, ours = (play(daemon, b"", topic, MAGICS[name]) for daemon in pair)
     assert ours == reference
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_script_in_pieces(size: int, pair: Pair, topic: str) -> None:
-    """The same bytes in small packets give the same answers."""
+def test_the_size_of_packets_does_not_change_the_responses(size: int, pair: Pair, topic: str) -> None:
+    """The script is sent in packets of ``size`` bytes."""
     script = MAGIC + identify() + b"REGISTER %b ch\r\nPING\nNOPE\n" % topic.encode()
-    seen = []
+    results = []
     for daemon in pair:
         with RawLookupClient(daemon.tcp_address, b"") as client:
             for start in range(0, len(script), size):
                 client.send(script[start : start + size])
             answer = client.read_to_end()
         assert answer.endswith(b"\0\0\0\x02OK\0\0\0\x02OK\0\0\0\x1eE_INVALID invalid command NOPE")
-        seen.append(answer.count(b"OK"))
-    assert seen[0] == seen[1]
+        results.append(answer.count(b"OK"))
+    assert results[0] == results[1]
 
 
 # The HTTP API
@@ -105,7 +105,7 @@ ROUTES = (
     "/lookup?topic=a;b",
 )
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")
-# Good and bad values of a topic and of a channel, for each path that takes one.
+# The paths that take a topic, channel or node. Each is sent with every valid and invalid value of NAMES.
 ARGUMENTS = {
     "GET /channels": "{}",
     "GET /lookup": "{}",
@@ -121,7 +121,7 @@ ARGUMENTS = {
 
 
 def answer(daemon: Daemon, request: Request, topic: str) -> Any:
-    """What a response says, without what may differ between two daemons."""
+    """Send a request. Return target, status, headers and body, without values that differ between two daemons."""
     target = request.target.replace("<topic64>", topic.ljust(64, "x")).replace("<topic>", topic)
     response = daemon.request(request.method, target, request.body)
     named = ("content-type", "x-nsq-content-type", "allow", "location")
@@ -134,8 +134,10 @@ def answer(daemon: Daemon, request: Request, topic: str) -> Any:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("route", ROUTES)
-def test_route(method: str, route: str, fresh: Callable[..., Pair], pair: Pair, topic: str) -> None:
-    # What lists everything is compared where nothing else has happened.
+def test_every_route_gives_the_same_response(
+    method: str, route: str, fresh: Callable[..., Pair], pair: Pair, topic: str
+) -> None:
+    # These routes list all topics and nodes, so they are compared on new daemons.
     pair = fresh() if route in ("/topics?<topic>", "/nodes", "/debug") and method == "GET" else pair
     requests = [post("/channel/create?topic=<topic>&channel=ch"), Request(method, route), get("/lookup?topic=<topic>")]
     reference, ours = ([answer(daemon, request, topic) for request in requests] for daemon in pair)
@@ -144,7 +146,7 @@ def test_route(method: str, route: str, fresh: Callable[..., Pair], pair: Pair, 
 
 @pytest.mark.parametrize("value", NAMES)
 @pytest.mark.parametrize("call", ARGUMENTS)
-def test_argument(call: str, value: str, pair: Pair, topic: str) -> None:
+def test_every_parameter_value_gives_the_same_response(call: str, value: str, pair: Pair, topic: str) -> None:
     method, *parameter, path = call.replace(" of", "").split(" ")
     query = ARGUMENTS[call].format(NAMES[value].format(*(parameter or ["topic"]) * 2))
     requests = [post("/channel/create?topic=<topic>&channel=ch"), Request(method, f"{path}?{query}")]
@@ -153,18 +155,18 @@ def test_argument(call: str, value: str, pair: Pair, topic: str) -> None:
     assert ours == reference
 
 
-def test_body_is_ignored(pair: Pair, topic: str) -> None:
+def test_a_request_body_is_ignored(pair: Pair, topic: str) -> None:
     requests = [Request("POST", "/topic/create?topic=<topic>", b"x" * 1000), get("/lookup?topic=<topic>")]
     reference, ours = ([answer(daemon, request, topic) for request in requests] for daemon in pair)
     assert ours == reference
 
 
-# What later NSQ versions than 1.3.0 add.
+# Keys that NSQ versions after 1.3.0 add.
 LATER_KEYS = {"topology_zone", "topology_region"}
 
 
 def plain(value: Any, key: str = "") -> Any:
-    """JSON without what changes, in a fixed order where there is no promised one; objects keep the order of keys."""
+    """Return JSON without values that change. Lists are sorted; objects keep the order of their keys."""
     if isinstance(value, dict):
         entries = [(name, plain(item, name)) for name, item in value.items() if name not in LATER_KEYS]
         if "tombstones" in value:
@@ -181,49 +183,52 @@ def plain(value: Any, key: str = "") -> Any:
     return value
 
 
-# Scenes
+# Scenarios
 
 
-class Scene:
-    """nsqd after nsqd connects to a daemon, something happens, and now and then everything is looked at."""
+class Scenario:
+    """Connects simulated nsqds to a daemon, sends their commands, and records responses and the daemon's state."""
 
     def __init__(self, daemon: Daemon, topic: str) -> None:
         self.daemon = daemon
         self.topic = topic
-        self.seen: list[Any] = []
+        self.results: list[Any] = []
         self._clients: dict[str, RawLookupClient] = {}
 
     def connect(self, name: str, **changes: Any) -> None:
         client = self._clients[name] = RawLookupClient(self.daemon.tcp_address)
         assert json.loads(client.ask(identify(**{"broadcast_address": f"{self.topic}.{name}", **changes})))
 
-    def tell(self, name: str, *commands: str) -> None:
+    def send(self, name: str, *commands: str) -> None:
         for command in commands:
-            self.seen.append((name, self._clients[name].ask(self._fill(command).encode() + b"\n")))
+            self.results.append((name, self._clients[name].ask(self._fill(command).encode() + b"\n")))
 
-    def leave(self, name: str) -> None:
+    def disconnect(self, name: str) -> None:
         client = self._clients.pop(name)
         client.close()
-        wait_until(lambda: client.local_address not in self.daemon.request("GET", "/debug").body.decode(), "it left")
+        wait_until(
+            lambda: client.local_address not in self.daemon.request("GET", "/debug").body.decode(),
+            "the client is disconnected",
+        )
 
     def post(self, target: str) -> None:
-        self.seen.append(answer(self.daemon, post(self._fill(target)), self.topic))
+        self.results.append(answer(self.daemon, post(self._fill(target)), self.topic))
 
-    def look(self) -> None:
-        """Everything about the scene's topics and nodes."""
+    def record_state(self) -> None:
+        """Record the topics, channels and nodes of this scenario, from all HTTP routes that list them."""
         for topic in (self.topic, f"{self.topic}.b", f"{self.topic}%23ephemeral"):
-            self.seen.append(answer(self.daemon, get(f"/lookup?topic={topic}"), self.topic))
-            self.seen.append(answer(self.daemon, get(f"/channels?topic={topic}"), self.topic))
+            self.results.append(answer(self.daemon, get(f"/lookup?topic={topic}"), self.topic))
+            self.results.append(answer(self.daemon, get(f"/channels?topic={topic}"), self.topic))
         topics = self.daemon.request("GET", "/topics").json()["topics"]
-        self.seen.append(sorted(name for name in topics if name.startswith(self.topic)))
+        self.results.append(sorted(name for name in topics if name.startswith(self.topic)))
         nodes = self.daemon.request("GET", "/nodes").json()["producers"]
-        self.seen.append(plain([node for node in nodes if node["broadcast_address"].startswith(self.topic)]))
+        self.results.append(plain([node for node in nodes if node["broadcast_address"].startswith(self.topic)]))
         debug = self.daemon.request("GET", "/debug").json()
-        self.seen.append(
+        self.results.append(
             {key: plain(value) for key, value in debug.items() if key.split(":")[1].startswith(self.topic)}
         )
         mine = [entry for entry in debug.get("client::", []) if entry["broadcast_address"].startswith(self.topic)]
-        self.seen.append(plain(mine))
+        self.results.append(plain(mine))
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -233,178 +238,181 @@ class Scene:
         return text.replace("<t>", self.topic)
 
 
-def registers(scene: Scene) -> None:
-    scene.connect("one")
-    scene.look()
-    scene.tell("one", "REGISTER <t>")
-    scene.look()
-    scene.connect("two", hostname=None, http_port=1, tcp_port=-5)
-    scene.tell("two", "REGISTER <t> ch", "REGISTER <t> ch", "REGISTER <t>.b ch")
-    scene.tell("one", "REGISTER <t> other", "REGISTER <t>#ephemeral ch#ephemeral", "PING")
-    scene.look()
+def registers(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.record_state()
+    scenario.send("one", "REGISTER <t>")
+    scenario.record_state()
+    scenario.connect("two", hostname=None, http_port=1, tcp_port=-5)
+    scenario.send("two", "REGISTER <t> ch", "REGISTER <t> ch", "REGISTER <t>.b ch")
+    scenario.send("one", "REGISTER <t> other", "REGISTER <t>#ephemeral ch#ephemeral", "PING")
+    scenario.record_state()
 
 
-def leaves(scene: Scene) -> None:
-    scene.connect("one")
-    scene.connect("two")
-    scene.tell("one", "REGISTER <t> ch", "REGISTER <t>#ephemeral ch#ephemeral", "REGISTER <t>.b")
-    scene.tell("two", "REGISTER <t> ch")
-    scene.leave("one")
-    scene.look()
-    scene.leave("two")
-    scene.look()
-    scene.connect("two")
-    scene.look()
+def disconnects(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.connect("two")
+    scenario.send("one", "REGISTER <t> ch", "REGISTER <t>#ephemeral ch#ephemeral", "REGISTER <t>.b")
+    scenario.send("two", "REGISTER <t> ch")
+    scenario.disconnect("one")
+    scenario.record_state()
+    scenario.disconnect("two")
+    scenario.record_state()
+    scenario.connect("two")
+    scenario.record_state()
 
 
-def unregisters_channels(scene: Scene) -> None:
-    scene.connect("one")
-    scene.connect("two")
+def unregisters_channels(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.connect("two")
     for name in ("one", "two"):
-        scene.tell(name, "REGISTER <t> ch", "REGISTER <t> ch#ephemeral")
+        scenario.send(name, "REGISTER <t> ch", "REGISTER <t> ch#ephemeral")
     for name in ("one", "two"):
-        scene.tell(name, "UNREGISTER <t> ch", "UNREGISTER <t> ch#ephemeral")
-        scene.look()
-    scene.tell("two", "UNREGISTER <t> ch", "UNREGISTER <t> never", "UNREGISTER <t>.b never")
-    scene.look()
+        scenario.send(name, "UNREGISTER <t> ch", "UNREGISTER <t> ch#ephemeral")
+        scenario.record_state()
+    scenario.send("two", "UNREGISTER <t> ch", "UNREGISTER <t> never", "UNREGISTER <t>.b never")
+    scenario.record_state()
 
 
-def unregisters_topics(scene: Scene) -> None:
-    scene.connect("one")
-    scene.connect("two")
+def unregisters_topics(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.connect("two")
     for name in ("one", "two"):
-        scene.tell(name, "REGISTER <t> ch", "REGISTER <t> ch#ephemeral", "REGISTER <t>#ephemeral ch")
+        scenario.send(name, "REGISTER <t> ch", "REGISTER <t> ch#ephemeral", "REGISTER <t>#ephemeral ch")
     for name in ("one", "two"):
-        scene.tell(name, "UNREGISTER <t>", "UNREGISTER <t>#ephemeral")
-        scene.look()
-    scene.tell("two", "UNREGISTER <t>", "UNREGISTER <t>.b")
-    scene.look()
+        scenario.send(name, "UNREGISTER <t>", "UNREGISTER <t>#ephemeral")
+        scenario.record_state()
+    scenario.send("two", "UNREGISTER <t>", "UNREGISTER <t>.b")
+    scenario.record_state()
 
 
-def another_takes_off_what_is_empty(scene: Scene) -> None:
-    """Whoever names an ephemeral channel or topic without producers makes it go."""
-    scene.connect("one")
-    scene.connect("two")
-    scene.tell("one", "REGISTER <t> ch#ephemeral", "REGISTER <t>#ephemeral")
-    scene.leave("one")
-    scene.look()
-    scene.tell("two", "UNREGISTER <t> ch#ephemeral", "UNREGISTER <t>#ephemeral")
-    scene.look()
+def another_nsqd_removes_empty_ephemerals(scenario: Scenario) -> None:
+    """UNREGISTER removes an ephemeral channel or topic that has no producers, also when another nsqd sends it."""
+    scenario.connect("one")
+    scenario.connect("two")
+    scenario.send("one", "REGISTER <t> ch#ephemeral", "REGISTER <t>#ephemeral")
+    scenario.disconnect("one")
+    scenario.record_state()
+    scenario.send("two", "UNREGISTER <t> ch#ephemeral", "UNREGISTER <t>#ephemeral")
+    scenario.record_state()
 
 
-def creates(scene: Scene) -> None:
-    scene.post("/topic/create?topic=<t>")
-    scene.post("/channel/create?topic=<t>.b&channel=ch")
-    scene.look()
-    scene.connect("one")
-    scene.tell("one", "REGISTER <t>.b ch", "UNREGISTER <t>.b ch")
-    scene.post("/topic/create?topic=<t>.b")
-    scene.post("/channel/create?topic=<t>.b&channel=ch")
-    scene.look()
+def creates(scenario: Scenario) -> None:
+    scenario.post("/topic/create?topic=<t>")
+    scenario.post("/channel/create?topic=<t>.b&channel=ch")
+    scenario.record_state()
+    scenario.connect("one")
+    scenario.send("one", "REGISTER <t>.b ch", "UNREGISTER <t>.b ch")
+    scenario.post("/topic/create?topic=<t>.b")
+    scenario.post("/channel/create?topic=<t>.b&channel=ch")
+    scenario.record_state()
 
 
-def deletes_topics(scene: Scene) -> None:
-    scene.connect("one")
-    scene.tell("one", "REGISTER <t> ch", "REGISTER <t> ch2", "REGISTER <t>.b ch")
-    scene.post("/topic/delete?topic=<t>")
-    scene.look()
-    scene.post("/topic/delete?topic=<t>")
-    scene.tell("one", "UNREGISTER <t> ch", "UNREGISTER <t>")
-    scene.look()
-    scene.tell("one", "REGISTER <t> ch")
-    scene.look()
-    scene.post("/topic/delete?topic=<t>")
-    scene.leave("one")
-    scene.look()
+def deletes_topics(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.send("one", "REGISTER <t> ch", "REGISTER <t> ch2", "REGISTER <t>.b ch")
+    scenario.post("/topic/delete?topic=<t>")
+    scenario.record_state()
+    scenario.post("/topic/delete?topic=<t>")
+    scenario.send("one", "UNREGISTER <t> ch", "UNREGISTER <t>")
+    scenario.record_state()
+    scenario.send("one", "REGISTER <t> ch")
+    scenario.record_state()
+    scenario.post("/topic/delete?topic=<t>")
+    scenario.disconnect("one")
+    scenario.record_state()
 
 
-def deletes_channels(scene: Scene) -> None:
-    scene.connect("one")
-    scene.tell("one", "REGISTER <t> ch", "REGISTER <t> ch2")
+def deletes_channels(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.send("one", "REGISTER <t> ch", "REGISTER <t> ch2")
     for _ in range(2):
-        scene.post("/channel/delete?topic=<t>&channel=ch")
-        scene.look()
-    scene.post("/channel/delete?topic=<t>.b&channel=ch")
-    scene.tell("one", "UNREGISTER <t> ch", "REGISTER <t> ch")
-    scene.look()
+        scenario.post("/channel/delete?topic=<t>&channel=ch")
+        scenario.record_state()
+    scenario.post("/channel/delete?topic=<t>.b&channel=ch")
+    scenario.send("one", "UNREGISTER <t> ch", "REGISTER <t> ch")
+    scenario.record_state()
 
 
-def leaves_channels_without_a_topic(scene: Scene) -> None:
-    scene.connect("one")
-    scene.tell("one", "REGISTER <t>#ephemeral ch", "UNREGISTER <t>#ephemeral")
-    scene.look()
-    scene.post("/channel/delete?topic=<t>%23ephemeral&channel=ch")
-    scene.look()
-    scene.tell("one", "REGISTER <t>#ephemeral ch", "UNREGISTER <t>#ephemeral")
-    scene.post("/topic/delete?topic=<t>%23ephemeral")
-    scene.look()
+def unregisters_a_topic_with_channels(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.send("one", "REGISTER <t>#ephemeral ch", "UNREGISTER <t>#ephemeral")
+    scenario.record_state()
+    scenario.post("/channel/delete?topic=<t>%23ephemeral&channel=ch")
+    scenario.record_state()
+    scenario.send("one", "REGISTER <t>#ephemeral ch", "UNREGISTER <t>#ephemeral")
+    scenario.post("/topic/delete?topic=<t>%23ephemeral")
+    scenario.record_state()
 
 
-def tombstones(scene: Scene) -> None:
-    scene.connect("one")
-    scene.connect("two")
+def tombstones(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.connect("two")
     for name in ("one", "two"):
-        scene.tell(name, "REGISTER <t> ch", "REGISTER <t>.b ch")
-    scene.post("/topic/tombstone?topic=<t>&node=<t>.one:4151")
-    scene.look()
-    scene.tell("one", "REGISTER <t> ch", "PING")
-    scene.look()
-    scene.tell("one", "UNREGISTER <t>", "REGISTER <t>")
-    scene.look()
+        scenario.send(name, "REGISTER <t> ch", "REGISTER <t>.b ch")
+    scenario.post("/topic/tombstone?topic=<t>&node=<t>.one:4151")
+    scenario.record_state()
+    scenario.send("one", "REGISTER <t> ch", "PING")
+    scenario.record_state()
+    scenario.send("one", "UNREGISTER <t>", "REGISTER <t>")
+    scenario.record_state()
     for target in ("topic=<t>&node=<t>.one:4150", "topic=<t>.c&node=<t>.one:4151", "topic=<t>&node=", "topic=<t>"):
-        scene.post(f"/topic/tombstone?{target}")
-    scene.look()
+        scenario.post(f"/topic/tombstone?{target}")
+    scenario.record_state()
 
 
-def tombstones_twins(scene: Scene) -> None:
-    """Two connections that say they are the same node."""
-    scene.connect("one", broadcast_address=f"{scene.topic}::1")
-    scene.connect("two", broadcast_address=f"{scene.topic}::1")
+def tombstones_two_connections_of_one_node(scenario: Scenario) -> None:
+    """Two connections identify as the same node."""
+    scenario.connect("one", broadcast_address=f"{scenario.topic}::1")
+    scenario.connect("two", broadcast_address=f"{scenario.topic}::1")
     for name in ("one", "two"):
-        scene.tell(name, "REGISTER <t>")
-    scene.post("/topic/tombstone?topic=<t>&node=<t>::1:4151")
-    scene.look()
-    scene.leave("one")
-    scene.connect("one", broadcast_address=f"{scene.topic}::1")
-    scene.tell("one", "REGISTER <t>")
-    scene.look()
+        scenario.send(name, "REGISTER <t>")
+    scenario.post("/topic/tombstone?topic=<t>&node=<t>::1:4151")
+    scenario.record_state()
+    scenario.disconnect("one")
+    scenario.connect("one", broadcast_address=f"{scenario.topic}::1")
+    scenario.send("one", "REGISTER <t>")
+    scenario.record_state()
 
 
-def mistakes_end_registrations(scene: Scene) -> None:
-    scene.connect("one")
-    scene.tell("one", "REGISTER <t> ch", "REGISTER <t> /")
-    wait_until(lambda: f"{scene.topic}.one" not in scene.daemon.request("GET", "/debug").body.decode(), "it left")
-    scene.look()
+def an_error_ends_registrations(scenario: Scenario) -> None:
+    scenario.connect("one")
+    scenario.send("one", "REGISTER <t> ch", "REGISTER <t> /")
+    wait_until(
+        lambda: f"{scenario.topic}.one" not in scenario.daemon.request("GET", "/debug").body.decode(),
+        "the client is disconnected",
+    )
+    scenario.record_state()
 
 
-SCENES = (
+SCENARIOS = (
     registers,
-    leaves,
+    disconnects,
     unregisters_channels,
     unregisters_topics,
-    another_takes_off_what_is_empty,
+    another_nsqd_removes_empty_ephemerals,
     creates,
     deletes_topics,
     deletes_channels,
-    leaves_channels_without_a_topic,
+    unregisters_a_topic_with_channels,
     tombstones,
-    tombstones_twins,
-    mistakes_end_registrations,
+    tombstones_two_connections_of_one_node,
+    an_error_ends_registrations,
 )
 
 
-def watch(play_scene: Callable[[Scene], None], daemon: Daemon, topic: str) -> list[Any]:
-    scene = Scene(daemon, topic)
+def play_scenario(run_scenario: Callable[[Scenario], None], daemon: Daemon, topic: str) -> list[Any]:
+    scenario = Scenario(daemon, topic)
     try:
-        play_scene(scene)
+        run_scenario(scenario)
     finally:
-        scene.close()
-    return scene.seen
+        scenario.close()
+    return scenario.results
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_scene(scene: Callable[[Scene], None], pair: Pair, topic: str) -> None:
-    reference, ours = (watch(scene, daemon, topic) for daemon in pair)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_scenario_gives_the_same_results(scenario: Callable[[Scenario], None], pair: Pair, topic: str) -> None:
+    reference, ours = (play_scenario(scenario, daemon, topic) for daemon in pair)
     assert ours == reference
 
 
@@ -419,60 +427,60 @@ def test_scene(scene: Callable[[Scene], None], pair: Pair, topic: str) -> None:
     ],
     ids=" ".join,
 )
-def test_limits(flags: list[str], fresh: Callable[..., Pair], topic: str) -> None:
-    reference, ours = (watch(tombstones, daemon, topic) for daemon in fresh(*flags))
+def test_timeouts_give_the_same_results(flags: list[str], fresh: Callable[..., Pair], topic: str) -> None:
+    reference, ours = (play_scenario(tombstones, daemon, topic) for daemon in fresh(*flags))
     assert ours == reference
 
 
 def test_star_means_every_topic(fresh: Callable[..., Pair], topic: str) -> None:
-    def stars(scene: Scene) -> None:
+    def stars(scenario: Scenario) -> None:
         for name in ("one", "two"):
-            scene.connect(name)
-            scene.tell(name, "REGISTER <t> ch", "REGISTER <t>.b ch")
+            scenario.connect(name)
+            scenario.send(name, "REGISTER <t> ch", "REGISTER <t>.b ch")
         for target in ("/lookup?topic=*", "/channels?topic=*"):
-            scene.seen.append(answer(scene.daemon, get(target), scene.topic))
-        scene.post("/topic/delete?topic=*")
-        scene.look()
-        scene.seen.append(answer(scene.daemon, get("/lookup?topic=*"), scene.topic))
-        scene.seen.append(answer(scene.daemon, get("/debug"), scene.topic))
+            scenario.results.append(answer(scenario.daemon, get(target), scenario.topic))
+        scenario.post("/topic/delete?topic=*")
+        scenario.record_state()
+        scenario.results.append(answer(scenario.daemon, get("/lookup?topic=*"), scenario.topic))
+        scenario.results.append(answer(scenario.daemon, get("/debug"), scenario.topic))
 
-    reference, ours = (watch(stars, daemon, topic) for daemon in fresh())
+    reference, ours = (play_scenario(stars, daemon, topic) for daemon in fresh())
     assert ours == reference
 
 
 # The log
 
 
-def test_log_lines(fresh: Callable[..., Pair], topic: str) -> None:
-    """What happens to registrations is logged in the same words."""
+def test_log_lines_are_equal(fresh: Callable[..., Pair], topic: str) -> None:
+    """Both daemons log the same lines about registrations."""
 
-    def story(scene: Scene) -> None:
-        scene.connect("one", broadcast_address="nsqd.test")
-        scene.tell("one", "REGISTER <t> ch", "REGISTER <t>#ephemeral", "PING", "UNREGISTER <t>", "UNREGISTER <t> ch")
-        scene.post("/channel/create?topic=<t>.b&channel=ch")
-        scene.post("/channel/delete?topic=<t>.b&channel=ch")
-        scene.post("/channel/delete?topic=<t>.b&channel=ch")
-        scene.post("/topic/create?topic=<t>")
-        scene.post("/topic/tombstone?topic=<t>&node=a:1")
-        scene.post("/topic/delete?topic=<t>")
-        scene.tell("one", "NOPE")
-        scene.daemon.wait_for_log(r"client\(\S+\) - E_INVALID")
+    def log_everything(scenario: Scenario) -> None:
+        scenario.connect("one", broadcast_address="nsqd.test")
+        scenario.send("one", "REGISTER <t> ch", "REGISTER <t>#ephemeral", "PING", "UNREGISTER <t>", "UNREGISTER <t> ch")
+        scenario.post("/channel/create?topic=<t>.b&channel=ch")
+        scenario.post("/channel/delete?topic=<t>.b&channel=ch")
+        scenario.post("/channel/delete?topic=<t>.b&channel=ch")
+        scenario.post("/topic/create?topic=<t>")
+        scenario.post("/topic/tombstone?topic=<t>&node=a:1")
+        scenario.post("/topic/delete?topic=<t>")
+        scenario.send("one", "NOPE")
+        scenario.daemon.wait_for_log(r"client\(\S+\) - E_INVALID")
 
     logs = []
     for daemon in fresh():
-        watch(story, daemon, topic)
+        play_scenario(log_everything, daemon, topic)
         assert daemon.stop() == 0
-        logs.append(said_in(daemon.log))
+        logs.append(comparable_lines(daemon.log))
     assert logs[1] == logs[0]
     assert f"INFO: DB: client(<address>) REGISTER category:channel key:{topic} subkey:ch" in logs[1]
 
 
-def said_in(log: str) -> list[str]:
-    """A log's lines without times, addresses and versions, in a fixed order: Go's goroutines mix theirs."""
+def comparable_lines(log: str) -> list[str]:
+    """Return the sorted lines of a log, without times, addresses and versions. Go's goroutines log in any order."""
     lines = re.sub(r"^\[nsqlookupd\] \S+ \S+ ", "", log, flags=re.M)
     lines = re.sub(r"127\.0\.0\.1:\d+", "<address>", lines)
     lines = re.sub(r"built w/\S+\)", "built w/<runtime>)", lines)
-    # Duration of a request, and time since the last ping.
+    # Durations of requests and times since the last PING.
     lines = re.sub(r"[\d.]+(ns|µs|ms|s)\b", "<duration>", lines)
     return sorted(lines.splitlines())
 
@@ -480,7 +488,7 @@ def said_in(log: str) -> list[str]:
 # The command line
 
 _LOG_HEAD = re.compile(r"^\[nsqlookupd\] \S+ \S+ FATAL: ")
-FLAG_MISTAKES = (
+INVALID_FLAGS = (
     ["-x"],
     ["-tcp-address"],
     ["-inactive-producer-timeout", "5"],
@@ -491,21 +499,21 @@ FLAG_MISTAKES = (
 
 
 def run(implementation: str, argv: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs an nsqlookupd that should end by itself."""
+    """Run an nsqlookupd until it exits."""
     safe = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"]
     command = program_command(implementation, "nsqlookupd") + safe + argv
     return subprocess.run(command, capture_output=True, text=True, timeout=END_TIMEOUT_S)
 
 
-@pytest.mark.parametrize("argv", FLAG_MISTAKES, ids=" ".join)
-def test_flag_mistakes(candidate: str, argv: list[str]) -> None:
+@pytest.mark.parametrize("argv", INVALID_FLAGS, ids=" ".join)
+def test_invalid_flags_fail_with_the_same_message(candidate: str, argv: list[str]) -> None:
     go, ours = run("go", argv), run(candidate, argv)
     assert (ours.returncode, ours.stdout) == (go.returncode, go.stdout) == (2, "")
     assert ours.stderr.splitlines()[:2] == go.stderr.splitlines()[:2]
 
 
-def test_help(candidate: str) -> None:
-    """Every flag of the Go daemon is there, with its type and its default."""
+def test_help_lists_every_flag_of_the_go_daemon(candidate: str) -> None:
+    """The types and defaults of the flags are also equal."""
     go, ours = run("go", ["-h"]), run(candidate, ["-h"])
     assert (ours.returncode, ours.stdout) == (go.returncode, go.stdout) == (0, "")
     flag = re.compile(r"^  -(\S+)(?: (\S+))?\n    \t.*?((?: \(default [^()]*\))?)$", re.M)
@@ -514,7 +522,7 @@ def test_help(candidate: str) -> None:
     assert [row for row in flag.findall(ours.stderr) if row in table] == table
 
 
-def test_version(candidate: str) -> None:
+def test_version_is_equal(candidate: str) -> None:
     go, ours = run("go", ["-version"]), run(candidate, ["-version"])
     assert (ours.returncode, ours.stderr) == (go.returncode, go.stderr) == (0, "")
     built_with = re.compile(r"\(built w/[a-z]+[0-9.]+\)\n$")
@@ -522,14 +530,14 @@ def test_version(candidate: str) -> None:
 
 
 def failure(ended: subprocess.CompletedProcess[str]) -> str:
-    """Why a daemon did not start; 1.3.0 words it through a format string that lacks a verb."""
+    """Return the reason why a daemon did not start. NSQ 1.3.0 logs it with a format string that lacks a verb."""
     last = _LOG_HEAD.sub("", ended.stderr.splitlines()[-1])
     clumsy = re.match(r"failed to instantiate nsqlookupd%!\(EXTRA \S+?=(.*)\)$", last)
     return f"failed to instantiate nsqlookupd - {clumsy.group(1)}" if clumsy else last
 
 
 @pytest.mark.parametrize("flag", ["tcp-address", "http-address"])
-def test_address_in_use(candidate: str, flag: str) -> None:
+def test_an_address_in_use_fails_with_the_same_message(candidate: str, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         argv = [f"-{flag}=127.0.0.1:{taken.getsockname()[1]}"]
         go, ours = run("go", argv), run(candidate, argv)
@@ -539,32 +547,31 @@ def test_address_in_use(candidate: str, flag: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["/tmp/no.sock", "192.0.2.1:0"])
-def test_address_that_cannot_be_had(candidate: str, address: str) -> None:
+def test_an_unusable_address_fails_with_the_same_message(candidate: str, address: str) -> None:
     go, ours = (run(name, [f"-tcp-address={address}"]) for name in ("go", candidate))
     assert (ours.returncode, failure(ours)) == (go.returncode, failure(go))
     assert go.returncode == 1
 
 
-def test_config_file(candidate: str, tmp_path: Path) -> None:
-    """Both daemons take the same keys from a file."""
+def test_both_daemons_read_the_same_config_keys(candidate: str, tmp_path: Path) -> None:
     config = tmp_path / "nsqlookupd.toml"
     config.write_text(
         'broadcast_address = "lookup.test"\nlog_prefix = "[x] "\nlog_level = "debug"\n'
         'inactive_producer_timeout = "1h"\ntombstone_lifetime = 7000\n'
     )
-    seen = []
+    results = []
     for name in ("go", candidate):
-        # A flag given on the command line would win over the file.
+        # A flag on the command line would override the file.
         flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", f"-config={config}"]
         with Daemon([*program_command(name, "nsqlookupd"), *flags], listeners=("TCP", "HTTP")) as daemon:
             with RawLookupClient(daemon.tcp_address) as client:
-                seen.append(json.loads(client.ask(identify()))["broadcast_address"])
+                results.append(json.loads(client.ask(identify()))["broadcast_address"])
             assert daemon.log.startswith("[x] ")
-    assert seen == ["lookup.test", "lookup.test"]
+    assert results == ["lookup.test", "lookup.test"]
 
 
-def test_introduction(pair: Pair) -> None:
-    """IDENTIFY is answered with the same keys in the same order, and true ports."""
+def test_identify_response_has_the_same_keys(pair: Pair) -> None:
+    """The keys are in the same order, and the ports are those of the daemon."""
     for daemon in pair:
         with RawLookupClient(daemon.tcp_address) as client:
             said = json.loads(client.ask(identify(**NSQD)))

@@ -1,8 +1,8 @@
-"""nsqadmin's API: Go's and ours, asked the same about the same cluster, give the same answers.
+"""nsqadmin's API: Go's nsqadmin and ours give equal responses about the same cluster.
 
-The two nsqds of a cluster run on one machine and so have one host name, by which Go sorts and otherwise takes answers
-in the order in which they come. To have an order that is always the same, most tests register the nsqds with
-nsqlookupd under names of their own; ``TestRealRegistration`` lets them do it themselves.
+Go's nsqadmin sorts nodes by host name; nodes with the same host name are in the order in which their responses arrive.
+The two nsqds of a test run on one machine. To get a fixed order, most tests register the nsqds with nsqlookupd under
+different host names. In ``TestRealRegistration`` the nsqds register themselves.
 """
 
 import http.server
@@ -19,7 +19,7 @@ from daemons import Daemon, Fleet, Response, wait_until
 from rawclient import RawClient
 from rawlookup import RawLookupClient, identify
 
-# What NSQ reports after 1.3.0; ours is a superset where nsqd knows them.
+# Keys of NSQ versions after 1.3.0. Our nsqadmin reports them if nsqd does.
 LATER_KEYS = {
     "delivery_msg_count",
     "zone_local_msg_count",
@@ -34,11 +34,11 @@ HEADERS = ("content-type", "x-nsq-content-type", "allow", "location")
 
 
 def comparable(value: Any) -> Any:
-    """JSON less what 1.3.0 does not report, and less what differs from one time to the next.
+    """Return JSON without the keys that 1.3.0 does not report, and without values that differ from run to run.
 
-    How long a client has been connected; the order of an nsqd's clients, which Go's nsqd shuffles; and what depends on
-    who answers Go first: the last digits of an average and the least of a quantile, the order of errors and of a
-    node's registrations, and which of these counts as its address.
+    These values are: how long a client has been connected; the order of an nsqd's clients, which is random in Go's
+    nsqd; and values that depend on which daemon responds first to Go's nsqadmin: the last digits of an average, the
+    minimum of a quantile, the order of errors and of a node's registrations, and a node's remote address.
     """
     if isinstance(value, list):
         return [comparable(each) for each in value]
@@ -63,15 +63,15 @@ def comparable(value: Any) -> Any:
 
 
 def essence(response: Response) -> tuple[int, dict[str, str], Any]:
-    """What must be equal: status, the headers that say something, and the JSON."""
+    """Return the parts of a response that must be equal: status, compared headers and body."""
     headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
     if headers.get("content-type", "").startswith("application/json") and response.body:
         return response.status, headers, comparable(response.json())
     return response.status, headers, response.body
 
 
-class Notices:
-    """An endpoint that collects notifications."""
+class NotificationEndpoint:
+    """An HTTP endpoint that collects notifications."""
 
     def __init__(self) -> None:
         self._received: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -103,20 +103,20 @@ class Notices:
         self._server.server_close()
 
     def take(self, count: int) -> list[dict[str, Any]]:
-        """So many notifications, in an order of their own, less what differs from one to the next."""
-        notices = [self._received.get(timeout=15) for _ in range(count)]
-        for notice in notices:
-            assert notice.pop("timestamp") > 1_500_000_000
-            assert re.fullmatch(r"127\.0\.0\.1:[0-9]+", notice.pop("remote_ip"))
-            notice["url"] = re.sub(r"127\.0\.0\.1:[0-9]+/", "HOST/", notice["url"])
-        return sorted(notices, key=lambda notice: str(notice["action"]))
+        """Wait for ``count`` notifications. Return them sorted, without timestamps and addresses."""
+        notifications = [self._received.get(timeout=15) for _ in range(count)]
+        for notification in notifications:
+            assert notification.pop("timestamp") > 1_500_000_000
+            assert re.fullmatch(r"127\.0\.0\.1:[0-9]+", notification.pop("remote_ip"))
+            notification["url"] = re.sub(r"127\.0\.0\.1:[0-9]+/", "HOST/", notification["url"])
+        return sorted(notifications, key=lambda notification: str(notification["action"]))
 
     def assert_none(self) -> None:
         assert self._received.empty()
 
 
-class Stage:
-    """Two nsqd, two nsqlookupd that know them as host-a and host-b, and two nsqadmins that ask these."""
+class ComparedCluster:
+    """Two nsqds, two nsqlookupds that list them as host-a and host-b, and two nsqadmins."""
 
     def __init__(self, fleet: Fleet, implementation: str, candidate: str) -> None:
         self.fleet = fleet
@@ -125,7 +125,7 @@ class Stage:
         flags = ("--e2e-processing-latency-percentile=0.99,0.5",)
         self.nsqds = [fleet.nsqd(implementation, *flags), fleet.nsqd(implementation, *flags)]
         self._registrations = {
-            (name, lookupd.tcp_address): self._introduce(lookupd, name, nsqd)
+            (name, lookupd.tcp_address): self._identify(lookupd, name, nsqd)
             for name, nsqd in zip("ab", self.nsqds, strict=True)
             for lookupd in self.lookupds
         }
@@ -133,7 +133,7 @@ class Stage:
         self.admins: list[Daemon] = []
 
     @staticmethod
-    def _introduce(lookupd: Daemon, name: str, nsqd: Daemon) -> RawLookupClient:
+    def _identify(lookupd: Daemon, name: str, nsqd: Daemon) -> RawLookupClient:
         client = RawLookupClient(lookupd.tcp_address)
         version = "1.3.0" if name == "a" else "1.2.1"
         fields = {"broadcast_address": "127.0.0.1", "tcp_port": nsqd.tcp_port, "http_port": nsqd.http_port}
@@ -141,13 +141,13 @@ class Stage:
         return client
 
     def register(self, name: str, *words: str) -> None:
-        """Let an nsqd be known to have a topic, or a topic and a channel."""
+        """Register a topic, or a topic and a channel, for an nsqd."""
         for (each, _), client in self._registrations.items():
             if each == name:
                 assert client.ask(f"REGISTER {' '.join(words)}\n".encode()) == b"OK"
 
     def fill(self) -> None:
-        """Topics and channels on both nodes, paused ones, an ephemeral one, clients, messages in every state."""
+        """Create topics and channels on both nodes, some paused, one ephemeral; connect clients; publish messages."""
         first, second = self.nsqds
         for nsqd in self.nsqds:
             for body in (b"one", b"two", b"three"):
@@ -201,7 +201,7 @@ class Stage:
         self.start_admins(*[f"--lookupd-http-address={lookupd.http_address}" for lookupd in self.lookupds], *flags)
 
     def assert_same(self, method: str, target: str, body: bytes | None = None, **headers: str) -> Any:
-        """Ask both; the answer on which they agree."""
+        """Send a request to both nsqadmins. Return the response if both are equal."""
         go, ours = (essence(admin.request(method, target, body, headers)) for admin in self.admins)
         assert ours == go, (method, target, body)
         return go
@@ -212,21 +212,21 @@ class Stage:
 
 
 @pytest.fixture
-def stage(fleet: Fleet, implementation: str, candidate: str) -> Iterator[Stage]:
-    made = Stage(fleet, implementation, candidate)
+def cluster(fleet: Fleet, implementation: str, candidate: str) -> Iterator[ComparedCluster]:
+    made = ComparedCluster(fleet, implementation, candidate)
     yield made
     made.close()
 
 
 @pytest.fixture
-def small_stage(fleet: Fleet, candidate: str) -> Iterator[Stage]:
-    """For what does not depend on who is behind nsqadmin."""
-    made = Stage(fleet, "nsqx", candidate)
+def nsqx_cluster(fleet: Fleet, candidate: str) -> Iterator[ComparedCluster]:
+    """A cluster of our daemons, for tests that do not depend on the implementation of nsqd."""
+    made = ComparedCluster(fleet, "nsqx", candidate)
     yield made
     made.close()
 
 
-QUESTIONS = (
+READ_TARGETS = (
     "/api/topics",
     "/api/topics?inactive=true",
     "/api/topics?inactive=false",
@@ -248,75 +248,75 @@ QUESTIONS = (
 )
 
 
-def ask_everything(stage: Stage) -> None:
-    for question in QUESTIONS:
-        stage.assert_same("GET", question)
-    for nsqd in stage.nsqds:
-        stage.assert_same("GET", f"/api/nodes/127.0.0.1:{nsqd.http_port}")
+def compare_all_reads(cluster: ComparedCluster) -> None:
+    for target in READ_TARGETS:
+        cluster.assert_same("GET", target)
+    for nsqd in cluster.nsqds:
+        cluster.assert_same("GET", f"/api/nodes/127.0.0.1:{nsqd.http_port}")
 
 
-class TestQuestions:
-    def test_a_healthy_cluster(self, stage: Stage) -> None:
-        stage.fill()
-        stage.start_admins_on_lookupds()
-        ask_everything(stage)
-        _, _, topic = stage.assert_same("GET", "/api/topics/orders")
-        assert topic["message_count"] == 6, "the comparison has something to compare"
-        _, _, channel = stage.assert_same("GET", "/api/topics/orders/billing")
+class TestReads:
+    def test_responses_are_equal_on_a_healthy_cluster(self, cluster: ComparedCluster) -> None:
+        cluster.fill()
+        cluster.start_admins_on_lookupds()
+        compare_all_reads(cluster)
+        _, _, topic = cluster.assert_same("GET", "/api/topics/orders")
+        assert topic["message_count"] == 6, "the cluster has messages"
+        _, _, channel = cluster.assert_same("GET", "/api/topics/orders/billing")
         assert len(channel["clients"]) == 3
         assert channel["e2e_processing_latency"]["count"] == 2
 
-    def test_an_empty_cluster(self, stage: Stage) -> None:
-        stage.start_admins_on_lookupds()
-        ask_everything(stage)
+    def test_responses_are_equal_on_an_empty_cluster(self, cluster: ComparedCluster) -> None:
+        cluster.start_admins_on_lookupds()
+        compare_all_reads(cluster)
 
-    def test_one_nsqd_is_down(self, stage: Stage) -> None:
-        stage.fill()
-        stage.start_admins_on_lookupds()
-        stage.nsqds[1].kill()
-        ask_everything(stage)
-        _, _, topic = stage.assert_same("GET", "/api/topics/orders")
+    def test_responses_are_equal_while_one_nsqd_is_down(self, cluster: ComparedCluster) -> None:
+        cluster.fill()
+        cluster.start_admins_on_lookupds()
+        cluster.nsqds[1].kill()
+        compare_all_reads(cluster)
+        _, _, topic = cluster.assert_same("GET", "/api/topics/orders")
         assert topic["message"][0] == "WARNING: "
 
-    def test_one_nsqlookupd_is_down(self, stage: Stage) -> None:
-        stage.fill()
-        stage.start_admins_on_lookupds()
-        stage.lookupds[1].kill()
-        ask_everything(stage)
+    def test_responses_are_equal_while_one_nsqlookupd_is_down(self, cluster: ComparedCluster) -> None:
+        cluster.fill()
+        cluster.start_admins_on_lookupds()
+        cluster.lookupds[1].kill()
+        compare_all_reads(cluster)
 
-    def test_everything_is_down(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.fill()
-        stage.start_admins_on_lookupds()
-        for nsqd in stage.nsqds:
+    def test_responses_are_equal_while_every_daemon_is_down(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.fill()
+        cluster.start_admins_on_lookupds()
+        for nsqd in cluster.nsqds:
             nsqd.kill()
-        ask_everything(stage)
-        stage.lookupds[0].kill()
-        stage.lookupds[1].kill()
-        ask_everything(stage)
+        compare_all_reads(cluster)
+        cluster.lookupds[0].kill()
+        cluster.lookupds[1].kill()
+        compare_all_reads(cluster)
 
-    def test_nsqds_are_named(self, stage: Stage) -> None:
-        stage.fill()
-        stage.start_admins(f"--nsqd-http-address={stage.nsqds[0].http_address}")
-        ask_everything(stage)
-        stage.nsqds[0].kill()
-        ask_everything(stage)
+    def test_responses_are_equal_with_a_list_of_nsqds(self, cluster: ComparedCluster) -> None:
+        cluster.fill()
+        cluster.start_admins(f"--nsqd-http-address={cluster.nsqds[0].http_address}")
+        compare_all_reads(cluster)
+        cluster.nsqds[0].kill()
+        compare_all_reads(cluster)
 
-    def test_one_of_the_named_nsqds_is_down(self, stage: Stage) -> None:
-        stage.fill()
-        stage.start_admins(*[f"--nsqd-http-address={nsqd.http_address}" for nsqd in stage.nsqds])
-        stage.nsqds[0].kill()
-        ask_everything(stage)
+    def test_responses_are_equal_while_one_nsqd_of_a_list_is_down(self, cluster: ComparedCluster) -> None:
+        cluster.fill()
+        cluster.start_admins(*[f"--nsqd-http-address={nsqd.http_address}" for nsqd in cluster.nsqds])
+        cluster.nsqds[0].kill()
+        compare_all_reads(cluster)
 
-    def test_an_upstream_that_is_no_nsq(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.start_admins(f"--lookupd-http-address={stage.nsqds[0].http_address}")
-        for question in ("/api/topics", "/api/nodes", "/api/topics/orders"):
-            stage.assert_same("GET", question)
+    def test_responses_are_equal_if_an_address_is_not_of_an_nsqlookupd(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.start_admins(f"--lookupd-http-address={cluster.nsqds[0].http_address}")
+        for target in ("/api/topics", "/api/nodes", "/api/topics/orders"):
+            cluster.assert_same("GET", target)
 
 
 class TestRealRegistration:
-    def test_go_and_ours_on_a_cluster_that_found_itself(
+    def test_responses_are_equal_if_nsqds_register_themselves(
         self, fleet: Fleet, implementation: str, candidate: str
     ) -> None:
         lookupd = fleet.nsqlookupd(implementation)
@@ -359,97 +359,103 @@ class TestRealRegistration:
         assert go["topic"]["message_count"] == 2
 
 
-def script_of_changes(stage: Stage, admin: Daemon, notices: Notices, topic: str) -> list[Any]:
-    """Everything that can be done to a topic, in an order that a person might choose; what was answered and became."""
-    played: list[Any] = []
-    first, second = stage.nsqds
+def call_every_operation(
+    cluster: ComparedCluster, admin: Daemon, notifications: NotificationEndpoint, topic: str
+) -> list[Any]:
+    """Call every operation on a topic. Return responses, states of the daemons and notifications."""
+    results: list[Any] = []
+    first, second = cluster.nsqds
 
     def state() -> Any:
         rows = []
-        for nsqd in stage.nsqds:
+        for nsqd in cluster.nsqds:
             entry = nsqd.topic_stats(topic)
             if entry is not None:
                 channels = [(each["channel_name"], each["paused"], each["depth"]) for each in entry["channels"]]
                 rows.append((entry["paused"], entry["depth"], channels))
-        known = [lookupd.request("GET", f"/lookup?topic={topic}").status for lookupd in stage.lookupds]
+        known = [lookupd.request("GET", f"/lookup?topic={topic}").status for lookupd in cluster.lookupds]
         return rows, known
 
-    def do(method: str, target: str, body: Any = None, told: int = 1) -> None:
+    def do(method: str, target: str, body: Any = None, notified: int = 1) -> None:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {"User-Agent": "tester/1", "Authorization": "Basic dXNlcjpwYXNz"}
         answer = admin.request(method, target, data, headers)
-        played.append((method, target, essence(answer), state(), notices.take(told)))
+        results.append((method, target, essence(answer), state(), notifications.take(notified)))
 
-    def do_in_vain(method: str, target: str, body: Any = None, told: int = 1) -> None:
-        """What every daemon refuses: Go answers 200 with a warning and notifies, ours 502."""
+    def do_refused(method: str, target: str, body: Any = None, notified: int = 1) -> None:
+        """Call an operation that every nsqd refuses. Go responds 200 with a warning and notifies; ours responds 502."""
         data = body if body is None else json.dumps(body).encode()
         answer = admin.request(method, target, data)
         is_go = answer.json()["message"].startswith("WARNING: ")
         assert answer.status == (200 if is_go else 502)
-        assert answer.json()["message"].count("CHANNEL_NOT_FOUND") == (1 if method == "POST" else 2) * len(stage.nsqds)
-        notices.take(1 if is_go else told)
-        played.append((method, target, state()))
+        assert answer.json()["message"].count("CHANNEL_NOT_FOUND") == (1 if method == "POST" else 2) * len(
+            cluster.nsqds
+        )
+        notifications.take(1 if is_go else notified)
+        results.append((method, target, state()))
 
-    do("POST", "/api/topics", {"topic": topic}, told=1)
-    for nsqd in stage.nsqds:
+    do("POST", "/api/topics", {"topic": topic}, notified=1)
+    for nsqd in cluster.nsqds:
         nsqd.post("/pub", b"x", topic=topic)
-    stage.register("a", topic)
-    stage.register("b", topic)
-    do("POST", "/api/topics", {"topic": topic, "channel": "c"}, told=2)
-    for nsqd in stage.nsqds:
+    cluster.register("a", topic)
+    cluster.register("b", topic)
+    do("POST", "/api/topics", {"topic": topic, "channel": "c"}, notified=2)
+    for nsqd in cluster.nsqds:
         wait_until(lambda nsqd=nsqd: nsqd.channel_stats(topic, "c")["depth"] == 1, "the message is in the channel")
     for target in (f"/api/topics/{topic}/c", f"/api/topics/{topic}"):
         for action in ("pause", "unpause", "empty"):
             do("POST", target, {"action": action})
     first.post("/channel/create", topic=topic, channel="here")
-    stage.register("a", topic, "here")
+    cluster.register("a", topic, "here")
     do("POST", f"/api/topics/{topic}/here?why=not", {"action": "pause"})
     do("DELETE", f"/api/topics/{topic}/here")
-    do_in_vain("POST", f"/api/topics/{topic}/nowhere", {"action": "pause"})
+    do_refused("POST", f"/api/topics/{topic}/nowhere", {"action": "pause"})
     do("POST", "/api/topics/nowhere", {"action": "pause"})
-    do_in_vain("DELETE", f"/api/topics/{topic}/nowhere", told=0)
-    do("DELETE", "/api/topics/nowhere", told=0)
+    do_refused("DELETE", f"/api/topics/{topic}/nowhere", notified=0)
+    do("DELETE", "/api/topics/nowhere", notified=0)
     do("DELETE", f"/api/nodes/127.0.0.1:{second.http_port}", {"topic": topic})
-    do("DELETE", "/api/nodes/127.0.0.1:1", {"topic": topic}, told=0)
+    do("DELETE", "/api/nodes/127.0.0.1:1", {"topic": topic}, notified=0)
     do("DELETE", f"/api/topics/{topic}")
     for target in ("/api/topics", "/api/topics/t", "/api/topics/t/c", "/api/nodes/127.0.0.1:1"):
         method = "DELETE" if "nodes" in target else "POST"
         for body in (b"", b"{", b"x", b"null", b"{}", b'{"topic":"a b","action":"no"}', b'{"topic":1,"action":1}'):
-            do(method, target, body, told=0)
-    do("POST", "/api/topics", b'{"topic":"good","channel":"b a d"}', told=0)
-    do("POST", "/api/topics", b'{"TOPIC":"a b", "topic": null} and more', told=0)
-    notices.assert_none()
-    return [json.loads(json.dumps(each, default=repr).replace(topic, "TOPIC")) for each in played]
+            do(method, target, body, notified=0)
+    do("POST", "/api/topics", b'{"topic":"good","channel":"b a d"}', notified=0)
+    do("POST", "/api/topics", b'{"TOPIC":"a b", "topic": null} and more', notified=0)
+    notifications.assert_none()
+    return [json.loads(json.dumps(each, default=repr).replace(topic, "TOPIC")) for each in results]
 
 
 class TestChanges:
-    def test_actions_and_their_notifications(self, stage: Stage) -> None:
-        scripts = []
-        for number, implementation in enumerate(("go", stage.candidate)):
-            with Notices() as notices:
-                flags = [f"--lookupd-http-address={each.http_address}" for each in stage.lookupds]
-                admin = stage.fleet.nsqadmin(implementation, *flags, f"--notification-http-endpoint={notices.url}")
-                scripts.append(script_of_changes(stage, admin, notices, f"changed{number}"))
-        for go, ours in zip(*scripts, strict=True):
+    def test_operations_and_their_notifications_are_equal(self, cluster: ComparedCluster) -> None:
+        results = []
+        for number, implementation in enumerate(("go", cluster.candidate)):
+            with NotificationEndpoint() as notifications:
+                flags = [f"--lookupd-http-address={each.http_address}" for each in cluster.lookupds]
+                admin = cluster.fleet.nsqadmin(
+                    implementation, *flags, f"--notification-http-endpoint={notifications.url}"
+                )
+                results.append(call_every_operation(cluster, admin, notifications, f"changed{number}"))
+        for go, ours in zip(*results, strict=True):
             assert ours == go
 
-    def test_nsqds_are_named(self, stage: Stage) -> None:
-        """Creating a channel fails then, and creating a topic does nothing."""
-        stage.fill()
-        stage.start_admins(f"--nsqd-http-address={stage.nsqds[0].http_address}")
-        stage.assert_same("POST", "/api/topics", b'{"topic":"made"}')
-        stage.assert_same("POST", "/api/topics", b'{"topic":"made","channel":"c"}')
-        stage.assert_same("POST", "/api/topics/orders", b'{"action":"pause"}')
-        assert stage.nsqds[0].topic_stats("orders")["paused"]
-        stage.assert_same("POST", "/api/topics/nowhere", b'{"action":"pause"}')
-        answers = [admin.request("DELETE", "/api/topics/orders/nowhere") for admin in stage.admins]
-        assert [answer.status for answer in answers] == [200, 502], "ours tells that nobody did it"
+    def test_operations_are_equal_with_a_list_of_nsqds(self, cluster: ComparedCluster) -> None:
+        """With a list of nsqds, creating a channel fails and creating a topic does nothing."""
+        cluster.fill()
+        cluster.start_admins(f"--nsqd-http-address={cluster.nsqds[0].http_address}")
+        cluster.assert_same("POST", "/api/topics", b'{"topic":"made"}')
+        cluster.assert_same("POST", "/api/topics", b'{"topic":"made","channel":"c"}')
+        cluster.assert_same("POST", "/api/topics/orders", b'{"action":"pause"}')
+        assert cluster.nsqds[0].topic_stats("orders")["paused"]
+        cluster.assert_same("POST", "/api/topics/nowhere", b'{"action":"pause"}')
+        answers = [admin.request("DELETE", "/api/topics/orders/nowhere") for admin in cluster.admins]
+        assert [answer.status for answer in answers] == [200, 502], "ours reports that no nsqd has deleted the channel"
         assert all("CHANNEL_NOT_FOUND" in answer.json()["message"] for answer in answers)
 
-    def test_admin_users(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.fill()
-        stage.start_admins_on_lookupds("--admin-user=root", "--admin-user=ann", "--acl-http-header=X-Who")
+    def test_only_admin_users_may_change_something(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.fill()
+        cluster.start_admins_on_lookupds("--admin-user=root", "--admin-user=ann", "--acl-http-header=X-Who")
         changes = (
             ("POST", "/api/topics", b'{"topic":"x"}'),
             ("POST", "/api/topics/orders", b'{"action":"pause"}'),
@@ -459,21 +465,21 @@ class TestChanges:
             ("DELETE", "/api/nodes/127.0.0.1:1", b"{}"),
         )
         for method, target, body in changes:
-            assert stage.assert_same(method, target, body)[0] == 403
-            assert stage.assert_same(method, target, body, **{"X-Who": "eve"})[0] == 403
-            assert stage.assert_same(method, target, body, **{"X-Forwarded-User": "root"})[0] == 403
-        allowed = stage.assert_same("POST", "/api/topics/orders", b'{"action":"unpause"}', **{"X-Who": "ann"})
+            assert cluster.assert_same(method, target, body)[0] == 403
+            assert cluster.assert_same(method, target, body, **{"X-Who": "eve"})[0] == 403
+            assert cluster.assert_same(method, target, body, **{"X-Forwarded-User": "root"})[0] == 403
+        allowed = cluster.assert_same("POST", "/api/topics/orders", b'{"action":"unpause"}', **{"X-Who": "ann"})
         assert allowed[0] == 200
-        assert stage.assert_same("GET", "/config/log_level")[0] == 200
+        assert cluster.assert_same("GET", "/config/log_level")[0] == 200
 
-    def test_changes_while_one_nsqd_is_down(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.fill()
-        stage.start_admins_on_lookupds()
-        stage.nsqds[1].kill()
+    def test_operations_are_equal_while_one_nsqd_is_down(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.fill()
+        cluster.start_admins_on_lookupds()
+        cluster.nsqds[1].kill()
         for target in ("/api/topics/orders", "/api/topics/orders/billing"):
             for action in ("pause", "unpause"):
-                stage.assert_same("POST", target, json.dumps({"action": action}).encode())
+                cluster.assert_same("POST", target, json.dumps({"action": action}).encode())
 
 
 class TestConfiguration:
@@ -485,47 +491,49 @@ class TestConfiguration:
         notification_http_endpoint acl_http_header admin_users version config verbose nothing
     """
 
-    def test_options(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.start_admins_on_lookupds("--statsd-interval=1m30s", "--admin-user=me")
+    def test_config_options_are_equal(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.start_admins_on_lookupds("--statsd-interval=1m30s", "--admin-user=me")
         for option in self.OPTIONS.split():
-            stage.assert_same("GET", f"/config/{option}")
+            cluster.assert_same("GET", f"/config/{option}")
         for value in (b"debug", b"ERROR", b"loud", b"", b"x" * (1 << 20), b"x" * ((1 << 20) + 1)):
-            stage.assert_same("PUT", "/config/log_level", value)
-            stage.assert_same("GET", "/config/log_level")
+            cluster.assert_same("PUT", "/config/log_level", value)
+            cluster.assert_same("GET", "/config/log_level")
         for value in (b'["127.0.0.1:1"]', b"[1]", b"{}", b"x", b"[]"):
-            stage.assert_same("PUT", "/config/nsqlookupd_http_addresses", value)
-            stage.assert_same("GET", "/config/nsqlookupd_http_addresses")
-        stage.assert_same("GET", "/api/topics")
-        stage.assert_same("PUT", "/config/admin_users", b"[]")
+            cluster.assert_same("PUT", "/config/nsqlookupd_http_addresses", value)
+            cluster.assert_same("GET", "/config/nsqlookupd_http_addresses")
+        cluster.assert_same("GET", "/api/topics")
+        cluster.assert_same("PUT", "/config/admin_users", b"[]")
 
-    def test_new_nsqlookupds_are_asked(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.fill()
-        stage.start_admins("--lookupd-http-address=127.0.0.1:1")
-        assert stage.assert_same("GET", "/api/topics")[0] == 502
-        addresses = json.dumps([stage.lookupds[0].http_address]).encode()
-        stage.assert_same("PUT", "/config/nsqlookupd_http_addresses", addresses)
-        assert "orders" in stage.assert_same("GET", "/api/topics")[2]["topics"]
+    def test_a_changed_list_of_nsqlookupds_is_used(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.fill()
+        cluster.start_admins("--lookupd-http-address=127.0.0.1:1")
+        assert cluster.assert_same("GET", "/api/topics")[0] == 502
+        addresses = json.dumps([cluster.lookupds[0].http_address]).encode()
+        cluster.assert_same("PUT", "/config/nsqlookupd_http_addresses", addresses)
+        assert "orders" in cluster.assert_same("GET", "/api/topics")[2]["topics"]
 
-    def test_callers_elsewhere(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.start_admins_on_lookupds("--allow-config-from-cidr=10.0.0.0/8")
-        assert stage.assert_same("GET", "/config/log_level")[0] == 403
-        assert stage.assert_same("PUT", "/config/log_level", b"info")[0] == 403
+    def test_config_is_refused_outside_the_allowed_network(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.start_admins_on_lookupds("--allow-config-from-cidr=10.0.0.0/8")
+        assert cluster.assert_same("GET", "/config/log_level")[0] == 403
+        assert cluster.assert_same("PUT", "/config/log_level", b"info")[0] == 403
 
     @pytest.mark.parametrize("base", ["/", "/admin", "deep/er/"])
-    def test_base_path(self, small_stage: Stage, base: str) -> None:
-        stage = small_stage
-        stage.fill()
-        stage.start_admins_on_lookupds(f"--base-path={base}")
+    def test_base_path_gives_the_same_routes(self, nsqx_cluster: ComparedCluster, base: str) -> None:
+        cluster = nsqx_cluster
+        cluster.fill()
+        cluster.start_admins_on_lookupds(f"--base-path={base}")
         for prefix in ("", "/admin", "/deep/er"):
             for path in ("/ping", "/api/topics", "/api/topics/orders", "/config/base_path", "/static/x", "/nope"):
-                stage.assert_same("GET", prefix + path)
+                cluster.assert_same("GET", prefix + path)
 
 
 class TestTLS:
-    def test_an_nsqd_that_wants_tls(self, fleet: Fleet, candidate: str, certificate: tuple[str, str]) -> None:
+    def test_an_nsqd_that_requires_tls_is_queried_with_https(
+        self, fleet: Fleet, candidate: str, certificate: tuple[str, str]
+    ) -> None:
         cert, key = certificate
         nsqd = fleet.nsqd("go", f"--tls-cert={cert}", f"--tls-key={key}", "--tls-required=true")
         where = f"--nsqd-http-address={nsqd.http_address}"
@@ -539,10 +547,10 @@ class TestTLS:
 
 
 class TestRouting:
-    def test_near_misses(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.start_admins_on_lookupds()
-        asked = (
+    def test_similar_paths_give_the_same_responses(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.start_admins_on_lookupds()
+        requests = (
             ("GET", "/nope"),
             ("GET", "/api"),
             ("GET", "/api/topics/"),
@@ -570,27 +578,27 @@ class TestRouting:
             ("GET", "/fonts/nothing.woff"),
             ("GET", "/render"),
         )
-        for method, target in asked:
-            stage.assert_same(method, target)
+        for method, target in requests:
+            cluster.assert_same(method, target)
 
-    def test_pages(self, small_stage: Stage) -> None:
-        stage = small_stage
-        stage.start_admins_on_lookupds()
+    def test_pages_are_html(self, nsqx_cluster: ComparedCluster) -> None:
+        cluster = nsqx_cluster
+        cluster.start_admins_on_lookupds()
         paths = ("/", "/topics", "/topics/t", "/topics/t/c", "/nodes", "/nodes/n", "/counter", "/lookup")
         for path in paths:
-            answers = [admin.request("GET", path) for admin in stage.admins]
+            answers = [admin.request("GET", path) for admin in cluster.admins]
             assert [answer.status for answer in answers] == [200, 200]
             assert all(answer.headers["content-type"].startswith("text/html") for answer in answers)
 
 
 class Graphite(http.server.BaseHTTPRequestHandler):
-    """Answers with what ``answer`` says, and remembers what it was asked."""
+    """A Graphite server that responds with ``answer`` and records its requests."""
 
     answer = b"[]"
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def do_GET(self) -> None:
-        type(self).asked.append((self.path, self.headers["Authorization"]))
+        type(self).requests.append((self.path, self.headers["Authorization"]))
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("X-Graphite", "yes")
@@ -604,7 +612,7 @@ class Graphite(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def graphite() -> Iterator[str]:
-    Graphite.asked = []
+    Graphite.requests = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Graphite)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
@@ -626,23 +634,23 @@ class TestGraphite:
         b"no json",
     )
 
-    def test_rate(self, small_stage: Stage, graphite: str) -> None:
-        stage = small_stage
-        stage.start_admins_on_lookupds(f"--graphite-url=http://u:p@{graphite}", "--statsd-interval=30s")
+    def test_graphite_rates_are_equal(self, nsqx_cluster: ComparedCluster, graphite: str) -> None:
+        cluster = nsqx_cluster
+        cluster.start_admins_on_lookupds(f"--graphite-url=http://u:p@{graphite}", "--statsd-interval=30s")
         for answer in self.ANSWERS:
             Graphite.answer = answer
-            stage.assert_same("GET", "/api/graphite?metric=rate&target=sumSeries(stats.a%2Cb)")
-        assert len(Graphite.asked) == 2 * len(self.ANSWERS)
-        assert len(set(Graphite.asked)) == 1
+            cluster.assert_same("GET", "/api/graphite?metric=rate&target=sumSeries(stats.a%2Cb)")
+        assert len(Graphite.requests) == 2 * len(self.ANSWERS)
+        assert len(set(Graphite.requests)) == 1
 
     @pytest.mark.parametrize("base", ["/", "/admin"])
-    def test_proxy(self, small_stage: Stage, graphite: str, base: str) -> None:
-        stage = small_stage
-        stage.start_admins_on_lookupds(
+    def test_graphite_requests_are_proxied(self, nsqx_cluster: ComparedCluster, graphite: str, base: str) -> None:
+        cluster = nsqx_cluster
+        cluster.start_admins_on_lookupds(
             f"--graphite-url=http://u:p@{graphite}", "--proxy-graphite", f"--base-path={base}"
         )
         Graphite.answer = b'{"drawn": true}'
         target = f"{base.rstrip('/')}/render?target=a&target=b&from=-1h"
-        assert stage.assert_same("GET", target)[2] == {"drawn": True}
-        assert len(set(Graphite.asked)) == 1
-        assert Graphite.asked[0][0] == target
+        assert cluster.assert_same("GET", target)[2] == {"drawn": True}
+        assert len(set(Graphite.requests)) == 1
+        assert Graphite.requests[0][0] == target

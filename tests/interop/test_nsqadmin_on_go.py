@@ -1,4 +1,4 @@
-"""What our nsqadmin has beyond Go's, on a cluster of Go's daemons and on ours, TLS and secrets included."""
+"""Features that only our nsqadmin has, on clusters of Go's daemons and of ours, with TLS and authorization."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ WAIT_S = 15.0
 
 
 class Viewer:
-    """Reads server-sent events."""
+    """A client that reads server-sent events."""
 
     def __init__(self, admin: Daemon, target: str) -> None:
         self._connection = http.client.HTTPConnection(admin.http_address, timeout=WAIT_S)
@@ -27,7 +27,7 @@ class Viewer:
         assert self._answer.status == 200
 
     def next(self, wanted: str) -> Any:
-        """The data of the next event of this name."""
+        """Return the data of the next event with this name."""
         name = ""
         while line := self._answer.readline():
             key, _, value = line.decode().rstrip("\n").partition(": ")
@@ -48,7 +48,9 @@ def operate(admin: Daemon, **fields: str) -> Any:
     return answer.json()
 
 
-def test_operations_and_the_overview(fleet: Fleet, implementation: str, topic: str) -> None:
+def test_operations_reach_every_node_and_the_overview_shows_the_result(
+    fleet: Fleet, implementation: str, topic: str
+) -> None:
     lookupd = fleet.nsqlookupd(implementation)
     nsqds = [fleet.nsqd(implementation, f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(2)]
     admin = fleet.nsqadmin(
@@ -74,16 +76,16 @@ def test_operations_and_the_overview(fleet: Fleet, implementation: str, topic: s
         rows = admin.request("GET", "/api/overview").json()["topics"]
         return next((each for each in rows if each["name"] == topic), None)
 
-    wait_until(lambda: row() and row()["nodes"] == 2, "the overview tells of it")
+    wait_until(lambda: row() and row()["nodes"] == 2, "the overview shows both nodes")
     nsqds[0].post("/pub", b"x", topic=topic)
-    wait_until(lambda: row()["channels_depth"] == 1, "the overview tells of the message")
+    wait_until(lambda: row()["channels_depth"] == 1, "the overview shows the message")
     operate(admin, operation="tombstone", topic=topic, node=first)
     assert sum(nsqd.topic_stats(topic) is None for nsqd in nsqds) == 1
     operate(admin, operation="delete", topic=topic)
     assert all(nsqd.topic_stats(topic) is None for nsqd in nsqds)
 
 
-def test_a_tail_takes_nothing_from_the_first_consumer(fleet: Fleet, implementation: str, topic: str) -> None:
+def test_a_tail_takes_no_messages_from_the_first_channel(fleet: Fleet, implementation: str, topic: str) -> None:
     nsqd = fleet.nsqd(implementation)
     nsqd.post("/mpub", b"\n".join([b"x"] * 60), topic=topic)
     viewer = Viewer(fleet.nsqadmin("nsqx", f"--nsqd-http-address={nsqd.http_address}"), f"/api/tail/{topic}")
@@ -107,7 +109,7 @@ def auth_server() -> Iterator[AuthServer]:
     server.close()
 
 
-def test_a_tail_where_nsqd_wants_tls_and_a_secret(
+def test_a_tail_uses_tls_and_the_auth_secret(
     fleet: Fleet, implementation: str, topic: str, tmp_path: Path, auth_server: AuthServer
 ) -> None:
     authority = Authority(tmp_path)

@@ -1,6 +1,6 @@
-"""Auth with other people's clients: a right that is granted, refused, run out, and a server that is down.
+"""Authorization with third-party clients: a grant, a refusal, an expired grant, and an auth server that is down.
 
-The auth server is the package's own; the broker is ours and, where it has the same rules, Go's.
+The auth server is nsqx's. The broker is nsqx's and, where the rules are the same, also Go's.
 """
 
 import os
@@ -39,7 +39,7 @@ CLIENTS = ("pynsq", "nsqjs")
 
 
 class Rights:
-    """The auth server and its file."""
+    """The auth server and its configuration file."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "rights.toml"
@@ -48,7 +48,7 @@ class Rights:
         self.server = Daemon(command, listeners=("HTTP",))
 
     def write(self, topic: str = "work", ttl: int = 60) -> None:
-        # Replaced, not rewritten: the server must never read half of it.
+        # The file is replaced, not rewritten, so the server never reads a half-written file.
         fresh = self._path.with_suffix(".new")
         fresh.write_text(RIGHTS.format(topic=topic, ttl=ttl))
         os.replace(fresh, self._path)
@@ -79,7 +79,7 @@ def start(fleet: Fleet, implementation: str, rights: Rights, tmp_path: Path, *fl
 
 
 def has_secret(log: str) -> bool:
-    """True if a secret was written down, in any spelling."""
+    """Return True if the log contains a secret, as plain text or URL-encoded."""
     starts = [" ".join(secret.split()[:2]) for secret in (SECRET, WRONG)]
     return any(spelling in log for start in starts for spelling in (start, start.replace(" ", "+"), quote(start)))
 
@@ -90,7 +90,7 @@ def program(client: str) -> list[str]:
 
 @contextmanager
 def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A client that is not expected to come to an end by itself; everything it writes goes to ``log``."""
+    """Run a client until the block ends. Its stdout and stderr are written to ``log``."""
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output) as process,
@@ -105,7 +105,7 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_granted(client: str, nsqd: Daemon, tmp_path: Path) -> None:
+def test_a_client_with_a_valid_secret_publishes_and_consumes(client: str, nsqd: Daemon, tmp_path: Path) -> None:
     command = [*program(client), nsqd.tcp_address, "work", "ch", f"auth_secret={SECRET}"]
     with client_report(command, tmp_path / "client.log") as report:
         assert report["finished"] == sorted(body.decode() for body in EVERYTHING)
@@ -114,7 +114,9 @@ def test_granted(client: str, nsqd: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_granted_to_go_clients(method: str, fleet: Fleet, rights: Rights, tmp_path: Path) -> None:
+def test_go_clients_with_a_valid_secret_publish_and_consume(
+    method: str, fleet: Fleet, rights: Rights, tmp_path: Path
+) -> None:
     nsqd = start(fleet, "nsqx", rights, tmp_path, f"--auth-http-request-method={method}")
     assert to_nsq(nsqd, SECRET).returncode == 0
     tail = [*program_command("go", "nsq_tail"), "--topic=work", "--channel=ch", "--n=1"]
@@ -130,19 +132,21 @@ def to_nsq(nsqd: Daemon, secret: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, input=b"hello\n", capture_output=True, timeout=TOOL_TIMEOUT_S)
 
 
-# Refused
+# Refused clients
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_refused(client: str, nsqd: Daemon, tmp_path: Path) -> None:
+def test_a_client_with_a_wrong_secret_gets_e_auth_failed(client: str, nsqd: Daemon, tmp_path: Path) -> None:
     command = [*program(client), nsqd.tcp_address, "work", "ch", f"auth_secret={WRONG}"]
     with running(command, tmp_path / "client.log"):
         nsqd.wait_for_log(r"AUTH failed .*403")
-        wait_until(lambda: "E_AUTH_FAILED" in (tmp_path / "client.log").read_text(), "the client has been told")
+        wait_until(
+            lambda: "E_AUTH_FAILED" in (tmp_path / "client.log").read_text(), "the client has received the error"
+        )
     assert nsqd.topic_stats("work")["message_count"] == 0
 
 
-def test_refused_to_go_clients(nsqd: Daemon, rights: Rights) -> None:
+def test_go_clients_without_a_grant_get_an_error(nsqd: Daemon, rights: Rights) -> None:
     done = to_nsq(nsqd, WRONG)
     assert done.returncode != 0
     assert b"E_AUTH_FAILED" in done.stderr
@@ -154,31 +158,35 @@ def test_refused_to_go_clients(nsqd: Daemon, rights: Rights) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_server_is_down(client: str, nsqd: Daemon, rights: Rights, tmp_path: Path) -> None:
+def test_clients_get_e_auth_failed_while_the_auth_server_is_down(
+    client: str, nsqd: Daemon, rights: Rights, tmp_path: Path
+) -> None:
     rights.server.stop()
     command = [*program(client), nsqd.tcp_address, "work", "ch", f"auth_secret={SECRET}"]
     with running(command, tmp_path / "client.log"):
-        wait_until(lambda: "E_AUTH_FAILED" in (tmp_path / "client.log").read_text(), "the client has been told")
+        wait_until(
+            lambda: "E_AUTH_FAILED" in (tmp_path / "client.log").read_text(), "the client has received the error"
+        )
     assert b"E_AUTH_FAILED" in to_nsq(nsqd, SECRET).stderr
     assert nsqd.topic_stats("work")["message_count"] == 0
 
 
-# Run out
+# Expired grants
 
 
-def test_a_go_subscriber_whose_right_runs_out(nsqd: Daemon, rights: Rights, tmp_path: Path) -> None:
+def test_a_go_subscriber_whose_grant_expires_is_disconnected(nsqd: Daemon, rights: Rights, tmp_path: Path) -> None:
     rights.write(ttl=1)
     tail = [*program_command("go", "nsq_tail"), "--topic=work", "--channel=ch"]
     tail += [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--consumer-opt=auth_secret,{SECRET}"]
     with running(tail, tmp_path / "tail.log"):
-        wait_until(lambda: nsqd.channel_stats("work", "ch")["client_count"] == 1, "it has subscribed")
+        wait_until(lambda: nsqd.channel_stats("work", "ch")["client_count"] == 1, "the client has subscribed")
         rights.write(topic="elsewhere", ttl=1)
-        wait_until(lambda: "E_UNAUTHORIZED" in (tmp_path / "tail.log").read_text(), "it has been told")
-        wait_until(lambda: nsqd.channel_stats("work", "ch")["client_count"] == 0, "it is gone")
+        wait_until(lambda: "E_UNAUTHORIZED" in (tmp_path / "tail.log").read_text(), "the client has received the error")
+        wait_until(lambda: nsqd.channel_stats("work", "ch")["client_count"] == 0, "the client is disconnected")
 
 
-def test_a_subscriber_stays_while_the_server_is_down(nsqd: Daemon, rights: Rights) -> None:
-    """Its right cannot be confirmed, which is not the same as refused; commands that need a right wait for nobody."""
+def test_a_subscriber_stays_connected_while_the_auth_server_is_down(nsqd: Daemon, rights: Rights) -> None:
+    """A grant that cannot be confirmed is not a refusal. A PUB with the expired grant fails at once."""
     rights.write(ttl=1)
     with RawClient(nsqd.tcp_address) as client:
         client.send(auth(SECRET.encode()) + sub("work", "ch"))
@@ -191,7 +199,9 @@ def test_a_subscriber_stays_while_the_server_is_down(nsqd: Daemon, rights: Right
 
 
 @pytest.mark.parametrize("implementation", ["go", "nsqx"])
-def test_a_publisher_whose_right_runs_out(implementation: str, fleet: Fleet, rights: Rights, tmp_path: Path) -> None:
+def test_a_publish_fails_after_the_grant_has_expired(
+    implementation: str, fleet: Fleet, rights: Rights, tmp_path: Path
+) -> None:
     rights.write(ttl=1)
     nsqd = start(fleet, implementation, rights, tmp_path)
     with RawClient(nsqd.tcp_address) as client:
@@ -203,32 +213,32 @@ def test_a_publisher_whose_right_runs_out(implementation: str, fleet: Fleet, rig
             answer = client.pub("work", b"x")
             return None if answer == OK else answer.data
 
-        assert wait_until(refusal, "the grant has run out") == b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""'
+        assert wait_until(refusal, "the grant has expired") == b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""'
 
 
-# What the auth server is told
+# The request to the auth server
 
 
 @pytest.mark.parametrize("implementation", ["go", "nsqx"])
 @pytest.mark.parametrize("policy", ["require", "require-verify"])
-def test_the_name_in_the_certificate(
+def test_the_auth_server_gets_the_common_name_of_the_client_certificate(
     implementation: str, policy: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """It is passed on, with ``require`` even that of a certificate which signs itself."""
+    """With the policy ``require`` the certificate may be self-signed."""
     if policy == "require" and implementation == "nsqx":
         pytest.importorskip("OpenSSL", reason="pyOpenSSL missing: pip install pyopenssl")
     authority = Authority(tmp_path)
     server = authority.sign("server")
     mine = self_signed(tmp_path, "somebody") if policy == "require" else authority.sign("somebody")
-    asked = AuthServer()
-    request.addfinalizer(asked.close)
+    auth_server = AuthServer()
+    request.addfinalizer(auth_server.close)
     nsqd = fleet.nsqd(
         implementation,
         f"--tls-cert={server.cert}",
         f"--tls-key={server.key}",
         f"--tls-root-ca-file={authority.cert}",
         f"--tls-client-auth-policy={policy}",
-        f"--auth-http-address={asked.address}",
+        f"--auth-http-address={auth_server.address}",
     )
     context = ssl.create_default_context(cafile=authority.cert)
     context.load_cert_chain(mine.cert, mine.key)
@@ -238,8 +248,8 @@ def test_the_name_in_the_certificate(
         client.start_tls(context)
         assert client.read_frame() == OK
         assert b'"permission_count":1' in client.auth(b"all").data
-    ((_, _, question),) = asked.requests
-    assert dict(question) == {
+    ((_, _, query),) = auth_server.requests
+    assert dict(query) == {
         "common_name": ["somebody"],
         "remote_ip": ["127.0.0.1"],
         "secret": ["all"],

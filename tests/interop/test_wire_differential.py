@@ -1,4 +1,4 @@
-"""The TCP protocol, byte for byte: every script of wire_scripts.py gives the same transcript on both daemons."""
+"""nsqd's TCP protocol: every script of wire_scripts.py gives the same transcript on both daemons."""
 
 import ssl
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ SCRIPTS_AT_A_TIME = 12
 assert len(SCRIPTS) == len(all_scripts()), "two scripts have the same name"
 
 
-class Stage:
-    """One implementation's daemons, one per profile, started when first needed."""
+class ProfileDaemons:
+    """The daemons of one implementation, one for each profile that the selected scripts use."""
 
     def __init__(self, implementation: str, directory: Path, certificate: tuple[str, str], tls: ssl.SSLContext) -> None:
         self.implementation = implementation
@@ -63,48 +63,49 @@ Playing = dict[str, tuple[Future[Transcript], Future[Transcript]]]
 
 
 @pytest.fixture(scope="module")
-def stages(
+def both(
     candidate: str,
     tmp_path_factory: pytest.TempPathFactory,
     certificate: tuple[str, str],
     tls_context: ssl.SSLContext,
-) -> Iterator[tuple[Stage, Stage]]:
-    reference = Stage("go", tmp_path_factory.mktemp("reference"), certificate, tls_context)
-    ours = Stage(candidate, tmp_path_factory.mktemp("ours"), certificate, tls_context)
+) -> Iterator[tuple[ProfileDaemons, ProfileDaemons]]:
+    reference = ProfileDaemons("go", tmp_path_factory.mktemp("reference"), certificate, tls_context)
+    ours = ProfileDaemons(candidate, tmp_path_factory.mktemp("ours"), certificate, tls_context)
     yield reference, ours
     reference.close()
     ours.close()
 
 
 @pytest.fixture(scope="module")
-def playing(stages: tuple[Stage, Stage], request: pytest.FixtureRequest) -> Iterator[Playing]:
-    """Every chosen script on both stages, many at a time: most of the time of a script is spent waiting."""
+def playing(both: tuple[ProfileDaemons, ProfileDaemons], request: pytest.FixtureRequest) -> Iterator[Playing]:
+    """Play every selected script on both implementations. Scripts mostly wait, so 12 run at a time."""
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     chosen = {call.params.get("name") for call in calls if call is not None}
     scripts = [each for each in SCRIPTS.values() if each.name in chosen]
     for profile in {script.profile for script in scripts}:
-        for stage in stages:
-            stage.start(profile)
+        for daemons in both:
+            daemons.start(profile)
     with ThreadPoolExecutor(SCRIPTS_AT_A_TIME) as pool:
         yield {
-            script.name: (pool.submit(stages[0].play, script), pool.submit(stages[1].play, script))
-            for script in scripts
+            script.name: (pool.submit(both[0].play, script), pool.submit(both[1].play, script)) for script in scripts
         }
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script(name: str, playing: Playing) -> None:
+def test_both_daemons_give_the_same_transcript(name: str, playing: Playing) -> None:
     reference, ours = (future.result() for future in playing[name])
     assert ours == reference
 
 
-def test_auth_servers_are_asked_the_same(stages: tuple[Stage, Stage], playing: Playing) -> None:
+def test_both_daemons_send_the_same_requests_to_the_auth_server(
+    both: tuple[ProfileDaemons, ProfileDaemons], playing: Playing
+) -> None:
     for futures in playing.values():
         for future in futures:
             future.exception()
     reference, ours = (
-        {profile: sorted(server.requests, key=repr) for profile, server in stage.auth_servers.items()}
-        for stage in stages
+        {profile: sorted(server.requests, key=repr) for profile, server in daemons.auth_servers.items()}
+        for daemons in both
     )
     if not reference:
         pytest.skip("no auth script was played")

@@ -1,4 +1,4 @@
-"""The table of byte scripts that are played on the Go nsqd and on ours; wirescript.py says how."""
+"""The byte scripts that are sent to Go's nsqd and to ours. wirescript.py plays them."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -27,8 +27,8 @@ from wirescript import (
 
 from rawclient import auth, dpub, fin, identify, mpub, mpub_body, nop, pub, rdy, req, sized, sub, touch
 
-# The flags each profile adds. In "timed" and "scanned" nsqd starts with every script's topic and its channel "ch": Go's
-# nsqd looks for timed out messages only in channels that are some seconds old, or as old as itself.
+# The flags of each profile. With "timed" and "scanned", nsqd starts with the topic of every script and its channel
+# "ch", because Go's nsqd checks a channel that is created later for timed-out messages only after some seconds.
 PROFILES: dict[str, list[str]] = {
     "default": [],
     "small": [
@@ -96,12 +96,12 @@ def magic_scripts() -> Iterator[Script]:
         "newline": b"\n\n\n\n",
     }.items():
         yield Script(f"magic: {name}", [], magic=magic, ending="closes")
-    yield Script("magic: three bytes, then the end", [], magic=b"  V", ending="eof")
-    yield Script("magic: none, then the end", [], magic=b"", ending="eof")
+    yield Script("magic: three bytes, then end of stream", [], magic=b"  V", ending="eof")
+    yield Script("magic: none, then end of stream", [], magic=b"", ending="eof")
     yield Script("magic: twice", [], magic=b"  V2  V2\n")
     yield Script("magic: one byte at a time", [one_byte_at_a_time(b"  V2NOP\n" + HELLO)], magic=b"")
     yield Script("magic: together with commands", [], magic=b"  V2" + HELLO + HELLO)
-    yield Script("magic: right, then the end", [], ending="eof")
+    yield Script("magic: correct, then end of stream", [], ending="eof")
 
 
 def line_scripts() -> Iterator[Script]:
@@ -113,13 +113,13 @@ def line_scripts() -> Iterator[Script]:
         "space before the command": b" NOP\n",
         "lower case": b"nop\n",
         "space after the command": b"NOP \n",
-        "words after the command": b"NOP a b c\n",
+        "parameters after the command": b"NOP a b c\n",
         "CR before the newline": b"NOP\r\n",
         "two CR before the newline": b"NOP\r\r\n",
         "CR inside": b"N\rOP\n",
         "tab as separator": b"SUB\ttopic\tch\n",
         "unknown": b"PING\n",
-        "unknown with words": b"PEEK a b\n",
+        "unknown with parameters": b"PEEK a b\n",
         "unknown bytes": b"\xff\xfe\x00\x01\n",
         "unknown UTF-8": "été\n".encode(),
         "unknown with quotes": b'"NOP"\n',
@@ -134,19 +134,19 @@ def line_scripts() -> Iterator[Script]:
         filler = b"NOP ".ljust(length, b"x")
         yield Script(f"line: {length} characters", [filler + b"\n"])
         yield Script(f"line: {length} characters of an unknown command", [b"X" * length + b"\n"])
-        yield Script(f"line: {length} characters and the end", [b"X" * length], ending="eof")
+        yield Script(f"line: {length} characters, then end of stream", [b"X" * length], ending="eof")
     yield Script("line: 16384 characters, CR included", [b"NOP ".ljust(16382, b"x") + b"\r\n"])
     yield Script("line: too long after good commands", [HELLO + b"NOP ".ljust(20000, b"x") + b"\n", expect(1)])
     yield Script("line: too long without a newline", [b"X" * 16384], ending="closes")
     yield Script("line: pipelined", [HELLO * 50 + nop() * 50 + HELLO * 50])
     yield Script("line: one byte at a time", [one_byte_at_a_time(b"NOP\r\nNOP\n" + HELLO + mpub(TOPIC, [b"a", b"b"]))])
-    yield Script("line: nothing after a fatal error counts", [HELLO + b"WRONG\n" + HELLO * 20])
+    yield Script("line: commands after a fatal error are ignored", [HELLO + b"WRONG\n" + HELLO * 20])
 
 
 def state_scripts() -> Iterator[Script]:
-    """Every command, whole and without its words, in every state a connection can be in."""
+    """Every command, complete and without parameters, in every state of a connection."""
     states: dict[str, list[Step]] = {
-        "at first": [],
+        "new connection": [],
         "identified": [identify(client_id="x"), expect(1)],
         "subscribed": SUBSCRIBED,
         "closing": CLOSING,
@@ -154,34 +154,34 @@ def state_scripts() -> Iterator[Script]:
     commands = {
         "IDENTIFY": identify(),
         "AUTH": auth(b"secret"),
-        "AUTH with a word": b"AUTH word\n",
+        "AUTH with a parameter": b"AUTH word\n",
         "SUB": SUBSCRIBE,
         "SUB another": sub("<topic>.other", "ch"),
-        "SUB without words": b"SUB\n",
+        "SUB without parameters": b"SUB\n",
         "SUB without channel": b"SUB <topic>\n",
-        "SUB with a word more": b"SUB <topic> ch more\n",
+        "SUB with an extra parameter": b"SUB <topic> ch more\n",
         "RDY": rdy(1),
-        "RDY without words": b"RDY\n",
+        "RDY without parameters": b"RDY\n",
         "FIN": fin(UNKNOWN_ID),
-        "FIN without words": b"FIN\n",
+        "FIN without parameters": b"FIN\n",
         "REQ": req(UNKNOWN_ID, 0),
-        "REQ without words": b"REQ\n",
+        "REQ without parameters": b"REQ\n",
         "REQ without timeout": b"REQ 0123456789abcdef\n",
         "TOUCH": touch(UNKNOWN_ID),
-        "TOUCH without words": b"TOUCH\n",
+        "TOUCH without parameters": b"TOUCH\n",
         "CLS": b"CLS\n",
-        "CLS with words": b"CLS a b\n",
+        "CLS with parameters": b"CLS a b\n",
         "NOP": nop(),
         "PUB": HELLO,
-        "PUB without words": b"PUB\n",
-        "PUB with a word more": b"PUB <topic> more\n" + sized(b"hello"),
+        "PUB without parameters": b"PUB\n",
+        "PUB with an extra parameter": b"PUB <topic> more\n" + sized(b"hello"),
         "MPUB": mpub(TOPIC, [b"one", b"two"]),
-        "MPUB without words": b"MPUB\n",
-        "MPUB with a word more": b"MPUB <topic> more\n" + sized(mpub_body([b"one"])),
+        "MPUB without parameters": b"MPUB\n",
+        "MPUB with an extra parameter": b"MPUB <topic> more\n" + sized(mpub_body([b"one"])),
         "DPUB": dpub(TOPIC, 5000, b"later"),
-        "DPUB without words": b"DPUB\n",
+        "DPUB without parameters": b"DPUB\n",
         "DPUB without time": b"DPUB <topic>\n",
-        "DPUB with a word more": b"DPUB <topic> 5000 more\n" + sized(b"later"),
+        "DPUB with an extra parameter": b"DPUB <topic> 5000 more\n" + sized(b"later"),
         "an unknown command": b"WHAT\n",
     }
     for state, steps in states.items():
@@ -193,8 +193,8 @@ def name_scripts() -> Iterator[Script]:
     names: dict[str, bytes] = {
         "64 characters": b"<topic64>",
         "65 characters": b"<topic64>x",
-        "every legal mark": b"<topic>.-_09azAZ",
-        "only marks": b"._-",
+        "every valid punctuation character": b"<topic>.-_09azAZ",
+        "only punctuation": b"._-",
         "empty": b"",
         "ephemeral": b"<topic>#ephemeral",
         "64 characters and ephemeral": b"<topic64>#ephemeral",
@@ -238,8 +238,8 @@ def name_scripts() -> Iterator[Script]:
     for name in ("65 characters", "empty", "quote", "emoji", "broken UTF-8", "only the suffix", "ephemeral"):
         yield Script(f"MPUB topic name: {name}", [b"MPUB " + names[name] + b"\n" + sized(mpub_body([b"hello"]))])
         yield Script(f"DPUB topic name: {name}", [b"DPUB " + names[name] + b" 5000\n" + sized(b"hello")])
-    yield Script("SUB names: both wrong", [b"SUB / /\n"])
-    yield Script("DPUB: name and time both wrong", [b"DPUB / x\n" + sized(b"hello")])
+    yield Script("SUB names: both invalid", [b"SUB / /\n"])
+    yield Script("DPUB: name and time both invalid", [b"DPUB / x\n" + sized(b"hello")])
 
 
 def identify_scripts() -> Iterator[Script]:
@@ -254,11 +254,11 @@ def identify_scripts() -> Iterator[Script]:
         yield Script(f"IDENTIFY: size {size}", [IDENTIFY_JSON + pack(">i", size)], profile="small")
     yield Script("IDENTIFY: largest size", [IDENTIFY_JSON + sized(b"{}".ljust(4096))], profile="small")
     yield Script("IDENTIFY: one more than the default largest size", [IDENTIFY_JSON + pack(">i", 5242881)])
-    yield Script("IDENTIFY: with words", [b"IDENTIFY a b\n" + sized(b"{}")])
+    yield Script("IDENTIFY: with parameters", [b"IDENTIFY a b\n" + sized(b"{}")])
     yield Script("IDENTIFY: one byte at a time", [one_byte_at_a_time(identify(feature_negotiation=True))])
     yield Script("IDENTIFY: twice", [identify(client_id="a") + identify(client_id="b", feature_negotiation=True)])
     yield Script(
-        "IDENTIFY: the second one keeps what the first one set",
+        "IDENTIFY: a second IDENTIFY keeps the values of the first",
         [
             identify(heartbeat_interval=5000, msg_timeout=2000, sample_rate=7, output_buffer_size=64),
             identify(feature_negotiation=True),
@@ -269,12 +269,12 @@ def identify_scripts() -> Iterator[Script]:
         "IDENTIFY: heartbeats off and on again, then SUB",
         [identify(heartbeat_interval=-1) + identify(heartbeat_interval=1000) + SUBSCRIBE],
     )
-    yield Script("IDENTIFY: heartbeats off, then SUB without words", [identify(heartbeat_interval=-1) + b"SUB\n"])
+    yield Script("IDENTIFY: heartbeats off, then SUB without parameters", [identify(heartbeat_interval=-1) + b"SUB\n"])
     yield Script("IDENTIFY: heartbeats off, then PUB", [identify(heartbeat_interval=-1) + HELLO])
 
 
 def identify_range_scripts() -> Iterator[Script]:
-    """Each number of IDENTIFY at and just past the ends of what it may be, with limits small and at their defaults."""
+    """Each numeric field of IDENTIFY at its limits and just beyond them, with small limits and with the defaults."""
     small: dict[str, list[int]] = {
         "heartbeat_interval": [-2, -1, 0, 1, 999, 1000, 20000, 20001],
         "output_buffer_size": [-2, -1, 0, 1, 63, 64, 4096, 4097],
@@ -299,10 +299,13 @@ def identify_range_scripts() -> Iterator[Script]:
         for value in (2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**30):
             yield Script(f"IDENTIFY {key}: {value}", [identify(feature_negotiation=True, **{key: value})])
     pairs: list[tuple[str, dict[str, int]]] = [
-        ("no buffer wins over the timeout", {"output_buffer_size": -1, "output_buffer_timeout": 1000}),
-        ("wrong size, wrong timeout", {"output_buffer_size": 1, "output_buffer_timeout": 1}),
-        ("everything wrong", {"msg_timeout": 1, "sample_rate": 500, "output_buffer_size": 1, "heartbeat_interval": 1}),
-        ("rate and timeout wrong", {"msg_timeout": 1, "sample_rate": 500}),
+        ("output_buffer_size -1 overrides the timeout", {"output_buffer_size": -1, "output_buffer_timeout": 1000}),
+        ("invalid size and timeout", {"output_buffer_size": 1, "output_buffer_timeout": 1}),
+        (
+            "every field invalid",
+            {"msg_timeout": 1, "sample_rate": 500, "output_buffer_size": 1, "heartbeat_interval": 1},
+        ),
+        ("invalid rate and timeout", {"msg_timeout": 1, "sample_rate": 500}),
     ]
     for name, fields in pairs:
         yield Script(f"IDENTIFY: {name}", [identify(feature_negotiation=True, **fields)])
@@ -337,14 +340,14 @@ def identify_json_scripts() -> Iterator[Script]:
         "invalid UTF-8 in a string": b'{%s,"client_id":"\xff\xfe"}' % asked,
         "invalid UTF-8 in an unknown key": b'{%s,"\xff":1}' % asked,
         "lone surrogate escape": b'{%s,"client_id":"\\ud800"}' % asked,
-        "surrogates the wrong way round": b'{%s,"client_id":"\\udc00\\ud800"}' % asked,
+        "surrogates in the wrong order": b'{%s,"client_id":"\\udc00\\ud800"}' % asked,
         "zero escape": b'{%s,"client_id":"\\u0000"}' % asked,
         "escaped key": b'{"feature\\u005fnegotiation":true}',
         "keys in capitals": b'{"FEATURE_NEGOTIATION":true,"Sample_Rate":42}',
         "long s and kelvin sign as letters": b'{"FEATURE_NEGOTIATION":true,"\xc5\xbfample_rate":42}',
         "key with a space": b'{%s,"sample_rate ":500}' % asked,
         "duplicate keys, last wins": b'{%s,"sample_rate":500,"sample_rate":42}' % asked,
-        "duplicate keys, last wrong": b'{%s,"sample_rate":42,"sample_rate":500}' % asked,
+        "duplicate keys, last invalid": b'{%s,"sample_rate":42,"sample_rate":500}' % asked,
         "duplicate keys of different case": b'{%s,"sample_rate":41,"SAMPLE_RATE":42}' % asked,
         "duplicate keys of different case, exact last": b'{%s,"SAMPLE_RATE":42,"sample_rate":41}' % asked,
         "duplicate keys, null last": b'{%s,"sample_rate":42,"sample_rate":null}' % asked,
@@ -412,15 +415,15 @@ def upgrade_scripts() -> Iterator[Script]:
     both = identify(feature_negotiation=True, snappy=True, deflate=True)
     yield Script("upgrade: deflate and snappy together", [both])
     yield Script("upgrade: deflate and snappy without negotiation", [identify(snappy=True, deflate=True)])
-    yield Script("upgrade: both asked, none offered", [both], profile="plain")
-    yield Script("upgrade: TLS asked, no certificate", [identify(feature_negotiation=True, tls_v1=True)])
+    yield Script("upgrade: both requested, none offered", [both], profile="plain")
+    yield Script("upgrade: TLS requested, no certificate", [identify(feature_negotiation=True, tls_v1=True)])
     layers: dict[str, Step] = {"deflate": deflate, "snappy": snappy}
     for name, layer in layers.items():
         upgraded = [identify(feature_negotiation=True, **{name: True}), expect(1), layer, expect(1)]
         again = identify(feature_negotiation=True)
         yield Script(f"upgrade: {name}", [*upgraded, *WORK])
         yield Script(f"upgrade: {name}, a fatal error", [*upgraded, b"WHAT\n"])
-        yield Script(f"upgrade: {name}, then the end", upgraded, ending="eof")
+        yield Script(f"upgrade: {name}, then end of stream", upgraded, ending="eof")
         yield Script(f"upgrade: {name}, IDENTIFY again", [*upgraded, again])
         yield Script(f"upgrade: {name}, then nothing", [*upgraded, quiet()])
         yield Script(f"upgrade: {name}, then garbage", [*upgraded, garbage], ending="closes")
@@ -444,7 +447,7 @@ def tls_scripts(layers: dict[str, Step]) -> Iterator[Script]:
             *WORK,
         ]
         yield Script(f"upgrade: TLS and {name}", steps, profile="tls")
-    yield Script("upgrade: TLS offered, not asked", [identify(feature_negotiation=True)], profile="tls")
+    yield Script("upgrade: TLS offered, not requested", [identify(feature_negotiation=True)], profile="tls")
     yield Script("upgrade: TLS without negotiation", [identify(tls_v1=True), HELLO], profile="tls")
     for command in (b"NOP\n", HELLO, SUBSCRIBE, b"WHAT a b\n", b"\n", auth(b"x"), identify() + nop()):
         name = command.split()[0].decode() if command.split() else "empty line"
@@ -470,7 +473,7 @@ def publish_scripts() -> Iterator[Script]:
         yield Script(f"{word}: default largest body", [line + sized(b"x" * 1048576)])
         yield Script(f"{word}: one more than the default largest body", [line + pack(">i", 1048577)])
         yield Script(f"{word}: too large, body follows", [line + sized(b"x" * 1025)], profile="small")
-        yield Script(f"{word}: half a command, then the end", [line[:4]], ending="eof")
+        yield Script(f"{word}: half a command, then end of stream", [line[:4]], ending="eof")
     yield Script("PUB: body looks like commands", [pub(TOPIC, b"NOP\nFENCE\n"), SUBSCRIBE, rdy(1), expect(3)])
     yield Script("PUB: zero bytes in the body", [pub(TOPIC, b"\0\0\0\0"), SUBSCRIBE, rdy(1), expect(3)])
     yield Script("PUB: 200 pipelined on two topics", [(HELLO + pub("<topic>.b", b"x")) * 100])
@@ -511,7 +514,7 @@ def mpub_scripts() -> Iterator[Script]:
     for count in (0, -1, -(2**31), 819, 2**31 - 1):
         yield Script(f"MPUB: count {count}", [line + pack(">ii", 100, count)], profile="small")
     yield Script("MPUB: largest count", [line + sized(mpub_body([b"x"] * 818))], profile="small")
-    yield Script("MPUB: default largest count and one", [line + pack(">ii", 100, 1048576)])
+    yield Script("MPUB: one more than the default largest count", [line + pack(">ii", 100, 1048576)])
     for size in (0, -1, -(2**31), 1025, 2**31 - 1):
         yield Script(f"MPUB: first message of {size}", [line + pack(">iii", 100, 1, size)], profile="small")
         second = pack(">i", 100) + pack(">i", 2) + sized(b"hello") + pack(">i", size)
@@ -519,7 +522,7 @@ def mpub_scripts() -> Iterator[Script]:
     bodies = [b"x" * 1024] * 3
     yield Script("MPUB: largest messages", [line + sized(mpub_body(bodies))], profile="small")
     yield Script(
-        "MPUB: outer size at the limit, content of it", [line + sized(mpub_body([b"x" * 1018] * 4))], profile="small"
+        "MPUB: outer size and content at the limit", [line + sized(mpub_body([b"x" * 1018] * 4))], profile="small"
     )
     yield Script("MPUB: outer size smaller than the content", [line + pack(">i", 1) + one, HELLO])
     yield Script("MPUB: outer size larger than the content", [line + pack(">i", 4000) + one, HELLO])
@@ -537,7 +540,7 @@ def mpub_scripts() -> Iterator[Script]:
         + [fin(b"<id>"), expect(1)] * 2
         + [fin(b"<id>")],
     )
-    yield Script("MPUB: name wrong, nothing read", [b"MPUB /\n"])
+    yield Script("MPUB: invalid name, body not read", [b"MPUB /\n"])
 
 
 def consume_scripts() -> Iterator[Script]:
@@ -574,9 +577,10 @@ def consume_scripts() -> Iterator[Script]:
             [*HOLDING, command.encode() + b" <id>" + tail.replace(b"\n", b"\r\n"), quiet()],
         )
         yield Script(
-            f"{command}: a word more", [*HOLDING, rdy(0), command.encode() + b" <id>" + tail[:-1] + b" more\n", quiet()]
+            f"{command}: extra parameter",
+            [*HOLDING, rdy(0), command.encode() + b" <id>" + tail[:-1] + b" more\n", quiet()],
         )
-    yield Script("FIN: good", [*HOLDING, fin(b"<id>")])
+    yield Script("FIN: valid", [*HOLDING, fin(b"<id>")])
     yield Script("FIN: twice", [*HOLDING, fin(b"<id>") * 2])
     yield Script("FIN: then REQ", [*HOLDING, fin(b"<id>") + req(b"<id>", 0)])
     yield Script("FIN: then TOUCH", [*HOLDING, fin(b"<id>") + touch(b"<id>")])
@@ -584,7 +588,7 @@ def consume_scripts() -> Iterator[Script]:
         "FIN: many failures leave the connection open", [*SUBSCRIBED, (fin(UNKNOWN_ID) + touch(UNKNOWN_ID)) * 20]
     )
     yield Script("FIN: while closing", [*HOLDING, b"CLS\n", fin(b"<id>") * 2])
-    yield Script("TOUCH: good, then FIN", [*HOLDING, touch(b"<id>") * 3 + fin(b"<id>")])
+    yield Script("TOUCH: valid, then FIN", [*HOLDING, touch(b"<id>") * 3 + fin(b"<id>")])
     yield Script("TOUCH: while closing", [*HOLDING, b"CLS\n", touch(b"<id>"), fin(b"<id>")])
     yield Script(
         "REQ: at once, delivered again",
@@ -612,15 +616,16 @@ def consume_scripts() -> Iterator[Script]:
         [*HOLDING, on("b"), SUBSCRIBE, fin(b"<id>"), expect(2), on("a"), fin(b"<id>")],
     )
     yield Script(
-        "disconnecting does not requeue", [*HOLDING, disconnect, on("b"), SUBSCRIBE, rdy(1), expect(1), quiet()]
+        "disconnecting does not requeue messages in flight",
+        [*HOLDING, disconnect, on("b"), SUBSCRIBE, rdy(1), expect(1), quiet()],
     )
-    yield Script("half-closing while holding", [*HOLDING, half_close], ending="closes")
-    yield Script("CLS: then the end", [*CLOSING], ending="eof")
+    yield Script("half-closing with a message in flight", [*HOLDING, half_close], ending="closes")
+    yield Script("CLS: then end of stream", [*CLOSING], ending="eof")
     yield Script("CLS: twice", [*SUBSCRIBED, b"CLS\nCLS\n"])
-    yield Script("CLS: nothing is delivered any more", [*SUBSCRIBED, b"CLS\n", rdy(5), HELLO, expect(2), quiet()])
-    yield Script("CLS: wrong RDY is ignored", [*CLOSING, b"RDY abc\nRDY 99999999\n"])
+    yield Script("CLS: no message is delivered afterwards", [*SUBSCRIBED, b"CLS\n", rdy(5), HELLO, expect(2), quiet()])
+    yield Script("CLS: invalid RDY is ignored", [*CLOSING, b"RDY abc\nRDY 99999999\n"])
     yield Script(
-        "CLS: what is requeued goes to another",
+        "CLS: a requeued message is delivered to another client",
         [*HOLDING, b"CLS\n", expect(1), req(b"<id>", 0), on("b"), SUBSCRIBE, rdy(1), expect(2)],
     )
     yield Script(
@@ -646,7 +651,7 @@ def consume_scripts() -> Iterator[Script]:
         profile="small",
     )
     yield Script(
-        "SUB: ephemeral topic and channel go away",
+        "SUB: ephemeral topic and channel are deleted",
         [sub("<topic>#ephemeral", "ch#ephemeral"), expect(1), disconnect, gone("<topic>#ephemeral")],
     )
     yield Script(
@@ -666,7 +671,7 @@ def consume_scripts() -> Iterator[Script]:
 
 
 def admin_scripts() -> Iterator[Script]:
-    """What an operator does over HTTP while clients are connected."""
+    """Operations over HTTP while clients are connected."""
     channel = "topic=<topic>&channel=ch"
     yield Script(
         "paused channel",
@@ -710,11 +715,13 @@ def admin_scripts() -> Iterator[Script]:
     yield Script("deleted channel", [*SUBSCRIBED, post(f"/channel/delete?{channel}")], ending="closes")
     yield Script("deleted topic", [*SUBSCRIBED, post("/topic/delete?topic=<topic>")], ending="closes")
     yield Script(
-        "deleted channel of a client that holds a message",
+        "deleted channel of a client with a message in flight",
         [*HOLDING, post(f"/channel/delete?{channel}")],
         ending="closes",
     )
-    yield Script("deleted topic leaves the producer", [HELLO, expect(1), post("/topic/delete?topic=<topic>"), HELLO])
+    yield Script(
+        "deleted topic does not disconnect the producer", [HELLO, expect(1), post("/topic/delete?topic=<topic>"), HELLO]
+    )
     yield Script("emptied channel", [*HOLDING, post(f"/channel/empty?{channel}"), fin(b"<id>"), expect(1)])
     yield Script(
         "emptied channel: its clients are ready again",
@@ -741,7 +748,7 @@ def admin_scripts() -> Iterator[Script]:
 
 
 def disk_scripts() -> Iterator[Script]:
-    """Everything through the disk queue."""
+    """Messages that pass through the disk queue."""
     bodies = [b"%d" % number for number in range(20)]
     consume: list[Step] = [mpub(TOPIC, bodies), SUBSCRIBE, rdy(1), expect(3)]
     consume += [fin(b"<id>"), expect(1)] * 19
@@ -755,22 +762,26 @@ def disk_scripts() -> Iterator[Script]:
 
 
 def timed_scripts() -> Iterator[Script]:
-    """What happens by itself when time passes."""
-    yield Script("time: a message not finished comes back", [*HOLDING, expect(1), fin(b"<id>")], profile="timed")
-    yield Script("time: and again", [*HOLDING, expect(2), fin(b"<id>")], profile="timed")
+    """Timeouts, deferred messages, heartbeats and output buffering."""
+    yield Script("time: an unfinished message is delivered again", [*HOLDING, expect(1), fin(b"<id>")], profile="timed")
     yield Script(
-        "time: it cannot be finished once it has timed out",
+        "time: an unfinished message is delivered a third time", [*HOLDING, expect(2), fin(b"<id>")], profile="timed"
+    )
+    yield Script(
+        "time: a timed-out message cannot be finished",
         [*HOLDING, rdy(0), channel_shows(timeout_count=1, depth=1), fin(b"<id>"), touch(b"<id>"), req(b"<id>", 0)],
         profile="timed",
     )
     yield Script(
-        "time: touched, it still comes back", [*HOLDING, touch(b"<id>") * 5, expect(1), fin(b"<id>")], profile="timed"
+        "time: a touched message is delivered again later",
+        [*HOLDING, touch(b"<id>") * 5, expect(1), fin(b"<id>")],
+        profile="timed",
     )
     yield Script(
-        "time: a message requeued for later", [*HOLDING, req(b"<id>", 200), expect(1), fin(b"<id>")], profile="timed"
+        "time: a message requeued with a delay", [*HOLDING, req(b"<id>", 200), expect(1), fin(b"<id>")], profile="timed"
     )
     yield Script(
-        "time: requeued order",
+        "time: a requeued message is delivered after the next one",
         [
             mpub(TOPIC, [b"a", b"b"]),
             SUBSCRIBE,
@@ -784,12 +795,12 @@ def timed_scripts() -> Iterator[Script]:
         profile="timed",
     )
     yield Script(
-        "time: a message published for later",
+        "time: a deferred message",
         [dpub(TOPIC, 200, b"later"), SUBSCRIBE, rdy(1), expect(3), fin(b"<id>")],
         profile="timed",
     )
     yield Script(
-        "time: published for later, order of time",
+        "time: deferred messages in the order of due times",
         [
             dpub(TOPIC, 900, b"second"),
             dpub(TOPIC, 200, b"first"),
@@ -802,7 +813,7 @@ def timed_scripts() -> Iterator[Script]:
         profile="timed",
     )
     yield Script(
-        "time: another takes over after the owner has gone",
+        "time: delivered to another client after a disconnect",
         [*HOLDING, disconnect, on("b"), SUBSCRIBE, rdy(1), expect(2), fin(b"<id>")],
         profile="timed",
     )
@@ -823,14 +834,14 @@ def timed_scripts() -> Iterator[Script]:
         "time: heartbeats to a consumer", [identify(heartbeat_interval=1000), *SUBSCRIBED, expect(1), expect_heartbeat]
     )
     yield Script("time: no answer to heartbeats", [identify(heartbeat_interval=1000), expect(1)], ending="closes")
-    yield Script("time: few messages leave the buffer by themselves", [HELLO, SUBSCRIBE, rdy(100), expect(3)])
+    yield Script("time: a partly filled output buffer is flushed", [HELLO, SUBSCRIBE, rdy(100), expect(3)])
     yield Script(
         "time: a slow output buffer", [identify(output_buffer_timeout=1000), HELLO, SUBSCRIBE, rdy(100), expect(4)]
     )
 
 
 def auth_scripts() -> Iterator[Script]:
-    """``authserver.py`` knows the secrets."""
+    """Authorization. ``authserver.py`` defines the secrets."""
     yield Script("auth: not configured", [auth(b"all")])
     for name, data in {
         "PUB": HELLO,
@@ -843,7 +854,7 @@ def auth_scripts() -> Iterator[Script]:
             yield Script(f"auth: {name} with {secret}", [auth(secret.encode()), data], profile="auth")
     yield Script("auth: MPUB refused before its body is read", [b"MPUB <topic>\n"], profile="auth")
     yield Script("auth: PUB refused after its body is read", [b"PUB <topic>\n" + pack(">i", 0)], profile="auth")
-    yield Script("auth: IDENTIFY says it is required", [identify(feature_negotiation=True)], profile="auth")
+    yield Script("auth: IDENTIFY reports that it is required", [identify(feature_negotiation=True)], profile="auth")
     for secret in (
         "nobody",
         "refused",
@@ -860,7 +871,7 @@ def auth_scripts() -> Iterator[Script]:
     yield Script("auth: after SUB", [auth(b"all"), SUBSCRIBE, auth(b"all")], profile="auth")
     yield Script("auth: after IDENTIFY", [identify() + auth(b"all") + identify()], profile="auth")
     yield Script(
-        "auth: asked again when the time is up",
+        "auth: the auth server is queried again after the TTL",
         [auth(b"once"), HELLO, expect(2), quiet(1.2), HELLO],
         profile="auth",
     )

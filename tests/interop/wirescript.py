@@ -1,9 +1,9 @@
-"""Byte scripts for nsqd's TCP port, and the transcript that playing one gives.
+"""Byte scripts for nsqd's TCP port, and the transcript of playing a script.
 
-A script is a name and a list of steps; a step is bytes to send or a function of the player. Two daemons that follow the
-same rules give equal transcripts, because everything that may differ between two runs is taken out: message ids become
-``id0``, ``id1``... in order of appearance, timestamps go, neighbouring heartbeats are one. No step waits by the clock
-to find out whether a connection is still open: a fence, an unknown command that the daemon must answer, tells.
+A script is a name and a list of steps. A step is bytes to send or a function that takes the player. Two daemons with
+the same behaviour give equal transcripts, because values that differ between two runs are replaced: message ids become
+``id0``, ``id1``... in order of appearance, timestamps are removed, and consecutive heartbeats count as one. To find out
+whether a connection is still open, the player sends a fence: an unknown command that the daemon must answer.
 """
 
 import re
@@ -21,7 +21,7 @@ FENCE_ANSWER = Frame(ERROR, b"E_INVALID invalid command FENCE")
 ANSWER_TIMEOUT_S = 20.0
 QUIET_S = 0.15
 
-# Later NSQ versions than 1.3.0 add the topology to the answer of IDENTIFY, and ours the broker's name.
+# NSQ versions after 1.3.0 add the topology to the response to IDENTIFY. nsqx adds the broker id.
 _ADDED_FIELDS = re.compile(rb',"(?:topology_region|topology_zone|broker_id)":"[^"]*"')
 
 Event = tuple[Any, ...]
@@ -30,7 +30,7 @@ Step = bytes | Callable[["Player"], None]
 
 @dataclass(frozen=True)
 class Script:
-    """``profile`` names the daemon flags to play on; ``ending`` what happens to every connection after the steps."""
+    """``profile`` names the flags of the daemon. ``ending`` says how each connection ends: fence, eof or closes."""
 
     name: str
     steps: Sequence[Step]
@@ -41,7 +41,7 @@ class Script:
 
 @dataclass
 class Transcript:
-    """Per connection what came back; and what the script's topic looked like afterwards."""
+    """The received frames of each connection, notes of steps, and the state of the script's topic afterwards."""
 
     connections: dict[str, list[Event]] = field(default_factory=dict)
     notes: list[Event] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Transcript:
 
 
 class Player:
-    """Plays one script against one daemon. The steps below are functions that take a player."""
+    """Plays one script against one daemon. The functions below this class create steps."""
 
     def __init__(self, daemon: Daemon, script: Script, topic: str, *, tls: ssl.SSLContext | None = None) -> None:
         self.daemon = daemon
@@ -83,14 +83,14 @@ class Player:
         return self._clients[self._current]
 
     def switch_to(self, name: str, magic: bytes = MAGIC) -> None:
-        """Talk on connection ``name`` from here on; it opens on its first use."""
+        """Use connection ``name`` for the next steps. It is opened when it is first used."""
         self._current = name
         if name not in self._clients:
             self._clients[name] = RawClient(self.daemon.tcp_address, magic=magic)
             self.transcript.connections[name] = []
 
     def fill(self, data: bytes) -> bytes:
-        """``data`` with <topic>, <topic64>, <id> (the last message's) and <id0> (the first one's) put in."""
+        """Replace <topic>, <topic64>, <id> (of the last message) and <id0> (of the first message) in ``data``."""
         data = data.replace(b"<topic64>", self.topic.encode().ljust(64, b"x"))
         data = data.replace(b"<topic>", self.topic.encode())
         if self._ids:
@@ -98,7 +98,7 @@ class Player:
         return data
 
     def read(self, count: int, *, heartbeats: bool = False) -> None:
-        """Note the next ``count`` frames; fewer if the connection ends or falls silent."""
+        """Note the next ``count`` frames, or fewer if the connection ends or nothing arrives for 20 s."""
         read_one = self.client.read_frame if heartbeats else self.client.read_answer
         for _ in range(count):
             try:
@@ -118,7 +118,7 @@ class Player:
             self._note_end("closed")
 
     def sort_last(self, count: int) -> None:
-        """Put the last ``count`` events in a fixed order, where the daemon promises none."""
+        """Sort the last ``count`` events. For frames that the daemon may send in any order."""
         events = self._events
         events[-count:] = sorted(events[-count:], key=repr)
 
@@ -197,7 +197,7 @@ def expect(count: int) -> Step:
 
 
 def expect_unordered(count: int) -> Step:
-    """Wait for ``count`` frames whose order the daemon leaves open."""
+    """Wait for ``count`` frames that the daemon may send in any order."""
 
     def step(player: Player) -> None:
         player.read(count)
@@ -212,12 +212,12 @@ def expect_heartbeat(player: Player) -> None:
 
 
 def quiet(seconds: float = QUIET_S) -> Step:
-    """Note what comes unasked until nothing has come for a moment: proves that something is not delivered."""
+    """Note the frames that arrive until none has arrived for ``seconds``. Shows that a message is not delivered."""
     return lambda player: player.read_quiet(seconds)
 
 
 def on(name: str) -> Step:
-    """Go on with the connection ``name``."""
+    """Use the connection ``name`` for the next steps."""
     return lambda player: player.switch_to(name)
 
 
@@ -226,7 +226,7 @@ def half_close(player: Player) -> None:
 
 
 def disconnect(player: Player) -> None:
-    """Close the current connection from this end."""
+    """Close the current connection."""
     player.close_client()
 
 
@@ -242,7 +242,7 @@ def one_byte_at_a_time(data: bytes) -> Step:
 
 
 def garbage(player: Player) -> None:
-    """Send bytes that no compression layer can have written, past the connection's own layer."""
+    """Send bytes that are not valid in any compression format, without the connection's compression."""
     player.client.send_unlayered(b"\x07\xff\xff\xff neither snappy nor deflate " * 4)
 
 
@@ -260,7 +260,7 @@ def tls(player: Player) -> None:
 
 
 def post(target: str) -> Step:
-    """An HTTP POST whose status is noted."""
+    """Send an HTTP POST and note the status and body of its response."""
 
     def step(player: Player) -> None:
         response = player.daemon.request("POST", player.fill(target.encode()).decode())
@@ -270,18 +270,18 @@ def post(target: str) -> Step:
 
 
 def gone(topic: str) -> Step:
-    """Wait until the daemon no longer knows ``topic``."""
+    """Wait until ``topic`` no longer exists."""
 
     def step(player: Player) -> None:
         name = player.fill(topic.encode()).decode()
-        wait_until(lambda: player.daemon.topic_stats(name) is None, f"{name} is gone")
+        wait_until(lambda: player.daemon.topic_stats(name) is None, f"{name} is deleted")
         player.note(("gone", topic))
 
     return step
 
 
 def note_channel(player: Player) -> None:
-    """Note where the messages of channel "ch" are, once all that were published, and not finished, have reached it."""
+    """Wait until channel "ch" has all published messages. Note how many wait, are in flight and are deferred."""
 
     def places() -> list[int]:
         entry = player.daemon.channel_stats(player.topic, "ch")
@@ -293,7 +293,7 @@ def note_channel(player: Player) -> None:
 
 
 def channel_shows(channel: str = "ch", **numbers: int) -> Step:
-    """Wait until the topic's channel has these numbers in /stats."""
+    """Wait until /stats shows these counts for the topic's channel."""
 
     def reached(player: Player) -> bool:
         entry = player.daemon.channel_stats(player.topic, channel)

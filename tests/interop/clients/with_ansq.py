@@ -3,7 +3,7 @@
 import asyncio
 
 import ansq
-from workload import BATCH, LATER, LATER_MS, SINGLES, TOUCHED, Arguments, Tally, wait_for_leave
+from workload import BATCH, LATER, LATER_MS, SINGLES, TOUCHED, Arguments, Tally, wait_for_stdin_end
 
 arguments = Arguments()
 OPTIONS = ansq.ConnectionOptions(features=ansq.ConnectionFeatures(**arguments.options))
@@ -33,7 +33,7 @@ async def consume():
         if tally.finish(message.body):
             break
     tally.report()
-    await asyncio.to_thread(wait_for_leave)
+    await asyncio.to_thread(wait_for_stdin_end)
     await reader.close()
 
 

@@ -2,12 +2,12 @@
 
 import gevent
 import gnsq
-from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally, wait_for_leave
+from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally, wait_for_stdin_end
 
 arguments = Arguments()
 tally = Tally()
 
-# gnsq's producer fails on the OK that follows an upgrade; its consumer does not.
+# Without options: gnsq's producer fails on the OK that follows an upgrade. Its consumer does not.
 producer = gnsq.Producer(arguments.address)
 producer.start()
 for body in SINGLES:
@@ -36,7 +36,7 @@ def handle(consumer, message):
 
 def leave():
     tally.report()
-    gevent.get_hub().threadpool.apply(wait_for_leave)
+    gevent.get_hub().threadpool.apply(wait_for_stdin_end)
     consumer.close()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import nsq
-from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally, wait_for_leave
+from workload import BATCH, LATER, LATER_MS, MAX_IN_FLIGHT, SINGLES, TOUCHED, Arguments, Tally, wait_for_stdin_end
 
 arguments = Arguments()
 TLS_OPTIONS = {"ca": "ca_certs", "cert": "certfile", "key": "keyfile"}
@@ -11,7 +11,7 @@ arguments.options["tls_options"] = {TLS_OPTIONS[name]: path for name, path in ar
 
 
 class ReadyWriter(nsq.Writer):
-    """Tells when it is connected."""
+    """A writer with an event that is set when it is connected."""
 
     def __init__(self, *positional, **named):
         self.ready = asyncio.Event()
@@ -62,7 +62,7 @@ async def consume():
     )
     await done.wait()
     tally.report()
-    await asyncio.to_thread(wait_for_leave)
+    await asyncio.to_thread(wait_for_stdin_end)
     reader.close()
 
 

@@ -1,9 +1,9 @@
-"""What every client program does: publish, then consume all of it, one message requeued, one touched.
+"""The workload of the client programs: publish messages and consume them; requeue one message and touch another.
 
-A program is run with the address of nsqd, a topic, a channel and the options to connect with: ``deflate``, ``snappy``,
-``tls``, ``ca=FILE``, ``cert=FILE``, ``key=FILE``, ``auth_secret=TEXT``.
-Once every message is finished it prints one line of JSON about them. It stays connected until its input ends, so that
-the last answers have left before it goes.
+The arguments of a program are the address of nsqd, a topic, a channel and options: ``deflate``, ``snappy``, ``tls``,
+``ca=FILE``, ``cert=FILE``, ``key=FILE``, ``auth_secret=TEXT``.
+When every message is finished, the program prints a report as one line of JSON. It stays connected until its stdin
+ends, because its last commands may not have been sent yet.
 """
 
 import json
@@ -23,7 +23,7 @@ class Arguments:
 
     def __init__(self) -> None:
         self.address, self.topic, self.channel, *words = sys.argv[1:]
-        # Those that clients written in Python know by these names.
+        # Options that the Python clients accept under these names.
         self.options: dict[str, bool | str] = {}
         self.tls_files: dict[str, str] = {}
         for word in words:
@@ -36,25 +36,25 @@ class Arguments:
         self.port = int(port)
 
 
-def wait_for_leave() -> None:
-    """Block until the input ends."""
+def wait_for_stdin_end() -> None:
+    """Block until stdin ends."""
     sys.stdin.read()
 
 
 class Tally:
-    """Counts how often each message came, and which were finished."""
+    """Records the attempts of each message and the finished messages."""
 
     def __init__(self) -> None:
         self.attempts: dict[str, list[int]] = {}
         self.finished: list[str] = []
 
     def must_requeue(self, body: bytes, attempts: int) -> bool:
-        """Note that a message came; True if it is to be requeued this time."""
+        """Record a delivery. Return True if the message is to be requeued."""
         self.attempts.setdefault(body.decode(), []).append(attempts)
         return body == REQUEUED and attempts == 1
 
     def finish(self, body: bytes) -> bool:
-        """Note that a message was finished; True if it was the last."""
+        """Record a finished message. Return True if it was the last one."""
         self.finished.append(body.decode())
         return len(self.finished) == len(EVERYTHING)
 

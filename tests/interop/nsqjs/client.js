@@ -1,4 +1,4 @@
-// The workload of ../clients/workload.py with nsqjs: address, topic, channel and options on the command line.
+// The workload of ../clients/workload.py with nsqjs. Arguments: address, topic, channel and options.
 const fs = require('fs')
 const nsq = require('nsqjs')
 
@@ -12,7 +12,7 @@ const requeued = singles[3]
 const touched = singles[4]
 const total = singles.length + batch.length + 1
 
-// Stay until the answers to the last messages have surely left: whoever started this program ends its input then.
+// Stay connected until stdin ends, because the last commands may not have been sent yet.
 process.stdin.on('end', () => process.exit(0))
 process.stdin.resume()
 

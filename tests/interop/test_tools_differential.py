@@ -1,6 +1,6 @@
-"""Each utility beside its Go twin, on the same input: same output, same exit code, same words.
+"""Each utility and Go's utility of the same name, on the same input, have the same output, exit code and messages.
 
-What is left out on purpose, the defects that docs/utilities.md lists, is shown here too: what Go does and what we do.
+The tests also show the deliberate differences that docs/utilities.md lists, with the behaviour of both programs.
 """
 
 import re
@@ -39,12 +39,12 @@ SOURCE = f"--nsqd-tcp-address={NOWHERE}"
 def test_help_has_the_same_flags_and_defaults(program: str) -> None:
     go, ours = (run_utility(implementation, program, "--help") for implementation in BOTH)
     assert ours.code == go.code == 0
-    # The first line names the program; nsq_to_file's twin calls itself nsqd there.
+    # The first line names the program. Go's nsq_to_file calls itself nsqd there.
     assert without_own_flags(program, ours.stderr.splitlines()[1:]) == go.stderr.splitlines()[1:]
 
 
 def without_own_flags(program: str, lines: list[str]) -> list[str]:
-    """The help text without the flags that only our program has: a line with the flag, and a line that explains it."""
+    """Remove the flags that only our program has. Each takes two lines: the flag and its description."""
     for flag in OWN_FLAGS.get(program, ()):
         place = [line.split()[:1] for line in lines].index([f"-{flag}"])
         lines = lines[:place] + lines[place + 2 :]
@@ -52,7 +52,7 @@ def without_own_flags(program: str, lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("program", [each for each in PROGRAMS if each != "to_nsq"])
-def test_version(program: str) -> None:
+def test_version_is_equal(program: str) -> None:
     go, ours = (run_utility(implementation, program, "--version") for implementation in BOTH)
     assert (ours.code, ours.stdout, ours.stderr) == (go.code, go.stdout, go.stderr)
 
@@ -125,13 +125,13 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("command", MISTAKES, ids=" ".join)
-def test_mistakes(command: tuple[str, ...]) -> None:
+def test_invalid_command_lines_fail_with_the_same_error(command: tuple[str, ...]) -> None:
     go, ours = (run_utility(implementation, *command) for implementation in BOTH)
     assert ours.code == go.code != 0
     assert ours.errors[0] == go.errors[0]
 
 
-def test_to_nsq_to_an_nsqd_that_is_not_there() -> None:
+def test_to_nsq_fails_if_nsqd_is_down() -> None:
     flags = ("--topic=t", f"--nsqd-tcp-address={NOWHERE}")
     for implementation in BOTH:
         ended = run_utility(implementation, "to_nsq", *flags, stdin=b"message\n")
@@ -145,7 +145,7 @@ def test_to_nsq_to_an_nsqd_that_is_not_there() -> None:
     [(b"one\n\ntwo\r\n\xff\xfe\n", ()), (b"a,b\nc,", ("--delimiter=,",)), (b"", ())],
     ids=["lines", "delimiter", "nothing"],
 )
-def test_to_nsq(fleet: Fleet, text: bytes, flags: tuple[str, ...]) -> None:
+def test_to_nsq_publishes_the_same_messages(fleet: Fleet, text: bytes, flags: tuple[str, ...]) -> None:
     published = []
     for implementation in BOTH:
         daemons = [fleet.nsqd("nsqx"), fleet.nsqd("nsqx")]
@@ -156,7 +156,7 @@ def test_to_nsq(fleet: Fleet, text: bytes, flags: tuple[str, ...]) -> None:
     assert published[0] == published[1] == published[2] == published[3]
 
 
-def test_to_nsq_does_not_cut_the_last_message(fleet: Fleet) -> None:
+def test_to_nsq_publishes_a_last_line_without_newline_completely(fleet: Fleet) -> None:
     found = {}
     for implementation in BOTH:
         daemon = fleet.nsqd("nsqx")
@@ -166,7 +166,7 @@ def test_to_nsq_does_not_cut_the_last_message(fleet: Fleet) -> None:
     assert found == {"go": [b"one", b"tw"], "nsqx": [b"one", b"two"]}
 
 
-def test_to_nsq_says_what_nsqd_refuses(fleet: Fleet) -> None:
+def test_to_nsq_prints_the_error_of_nsqd(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx", "--max-msg-size=10")
     flags = ("--topic=t", f"--nsqd-tcp-address={daemon.tcp_address}")
     for implementation in BOTH:
@@ -176,7 +176,7 @@ def test_to_nsq_says_what_nsqd_refuses(fleet: Fleet) -> None:
     assert consume(daemon, "t") == []
 
 
-def test_nsq_tail(fleet: Fleet) -> None:
+def test_nsq_tail_prints_the_same_messages(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     bodies = [b"message %d" % number for number in range(20)]
@@ -187,12 +187,12 @@ def test_nsq_tail(fleet: Fleet) -> None:
         assert ended.code == 0
         assert ended.stdout == b"".join(b"t | %s\n" % body for body in bodies[:12])
         assert ended.lines[:1] == ["Adding consumer for topic: t"]
-    # The twin leaves at least the last message behind; ours finishes what it has shown.
+    # Go's utility does not finish at least the last message. Ours finishes every message that it has printed.
     assert left(daemon, "t", "go") > 8
     assert left(daemon, "t", "nsqx") == 8
 
 
-def test_nsq_tail_by_nsqlookupd_until_it_is_told_to_end(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_tail_finds_nsqd_and_ends_on_a_signal(fleet: Fleet, tmp_path: Path) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
     make_channels(daemon, "t", *BOTH)
@@ -206,14 +206,14 @@ def test_nsq_tail_by_nsqlookupd_until_it_is_told_to_end(fleet: Fleet, tmp_path: 
 
 
 @pytest.mark.parametrize("by", ["nsqd", "nsqlookupd"])
-def test_nsq_stat(fleet: Fleet, by: str) -> None:
+def test_nsq_stat_prints_the_same_table(fleet: Fleet, by: str) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     daemons = [fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(2)]
     for number, daemon in enumerate(daemons):
         make_channels(daemon, "t", "c")
         publish(daemon, "t", [b"m"] * (3 + number))
         wait_depth(daemon, "t", "c", 3 + number)
-    wait_until(lambda: len(lookupd_producers(lookupd)) == 2, "nsqlookupd knows both")
+    wait_until(lambda: len(lookupd_producers(lookupd)) == 2, "nsqlookupd knows both nsqds")
     addresses = [f"--lookupd-http-address={lookupd.http_address}"]
     if by == "nsqd":
         addresses = [f"--nsqd-http-address={daemon.http_address}" for daemon in daemons]
@@ -231,7 +231,7 @@ def lookupd_producers(lookupd: Daemon) -> list[object]:
     return found
 
 
-def test_nsq_stat_of_a_channel_that_is_not_there(fleet: Fleet) -> None:
+def test_nsq_stat_prints_the_same_for_an_unknown_channel(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     flags = ("--topic=t", "--channel=other", f"--nsqd-http-address={daemon.http_address}")
@@ -255,7 +255,7 @@ FILE_RULES = {
 def run_nsq_to_file(
     implementation: str, daemon: Daemon, directory: Path, *flags: str, count: int, work_dir: Path | None = None
 ) -> None:
-    """Write ``count`` messages one by one, so that every one is synced by itself, and end."""
+    """Run nsq_to_file until it has written ``count`` messages. With one in flight, it syncs after each message."""
     directory.mkdir(exist_ok=True)
     options = ["--topic=t", f"--channel={implementation}", f"--output-dir={directory}", "--max-in-flight=1"]
     if work_dir is not None:
@@ -267,10 +267,10 @@ def run_nsq_to_file(
 
 
 @pytest.mark.parametrize("rule", FILE_RULES)
-def test_nsq_to_file(fleet: Fleet, tmp_path: Path, rule: str) -> None:
+def test_nsq_to_file_writes_the_same_files(fleet: Fleet, tmp_path: Path, rule: str) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
-    for run in (1, 2):  # the second meets the files of the first
+    for run in (1, 2):  # the second run finds the files of the first
         publish(daemon, "t", [b"message %d of run %d" % (number, run) for number in range(5)])
         for implementation in BOTH:
             run_nsq_to_file(implementation, daemon, tmp_path / implementation, *FILE_RULES[rule], count=5 * run)
@@ -279,14 +279,16 @@ def test_nsq_to_file(fleet: Fleet, tmp_path: Path, rule: str) -> None:
 
 
 def everything(directory: Path) -> bytes:
-    """What all files of a directory hold, in the order of their names."""
+    """Return the contents of all files of a directory, in the order of their names."""
     held = tree(directory).values()
     return b"".join(b"".join(each) if isinstance(each, list) else each for each in held)
 
 
 @pytest.mark.parametrize("compression", [(), ("--gzip",)], ids=["plain", "gzip"])
-def test_nsq_to_file_by_way_of_a_work_dir(fleet: Fleet, tmp_path: Path, compression: tuple[str, ...]) -> None:
-    """Files in progress are in one directory, finished ones in the other, and none is ever overwritten."""
+def test_nsq_to_file_moves_finished_files_from_the_work_dir(
+    fleet: Fleet, tmp_path: Path, compression: tuple[str, ...]
+) -> None:
+    """Files that are being written are in the work directory. A finished file never overwrites an existing one."""
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", [b"message %d" % number for number in range(8)])
@@ -302,7 +304,7 @@ def test_nsq_to_file_by_way_of_a_work_dir(fleet: Fleet, tmp_path: Path, compress
     assert len(tree(tmp_path / "nsqx" / "out")) == 4
 
 
-def test_nsq_to_file_moves_past_a_file_that_came_meanwhile(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_file_does_not_overwrite_a_file_that_was_created_meanwhile(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", [b"message"])
@@ -335,7 +337,7 @@ def test_nsq_to_file_closes_its_file_on_hangup(fleet: Fleet, tmp_path: Path, com
             before = tree(directory)
             utility.hang_up()
             if compression:
-                # Closing ends the member that would have taken the next message.
+                # Closing ends the current gzip member. The next message starts a new one.
                 wait_changed(directory, before)
             else:
                 wait_closed(utility.process.pid, directory)
@@ -344,8 +346,8 @@ def test_nsq_to_file_closes_its_file_on_hangup(fleet: Fleet, tmp_path: Path, com
     assert tree(tmp_path / "nsqx") == tree(tmp_path / "go")
 
 
-def test_nsq_to_file_goes_on_after_a_hangup_with_a_work_dir(fleet: Fleet, tmp_path: Path) -> None:
-    """The twin moves the file and then ends with an error at the next message; ours opens another file."""
+def test_nsq_to_file_opens_another_file_after_a_hangup_with_a_work_dir(fleet: Fleet, tmp_path: Path) -> None:
+    """Go's utility moves the file and fails at the next message. Ours opens another file."""
     daemon = fleet.nsqd("nsqx")
     for implementation in BOTH:
         topic = f"t_{implementation}"
@@ -369,7 +371,7 @@ def test_nsq_to_file_goes_on_after_a_hangup_with_a_work_dir(fleet: Fleet, tmp_pa
     assert tree(tmp_path / "nsqx" / "out") == {"file-000000.log": b"before\n", "file-000001.log": b"after\n"}
 
 
-def test_nsq_to_file_fills_in_dates(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_file_expands_date_formats(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     flags = ("--filename-format=<DATETIME>", "--datetime-format=%A_%a_%B_%b_%d_%H_%I_%m_%M_%p_%Y_%y_%z_%Z_%%_%q")
@@ -387,8 +389,8 @@ def test_nsq_to_file_fills_in_dates(fleet: Fleet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_nsq_to_file_and_empty_files(fleet: Fleet, tmp_path: Path, skip: bool) -> None:
-    """Without messages a file is made at the first sync, unless empty ones are to be skipped."""
+def test_nsq_to_file_creates_an_empty_file_unless_it_skips_them(fleet: Fleet, tmp_path: Path, skip: bool) -> None:
+    """Without messages a file is created at the first sync, except with --skip-empty-files."""
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     for implementation in BOTH:
@@ -402,13 +404,13 @@ def test_nsq_to_file_and_empty_files(fleet: Fleet, tmp_path: Path, skip: bool) -
         with Running(implementation, "nsq_to_file", *flags, log=log) as utility:
             if skip:
                 utility.wait_for_log("connecting to nsqd")
-                time.sleep(0.2)  # that nothing is made cannot be awaited
+                time.sleep(0.2)  # there is no event to wait for if no file is created
             else:
                 utility.wait_for_log("opening")
         assert tree(directory) == ({} if skip else {"t-000000.log.gz": [b""]})
 
 
-def test_nsq_to_file_finds_topics(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_file_finds_the_topics_that_match_a_pattern(fleet: Fleet, tmp_path: Path) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
     for topic in ("wanted_1", "wanted_2", "other"):
@@ -428,8 +430,8 @@ def test_nsq_to_file_finds_topics(fleet: Fleet, tmp_path: Path) -> None:
         assert tree(directory) == {"wanted_1": b"wanted_1\n", "wanted_2": b"wanted_2\n"}
 
 
-def test_nsq_to_file_that_cannot_write(fleet: Fleet, tmp_path: Path) -> None:
-    """Both end with an error and finish nothing."""
+def test_nsq_to_file_fails_if_it_cannot_write(fleet: Fleet, tmp_path: Path) -> None:
+    """Both utilities exit with status 1 and finish no message."""
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", [b"message"])
@@ -454,7 +456,7 @@ BODIES = [b"plain", b"with space & more", b"\xff\x00\x01", "\u00e9\u4e2d~-_.".en
 
 
 @pytest.mark.parametrize("rule", HTTP_RULES)
-def test_nsq_to_http(fleet: Fleet, tmp_path: Path, rule: str) -> None:
+def test_nsq_to_http_sends_the_same_requests(fleet: Fleet, tmp_path: Path, rule: str) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", BODIES)
@@ -471,14 +473,16 @@ def test_nsq_to_http(fleet: Fleet, tmp_path: Path, rule: str) -> None:
 
 
 def without_referer(essence: tuple[object, ...]) -> tuple[object, ...]:
-    """Go's client tells where a redirection came from."""
+    """Remove the Referer header, which Go's HTTP client sends after a redirect."""
     method, target, headers, body = essence
     assert isinstance(headers, list)
     return method, target, [each for each in headers if each[0] != "referer"], body
 
 
 @pytest.mark.parametrize(("method", "status"), [("post", 500), ("post", 199 + 101), ("get", 201), ("get", 404)])
-def test_nsq_to_http_requeues_what_is_refused(fleet: Fleet, tmp_path: Path, method: str, status: int) -> None:
+def test_nsq_to_http_requeues_a_message_that_the_endpoint_refuses(
+    fleet: Fleet, tmp_path: Path, method: str, status: int
+) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", [b"message"])
@@ -493,7 +497,7 @@ def test_nsq_to_http_requeues_what_is_refused(fleet: Fleet, tmp_path: Path, meth
             assert left(daemon, "t", implementation) == 1
 
 
-def test_nsq_to_http_with_an_endpoint_that_is_down(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_http_requeues_if_the_endpoint_is_down(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", [b"message"])
@@ -507,7 +511,7 @@ def test_nsq_to_http_with_an_endpoint_that_is_down(fleet: Fleet, tmp_path: Path)
         assert left(daemon, "t", implementation) == 1
 
 
-def test_nsq_to_http_samples_and_says_its_status(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_http_logs_its_status_and_uses_endpoints_in_turn(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", [b"m"] * 11)
@@ -526,7 +530,7 @@ def test_nsq_to_http_samples_and_says_its_status(fleet: Fleet, tmp_path: Path) -
             assert utility.log.count("Warning: use more than 100 status values") == 3
 
 
-def test_nsq_to_http_with_a_sample_of_nothing(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_http_with_sample_zero_sends_nothing(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
     publish(daemon, "t", [b"m"] * 10)
@@ -565,10 +569,10 @@ NSQ_RULES = {
 
 
 @pytest.mark.parametrize("rule", NSQ_RULES)
-def test_nsq_to_nsq(fleet: Fleet, tmp_path: Path, rule: str) -> None:
+def test_nsq_to_nsq_publishes_the_same_messages(fleet: Fleet, tmp_path: Path, rule: str) -> None:
     source = fleet.nsqd("nsqx")
     make_channels(source, "t", *BOTH)
-    # A message without the field whose value is asked for is requeued for ever.
+    # A message without the field of --require-json-value is requeued forever.
     bodies = [body for body in JSON_BODIES if "value" not in str(NSQ_RULES[rule]) or body != b"null"]
     publish(source, "t", bodies)
     published = {}
@@ -583,7 +587,7 @@ def test_nsq_to_nsq(fleet: Fleet, tmp_path: Path, rule: str) -> None:
     assert any(published["nsqx"])
 
 
-def test_nsq_to_nsq_requeues_what_lacks_the_required_field(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_nsq_requeues_a_message_without_the_required_field(fleet: Fleet, tmp_path: Path) -> None:
     source, destination = fleet.nsqd("nsqx"), fleet.nsqd("nsqx")
     make_channels(source, "t", *BOTH)
     publish(source, "t", [b"{}"])
@@ -597,7 +601,7 @@ def test_nsq_to_nsq_requeues_what_lacks_the_required_field(fleet: Fleet, tmp_pat
         assert left(source, "t", implementation) == 1
 
 
-def test_nsq_to_nsq_with_a_destination_that_is_down(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_nsq_requeues_if_the_destination_is_down(fleet: Fleet, tmp_path: Path) -> None:
     source = fleet.nsqd("nsqx")
     make_channels(source, "t", *BOTH)
     publish(source, "t", [b"message"])
