@@ -1,7 +1,7 @@
 """Clients that never finish, never read, never send, or send invalid commands harm only themselves (rows 17 to 22).
 
 Deadlines of HTTP connections are tested in tests/integration/test_http_server.py (test_deadlines), limits on
-connections in tests/integration/test_access.py (test_connection_limits).
+connections in tests/integration/test_access.py (test_connections_of_one_address_are_limited).
 """
 
 import bad_clients

@@ -1,4 +1,4 @@
-"""Access control: the auth server of the package with a real nsqd, HTTP tokens, client certificates, limits."""
+"""Access control: nsqx's auth server with a real nsqd, HTTP tokens, client certificates and limits."""
 
 import http.client
 import json
@@ -47,7 +47,7 @@ def frames(client: RawClient, *commands: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_auth_server(fleet: Fleet, auth_server: Daemon, method: str) -> None:
+def test_the_auth_server_grants_a_topic_to_a_secret(fleet: Fleet, auth_server: Daemon, method: str) -> None:
     nsqd = fleet.nsqd("nsqx", f"--auth-http-address={auth_server.http_address}", f"--auth-http-request-method={method}")
     with RawClient(nsqd.tcp_address) as client:
         answer, published = frames(client, auth(b"letmein"), pub("invoices", b"1"))
@@ -62,7 +62,7 @@ def test_auth_server(fleet: Fleet, auth_server: Daemon, method: str) -> None:
     assert "guess" not in nsqd.log + auth_server.log
 
 
-def test_a_subscriber_that_loses_its_right_is_closed(fleet: Fleet, auth_server: Daemon, rights: Path) -> None:
+def test_a_subscriber_whose_grant_is_withdrawn_is_disconnected(fleet: Fleet, auth_server: Daemon, rights: Path) -> None:
     rights.write_text(RIGHTS.format(ttl=1))
     nsqd = fleet.nsqd("nsqx", f"--auth-http-address={auth_server.http_address}")
     with RawClient(nsqd.tcp_address) as client:
@@ -71,7 +71,9 @@ def test_a_subscriber_that_loses_its_right_is_closed(fleet: Fleet, auth_server: 
         assert client.read_frame().data == b'E_UNAUTHORIZED AUTH failed for SUB on "invoices" "billing"'
 
 
-def test_a_subscriber_whose_secret_is_withdrawn_is_closed(fleet: Fleet, auth_server: Daemon, rights: Path) -> None:
+def test_a_subscriber_whose_secret_is_withdrawn_is_disconnected(
+    fleet: Fleet, auth_server: Daemon, rights: Path
+) -> None:
     rights.write_text(RIGHTS.format(ttl=1))
     nsqd = fleet.nsqd("nsqx", f"--auth-http-address={auth_server.http_address}")
     with RawClient(nsqd.tcp_address) as client:
@@ -82,7 +84,7 @@ def test_a_subscriber_whose_secret_is_withdrawn_is_closed(fleet: Fleet, auth_ser
     assert "letmein" not in nsqd.log + auth_server.log
 
 
-def test_an_auth_server_that_is_gone(fleet: Fleet, auth_server: Daemon) -> None:
+def test_auth_fails_while_the_auth_server_is_down(fleet: Fleet, auth_server: Daemon) -> None:
     nsqd = fleet.nsqd("nsqx", f"--auth-http-address={auth_server.http_address}")
     auth_server.stop()
     with RawClient(nsqd.tcp_address) as client:
@@ -94,7 +96,7 @@ def test_an_auth_server_that_is_gone(fleet: Fleet, auth_server: Daemon) -> None:
     ("content", "reason"),
     [("ttl = ", "is not a valid file of tokens"), ('[[token]]\nidentity = "x"', "is not a valid file of tokens")],
 )
-def test_rights_that_make_no_sense(tmp_path: Path, content: str, reason: str) -> None:
+def test_an_invalid_file_of_tokens_fails_at_start(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(content)
     command = [*program_command("nsqx", "auth_server"), "--config", str(path), "--http-address=127.0.0.1:0"]
@@ -108,7 +110,7 @@ def test_rights_that_make_no_sense(tmp_path: Path, content: str, reason: str) ->
 
 
 @pytest.fixture
-def guarded(fleet: Fleet, tmp_path: Path) -> Daemon:
+def secured_nsqd(fleet: Fleet, tmp_path: Path) -> Daemon:
     for group in ("publish", "read", "admin"):
         (tmp_path / group).write_text(f"{group}-token\n\nspare-{group}-token\n")
     return fleet.nsqd(
@@ -142,22 +144,22 @@ def status(daemon: Daemon, method: str, path: str, token: str | None = None) -> 
         ("POST", "/debug/freememory", "admin"),
     ],
 )
-def test_each_group_of_routes_has_its_tokens(guarded: Daemon, method: str, path: str, group: str) -> None:
-    assert status(guarded, method, path) == 401
-    assert status(guarded, method, path, "guess") == 401
-    assert status(guarded, method, path, f"{group}-token") == 200
-    assert status(guarded, method, path, f"spare-{group}-token") == 200
-    assert status(guarded, method, path, "admin-token") == 200
+def test_each_group_of_routes_accepts_its_tokens(secured_nsqd: Daemon, method: str, path: str, group: str) -> None:
+    assert status(secured_nsqd, method, path) == 401
+    assert status(secured_nsqd, method, path, "guess") == 401
+    assert status(secured_nsqd, method, path, f"{group}-token") == 200
+    assert status(secured_nsqd, method, path, f"spare-{group}-token") == 200
+    assert status(secured_nsqd, method, path, "admin-token") == 200
     other = "read" if group != "read" else "publish"
-    assert status(guarded, method, path, f"{other}-token") == 401
+    assert status(secured_nsqd, method, path, f"{other}-token") == 401
 
 
-def test_ping_is_open(guarded: Daemon) -> None:
-    assert status(guarded, "GET", "/ping") == 200
+def test_ping_needs_no_token(secured_nsqd: Daemon) -> None:
+    assert status(secured_nsqd, "GET", "/ping") == 200
 
 
 @pytest.mark.parametrize("content", [None, "\n \n"])
-def test_tokens_that_cannot_be_read(fleet: Fleet, tmp_path: Path, content: str | None) -> None:
+def test_a_missing_or_empty_token_file_fails_at_start(fleet: Fleet, tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "tokens"
     if content is not None:
         path.write_text(content)
@@ -167,7 +169,7 @@ def test_tokens_that_cannot_be_read(fleet: Fleet, tmp_path: Path, content: str |
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate authority, and a server's and a client's certificate by it."""
+    """A directory with a certificate authority and the certificates of a server and a client."""
     directory = tmp_path_factory.mktemp("authority")
 
     def openssl(*arguments: str) -> None:
@@ -200,20 +202,20 @@ def https_status(daemon: Daemon, authority: Path, path: str, *, with_certificate
         connection.close()
 
 
-def test_a_group_that_needs_a_client_certificate(fleet: Fleet, authority: Path) -> None:
+def test_a_group_of_routes_requires_a_client_certificate(fleet: Fleet, authority: Path) -> None:
     flags = [f"--tls-cert={authority / 'server.pem'}", f"--tls-key={authority / 'server.key'}"]
     flags += [f"--tls-root-ca-file={authority / 'ca.pem'}", "--http-client-cert-group=admin"]
     nsqd = fleet.nsqd("nsqx", *flags)
     assert https_status(nsqd, authority, "/topic/create?topic=t", with_certificate=False) == 401
     assert https_status(nsqd, authority, "/topic/create?topic=t", with_certificate=True) == 200
     assert https_status(nsqd, authority, "/stats", with_certificate=False) == 200
-    assert status(nsqd, "POST", "/topic/create?topic=t") == 403  # plain HTTP brings no certificate: TLS_REQUIRED
+    assert status(nsqd, "POST", "/topic/create?topic=t") == 403  # plain HTTP has no certificate: TLS_REQUIRED
 
 
 # Limits
 
 
-def test_connection_limits(fleet: Fleet) -> None:
+def test_connections_of_one_address_are_limited(fleet: Fleet) -> None:
     nsqd = fleet.nsqd("nsqx", "--max-connections-per-ip=3")
     clients = [RawClient(nsqd.tcp_address) for _ in range(3)]
     for client in clients:
@@ -221,7 +223,7 @@ def test_connection_limits(fleet: Fleet) -> None:
     with RawClient(nsqd.tcp_address) as refused:
         assert refused.read_until_closed() == []
     clients.pop().close()
-    wait_until(lambda: len(nsqd.stats()["producers"]) == 2, "the third client is gone")
+    wait_until(lambda: len(nsqd.stats()["producers"]) == 2, "the third client is disconnected")
     with RawClient(nsqd.tcp_address) as client:
         assert frames(client, pub("t", b"x")) == ["OK"]
     for client in clients:
@@ -246,7 +248,7 @@ def test_the_memory_queue_is_bounded_in_bytes(fleet: Fleet) -> None:
 # nsqlookupd
 
 
-def test_nsqd_speaks_tls_to_nsqlookupd(fleet: Fleet, authority: Path) -> None:
+def test_nsqd_connects_to_nsqlookupd_with_tls(fleet: Fleet, authority: Path) -> None:
     lookupd = fleet.nsqlookupd(
         "nsqx", f"--tls-cert={authority / 'server.pem'}", f"--tls-key={authority / 'server.key'}"
     )
@@ -259,11 +261,11 @@ def test_nsqd_speaks_tls_to_nsqlookupd(fleet: Fleet, authority: Path) -> None:
         return answer.json()["producers"] if answer.status == 200 else []
 
     assert wait_until(producers, "the topic is registered")[0]["tcp_port"] == nsqd.tcp_port
-    stranger = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}", "--lookupd-tls")
-    stranger.wait_for_log(r"ERROR: LOOKUPD\(.*certificate verify failed")
+    without_trust = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}", "--lookupd-tls")
+    without_trust.wait_for_log(r"ERROR: LOOKUPD\(.*certificate verify failed")
 
 
-def test_nsqlookupd_has_tokens_too(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsqlookupd_requires_a_token(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "admin").write_text("admin-token")
     lookupd = fleet.nsqlookupd("nsqx", f"--http-admin-token-file={tmp_path / 'admin'}")
     assert status(lookupd, "POST", "/topic/create?topic=t") == 401
@@ -271,7 +273,7 @@ def test_nsqlookupd_has_tokens_too(fleet: Fleet, tmp_path: Path) -> None:
     assert status(lookupd, "GET", "/topics") == 200
 
 
-def test_nsqlookupd_wants_client_certificates_too(fleet: Fleet, authority: Path) -> None:
+def test_nsqlookupd_requires_a_client_certificate(fleet: Fleet, authority: Path) -> None:
     pair = [f"--tls-cert={authority / 'server.pem'}", f"--tls-key={authority / 'server.key'}"]
     trust = f"--tls-root-ca-file={authority / 'ca.pem'}"
     lookupd = fleet.nsqlookupd("nsqx", *pair, trust, "--https-address=127.0.0.1:0", "--http-client-cert-group=admin")
@@ -279,7 +281,7 @@ def test_nsqlookupd_wants_client_certificates_too(fleet: Fleet, authority: Path)
     assert https_status(lookupd, authority, create, with_certificate=False) == 401
     assert https_status(lookupd, authority, create, with_certificate=True) == 200
     assert https_status(lookupd, authority, "/nodes", with_certificate=False) == 200
-    assert status(lookupd, "POST", create) == 403  # plain HTTP brings no certificate: TLS_REQUIRED
+    assert status(lookupd, "POST", create) == 403  # plain HTTP has no certificate: TLS_REQUIRED
     lookupd.process.send_signal(signal.SIGHUP)
     assert https_status(lookupd, authority, "/nodes", with_certificate=False) == 200
 
@@ -292,6 +294,6 @@ def test_nsqlookupd_wants_client_certificates_too(fleet: Fleet, authority: Path)
         ("--tls-cert=cert.pem", "must be given together"),
     ],
 )
-def test_nsqlookupd_flags_that_make_no_sense_alone(fleet: Fleet, flag: str, reason: str) -> None:
+def test_nsqlookupd_flags_that_need_another_flag_fail_alone(fleet: Fleet, flag: str, reason: str) -> None:
     with pytest.raises(DaemonFailed, match=reason):
         fleet.nsqlookupd("nsqx", flag)

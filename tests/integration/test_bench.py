@@ -1,4 +1,4 @@
-"""nsqx bench on real brokers, with counts that say nothing about speed: every workload runs and reports its figures."""
+"""nsqx bench on real brokers: every workload runs and reports its figures. The runs are too short to measure speed."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from daemons import GO_PROGRAMS, require_go, start_nsqd
 from nsqx.bench.workloads import WORKLOADS
 from nsqx.cli.bench import main
 
-# What each workload reports, by its id.
+# The names of the figures of each workload.
 FIGURES = {
     "mem": ["mpub-mem", "sub-mem"],
     "spill": ["mpub-spill", "sub-spill"],
@@ -39,7 +39,7 @@ def nsqd():
 
 
 def run(nsqd, tmp_path, *words):
-    """Exit code, and the figures by name."""
+    """Run nsqx bench. Return the exit code and the figures by name."""
     result = tmp_path / "result.json"
     addresses = [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--nsqd-http-address={nsqd.http_address}"]
     code = main(["run", *words, *addresses, f"--pid={nsqd.pid}", "--processes=1", f"--json={result}"])
@@ -47,7 +47,7 @@ def run(nsqd, tmp_path, *words):
 
 
 @pytest.mark.parametrize("workload", [each.id for each in WORKLOADS])
-def test_every_workload_runs(nsqd, tmp_path, workload):
+def test_every_workload_reports_its_figures(nsqd, tmp_path, workload):
     code, figures = run(nsqd, tmp_path, workload, "--count=60")
     assert code == 0
     assert list(figures) == FIGURES[workload]
@@ -55,7 +55,7 @@ def test_every_workload_runs(nsqd, tmp_path, workload):
     assert all(value > 0 for value in rates)
 
 
-def test_all_that_is_published_is_consumed_and_finished(nsqd, tmp_path):
+def test_every_published_message_is_finished(nsqd, tmp_path):
     code, _ = run(nsqd, tmp_path, "mem", "--count=1000", "--size=20")
     assert code == 0
     topics = [each for each in nsqd.stats()["topics"] if each["topic_name"].startswith("bench_mem_")]
@@ -63,25 +63,25 @@ def test_all_that_is_published_is_consumed_and_finished(nsqd, tmp_path):
     assert (found[1000]["depth"], found[1000]["in_flight_count"]) == (0, 0)
 
 
-def test_the_time_bounds_a_run_too(nsqd, tmp_path):
+def test_runfor_limits_the_duration_of_a_run(nsqd, tmp_path):
     code, figures = run(nsqd, tmp_path, "pub-2", "--count=1000000000", "--runfor=200ms")
     assert code == 0
     assert figures["pub-2"]["value"] > 0
 
 
-def test_a_broker_that_is_not_there(tmp_path, capsys):
+def test_a_broker_that_is_down_is_reported(tmp_path, capsys):
     assert main(["run", "pub-2", "--nsqd-tcp-address=127.0.0.1:1", "--count=1"]) == 1
     assert capsys.readouterr().err == "nsqx bench: cannot connect to 127.0.0.1:1: Connection refused\n"
 
 
-def test_a_port_that_speaks_http(nsqd, capsys):
+def test_an_http_port_is_reported_as_an_error(nsqd, capsys):
     assert main(["run", "pub-2", f"--nsqd-tcp-address={nsqd.http_address}", "--count=1"]) == 1
     assert capsys.readouterr().err.startswith("nsqx bench: ")
 
 
 @pytest.mark.interop
 @pytest.mark.parametrize("client", ["nsqx", "go"])
-def test_two_brokers_are_compared(tmp_path, capsys, client):
+def test_nsqx_is_compared_with_go_nsqd(tmp_path, capsys, client):
     require_go()
     result, chart = tmp_path / "result.json", tmp_path / "chart.svg"
     words = ["compare", "mem", "--rounds=1", "--count=400", "--runfor=300ms", f"--client={client}"]
@@ -98,7 +98,7 @@ def test_two_brokers_are_compared(tmp_path, capsys, client):
 
 @pytest.mark.interop
 @pytest.mark.parametrize(("program", "name"), [("redis-server", "Redis"), ("nats-server", "NATS")])
-def test_other_brokers_are_compared(tmp_path, program, name):
+def test_nsqx_is_compared_with_other_brokers(tmp_path, program, name):
     path = shutil.which(program)
     if path is None:
         pytest.skip(f"{program} is not installed")

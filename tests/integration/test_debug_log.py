@@ -1,4 +1,4 @@
-"""At the debug level nsqd logs every command, in the words of Go nsqd."""
+"""At the debug level nsqd logs every command in the same format as Go's nsqd."""
 
 import re
 
@@ -43,7 +43,7 @@ def test_every_command_is_logged(fleet: Fleet, topic: str, implementation: str) 
         ]
 
 
-def test_the_level_can_be_changed_while_nsqd_runs(fleet: Fleet, topic: str) -> None:
+def test_the_log_level_can_be_changed_while_nsqd_runs(fleet: Fleet, topic: str) -> None:
     daemon = fleet.nsqd("nsqx")
     with RawClient(daemon.tcp_address) as producer:
         assert producer.pub(topic, b"1") == OK
@@ -53,7 +53,7 @@ def test_the_level_can_be_changed_while_nsqd_runs(fleet: Fleet, topic: str) -> N
         assert commands(daemon.log, producer.local_address) == [f"PUB {topic}"]
 
 
-def test_what_a_client_sends_cannot_forge_a_line(fleet: Fleet) -> None:
+def test_control_characters_of_a_client_are_escaped_in_the_log(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx", "--log-level=debug")
     with RawClient(daemon.tcp_address) as client:
         client.send(b"PUB \x1b[31mred\xff\r[nsqd]\n")

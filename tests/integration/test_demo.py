@@ -1,4 +1,4 @@
-"""The demo, run as ``make demo`` runs it: what went in comes out, and whatever goes wrong ends it with one line."""
+"""The demo, started as by ``make demo``: every message is archived and counted, and a failure prints one line."""
 
 import os
 import re
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(END_TIMEOUT_S + 60)
 
 
 class Demo:
-    """The demo in a directory and at an address of its own."""
+    """The demo with its own directory and loopback address."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -33,7 +33,7 @@ class Demo:
         self._process: subprocess.Popen[str] | None = None
 
     def use_java(self, directory: Path, script: str = "") -> None:
-        """Let a shell script be the only Java there is; without one there is none."""
+        """Make a shell script the only Java on the path. Without ``script`` there is no Java."""
         directory.mkdir()
         if script:
             (directory / "java").write_text(f"#!/bin/sh\n{script}\n")
@@ -54,7 +54,7 @@ class Demo:
         )
 
     def end(self) -> tuple[int, str, str]:
-        """The exit code, and what was printed."""
+        """Wait until the demo ends. Return the exit code, stdout and stderr."""
         assert self._process is not None
         out, errors = self._process.communicate(timeout=END_TIMEOUT_S)
         return self._process.returncode, out, errors
@@ -68,7 +68,7 @@ class Demo:
         self._process.send_signal(number)
 
     def child(self, word: str) -> int:
-        """The process of the demo whose command line has the word, once it is there."""
+        """Wait for the child process whose command line contains ``word``. Return its pid."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
 
@@ -78,7 +78,7 @@ class Demo:
                     return int(pid)
             return None
 
-        pid: int = wait_until(found, f"a process {word}", timeout_s=60)
+        pid: int = wait_until(found, f"a process {word} is running", timeout_s=60)
         return pid
 
     def close(self) -> None:
@@ -100,12 +100,12 @@ def check_failure(ended: tuple[int, str, str], pattern: str) -> None:
     assert re.fullmatch(rf"demo: [^\n]*{pattern}[^\n]*\n", errors), errors
 
 
-def check_nothing_is_left(demo: Demo) -> None:
+def check_every_port_is_free(demo: Demo) -> None:
     for port in PORTS:
         socket.create_server((demo.host, port)).close()
 
 
-def test_what_went_in_comes_out(demo: Demo) -> None:
+def test_every_published_message_is_archived_and_counted(demo: Demo) -> None:
     if shutil.which("java") is None:
         pytest.skip("Java is not installed: Spark needs 17 or newer")
     code, out, errors = demo.run("--seconds=3", "--rate=500")
@@ -115,46 +115,46 @@ def test_what_went_in_comes_out(demo: Demo) -> None:
     assert len(set(account.groups())) == 1, out
     assert int(account[1].replace(",", "")) > 500
     assert out.endswith("All counts agree.\n")
-    check_nothing_is_left(demo)
+    check_every_port_is_free(demo)
 
 
-# Java that says its version, and otherwise does nothing until the pipeline is gone.
+# A Java that prints its version, and otherwise does nothing until the pipeline ends.
 IDLE_JAVA = """[ "$1" = -version ] && { echo 'openjdk version "17.0.1"' >&2; exit 0; }; exec cat"""
 
 
-def test_a_pipeline_that_is_killed_ends_it(demo: Demo, tmp_path: Path) -> None:
+def test_the_demo_fails_if_the_pipeline_is_killed(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(tmp_path / "bin", IDLE_JAVA)
     demo.start()
     os.kill(demo.child("pipeline"), signal.SIGKILL)
     check_failure(demo.end(), rf"nsqx pipeline run was killed by SIGKILL \(.*{demo.directory}/pipeline.log\)")
-    check_nothing_is_left(demo)
+    check_every_port_is_free(demo)
 
 
-def test_a_pipeline_that_cannot_run_ends_it(demo: Demo, tmp_path: Path) -> None:
+def test_the_demo_fails_if_the_pipeline_cannot_start(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(
         tmp_path / "bin", """[ "$1" = -version ] && { echo 'openjdk version "17.0.1"' >&2; exit 0; }; exit 1"""
     )
     check_failure(demo.run(), r"nsqx pipeline run ended: nsqx: .*Java")
-    check_nothing_is_left(demo)
+    check_every_port_is_free(demo)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_can_be_stopped_at_any_time(demo: Demo, tmp_path: Path, number: int) -> None:
+def test_a_signal_stops_the_demo(demo: Demo, tmp_path: Path, number: int) -> None:
     demo.use_java(tmp_path / "bin", IDLE_JAVA)
     demo.start()
     demo.child("pipeline")
     demo.signal(number)
     code, _, errors = demo.end()
     assert (code, errors) == (130, "")
-    check_nothing_is_left(demo)
+    check_every_port_is_free(demo)
 
 
-def test_it_says_what_java_is_for(demo: Demo, tmp_path: Path) -> None:
+def test_the_demo_fails_without_java_and_names_an_alternative(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(tmp_path / "bin")
     check_failure(demo.run(), "needs Java 17 or newer, and none is installed; the cluster works without Spark: make up")
 
 
-def test_a_port_that_is_taken_is_named_before_anything_is_removed(demo: Demo, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_before_files_are_removed(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(tmp_path / "bin", IDLE_JAVA)
     (demo.directory / "archive").mkdir(parents=True)
     with socket.create_server((demo.host, 4161)):
@@ -162,7 +162,7 @@ def test_a_port_that_is_taken_is_named_before_anything_is_removed(demo: Demo, tm
     assert (demo.directory / "archive").exists()
 
 
-def test_a_directory_with_other_things_is_left_alone(demo: Demo, tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_not_changed(demo: Demo, tmp_path: Path) -> None:
     demo.use_java(tmp_path / "bin", IDLE_JAVA)
     (demo.directory / "letters").mkdir(parents=True)
     check_failure(demo.run(), "contains other files.*--dir")

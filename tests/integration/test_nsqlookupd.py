@@ -1,6 +1,6 @@
-"""nsqlookupd as a process and as a part of one: limits, shutdown, what it serves beyond Go's, and its flags.
+"""nsqlookupd as a process and inside another process: limits, shutdown, metrics and flags.
 
-Whether every answer is worded as Go's nsqlookupd words it is for the interop tests to say.
+The interop tests compare its responses with those of Go's nsqlookupd.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from rawlookup import NSQD, ConnectionEnded, RawLookupClient, identify
 
 @pytest.fixture(scope="module")
 def lookupd():
-    """One daemon for the tests of this file that need no flags; each test has its own topic."""
+    """One daemon for all tests that need no flags. Each test has its own topic."""
     with start_nsqlookupd("nsqx") as daemon:
         yield daemon
 
@@ -37,7 +37,7 @@ def connect(daemon, **changes):
     return client
 
 
-def test_a_topic_from_beginning_to_end(lookupd, topic):
+def test_a_topic_is_listed_until_its_nsqd_disconnects(lookupd, topic):
     with connect(lookupd, topology_zone="z", topology_region="r") as nsqd:
         assert nsqd.ask(b"REGISTER %b ch\n" % topic.encode()) == b"OK"
         answer = lookupd.request("GET", f"/lookup?topic={topic}").json()
@@ -49,26 +49,29 @@ def test_a_topic_from_beginning_to_end(lookupd, topic):
         assert nsqd.ask(b"UNREGISTER %b ch\n" % topic.encode()) == b"OK"
         assert lookupd.request("GET", f"/lookup?topic={topic}").json() == answer
         address = nsqd.local_address
-    wait_until(lambda: lookupd.request("GET", f"/lookup?topic={topic}").json()["producers"] == [], "the peer has left")
+    wait_until(
+        lambda: lookupd.request("GET", f"/lookup?topic={topic}").json()["producers"] == [],
+        "the nsqd is no longer listed",
+    )
     assert address not in lookupd.request("GET", "/debug").body.decode()
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, 1024 * 1024 + 1])
-def test_impossible_sizes_end_the_connection_and_nothing_else(lookupd, size):
-    """Go's nsqlookupd crashes on a negative size and believes any other."""
+def test_an_invalid_size_closes_only_this_connection(lookupd, size):
+    """Go's nsqlookupd crashes on a negative size and allocates any other size."""
     with RawLookupClient(lookupd.tcp_address) as client:
         assert client.ask(b"IDENTIFY\n" + struct.pack(">i", size)).startswith(b"E_BAD_BODY IDENTIFY ")
         assert client.read_to_end() == b""
     assert lookupd.request("GET", "/ping").body == b"OK"
 
 
-def test_endless_line(lookupd):
+def test_a_line_without_end_closes_the_connection(lookupd):
     with RawLookupClient(lookupd.tcp_address) as client:
         assert client.ask(b"x" * 16384) == b"E_INVALID command line too long > 16384"
         assert client.read_to_end() == b""
 
 
-def test_many_connections(lookupd, topic):
+def test_fifty_connections_register_the_same_topic(lookupd, topic):
     clients = [connect(lookupd, http_port=number) for number in range(1, 51)]
     for client in clients:
         client.send(b"REGISTER %b\n" % topic.encode())
@@ -77,10 +80,12 @@ def test_many_connections(lookupd, topic):
     assert {producer["http_port"] for producer in producers} == set(range(1, 51))
     for client in clients:
         client.close()
-    wait_until(lambda: not lookupd.request("GET", f"/lookup?topic={topic}").json()["producers"], "all have left")
+    wait_until(
+        lambda: not lookupd.request("GET", f"/lookup?topic={topic}").json()["producers"], "all nsqds are disconnected"
+    )
 
 
-def test_http_connection_serves_many_requests(lookupd, topic):
+def test_an_http_connection_serves_many_requests(lookupd, topic):
     connection = http.client.HTTPConnection(lookupd.http_address, timeout=15)
     for method, target, status in (
         ("POST", f"/topic/create?topic={topic}", 200),
@@ -97,11 +102,11 @@ def test_http_connection_serves_many_requests(lookupd, topic):
 
 
 @pytest.mark.parametrize("path", ["", "/cmdline", "/profile", "/heap", "/goroutine"])
-def test_no_profiles(lookupd, path):
+def test_profiles_are_not_served(lookupd, path):
     assert lookupd.request("GET", f"/debug/pprof{path}").status == 404
 
 
-def test_metrics(fleet: Fleet):
+def test_metrics_count_registrations_and_requests(fleet: Fleet):
     daemon = fleet.nsqlookupd("nsqx", "--inactive-producer-timeout=1ns")
     with connect(daemon) as nsqd:
         nsqd.ask(b"REGISTER t ch\n")
@@ -110,7 +115,7 @@ def test_metrics(fleet: Fleet):
         page = daemon.request("GET", "/metrics")
     assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
     samples = {s.name: s.value for family in parse_text(page.body.decode()) for s in family.samples}
-    wanted = {
+    expected = {
         "topics": 1,
         "channels": 1,
         "producers": 1,
@@ -122,11 +127,11 @@ def test_metrics(fleet: Fleet):
         "pings_total": 1,
         "lookups_total": 1,
     }
-    assert {name: samples[f"nsqlookupd_{name}"] for name in wanted} == wanted
+    assert {name: samples[f"nsqlookupd_{name}"] for name in expected} == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_end_it_in_order(fleet: Fleet, number):
+def test_a_signal_closes_connections_and_listeners(fleet: Fleet, number):
     daemon = fleet.nsqlookupd("nsqx")
     with connect(daemon) as nsqd:
         assert daemon.stop(number) == 0
@@ -146,18 +151,18 @@ def test_pings_are_logged(fleet: Fleet):
 
 
 def run(*flags):
-    """Runs an nsqlookupd that should end by itself."""
+    """Run an nsqlookupd until it exits."""
     command = [*program_command("nsqx", "nsqlookupd"), *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
 
 class TestCommand:
-    def test_version(self):
+    def test_version_is_printed(self):
         ended = run("-version")
         assert (ended.returncode, ended.stderr) == (0, "")
         assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\S+\)\n", ended.stdout)
 
-    def test_unknown_flag(self):
+    def test_an_unknown_flag_prints_the_usage(self):
         ended = run("-x")
         assert ended.returncode == 2
         assert ended.stderr.startswith("flag provided but not defined: -x\nUsage of nsqlookupd:\n")
@@ -172,7 +177,7 @@ class TestCommand:
         assert ended.stderr.endswith(f" FATAL: failed to instantiate nsqlookupd - {reason}\n")
 
     @pytest.mark.parametrize("host", ["no.host.invalid", "x" * 300, "a..b"])
-    def test_host_that_is_none(self, host):
+    def test_an_invalid_host_fails_at_start(self, host):
         ended = run(f"-tcp-address={host}:0", "-http-address=127.0.0.1:0")
         assert ended.returncode == 1
         assert f"FATAL: failed to instantiate nsqlookupd - listen ({host}:0) failed - " in ended.stderr
@@ -180,22 +185,22 @@ class TestCommand:
 
 
 class TestInProcess:
-    """As `nsqx up` runs it, beside other daemons in one event loop."""
+    """nsqlookupd in one event loop with other daemons, as in `nsqx up`."""
 
     def options(self, **changes):
         addresses = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0", "broadcast_address": "here"}
         return NsqlookupdOptions(**{**addresses, **changes})
 
-    async def test_start_and_stop(self):
+    async def test_stop_closes_connections_and_listeners(self):
         log = io.StringIO()
         daemon = NsqlookupdDaemon(self.options(), Log("", INFO, log))
         await daemon.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", daemon.tcp_port)
         writer.write(b"  V1" + identify())
         size = int.from_bytes(await reader.readexactly(4), "big")
-        said = json.loads(await reader.readexactly(size))
-        assert said["broadcast_address"] == "here"
-        assert (said["tcp_port"], said["http_port"]) == (daemon.tcp_port, daemon.http_port)
+        response = json.loads(await reader.readexactly(size))
+        assert response["broadcast_address"] == "here"
+        assert (response["tcp_port"], response["http_port"]) == (daemon.tcp_port, daemon.http_port)
         await daemon.stop()
         assert await reader.read() == b""
         writer.close()
@@ -204,7 +209,7 @@ class TestInProcess:
             await asyncio.open_connection("127.0.0.1", daemon.tcp_port)
         assert not daemon.lookupd.connections
 
-    async def test_two_at_once(self):
+    async def test_two_daemons_run_in_one_event_loop(self):
         daemons = [NsqlookupdDaemon(self.options(), Log("", INFO, io.StringIO())) for _ in range(2)]
         for daemon in daemons:
             await daemon.start()
@@ -222,22 +227,22 @@ class TestInProcess:
                 await daemon.start()
             assert str(failure.value) == text
 
-    async def test_clients_that_take_no_answers_are_not_read_from(self):
-        """Answers do not pile up, and such a client does not hold up the end."""
+    async def test_a_client_that_does_not_read_is_no_longer_read_from(self):
+        """The output buffer stays below 1 MiB, and the client does not delay the shutdown."""
         daemon = NsqlookupdDaemon(self.options(), Log("", INFO, io.StringIO()))
         await daemon.start()
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             client.connect(("127.0.0.1", daemon.tcp_port))
             client.setblocking(False)
-            await send_until_ignored(client, daemon)
+            await send_until_reading_pauses(client, daemon)
             (connection,) = daemon.lookupd.connections
             assert connection._transport.get_write_buffer_size() < 1024 * 1024
             await daemon.stop()
         assert not daemon.lookupd.connections
 
 
-async def send_until_ignored(client, daemon):
+async def send_until_reading_pauses(client, daemon):
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(client, b"  V1")
     pings = b"PING\n" * 10_000
@@ -248,4 +253,4 @@ async def send_until_ignored(client, daemon):
             if not all(connection._transport.is_reading() for connection in daemon.lookupd.connections):
                 sending.cancel()
                 return
-    pytest.fail("the daemon has taken 50 MB")
+    pytest.fail("the daemon has read 50 MB")

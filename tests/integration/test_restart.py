@@ -1,4 +1,4 @@
-"""nsqd started again on a data directory, with other flags, another clock or a full disk."""
+"""nsqd restarted on its data directory with other flags."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from rawclient import OK, RawClient, mpub
 
 
 def drain(daemon: Daemon, topic: str, count: int) -> list[bytes]:
-    """Receive and finish ``count`` messages."""
+    """Receive and finish ``count`` messages. Return their bodies."""
     bodies = []
     with RawClient(daemon.tcp_address) as consumer:
         assert consumer.sub(topic, "ch") == OK
@@ -19,7 +19,9 @@ def drain(daemon: Daemon, topic: str, count: int) -> list[bytes]:
     return bodies
 
 
-def test_a_lower_message_size_limit_keeps_the_messages_on_disk(fleet: Fleet, topic: str, tmp_path: Path) -> None:
+def test_larger_messages_on_disk_are_delivered_after_the_size_limit_is_lowered(
+    fleet: Fleet, topic: str, tmp_path: Path
+) -> None:
     bodies = [b"%03d" % number + b"x" * (1000 if number % 5 else 10) for number in range(500)]
     daemon = fleet.nsqd("nsqx", "--mem-queue-size=0", data_path=tmp_path)
     daemon.post("/topic/create", topic=topic)

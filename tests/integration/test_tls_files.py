@@ -1,4 +1,4 @@
-"""Flags that name TLS files: a file that is missing or holds no certificate stops the start with one line."""
+"""A TLS file that is missing or has no certificate makes every program fail at start with one line."""
 
 from pathlib import Path
 
@@ -40,7 +40,9 @@ OWN_PAIR = ["--tls-cert={cert}", "--tls-key={key}"]
         ),
     ],
 )
-def test_a_file_that_cannot_be_used(program: str, flags: list[str], content: str | None, tmp_path: Path) -> None:
+def test_an_unusable_file_is_named_in_one_line(
+    program: str, flags: list[str], content: str | None, tmp_path: Path
+) -> None:
     pair = Authority(tmp_path).sign("server")
     file = tmp_path / "named.pem"
     if content is not None:
@@ -53,7 +55,7 @@ def test_a_file_that_cannot_be_used(program: str, flags: list[str], content: str
     assert "Traceback" not in ended.stderr
 
 
-def test_go_stops_for_a_missing_authority_too(tmp_path: Path) -> None:
+def test_go_nsqd_also_fails_without_its_ca_file(tmp_path: Path) -> None:
     require_go()
     ended = run_utility("go", "nsqd", *DAEMON, f"--data-path={tmp_path}", f"--tls-root-ca-file={tmp_path}/gone.pem")
     assert ended.code == 1
@@ -63,7 +65,9 @@ def test_go_stops_for_a_missing_authority_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "flags", "flag"), [("nsq_stat", STAT, "cert"), ("stats", STATS, "key"), ("nsqadmin", ADMIN, "key")]
 )
-def test_half_of_a_pair(program: str, flags: list[str], flag: str, tmp_path: Path) -> None:
+def test_a_certificate_without_key_or_a_key_without_certificate_fails(
+    program: str, flags: list[str], flag: str, tmp_path: Path
+) -> None:
     pair = Authority(tmp_path).sign("client")
     ended = run_utility(
         "nsqx", program, *flags, f"--http-client-tls-{flag}={pair.cert if flag == 'cert' else pair.key}"

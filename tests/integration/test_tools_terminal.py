@@ -1,4 +1,4 @@
-"""Commands with tables on terminals of several widths: names are shown whole, and lines fit."""
+"""Commands with tables on terminals of several widths: names are not shortened, and lines fit into the width."""
 
 import json
 
@@ -45,27 +45,27 @@ def check(lines: list[str], names: tuple[str, tuple[str, ...]], columns: int) ->
         assert channel in words
     assert "depth" in words
     assert not any("…" in line for line in lines), lines
-    # A name that is longer than the line is left to the terminal.
+    # A line may be too long if it contains a name that does not fit into the width.
     assert all(len(line) <= columns or len(max(line.split(), key=len)) > columns - 20 for line in lines), lines
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_stats(daemon, names, columns):
+def test_stats_fit_into_the_width(daemon, names, columns):
     lines = shown(daemon, columns, "stats")
     check(lines, names, columns)
     assert any("1234" in line for line in lines)
 
 
-def test_stats_with_rates(daemon, names):
+def test_stats_with_rates_fit_into_the_width(daemon, names):
     check(shown(daemon, 80, "stats", "--interval=50ms", end_when="out/s"), names, 80)
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_topics(daemon, names, columns):
+def test_topics_fit_into_the_width(daemon, names, columns):
     check(shown(daemon, columns, "topics"), names, columns)
 
 
-def test_nsq_stat(daemon, names):
+def test_nsq_stat_prints_the_depth(daemon, names):
     topic, channels = names
     where = f"--nsqd-http-address={daemon.http_address}"
     flags = [f"--topic={topic}", f"--channel={channels[0]}", "--count=1", "--interval=10ms", where]
@@ -74,13 +74,13 @@ def test_nsq_stat(daemon, names):
     assert "1234" in text.split()
 
 
-def test_workloads_of_the_benchmark():
+def test_the_list_of_workloads_does_not_depend_on_the_width():
     command = [*program_command("nsqx", "main"), "bench", "list"]
     code, text = run_on_terminal(command, 60)
     assert (code, text) == (0, run_on_terminal(command, 200)[1])
 
 
-def test_what_is_left_out_is_said(fleet: Fleet):
+def test_the_names_of_hidden_columns_are_printed(fleet: Fleet):
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "shop.orders.created", "billing-service")
     text = "\n".join(shown(daemon, 80, "stats"))

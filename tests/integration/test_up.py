@@ -1,6 +1,6 @@
-"""nsqx up: a whole cluster in one process, told to stop by one signal, and its words when it cannot run.
+"""nsqx up runs a whole cluster in one process. One signal stops it. If it cannot start, it prints one line.
 
-It listens on NSQ's standard ports, so every cluster here gets a loopback address of its own.
+It listens on NSQ's standard ports, so every cluster of these tests has its own loopback address.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def host() -> str:
 
 
 class Cluster:
-    """A running ``nsqx up``; ``lines`` is what it printed once it was ready."""
+    """A running ``nsqx up``. ``lines`` are the lines that it printed until it was ready."""
 
     def __init__(self, host: str, data_path: Path, *flags: str) -> None:
         self.host = host
@@ -55,11 +55,11 @@ class Cluster:
         self.process.communicate()
 
     def stop(self, signal_number: int = signal.SIGINT) -> tuple[int, str, str]:
-        """The exit code, and what was printed since the cluster was ready, but for a page that npm has not built."""
+        """Stop the cluster. Return the exit code, stdout and stderr, without the warning that the page is not built."""
         self.process.send_signal(signal_number)
         output, errors = self.process.communicate(timeout=END_TIMEOUT_S)
-        told = [line for line in errors.splitlines(keepends=True) if "the page is not built" not in line]
-        return self.process.returncode, output, "".join(told)
+        kept = [line for line in errors.splitlines(keepends=True) if "the page is not built" not in line]
+        return self.process.returncode, output, "".join(kept)
 
     def request(self, method: str, port: int, target: str, body: bytes | None = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.host, port, timeout=END_TIMEOUT_S)
@@ -80,7 +80,7 @@ class Cluster:
         assert status == 200, (target, status, answer)
 
     def nodes(self) -> dict[int, list[str]]:
-        """The topics of every nsqd that nsqlookupd knows, by HTTP port."""
+        """Return the topics of every nsqd that nsqlookupd lists, by HTTP port."""
         return {node["http_port"]: node["topics"] for node in self.get(4161, "/nodes")["producers"]}
 
     def channel(self, port: int, topic: str, channel: str) -> dict[str, Any]:
@@ -90,17 +90,17 @@ class Cluster:
 
 
 def run(*words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """The command, run to its end; ``before`` is a command that runs it."""
+    """Run the command until it exits. ``before`` is a command that starts it."""
     return subprocess.run([*before, *COMMAND, *words], capture_output=True, text=True, timeout=END_TIMEOUT_S)
 
 
-def check_refusal(ended: subprocess.CompletedProcess[str], pattern: str) -> None:
-    """It said one line, that one, and nothing more."""
+def check_failure(ended: subprocess.CompletedProcess[str], pattern: str) -> None:
+    """Check that the command failed with one line on stderr that matches ``pattern``."""
     assert (ended.returncode, ended.stdout) == (1, ""), ended
     assert re.fullmatch(rf"nsqx up: [^\n]*{pattern}[^\n]*\n", ended.stderr), ended.stderr
 
 
-def test_it_says_what_runs_where(host: str, tmp_path: Path) -> None:
+def test_up_prints_the_address_of_every_daemon(host: str, tmp_path: Path) -> None:
     data_path = tmp_path / "made" / "for it"
     with Cluster(host, data_path) as cluster:
         *parts, last = cluster.lines
@@ -112,7 +112,7 @@ def test_it_says_what_runs_where(host: str, tmp_path: Path) -> None:
         assert last == f"data in {data_path}; Ctrl-C stops everything"
         for port in (4151, 4161, 4171):
             assert cluster.request("GET", port, "/ping") == (200, b"OK")
-        assert cluster.nodes() == {4151: []}, "nsqd is registered once the cluster says that it runs"
+        assert cluster.nodes() == {4151: []}, "nsqd is registered before the cluster reports that it is ready"
         with RawClient(f"{host}:4150") as client, RawClient(f"{host}:4150") as producer:
             assert client.sub("t", "ch") == OK
             client.rdy(1)
@@ -123,17 +123,19 @@ def test_it_says_what_runs_where(host: str, tmp_path: Path) -> None:
         assert (node["broadcast_address"], node["tcp_port"]) == (host, 4150)
 
 
-def test_three_nodes_are_one_cluster(host: str, tmp_path: Path) -> None:
+def test_three_nodes_form_one_cluster(host: str, tmp_path: Path) -> None:
     with Cluster(host, tmp_path, "--nodes=3") as cluster:
         names = [line.split()[0] for line in cluster.lines[:-1]]
         assert names == ["nsqlookupd", "nsqd-1", "nsqd-2", "nsqd-3", "nsqadmin"]
-        wait_until(lambda: cluster.nodes().keys() == {4151, 4251, 4351}, "all are registered")
+        wait_until(lambda: cluster.nodes().keys() == {4151, 4251, 4351}, "every node is registered")
         cluster.post(4151, "/topic/create?topic=t")
         cluster.post(4151, "/channel/create?topic=t&channel=ch")
         wait_until(lambda: cluster.get(4161, "/channels?topic=t") == {"channels": ["ch"]}, "the channel is known")
         for port in (4251, 4351):
             cluster.post(port, "/pub?topic=t", b"first here")
-            wait_until(lambda at=port: cluster.channel(at, "t", "ch").get("depth") == 1, "the channel came along")
+            wait_until(
+                lambda at=port: cluster.channel(at, "t", "ch").get("depth") == 1, "the new topic has the channel"
+            )
         wait_until(lambda: all(topics == ["t"] for topics in cluster.nodes().values()), "every node has the topic")
         ids = {cluster.get(port, "/config/id") for port in (4151, 4251, 4351)}
         assert len(ids) == 3, "messages of two nodes must not have the same id"
@@ -141,12 +143,12 @@ def test_three_nodes_are_one_cluster(host: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_stops_it_and_nothing_is_lost(signal_number: int, host: str, tmp_path: Path) -> None:
-    """Messages in memory, in flight and deferred are there again after a start on the same data."""
+def test_no_message_is_lost_if_a_signal_stops_the_cluster(signal_number: int, host: str, tmp_path: Path) -> None:
+    """After a restart on the same data, messages that were in memory, in flight or deferred are delivered."""
     ports = (4151, 4251, 4351)
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(host, tmp_path, "--nodes=3"))
-        wait_until(lambda: len(cluster.nodes()) == 3, "all are registered")
+        wait_until(lambda: len(cluster.nodes()) == 3, "every node is registered")
         for port in ports:
             consumer = stack.enter_context(RawClient(f"{host}:{port - 1}"))
             assert consumer.sub("t", "ch") == OK
@@ -157,7 +159,7 @@ def test_one_signal_stops_it_and_nothing_is_lost(signal_number: int, host: str, 
                 consumer.read_message()
         assert cluster.stop(signal_number) == (0, "stopping\n", "")
     with Cluster(host, tmp_path, "--nodes=3") as cluster:
-        wait_until(lambda: all(cluster.nodes().get(port) == ["t"] for port in ports), "everything is registered")
+        wait_until(lambda: all(cluster.nodes().get(port) == ["t"] for port in ports), "every topic is registered")
         for port in ports:
             with RawClient(f"{host}:{port - 1}") as consumer:
                 assert consumer.sub("t", "ch") == OK
@@ -167,9 +169,9 @@ def test_one_signal_stops_it_and_nothing_is_lost(signal_number: int, host: str, 
                 assert cluster.channel(port, "t", "ch")["deferred_count"] == 1
 
 
-def test_what_was_acknowledged_survives_a_stop_in_full_swing(host: str, tmp_path: Path) -> None:
+def test_acknowledged_messages_survive_a_stop_during_publishing(host: str, tmp_path: Path) -> None:
     acknowledged = 0
-    begun = threading.Event()
+    started = threading.Event()
 
     def publish() -> None:
         nonlocal acknowledged
@@ -177,22 +179,22 @@ def test_what_was_acknowledged_survives_a_stop_in_full_swing(host: str, tmp_path
             while producer.pub("t", b"message") == OK:
                 acknowledged += 1
                 if acknowledged == 500:
-                    begun.set()
+                    started.set()
 
     with Cluster(host, tmp_path) as cluster:
         cluster.post(4151, "/topic/create?topic=t")
         cluster.post(4151, "/channel/create?topic=t&channel=ch")
         publisher = threading.Thread(target=publish)
         publisher.start()
-        assert begun.wait(END_TIMEOUT_S)
+        assert started.wait(END_TIMEOUT_S)
         assert cluster.stop()[0] == 0
         publisher.join()
     with Cluster(host, tmp_path) as cluster:
         depth = cluster.channel(4151, "t", "ch")["depth"]
-        assert depth - acknowledged in (0, 1), "the last one may have been stored and not acknowledged"
+        assert depth - acknowledged in (0, 1), "the last message may be stored without an acknowledgement"
 
 
-def test_flags_from_a_file(host: str, tmp_path: Path) -> None:
+def test_flags_are_read_from_a_file(host: str, tmp_path: Path) -> None:
     config = tmp_path / "up.toml"
     config.write_text("nodes = 2\nmem_queue_size = 77\n")
     with Cluster(host, tmp_path / "data", f"--config={config}") as cluster:
@@ -202,35 +204,35 @@ def test_flags_from_a_file(host: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", [4160, 4161, 4150, 4351])
-def test_port_is_taken(port: int, host: str, tmp_path: Path) -> None:
+def test_up_fails_if_a_port_is_in_use(port: int, host: str, tmp_path: Path) -> None:
     flags = ["up", f"--host={host}", f"--data-path={tmp_path}", "--nodes=3"]
     with socket.create_server((host, port)):
-        check_refusal(run(*flags), rf"{re.escape(host)}:{port}.*in use.*--host")
+        check_failure(run(*flags), rf"{re.escape(host)}:{port}.*in use.*--host")
     with Cluster(host, tmp_path, "--nodes=3") as cluster:
         assert cluster.stop()[0] == 0
 
 
-def test_address_of_another_machine(tmp_path: Path) -> None:
-    check_refusal(run("up", "--host=192.0.2.1", f"--data-path={tmp_path}"), "192.0.2.1:4160.*assign requested address")
+def test_up_fails_with_an_address_of_another_machine(tmp_path: Path) -> None:
+    check_failure(run("up", "--host=192.0.2.1", f"--data-path={tmp_path}"), "192.0.2.1:4160.*assign requested address")
 
 
-def test_data_path_is_in_use(host: str, tmp_path: Path) -> None:
+def test_up_fails_if_the_data_path_is_in_use(host: str, tmp_path: Path) -> None:
     with Cluster(host, tmp_path) as cluster:
         ended = run("up", f"--host={random_host()}", f"--data-path={tmp_path}")
-        check_refusal(ended, f"{tmp_path}.*in use.*--data-path")
+        check_failure(ended, f"{tmp_path}.*in use.*--data-path")
         assert cluster.request("GET", 4151, "/ping") == (200, b"OK")
         assert cluster.stop()[0] == 0
 
 
-def test_data_path_that_cannot_be(host: str, tmp_path: Path) -> None:
+def test_up_fails_if_the_data_path_cannot_be_created(host: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    check_refusal(run("up", f"--host={host}", f"--data-path={tmp_path}/file/data"), "cannot create .*--data-path")
+    check_failure(run("up", f"--host={host}", f"--data-path={tmp_path}/file/data"), "cannot create .*--data-path")
     assert (tmp_path / "file").read_text() == "not a directory"
 
 
 @pytest.fixture
-def as_mortal() -> list[str]:
-    """What goes before a command so that permissions apply to it, as they do not to root."""
+def with_permissions() -> list[str]:
+    """A command prefix that makes file permissions apply to root too."""
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None:
@@ -239,16 +241,18 @@ def as_mortal() -> list[str]:
 
 
 @pytest.mark.parametrize("nodes_exist", [False, True])
-def test_data_path_that_cannot_be_written(nodes_exist: bool, host: str, tmp_path: Path, as_mortal: list[str]) -> None:
+def test_up_fails_if_the_data_path_is_not_writable(
+    nodes_exist: bool, host: str, tmp_path: Path, with_permissions: list[str]
+) -> None:
     data_path = tmp_path / "data"
     directory = data_path / "nsqd-1" if nodes_exist else data_path
     directory.mkdir(parents=True)
     directory.chmod(0o555)
     try:
-        ended = run("up", f"--host={host}", f"--data-path={data_path}", before=as_mortal)
+        ended = run("up", f"--host={host}", f"--data-path={data_path}", before=with_permissions)
     finally:
         directory.chmod(0o755)
-    check_refusal(ended, "[Pp]ermission denied")
+    check_failure(ended, "[Pp]ermission denied")
     assert str(data_path) in ended.stderr
 
 
@@ -264,7 +268,7 @@ def test_data_path_that_cannot_be_written(nodes_exist: bool, host: str, tmp_path
         ("--log-level=loud", 'invalid value "loud" for flag -log-level: '),
     ],
 )
-def test_flags_that_are_wrong(flag: str, words: str, host: str, tmp_path: Path) -> None:
+def test_up_fails_with_invalid_flags(flag: str, words: str, host: str, tmp_path: Path) -> None:
     ended = run("up", f"--host={host}", f"--data-path={tmp_path}/data", flag)
     assert ended.returncode in (1, 2)
     assert ended.stdout == ""
@@ -274,7 +278,7 @@ def test_flags_that_are_wrong(flag: str, words: str, host: str, tmp_path: Path) 
     assert not any("Traceback" in line for line in rest)
 
 
-def test_version_and_help() -> None:
+def test_version_and_help_are_printed() -> None:
     for words in (["version"], ["--version"], ["up", "--version"]):
         ended = run(*words)
         assert ended.returncode == 0
@@ -288,7 +292,7 @@ def test_version_and_help() -> None:
     assert "-nodes int" in ended.stderr
 
 
-def test_commands_that_there_are_not() -> None:
+def test_an_unknown_command_fails() -> None:
     ended = run("down")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("nsqx: unknown command 'down'\n")

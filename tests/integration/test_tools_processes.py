@@ -1,4 +1,4 @@
-"""The utilities as processes: what they do when what they write to, or read from, goes away."""
+"""The utilities as processes, while their input, output, nsqd or destination fails."""
 
 import os
 import pty
@@ -33,13 +33,13 @@ def source(daemon: Daemon) -> str:
 
 def test_to_nsq_publishes_everything_once_and_in_order(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
-    lines = [b"%d" % number for number in range(9_000)]  # as many as nsqd keeps in memory, hence in order
+    lines = [b"%d" % number for number in range(9_000)]  # all fit into the memory queue, which keeps the order
     ended = run_utility("nsqx", "to_nsq", "--topic=t", source(daemon), stdin=b"\n".join(lines))
     assert (ended.code, ended.stderr) == (0, "")
     assert consume(daemon, "t") == lines
 
 
-def test_to_nsq_tells_how_much_it_has_published(fleet: Fleet) -> None:
+def test_to_nsq_reports_how_many_messages_it_has_published(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx", "--max-msg-size=5")
     ended = run_utility("nsqx", "to_nsq", "--topic=t", source(daemon), stdin=b"good\nalso\nmuch too big\nlast\n")
     assert ended.code == 1
@@ -48,7 +48,7 @@ def test_to_nsq_tells_how_much_it_has_published(fleet: Fleet) -> None:
     assert sorted(consume(daemon, "t")) == [b"also", b"good"]
 
 
-def test_to_nsq_ends_when_it_is_told_to_while_it_reads(fleet: Fleet) -> None:
+def test_a_signal_ends_to_nsq_while_it_reads(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     command = [*program_command("nsqx", "to_nsq"), "--topic=t", source(daemon)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
@@ -61,7 +61,7 @@ def test_to_nsq_ends_when_it_is_told_to_while_it_reads(fleet: Fleet) -> None:
     assert consume(daemon, "t") == [b"first"]
 
 
-def test_nsq_tail_whose_reader_goes_away_gives_everything_back(fleet: Fleet) -> None:
+def test_nsq_tail_requeues_its_messages_if_its_output_is_closed(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"x" * 1000] * 2000)
@@ -77,7 +77,7 @@ def test_nsq_tail_whose_reader_goes_away_gives_everything_back(fleet: Fleet) -> 
     assert entry["depth"] > 0
 
 
-def test_nsq_tail_to_a_full_disk(fleet: Fleet) -> None:
+def test_nsq_tail_fails_on_a_full_disk_and_finishes_nothing(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"message"])
@@ -89,7 +89,7 @@ def test_nsq_tail_to_a_full_disk(fleet: Fleet) -> None:
     assert left(daemon, "t", "c") == 1
 
 
-def test_nsq_tail_counts_over_all_topics_and_nsqds(fleet: Fleet) -> None:
+def test_nsq_tail_counts_the_messages_of_all_topics_and_nsqds(fleet: Fleet) -> None:
     daemons = [fleet.nsqd("nsqx"), fleet.nsqd("nsqx")]
     for daemon in daemons:
         for topic in ("a", "b"):
@@ -101,7 +101,7 @@ def test_nsq_tail_counts_over_all_topics_and_nsqds(fleet: Fleet) -> None:
     assert sum(left(daemon, topic, "c") for daemon in daemons for topic in ("a", "b")) == 7
 
 
-def test_one_nsqd_of_several_that_is_not_there_ends_it(fleet: Fleet) -> None:
+def test_nsq_tail_fails_if_one_of_its_nsqds_is_down(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"message"])
@@ -113,7 +113,7 @@ def test_one_nsqd_of_several_that_is_not_there_ends_it(fleet: Fleet) -> None:
     assert left(daemon, "t", "c") == 1
 
 
-def test_nsq_to_file_whose_disk_is_full_finishes_nothing(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_file_fails_on_a_full_disk_and_finishes_nothing(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"message %d" % number for number in range(10)])
@@ -126,7 +126,7 @@ def test_nsq_to_file_whose_disk_is_full_finishes_nothing(fleet: Fleet, tmp_path:
     assert left(daemon, "t", "c") == 10
 
 
-def test_nsq_to_file_ends_as_a_whole_when_one_topic_cannot_be_written(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_file_ends_if_one_topic_cannot_be_written(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     for topic in ("a", "b"):
         make_channels(daemon, topic, "c")
@@ -142,7 +142,7 @@ def test_nsq_to_file_ends_as_a_whole_when_one_topic_cannot_be_written(fleet: Fle
     assert left(daemon, "b", "c") == 1
 
 
-def test_nsq_to_file_writes_everything_across_a_restart_of_nsqd(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_file_writes_every_message_across_a_restart_of_nsqd(fleet: Fleet, tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
     port = free_port()
@@ -155,13 +155,13 @@ def test_nsq_to_file_writes_everything_across_a_restart_of_nsqd(fleet: Fleet, tm
         daemon.stop()
         daemon = fleet.nsqd("nsqx", f"--tcp-address=127.0.0.1:{port}", data_path=data)
         publish(daemon, "t", [b"%d" % number for number in range(500, 1000)])
-        wait_until(lambda: left(daemon, "t", "c") == 0 and daemon.channel_stats("t", "c"), "all is written")
+        wait_until(lambda: left(daemon, "t", "c") == 0 and daemon.channel_stats("t", "c"), "every message is written")
     [members] = tree(out).values()
     assert isinstance(members, list)
     assert set(b"".join(members).split()) == {b"%d" % number for number in range(1000)}
 
 
-def test_nsq_to_http_gives_up_what_is_refused_and_says_so(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_http_gives_up_a_refused_message_and_logs_it(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"bad"])
@@ -175,7 +175,9 @@ def test_nsq_to_http_gives_up_what_is_refused_and_says_so(fleet: Fleet, tmp_path
 
 
 @pytest.mark.parametrize("status", [503, 0], ids=["overloaded", "closed"])
-def test_nsq_to_http_gives_nothing_up_while_the_endpoint_is_away(fleet: Fleet, tmp_path: Path, status: int) -> None:
+def test_nsq_to_http_gives_up_no_message_while_the_endpoint_is_unavailable(
+    fleet: Fleet, tmp_path: Path, status: int
+) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"message"])
@@ -184,14 +186,16 @@ def test_nsq_to_http_gives_nothing_up_while_the_endpoint_is_away(fleet: Fleet, t
         address = f"{endpoint.address}/" if status else f"http://127.0.0.1:{free_port()}/"
         flags = ("--topic=t", "--channel=c", f"--post={address}", *options, source(daemon))
         with Running("nsqx", "nsq_to_http", *flags, log=tmp_path / "log"):
-            wait_until(lambda: daemon.channel_stats("t", "c")["requeue_count"] >= 10, "it was tried often")
+            wait_until(
+                lambda: daemon.channel_stats("t", "c")["requeue_count"] >= 10, "the message was requeued ten times"
+            )
             assert left(daemon, "t", "c") == 1
             if status:
                 endpoint.answers.clear()
                 wait_finished(daemon, "t", "c", 1)
 
 
-def test_nsq_to_http_follows_no_redirection_that_would_lose_the_body(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_http_does_not_follow_a_redirect_that_drops_the_body(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"message"])
@@ -204,8 +208,8 @@ def test_nsq_to_http_follows_no_redirection_that_would_lose_the_body(fleet: Flee
         assert left(daemon, "t", "c") == 1
 
 
-def test_nsq_to_http_uses_its_connections_again(fleet: Fleet, tmp_path: Path) -> None:
-    """More messages than handlers, and a server that closes each connection after its third request."""
+def test_nsq_to_http_reuses_its_connections(fleet: Fleet, tmp_path: Path) -> None:
+    """Also if the server closes each connection after its third request."""
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     bodies = [b"message %d" % number for number in range(60)]
@@ -220,7 +224,7 @@ def test_nsq_to_http_uses_its_connections_again(fleet: Fleet, tmp_path: Path) ->
 
 
 class closing_server:  # noqa: N801
-    """An HTTP server that closes a connection, without a word, after some requests."""
+    """An HTTP server that closes each connection after some requests, without a ``Connection: close`` header."""
 
     def __init__(self, requests_per_connection: int) -> None:
         self._limit = requests_per_connection
@@ -262,7 +266,7 @@ class closing_server:  # noqa: N801
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK")
 
 
-def test_nsq_to_nsq_carries_on_when_a_destination_fails(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_nsq_uses_the_other_destination_if_one_fails(fleet: Fleet, tmp_path: Path) -> None:
     origin, here, there = fleet.nsqd("nsqx"), fleet.nsqd("nsqx"), fleet.nsqd("nsqx")
     make_channels(origin, "t", "c")
     options = ("--consumer-opt=default_requeue_delay,0", "--consumer-opt=max_backoff_duration,0")
@@ -280,7 +284,7 @@ def test_nsq_to_nsq_carries_on_when_a_destination_fails(fleet: Fleet, tmp_path: 
     assert arrived == {b"%s%d" % (letter, number) for letter in (b"a", b"b") for number in range(50)}
 
 
-def test_nsq_to_nsq_gives_up_what_the_destination_refuses(fleet: Fleet, tmp_path: Path) -> None:
+def test_nsq_to_nsq_gives_up_a_message_that_the_destination_refuses(fleet: Fleet, tmp_path: Path) -> None:
     origin, small = fleet.nsqd("nsqx"), fleet.nsqd("nsqx", "--max-msg-size=10")
     make_channels(origin, "t", "c")
     publish(origin, "t", [b"much too big for it", b"small"])
@@ -294,7 +298,7 @@ def test_nsq_to_nsq_gives_up_what_the_destination_refuses(fleet: Fleet, tmp_path
     assert consume(small, "t") == [b"small"]
 
 
-def test_on_a_terminal_progress_is_shown_and_log_lines_stay_whole(fleet: Fleet) -> None:
+def test_progress_is_shown_on_a_terminal(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     text = run_on_terminal([*program_command("nsqx", "to_nsq"), "--topic=t", "--rate=1000", source(daemon)], b"a\nb\n")
     assert "Throttling messages rate to max:1000/second" in text
@@ -303,7 +307,7 @@ def test_on_a_terminal_progress_is_shown_and_log_lines_stay_whole(fleet: Fleet) 
 
 
 def run_on_terminal(command: list[str], stdin: bytes) -> str:
-    """What a program writes to stderr if that is a terminal."""
+    """Run a program whose stderr is a terminal. Return its output on the terminal."""
     master, terminal = pty.openpty()
     try:
         done = subprocess.run(command, input=stdin, stdout=subprocess.DEVNULL, stderr=terminal, timeout=TIMEOUT_S)
@@ -313,7 +317,7 @@ def run_on_terminal(command: list[str], stdin: bytes) -> str:
     try:
         while piece := os.read(master, 4096):
             shown += piece
-    except OSError:  # the end of a terminal
+    except OSError:  # the other end of the terminal is closed
         pass
     finally:
         os.close(master)
@@ -321,18 +325,18 @@ def run_on_terminal(command: list[str], stdin: bytes) -> str:
     return shown.decode()
 
 
-def test_a_client_option_reaches_nsqd(fleet: Fleet, tmp_path: Path) -> None:
+def test_client_options_are_sent_to_nsqd(fleet: Fleet, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     flags = ("--topic=t", "--channel=c", "--consumer-opt=client_id,me", "--consumer-opt=sample-rate,50")
     with Running("nsqx", "nsq_tail", *flags, "--consumer-opt=snappy", source(daemon), log=tmp_path / "log"):
-        wait_until(lambda: daemon.channel_stats("t", "c")["clients"], "it has subscribed")
+        wait_until(lambda: daemon.channel_stats("t", "c")["clients"], "nsq_tail has subscribed")
         [client] = daemon.channel_stats("t", "c")["clients"]
     assert (client["client_id"], client["sample_rate"], client["snappy"]) == ("me", 50, True)
     assert client["user_agent"].startswith("nsq_tail/1.3.0 nsqx/")
 
 
-def test_nsq_stat_follows_a_consumer(fleet: Fleet) -> None:
+def test_nsq_stat_prints_messages_in_flight_and_deferred(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"m"] * 8)

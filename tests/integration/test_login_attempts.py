@@ -1,4 +1,4 @@
-"""Wrong tokens and secrets: limited for each address, while right ones go on."""
+"""Wrong tokens and secrets are limited per address. A correct token or secret continues to work."""
 
 import http.client
 import re
@@ -35,7 +35,7 @@ def connect(daemon: Daemon, source: str = "127.0.0.1") -> "closing[http.client.H
 def status(
     connection: http.client.HTTPConnection, method: str, target: str, token: str | None, body: bytes = b""
 ) -> tuple[int, str | None]:
-    """The status, and after how many seconds to try again."""
+    """Send a request. Return the status and the Retry-After header."""
     connection.request(method, target, body, {} if token is None else {"Authorization": f"Bearer {token}"})
     answer = connection.getresponse()
     answer.read()
@@ -43,8 +43,8 @@ def status(
 
 
 @pytest.fixture
-def guarded(request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> tuple[Daemon, str, str]:
-    """A daemon that wants a token, and what needs it."""
+def secured_daemon(request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> tuple[Daemon, str, str]:
+    """A daemon that requires a token, and the method and path of a request that needs the token."""
     (tmp_path / "token").write_text(TOKEN)
     if request.param == "nsqadmin":
         flags = ["--nsqd-http-address=127.0.0.1:1", f"--auth-token-file={tmp_path / 'token'}", "--poll-interval=0"]
@@ -53,42 +53,46 @@ def guarded(request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> tup
     return getattr(fleet, request.param)("nsqx", flag), "POST", "/topic/create?topic=t"
 
 
-@pytest.mark.parametrize("guarded", ["nsqd", "nsqlookupd", "nsqadmin"], indirect=True)
-def test_wrong_tokens_are_limited_for_each_address(guarded: tuple[Daemon, str, str]) -> None:
-    daemon, *question = guarded
+@pytest.mark.parametrize("secured_daemon", ["nsqd", "nsqlookupd", "nsqadmin"], indirect=True)
+def test_wrong_tokens_are_limited_for_each_address(secured_daemon: tuple[Daemon, str, str]) -> None:
+    daemon, *request_line = secured_daemon
     with connect(daemon) as connection, connect(daemon, "127.0.0.2") as elsewhere:
-        assert status(connection, *question, TOKEN) == (200, None)
-        answers = [status(connection, *question, f"wrong-token-{number:010d}") for number in range(MANY)]
+        assert status(connection, *request_line, TOKEN) == (200, None)
+        answers = [status(connection, *request_line, f"wrong-token-{number:010d}") for number in range(MANY)]
         assert answers[:5] == [(401, None)] * 5
         assert (429, "1") in answers
-        assert status(connection, *question, TOKEN) == (200, None), "a token that was right before stays right"
-        assert status(connection, *question, None)[0] == 401, "no token is no guess"
-        assert status(elsewhere, *question, TOKEN) == (200, None), "another address is not limited"
+        assert status(connection, *request_line, TOKEN) == (200, None), (
+            "a token that was accepted before is still accepted"
+        )
+        assert status(connection, *request_line, None)[0] == 401, "a request without a token is not limited"
+        assert status(elsewhere, *request_line, TOKEN) == (200, None), "another address is not limited"
         assert status(connection, "GET", "/ping", None) == (200, None)
 
 
-def test_a_guess_is_not_looked_at_while_the_address_is_limited(fleet: Fleet, tmp_path: Path) -> None:
+def test_no_token_is_checked_while_the_address_is_limited(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     nsqd = fleet.nsqd("nsqx", f"--http-read-token-file={tmp_path / 'token'}")
     tokens = [*(f"wrong-{number}" for number in range(MANY)), TOKEN]
-    asked = "".join(f"GET /info HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {each}\r\n\r\n" for each in tokens)
+    requests = "".join(
+        f"GET /info HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {each}\r\n\r\n" for each in tokens
+    )
     with socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=20) as client:
-        client.sendall(asked.encode())
+        client.sendall(requests.encode())
         answered = b""
         while answered.count(b"HTTP/1.1 ") < len(tokens):
             answered += client.recv(65536)
-    # All of them come at once, so the address is still limited when the right one is reached.
+    # All requests arrive at once, so the address is still limited when the correct token is reached.
     assert re.findall(rb"HTTP/1\.1 (\d+)", answered)[-1] == b"429"
 
 
-def test_logins_of_nsqadmins_page_are_limited(fleet: Fleet, tmp_path: Path) -> None:
+def test_logins_on_nsqadmins_page_are_limited(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     flags = ["--nsqd-http-address=127.0.0.1:1", f"--auth-token-file={tmp_path / 'token'}", "--poll-interval=0"]
     admin = fleet.nsqadmin("nsqx", *flags)
     with connect(admin) as connection:
         answers = [status(connection, "POST", "/api/login", None, b'{"token":"guess"}')[0] for _ in range(MANY)]
         assert set(answers) == {401, 429}
-        # Behind a proxy on this machine every browser is a client of its own.
+        # The limit applies per X-Forwarded-For address if a proxy on this machine forwards the requests.
         connection.request("POST", "/api/login", b'{"token":"%b"}' % TOKEN.encode(), {"X-Forwarded-For": "192.0.2.7"})
         assert connection.getresponse().status == 200
     assert "guess" not in admin.log
@@ -118,11 +122,11 @@ def test_wrong_secrets_are_limited_for_each_address(fleet: Fleet, auth_server: D
     answers = [log_in(nsqd, b"guess%d" % number) for number in range(MANY)]
     assert answers[:5] == [b"E_AUTH_FAILED AUTH failed"] * 5
     assert b"E_AUTH_FAILED AUTH failed, too many wrong secrets from this address" in answers
-    assert b"permission_count" in log_in(nsqd, b"letmein"), "a secret that was right before stays right"
+    assert b"permission_count" in log_in(nsqd, b"letmein"), "a secret that was accepted before is still accepted"
     assert "guess" not in nsqd.log
 
 
-def test_guesses_made_at_once_are_limited_too(fleet: Fleet, auth_server: Daemon) -> None:
+def test_concurrent_wrong_secrets_are_limited(fleet: Fleet, auth_server: Daemon) -> None:
     nsqd = fleet.nsqd("nsqx", f"--auth-http-address={auth_server.http_address}")
     log_in(nsqd, b"guess")
     clients = [RawClient(nsqd.tcp_address) for _ in range(3 * MANY)]

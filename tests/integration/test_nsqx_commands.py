@@ -1,4 +1,4 @@
-"""nsqx pub, sub, topics and stats against running daemons."""
+"""The commands nsqx pub, sub, topics and stats with running daemons."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from utilities import TIMEOUT_S, consume, make_channels, publish
 
 
 def nsqx(*words: str, stdin: bytes = b"", **environment: str) -> tuple[int, str, str]:
-    """Run an nsqx command; its exit code, stdout and stderr."""
+    """Run an nsqx command. Return its exit code, stdout and stderr."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NSQX_")}
     done = subprocess.run(
         [*program_command("nsqx", "main"), *words],
@@ -33,7 +33,7 @@ def start_cluster(fleet: Fleet, count: int = 2) -> tuple[Daemon, list[Daemon]]:
     return lookupd, daemons
 
 
-def test_pub_and_sub_by_nsqlookupd(fleet: Fleet) -> None:
+def test_pub_and_sub_find_nsqds_through_nsqlookupd(fleet: Fleet) -> None:
     lookupd, daemons = start_cluster(fleet)
     for daemon in daemons:
         make_channels(daemon, "t", "c")
@@ -44,7 +44,7 @@ def test_pub_and_sub_by_nsqlookupd(fleet: Fleet) -> None:
     assert (code, sorted(shown.splitlines())) == (0, ["-dash", "one", "two words"])
 
 
-def test_pub_takes_lines_or_all_of_stdin(fleet: Fleet) -> None:
+def test_pub_publishes_each_line_of_stdin_or_all_of_it(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     assert nsqx("pub", "lines", stdin=b"a\n\nb", NSQX_NSQD=daemon.tcp_address)[0] == 0
     assert nsqx("pub", "lines", "-", stdin=b"c\n", NSQX_NSQD=daemon.tcp_address)[0] == 0
@@ -53,14 +53,14 @@ def test_pub_takes_lines_or_all_of_stdin(fleet: Fleet) -> None:
     assert consume(daemon, "whole") == [b"a\n\nb\n"]
 
 
-def test_pub_can_defer(fleet: Fleet) -> None:
+def test_pub_publishes_a_deferred_message(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     assert nsqx("pub", "t", "later", "--defer=1h", NSQX_NSQD=daemon.tcp_address)[0] == 0
-    wait_until(lambda: daemon.channel_stats("t", "c")["deferred_count"] == 1, "it is deferred")
+    wait_until(lambda: daemon.channel_stats("t", "c")["deferred_count"] == 1, "the message is deferred")
 
 
-def test_sub_shows_what_is_known_of_a_message(fleet: Fleet) -> None:
+def test_sub_prints_messages_as_json_with_their_metadata(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"body"])
@@ -72,13 +72,16 @@ def test_sub_shows_what_is_known_of_a_message(fleet: Fleet) -> None:
     assert len(message["id"]) == 16
 
 
-def test_topics_and_stats(fleet: Fleet) -> None:
+def test_topics_and_stats_sum_up_the_nodes(fleet: Fleet) -> None:
     lookupd, daemons = start_cluster(fleet)
     for daemon in daemons:
         make_channels(daemon, "t", "c", "d")
         publish(daemon, "t", [b"m"] * 3)
         daemon.post("/topic/create", topic="empty")
-    wait_until(lambda: all(daemon.channel_stats("t", "d")["depth"] == 3 for daemon in daemons), "all have come")
+    wait_until(
+        lambda: all(daemon.channel_stats("t", "d")["depth"] == 3 for daemon in daemons),
+        "the channels have every message",
+    )
     where = {"NSQX_LOOKUPD": lookupd.http_address}
     assert nsqx("topics", **where) == (0, "empty\nt\n", "")
     table = [line.split() for line in nsqx("topics", "-l", **where)[1].splitlines()]
@@ -90,7 +93,7 @@ def test_topics_and_stats(fleet: Fleet) -> None:
     assert [line.split()[:3] for line in shown.splitlines()[1:]] == [["t", "-", "0"], ["t", "c", "3"]]
 
 
-def test_an_nsqd_that_is_gone_is_told_and_the_others_are_shown(fleet: Fleet) -> None:
+def test_topics_warns_of_an_nsqd_that_is_down_and_lists_the_others(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     nowhere = f"127.0.0.1:{free_port()}"
@@ -100,7 +103,7 @@ def test_an_nsqd_that_is_gone_is_told_and_the_others_are_shown(fleet: Fleet) -> 
     assert f'WARNING: Get "http://{nowhere}/stats' in said
 
 
-async def test_where_nothing_is_told_the_cluster_is_on_this_machine(
+async def test_without_an_address_the_cluster_on_this_machine_is_used(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_address, "LOCAL_LOOKUPD", nowhere := f"127.0.0.1:{free_port()}")
@@ -115,7 +118,7 @@ async def test_where_nothing_is_told_the_cluster_is_on_this_machine(
     assert await cluster_address.find_tcp([], [], {}) == cluster_address.ClusterAddress([lookupd.http_address])
 
 
-def test_mistakes_are_told_in_one_line() -> None:
+def test_an_error_is_printed_in_one_line() -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     for words in (
         ("pub", "t", "m", f"--nsqd-tcp-address={nowhere}"),
@@ -135,7 +138,7 @@ def test_mistakes_are_told_in_one_line() -> None:
         assert nsqx(*words)[0] == 2
 
 
-def test_pub_ends_when_nsqd_does_not_answer(fleet: Fleet) -> None:
+def test_pub_fails_if_nsqd_does_not_answer(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     daemon.process.send_signal(signal.SIGSTOP)
     try:

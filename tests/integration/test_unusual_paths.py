@@ -1,4 +1,4 @@
-"""Paths with odd escapes: every daemon answers them, with nothing worse than a refusal."""
+"""Every daemon answers paths with unusual escapes, and never with an internal error."""
 
 import http.client
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ import pytest
 
 from daemons import Daemon, Fleet
 
-ODD = [
+UNUSUAL = [
     *(f"%{byte:02x}" for byte in (*range(0x21), 0x7F, 0x80, 0xC3, 0xFF)),
-    "%c0%af",  # a slash in too many bytes
+    "%c0%af",  # an overlong encoding of a slash
     "%ed%a0%80",  # half of a surrogate pair
     "%ef%bf%bf",
-    "%f4%90%80%80",  # beyond the last code point
+    "%f4%90%80%80",  # above the last code point
     "%2e",
     "%2e%2e",
     "..%2f..%2f..%2fetc%2fpasswd",
@@ -62,14 +62,14 @@ def daemons() -> Iterator[dict[str, Daemon]]:
     + [("nsqd", route) for route in NSQD_ROUTES]
     + [("nsqlookupd", route) for route in LOOKUPD_ROUTES],
 )
-def test_odd_escapes(daemons: dict[str, Daemon], name: str, route: str) -> None:
+def test_unusual_escapes_get_no_internal_error(daemons: dict[str, Daemon], name: str, route: str) -> None:
     daemon = daemons[name]
     with closing(http.client.HTTPConnection(daemon.http_address, timeout=20)) as connection:
-        for odd in ODD:
-            connection.request("GET", route.format(odd))
+        for escape in UNUSUAL:
+            connection.request("GET", route.format(escape))
             answer = connection.getresponse()
             body = answer.read()
-            assert answer.status < 500 or answer.status == 502, (odd, answer.status, body)
+            assert answer.status < 500 or answer.status == 502, (escape, answer.status, body)
             assert b"root:" not in body
             assert answer.getheader("Set-Cookie") is None
     assert "panic" not in daemon.log

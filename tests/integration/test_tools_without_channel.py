@@ -1,4 +1,4 @@
-"""nsqx sub and nsq_tail without a channel: looking at a topic takes nothing from its consumers."""
+"""nsqx sub and nsq_tail without a channel show a topic and take no messages from its consumers."""
 
 import subprocess
 
@@ -10,8 +10,8 @@ from utilities import TIMEOUT_S, consume, make_channels, publish, run_utility
 BODIES = [b"message %d" % number for number in range(60)]
 
 
-def side_by_side(fleet: Fleet, *flags: str) -> Daemon:
-    """An nsqd on the standard ports of an address of its own, so that its HTTP address is known by its TCP address."""
+def start_on_standard_ports(fleet: Fleet, *flags: str) -> Daemon:
+    """Start an nsqd on the standard ports of a random loopback address. Utilities derive its HTTP address from TCP."""
     host = random_host()
     return fleet.nsqd(
         "nsqx", f"--tcp-address={host}:4150", f"--http-address={host}:4151", f"--broadcast-address={host}", *flags
@@ -24,7 +24,7 @@ def sub(*words: str) -> tuple[int, bytes, str]:
     return done.returncode, done.stdout, done.stderr.decode()
 
 
-def registered(lookupd: Daemon, topic: str, count: int = 1) -> None:
+def wait_for_registration(lookupd: Daemon, topic: str, count: int = 1) -> None:
     def producers() -> int:
         answer = lookupd.request("GET", "/lookup", query={"topic": topic})
         return len(answer.json()["producers"]) if answer.status == 200 else 0
@@ -32,8 +32,8 @@ def registered(lookupd: Daemon, topic: str, count: int = 1) -> None:
     wait_until(lambda: producers() == count, "nsqlookupd knows the topic")
 
 
-def test_sub_does_not_take_the_messages_of_a_topic_without_channels(fleet: Fleet) -> None:
-    daemon = side_by_side(fleet)
+def test_sub_fails_on_a_topic_without_channels(fleet: Fleet) -> None:
+    daemon = start_on_standard_ports(fleet)
     publish(daemon, "t", BODIES)
     code, shown, said = sub("t", "--n=10", f"--nsqd-tcp-address={daemon.tcp_address}")
     assert (code, shown) == (1, b"")
@@ -44,11 +44,11 @@ def test_sub_does_not_take_the_messages_of_a_topic_without_channels(fleet: Fleet
     assert sorted(consume(daemon, "t")) == sorted(BODIES)
 
 
-def test_sub_by_nsqlookupd_does_not_either(fleet: Fleet) -> None:
+def test_sub_through_nsqlookupd_fails_on_a_topic_without_channels(fleet: Fleet) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
     publish(daemon, "t", BODIES)
-    registered(lookupd, "t")
+    wait_for_registration(lookupd, "t")
     code, _, said = sub("t", "--n=10", f"--lookupd-http-address={lookupd.http_address}")
     assert code == 1
     assert "has no channel: its messages wait for its first channel" in said
@@ -57,7 +57,7 @@ def test_sub_by_nsqlookupd_does_not_either(fleet: Fleet) -> None:
 
 def test_sub_does_not_create_a_topic(fleet: Fleet) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
-    daemon = side_by_side(fleet, f"--lookupd-tcp-address={lookupd.tcp_address}")
+    daemon = start_on_standard_ports(fleet, f"--lookupd-tcp-address={lookupd.tcp_address}")
     code, _, said = sub("nothing", f"--nsqd-tcp-address={daemon.tcp_address}")
     assert (code, said.count("\n")) == (1, 1)
     assert "topic nothing on nsqd" in said
@@ -68,27 +68,27 @@ def test_sub_does_not_create_a_topic(fleet: Fleet) -> None:
     assert daemon.topic_stats("nothing") is None
 
 
-def test_sub_looks_beside_other_channels(fleet: Fleet) -> None:
-    daemon = side_by_side(fleet)
+def test_sub_shows_copies_of_messages_if_another_channel_exists(fleet: Fleet) -> None:
+    daemon = start_on_standard_ports(fleet)
     make_channels(daemon, "t", "consumers")
     where = f"--nsqd-tcp-address={daemon.tcp_address}"
     command = [*program_command("nsqx", "sub"), "t", "--n=1", where]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        wait_until(lambda: len(daemon.topic_stats("t")["channels"]) == 2, "it looks")
+        wait_until(lambda: len(daemon.topic_stats("t")["channels"]) == 2, "the ephemeral channel exists")
         publish(daemon, "t", [b"seen"])
         assert process.communicate(timeout=TIMEOUT_S)[0] == b"seen\n"
     assert daemon.channel_stats("t", "consumers")["depth"] == 1
 
 
-def test_ephemeral_channels_do_not_keep_messages(fleet: Fleet) -> None:
-    daemon = side_by_side(fleet)
+def test_sub_fails_on_a_topic_with_only_ephemeral_channels(fleet: Fleet) -> None:
+    daemon = start_on_standard_ports(fleet)
     make_channels(daemon, "t", "passing#ephemeral")
     code, _, said = sub("t", f"--nsqd-tcp-address={daemon.tcp_address}")
     assert code == 1
     assert "has only ephemeral channels" in said
 
 
-def test_an_nsqd_that_cannot_be_asked(fleet: Fleet) -> None:
+def test_sub_fails_if_the_channels_cannot_be_checked(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     where = f"--nsqd-tcp-address={daemon.tcp_address}"
@@ -106,16 +106,16 @@ def test_an_nsqd_that_cannot_be_asked(fleet: Fleet) -> None:
     assert (code, sorted(shown.splitlines())) == (0, sorted(BODIES))
 
 
-def test_an_nsqd_with_a_backlog_is_left_out_while_others_are_shown(fleet: Fleet) -> None:
+def test_sub_skips_an_nsqd_without_channels_and_shows_the_others(fleet: Fleet) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
     first, second = fleet.nsqd("nsqx", flag), fleet.nsqd("nsqx", flag)
     publish(first, "t", BODIES)
     make_channels(second, "t", "consumers")
-    registered(lookupd, "t", 2)
+    wait_for_registration(lookupd, "t", 2)
     command = [*program_command("nsqx", "sub"), "t", "--n=1", f"--lookupd-http-address={lookupd.http_address}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: len(second.topic_stats("t")["channels"]) == 2, "it looks")
+        wait_until(lambda: len(second.topic_stats("t")["channels"]) == 2, "the ephemeral channel exists")
         publish(second, "t", [b"seen"])
         shown, said = process.communicate(timeout=TIMEOUT_S)
     assert shown == b"seen\n"
@@ -124,11 +124,11 @@ def test_an_nsqd_with_a_backlog_is_left_out_while_others_are_shown(fleet: Fleet)
 
 
 @pytest.mark.parametrize("by", ["nsqd", "nsqlookupd"])
-def test_nsq_tail_does_not_take_a_backlog(fleet: Fleet, by: str) -> None:
+def test_nsq_tail_takes_a_backlog_only_with_a_flag(fleet: Fleet, by: str) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
-    daemon = side_by_side(fleet, f"--lookupd-tcp-address={lookupd.tcp_address}")
+    daemon = start_on_standard_ports(fleet, f"--lookupd-tcp-address={lookupd.tcp_address}")
     publish(daemon, "t", BODIES)
-    registered(lookupd, "t")
+    wait_for_registration(lookupd, "t")
     where = f"--nsqd-tcp-address={daemon.tcp_address}"
     if by == "nsqlookupd":
         where = f"--lookupd-http-address={lookupd.http_address}"
@@ -141,7 +141,7 @@ def test_nsq_tail_does_not_take_a_backlog(fleet: Fleet, by: str) -> None:
     assert (ended.code, sorted(ended.stdout.splitlines())) == (0, sorted(BODIES))
 
 
-def test_nsq_tail_goes_on_where_it_cannot_ask(fleet: Fleet) -> None:
+def test_nsq_tail_continues_if_the_channels_cannot_be_checked(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     publish(daemon, "t", BODIES[:1])
     ended = run_utility("nsqx", "nsq_tail", "--topic=t", "--n=1", f"--nsqd-tcp-address={daemon.tcp_address}")
@@ -149,10 +149,10 @@ def test_nsq_tail_goes_on_where_it_cannot_ask(fleet: Fleet) -> None:
     assert any(line.startswith("WARNING: cannot check which channels topic t has") for line in ended.lines)
 
 
-def test_nsq_tail_waits_for_a_new_topic_as_go_does(fleet: Fleet) -> None:
-    daemon = side_by_side(fleet)
+def test_nsq_tail_creates_a_missing_topic_and_waits(fleet: Fleet) -> None:
+    daemon = start_on_standard_ports(fleet)
     command = [*program_command("nsqx", "nsq_tail"), "--topic=new", "--n=1", f"--nsqd-tcp-address={daemon.tcp_address}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        wait_until(lambda: (daemon.topic_stats("new") or {}).get("channels"), "it waits")
+        wait_until(lambda: (daemon.topic_stats("new") or {}).get("channels"), "the channel of nsq_tail exists")
         publish(daemon, "new", [b"seen"])
         assert process.communicate(timeout=TIMEOUT_S)[0] == b"seen\n"
