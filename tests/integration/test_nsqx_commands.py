@@ -38,10 +38,10 @@ def test_pub_and_sub_find_nsqds_through_nsqlookupd(fleet: Fleet) -> None:
     for daemon in daemons:
         make_channels(daemon, "t", "c")
     wait_until(lambda: "t" in lookupd.request("GET", "/topics").json()["topics"], "the topic is known")
-    code, _, said = nsqx("pub", "t", "one", "two words", "--", "-dash", NSQX_LOOKUPD=lookupd.http_address)
-    assert (code, said.split(" ", 2)[2]) == (0, "published 3 messages to t\n")
-    code, shown, _ = nsqx("sub", "t", "c", "--n=3", f"--lookupd-http-address={lookupd.http_address}")
-    assert (code, sorted(shown.splitlines())) == (0, ["-dash", "one", "two words"])
+    code, _, errors = nsqx("pub", "t", "one", "two words", "--", "-dash", NSQX_LOOKUPD=lookupd.http_address)
+    assert (code, errors.split(" ", 2)[2]) == (0, "published 3 messages to t\n")
+    code, output, _ = nsqx("sub", "t", "c", "--n=3", f"--lookupd-http-address={lookupd.http_address}")
+    assert (code, sorted(output.splitlines())) == (0, ["-dash", "one", "two words"])
 
 
 def test_pub_publishes_each_line_of_stdin_or_all_of_it(fleet: Fleet) -> None:
@@ -64,9 +64,9 @@ def test_sub_prints_messages_as_json_with_their_metadata(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"body"])
-    code, shown, said = nsqx("sub", "t", "c", "--json", "--n=1", NSQX_NSQD=daemon.tcp_address)
-    message = json.loads(shown)
-    assert (code, said) == (0, "")
+    code, output, errors = nsqx("sub", "t", "c", "--json", "--n=1", NSQX_NSQD=daemon.tcp_address)
+    message = json.loads(output)
+    assert (code, errors) == (0, "")
     assert (message["topic"], message["attempts"], message["body"]) == ("t", 1, "body")
     assert message["nsqd"] == daemon.tcp_address
     assert len(message["id"]) == 16
@@ -86,11 +86,11 @@ def test_topics_and_stats_sum_up_the_nodes(fleet: Fleet) -> None:
     assert nsqx("topics", **where) == (0, "empty\nt\n", "")
     table = [line.split() for line in nsqx("topics", "-l", **where)[1].splitlines()]
     assert table[1:] == [["empty", "-", "2", "0", "0"], ["t", "c", "d", "2", "0", "6"]]
-    code, shown, _ = nsqx("stats", "t", "--json", **where)
-    found = {entry.get("channel"): entry["depth"] for entry in map(json.loads, shown.splitlines())}
+    code, output, _ = nsqx("stats", "t", "--json", **where)
+    found = {entry.get("channel"): entry["depth"] for entry in map(json.loads, output.splitlines())}
     assert (code, found) == (0, {None: 0, "c": 6, "d": 6})
-    code, shown, _ = nsqx("stats", "t", "c", f"--nsqd-http-address={daemons[0].http_address}")
-    assert [line.split()[:3] for line in shown.splitlines()[1:]] == [["t", "-", "0"], ["t", "c", "3"]]
+    code, output, _ = nsqx("stats", "t", "c", f"--nsqd-http-address={daemons[0].http_address}")
+    assert [line.split()[:3] for line in output.splitlines()[1:]] == [["t", "-", "0"], ["t", "c", "3"]]
 
 
 def test_topics_warns_of_an_nsqd_that_is_down_and_lists_the_others(fleet: Fleet) -> None:
@@ -98,9 +98,9 @@ def test_topics_warns_of_an_nsqd_that_is_down_and_lists_the_others(fleet: Fleet)
     make_channels(daemon, "t", "c")
     nowhere = f"127.0.0.1:{free_port()}"
     flags = (f"--nsqd-http-address={daemon.http_address}", f"--nsqd-http-address={nowhere}")
-    code, shown, said = nsqx("topics", *flags)
-    assert (code, shown) == (0, "t\n")
-    assert f'WARNING: Get "http://{nowhere}/stats' in said
+    code, output, errors = nsqx("topics", *flags)
+    assert (code, output) == (0, "t\n")
+    assert f'WARNING: Get "http://{nowhere}/stats' in errors
 
 
 async def test_without_an_address_the_cluster_on_this_machine_is_used(
@@ -127,13 +127,13 @@ def test_an_error_is_printed_in_one_line() -> None:
         ("topics", f"--lookupd-http-address={nowhere}"),
         ("stats", f"--nsqd-http-address={nowhere}"),
     ):
-        code, shown, said = nsqx(*words)
-        assert (code, shown, said.count("\n")) == (1, "", 1), words
-        assert nowhere in said
-        assert "refused" in said
+        code, output, errors = nsqx(*words)
+        assert (code, output, errors.count("\n")) == (1, "", 1), words
+        assert nowhere in errors
+        assert "refused" in errors
     for words in (("pub", "bad topic", "m"), ("pub", "t", ""), ("sub", "bad topic", "--nsqd-tcp-address=x:1")):
-        code, shown, said = nsqx(*words)
-        assert (code, shown, said.count("\n")) == (1, "", 1), words
+        code, output, errors = nsqx(*words)
+        assert (code, output, errors.count("\n")) == (1, "", 1), words
     for words in (("pub",), ("sub",), ("sub", "a", "b", "c"), ("topics", "x"), ("stats", "--nope")):
         assert nsqx(*words)[0] == 2
 
@@ -142,10 +142,10 @@ def test_pub_fails_if_nsqd_does_not_answer(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     daemon.process.send_signal(signal.SIGSTOP)
     try:
-        code, _, said = nsqx("pub", "t", "m", "--timeout=300ms", NSQX_NSQD=daemon.tcp_address)
+        code, _, errors = nsqx("pub", "t", "m", "--timeout=300ms", NSQX_NSQD=daemon.tcp_address)
         assert code == 1
-        assert f"no nsqd is connected after 0.3 s ({daemon.tcp_address}: connecting)" in said
-        code, _, said = nsqx("pub", "t", "--timeout=300ms", stdin=b"m\n", NSQX_NSQD=daemon.tcp_address)
-        assert (code, len(said.splitlines())) == (1, 1)
+        assert f"no nsqd is connected after 0.3 s ({daemon.tcp_address}: connecting)" in errors
+        code, _, errors = nsqx("pub", "t", "--timeout=300ms", stdin=b"m\n", NSQX_NSQD=daemon.tcp_address)
+        assert (code, len(errors.splitlines())) == (1, 1)
     finally:
         daemon.process.send_signal(signal.SIGCONT)

@@ -35,9 +35,9 @@ def wait_for_registration(lookupd: Daemon, topic: str, count: int = 1) -> None:
 def test_sub_fails_on_a_topic_without_channels(fleet: Fleet) -> None:
     daemon = start_on_standard_ports(fleet)
     publish(daemon, "t", BODIES)
-    code, shown, said = sub("t", "--n=10", f"--nsqd-tcp-address={daemon.tcp_address}")
-    assert (code, shown) == (1, b"")
-    assert said.split(" ", 2)[2] == (
+    code, output, errors = sub("t", "--n=10", f"--nsqd-tcp-address={daemon.tcp_address}")
+    assert (code, output) == (1, b"")
+    assert errors.split(" ", 2)[2] == (
         f"topic t on nsqd {daemon.tcp_address} has no channel: its messages wait for its first channel, and viewing"
         " would take them. Use a channel: nsqx sub t CHANNEL\n"
     )
@@ -49,22 +49,22 @@ def test_sub_through_nsqlookupd_fails_on_a_topic_without_channels(fleet: Fleet) 
     daemon = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
     publish(daemon, "t", BODIES)
     wait_for_registration(lookupd, "t")
-    code, _, said = sub("t", "--n=10", f"--lookupd-http-address={lookupd.http_address}")
+    code, _, errors = sub("t", "--n=10", f"--lookupd-http-address={lookupd.http_address}")
     assert code == 1
-    assert "has no channel: its messages wait for its first channel" in said
+    assert "has no channel: its messages wait for its first channel" in errors
     assert sorted(consume(daemon, "t")) == sorted(BODIES)
 
 
 def test_sub_does_not_create_a_topic(fleet: Fleet) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     daemon = start_on_standard_ports(fleet, f"--lookupd-tcp-address={lookupd.tcp_address}")
-    code, _, said = sub("nothing", f"--nsqd-tcp-address={daemon.tcp_address}")
-    assert (code, said.count("\n")) == (1, 1)
-    assert "topic nothing on nsqd" in said
-    assert "does not exist. Use a channel: nsqx sub nothing CHANNEL" in said
-    code, _, said = sub("nothing", f"--lookupd-http-address={lookupd.http_address}")
-    assert (code, said.count("\n")) == (1, 1)
-    assert "no nsqd has topic nothing. Use a channel" in said
+    code, _, errors = sub("nothing", f"--nsqd-tcp-address={daemon.tcp_address}")
+    assert (code, errors.count("\n")) == (1, 1)
+    assert "topic nothing on nsqd" in errors
+    assert "does not exist. Use a channel: nsqx sub nothing CHANNEL" in errors
+    code, _, errors = sub("nothing", f"--lookupd-http-address={lookupd.http_address}")
+    assert (code, errors.count("\n")) == (1, 1)
+    assert "no nsqd has topic nothing. Use a channel" in errors
     assert daemon.topic_stats("nothing") is None
 
 
@@ -83,27 +83,27 @@ def test_sub_shows_copies_of_messages_if_another_channel_exists(fleet: Fleet) ->
 def test_sub_fails_on_a_topic_with_only_ephemeral_channels(fleet: Fleet) -> None:
     daemon = start_on_standard_ports(fleet)
     make_channels(daemon, "t", "passing#ephemeral")
-    code, _, said = sub("t", f"--nsqd-tcp-address={daemon.tcp_address}")
+    code, _, errors = sub("t", f"--nsqd-tcp-address={daemon.tcp_address}")
     assert code == 1
-    assert "has only ephemeral channels" in said
+    assert "has only ephemeral channels" in errors
 
 
 def test_sub_fails_if_the_channels_cannot_be_checked(fleet: Fleet) -> None:
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     where = f"--nsqd-tcp-address={daemon.tcp_address}"
-    code, _, said = sub("t", where)
-    assert (code, said.count("\n")) == (1, 1)
-    assert f"cannot check which channels topic t has on nsqd {daemon.tcp_address}: " in said
-    code, _, said = sub("t", where, "--nsqd-http-address=a:1", "--nsqd-http-address=b:1")
-    assert (code, said.split(" ", 2)[2]) == (1, "one --nsqd-http-address is required for each --nsqd-tcp-address\n")
+    code, _, errors = sub("t", where)
+    assert (code, errors.count("\n")) == (1, 1)
+    assert f"cannot check which channels topic t has on nsqd {daemon.tcp_address}: " in errors
+    code, _, errors = sub("t", where, "--nsqd-http-address=a:1", "--nsqd-http-address=b:1")
+    assert (code, errors.split(" ", 2)[2]) == (1, "one --nsqd-http-address is required for each --nsqd-tcp-address\n")
     daemon.post("/channel/delete", topic="t", channel="c")
     publish(daemon, "t", BODIES)
-    code, _, said = sub("t", where, f"--nsqd-http-address={daemon.http_address}")
+    code, _, errors = sub("t", where, f"--nsqd-http-address={daemon.http_address}")
     assert code == 1
-    assert "has no channel" in said
-    code, shown, _ = sub("t", where, "--take-backlog", "--n=60")
-    assert (code, sorted(shown.splitlines())) == (0, sorted(BODIES))
+    assert "has no channel" in errors
+    code, output, _ = sub("t", where, "--take-backlog", "--n=60")
+    assert (code, sorted(output.splitlines())) == (0, sorted(BODIES))
 
 
 def test_sub_skips_an_nsqd_without_channels_and_shows_the_others(fleet: Fleet) -> None:
@@ -117,9 +117,9 @@ def test_sub_skips_an_nsqd_without_channels_and_shows_the_others(fleet: Fleet) -
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: len(second.topic_stats("t")["channels"]) == 2, "the ephemeral channel exists")
         publish(second, "t", [b"seen"])
-        shown, said = process.communicate(timeout=TIMEOUT_S)
-    assert shown == b"seen\n"
-    assert b"WARNING: topic t on nsqd " in said
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+    assert output == b"seen\n"
+    assert b"WARNING: topic t on nsqd " in errors
     assert sorted(consume(first, "t")) == sorted(BODIES)
 
 
