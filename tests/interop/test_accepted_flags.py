@@ -1,4 +1,4 @@
-"""Unusual settings that Go's programs accept. Ours accept them too and behave equally."""
+"""Unusual settings that Go's programs accept. Ours accept them too and behave in the same way."""
 
 import subprocess
 from pathlib import Path

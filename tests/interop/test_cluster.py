@@ -56,7 +56,7 @@ def test_our_nsqd_registers_again_after_go_nsqlookupd_restarts(fleet: Fleet, top
     lookupd = fleet.nsqlookupd("go")
     nsqd = start_nsqd(fleet, "nsqx", lookupd)
     nsqd.post("/topic/create", topic=topic)
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the topic is registered")
     lookupd.kill()
     addresses = [f"--tcp-address={lookupd.tcp_address}", f"--http-address={lookupd.http_address}"]
     again = fleet.nsqlookupd("go", *addresses)
@@ -66,11 +66,11 @@ def test_our_nsqd_registers_again_after_go_nsqlookupd_restarts(fleet: Fleet, top
 
 
 def test_our_nsqd_registers_with_go_nsqlookupd_without_a_broadcast_address(fleet: Fleet, topic: str) -> None:
-    """As with Go's nsqd. nsqd then has no HTTP address to query for channels."""
+    """Go's nsqd registers there too. nsqd then has no HTTP address to query for channels."""
     lookupd = fleet.nsqlookupd("go", "--broadcast-address=")
     nsqd = fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}")
     nsqd.post("/topic/create", topic=topic)
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the topic is registered")
 
 
 def test_go_and_our_daemons_form_one_cluster(fleet: Fleet, topic: str) -> None:
@@ -107,8 +107,12 @@ def test_go_nsqadmin_operates_our_cluster(fleet: Fleet, topic: str) -> None:
     admin.call("POST", "/topics", topic=topic, channel="ch")
     for daemon in daemons:
         daemon.post("/mpub", b"a\nb", topic=topic)
-        wait_until(lambda at=daemon: (at.channel_stats(topic, "ch") or {}).get("depth") == 2, "the messages are there")
-    wait_until(lambda: lookup(lookupd, topic) == ({each.http_port for each in daemons}, {"ch"}), "registered")
+        wait_until(
+            lambda at=daemon: (at.channel_stats(topic, "ch") or {}).get("depth") == 2, "the channel has both messages"
+        )
+    wait_until(
+        lambda: lookup(lookupd, topic) == ({each.http_port for each in daemons}, {"ch"}), "the topic is registered"
+    )
     assert admin.call("GET", "/topics") == {"topics": [topic]}
     listed = admin.call("GET", "/nodes")["nodes"]
     assert {node["http_port"] for node in listed} == {each.http_port for each in daemons}
@@ -143,7 +147,7 @@ def publish_to_two(fleet: Fleet, topic: str, *channels: str) -> tuple[Daemon, li
             daemon.post("/channel/create", topic=topic, channel=channel)
         daemon.post("/mpub", b"\n".join(bodies), topic=topic)
     expected = ({each.http_port for each in daemons}, set(channels))
-    wait_until(lambda: lookup(lookupd, topic) == expected, "registered")
+    wait_until(lambda: lookup(lookupd, topic) == expected, "the topic is registered")
     return lookupd, daemons
 
 

@@ -1,4 +1,4 @@
-"""HTTP framing: both daemons respond equally to valid and malformed requests, and keep or close the connection."""
+"""HTTP framing: both daemons respond in the same way to valid and malformed requests and close the same connections."""
 
 import socket
 from collections.abc import Iterator
@@ -143,7 +143,7 @@ def test_both_daemons_give_the_same_responses(name: str, pair: tuple[Daemon, Dae
 
 
 def test_a_connection_stays_open_between_requests(pair: tuple[Daemon, Daemon]) -> None:
-    """The daemon closes no connection on which the client waits for each response."""
+    """The daemon does not close the connection of a client that waits for each response."""
     for daemon in pair:
         with connect(daemon) as connection:
             for _ in range(3):
@@ -184,7 +184,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 def split_responses(received: bytes) -> list[Any]:
-    """Parse the responses in ``received``. Of errors that come from the HTTP library, keep only the status."""
+    """Parse the responses in ``received``. For errors that come from the HTTP library, keep only the status."""
     responses: list[Any] = []
     while received:
         head, _, received = received.partition(b"\r\n\r\n")

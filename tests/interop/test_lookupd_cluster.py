@@ -39,7 +39,10 @@ def test_a_deleted_ephemeral_topic_is_forgotten(lookupd: Daemon, fleet: Fleet, t
     name = f"{topic}#ephemeral"
     nsqd.post("/topic/create", topic=name)
     nsqd.post("/channel/create", topic=name, channel="ch#ephemeral")
-    wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") == ({nsqd.http_port}, {"ch#ephemeral"}), "registered")
+    wait_until(
+        lambda: lookup(lookupd, f"{topic}%23ephemeral") == ({nsqd.http_port}, {"ch#ephemeral"}),
+        "the topic is registered",
+    )
     nsqd.post("/topic/delete", topic=name)
     wait_until(lambda: lookup(lookupd, f"{topic}%23ephemeral") is None, "the topic is forgotten")
 
@@ -48,20 +51,20 @@ def test_a_restarted_nsqd_is_registered_again(lookupd: Daemon, fleet: Fleet, top
     nsqd = start_nsqd(fleet, "go", lookupd, data_path=tmp_path)
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "the topic is registered")
     nsqd.kill()
     wait_until(lambda: lookup(lookupd, topic) == (set(), {"ch"}), "the killed nsqd is no longer registered")
     again = start_nsqd(fleet, "go", lookupd, data_path=tmp_path)
-    wait_until(lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "registered from its metadata")
+    wait_until(lambda: lookup(lookupd, topic) == ({again.http_port}, {"ch"}), "the topic of the metadata is registered")
 
 
-def test_a_new_topic_starts_with_its_channels_of_other_nodes(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
+def test_a_new_topic_starts_with_the_channels_it_has_on_other_nodes(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
     """nsqd queries the HTTP address in the IDENTIFY response for the channels before the first message is delivered."""
     first, second = start_nsqd(fleet, "go", lookupd), start_nsqd(fleet, "go", lookupd)
     for channel in ("one", "two"):
         first.post("/topic/create", topic=topic)
         first.post("/channel/create", topic=topic, channel=channel)
-    wait_until(lambda: lookup(lookupd, topic) == ({first.http_port}, {"one", "two"}), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({first.http_port}, {"one", "two"}), "the topic is registered")
     second.post("/pub", b"first message", topic=topic)
     for channel in ("one", "two"):
         wait_until(
@@ -90,7 +93,7 @@ def test_nsqd_registers_again_after_nsqlookupd_restarts(implementation: str, fle
     lookupd = fleet.nsqlookupd(implementation)
     nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/topic/create", topic=topic)
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, set()), "the topic is registered")
     assert lookupd.stop() == 0
     again = fleet.nsqlookupd(
         implementation, f"--tcp-address={lookupd.tcp_address}", f"--http-address={lookupd.http_address}"
@@ -102,7 +105,7 @@ def test_nsqd_registers_again_after_nsqlookupd_restarts(implementation: str, fle
         nsqd.post("/topic/create", topic=f"{topic}.{next(numbers)}")
         return lookup(again, topic) == ({nsqd.http_port}, set())
 
-    wait_until(registered_again, "registered again", timeout_s=40)
+    wait_until(registered_again, "the topic is registered again", timeout_s=40)
 
 
 def test_go_nsqadmin_creates_lists_and_deletes(lookupd: Daemon, fleet: Fleet, topic: str) -> None:
@@ -111,7 +114,7 @@ def test_go_nsqadmin_creates_lists_and_deletes(lookupd: Daemon, fleet: Fleet, to
     admin.call("POST", "/topics", topic=topic, channel="ch")
     assert lookup(lookupd, topic) == (set(), {"ch"})
     nsqd.post("/pub", b"hello", topic=topic)
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "the topic is registered")
     assert admin.call("GET", "/topics") == {"topics": [topic]}
     (node,) = admin.call("GET", "/nodes")["nodes"]
     assert node["topics"] == [{"topic": topic, "tombstoned": False}]
@@ -146,7 +149,7 @@ def test_nsq_stat_finds_the_nsqd(lookupd: Daemon, fleet: Fleet, topic: str) -> N
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="ch")
     nsqd.post("/mpub", b"a\nb\nc", topic=topic)
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"ch"}), "the topic is registered")
     wait_until(lambda: nsqd.channel_stats(topic, "ch")["depth"] == 3, "the messages are in the channel")
     flags = [f"-lookupd-http-address={lookupd.http_address}", f"-topic={topic}", "-channel=ch"]
     command = [*program_command("go", "nsq_stat"), *flags, "-interval=10ms", "-count=2"]
@@ -161,7 +164,7 @@ def test_nsq_tail_finds_the_nsqd(lookupd: Daemon, fleet: Fleet, topic: str) -> N
     nsqd = start_nsqd(fleet, "go", lookupd)
     nsqd.post("/pub", b"found me", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="tail")
-    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"tail"}), "registered")
+    wait_until(lambda: lookup(lookupd, topic) == ({nsqd.http_port}, {"tail"}), "the topic is registered")
     flags = [f"-lookupd-http-address={lookupd.http_address}", f"-topic={topic}", "-channel=tail", "-n=1"]
     ended = subprocess.run(
         [*program_command("go", "nsq_tail"), *flags], capture_output=True, text=True, timeout=END_TIMEOUT_S

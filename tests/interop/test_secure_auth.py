@@ -101,7 +101,7 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-# Granted
+# Clients with a grant
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -132,7 +132,7 @@ def to_nsq(nsqd: Daemon, secret: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, input=b"hello\n", capture_output=True, timeout=TOOL_TIMEOUT_S)
 
 
-# Refused clients
+# Clients without a grant
 
 
 @pytest.mark.parametrize("client", CLIENTS)
