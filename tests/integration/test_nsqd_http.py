@@ -334,7 +334,7 @@ class TestDebug:
 class TestStatsd:
     @pytest.fixture
     def statsd(self):
-        """A UDP socket that receives as statsd."""
+        """A UDP socket in the place of statsd."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
             listener.bind(("127.0.0.1", 0))
             listener.settimeout(15)

@@ -168,7 +168,7 @@ class TestCommand:
         assert ended.stderr.startswith("flag provided but not defined: -x\nUsage of nsqlookupd:\n")
         assert not ended.stderr.endswith("\n\n")
 
-    def test_address_in_use(self):
+    def test_an_address_in_use_fails_at_start(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             ended = run(f"-tcp-address={address}", "-http-address=127.0.0.1:0")
@@ -218,7 +218,7 @@ class TestInProcess:
             await daemon.stop()
 
     @pytest.mark.parametrize("which", ["tcp_address", "http_address"])
-    async def test_address_in_use(self, which):
+    async def test_an_address_in_use_fails_at_start(self, which):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             daemon = NsqlookupdDaemon(self.options(**{which: address}), Log("", INFO, io.StringIO()))

@@ -209,7 +209,7 @@ def test_nsq_to_http_does_not_follow_a_redirect_that_drops_the_body(fleet: Fleet
 
 
 def test_nsq_to_http_reuses_its_connections(fleet: Fleet, tmp_path: Path) -> None:
-    """Also if the server closes each connection after its third request."""
+    """The server closes each connection after its third request."""
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", "c")
     bodies = [b"message %d" % number for number in range(60)]

@@ -389,7 +389,7 @@ def test_nsq_to_file_expands_date_formats(fleet: Fleet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_nsq_to_file_creates_an_empty_file_unless_it_skips_them(fleet: Fleet, tmp_path: Path, skip: bool) -> None:
+def test_nsq_to_file_creates_an_empty_file_unless_they_are_skipped(fleet: Fleet, tmp_path: Path, skip: bool) -> None:
     """Without messages a file is created at the first sync, except with --skip-empty-files."""
     daemon = fleet.nsqd("nsqx")
     make_channels(daemon, "t", *BOTH)
