@@ -39,8 +39,8 @@ class FakeLookupd:
     """
 
     def __init__(self) -> None:
-        self.answer: Callable[[str], Answer] = self.honest_answer
-        self.http_answer: Callable[[str], Answer] = self.honest_http_answer
+        self.answer: Callable[[str], Answer] = self.correct_answer
+        self.http_answer: Callable[[str], Answer] = self.correct_http_answer
         self.channels: dict[str, list[str]] = {}
         self.connection_count = 0
         self.greetings: list[bytes] = []
@@ -86,10 +86,10 @@ class FakeLookupd:
         tcp_port = int(self.tcp_address.rpartition(":")[2])
         return {"broadcast_address": "127.0.0.1", "http_port": http_port, "tcp_port": tcp_port, "version": "1.3.0"}
 
-    def honest_answer(self, command: str) -> Answer:
+    def correct_answer(self, command: str) -> Answer:
         return sized(json.dumps(self.introduction).encode()) if command == _IDENTIFY else OK
 
-    def honest_http_answer(self, target: str) -> Answer:
+    def correct_http_answer(self, target: str) -> Answer:
         topic = parse_qs(urlsplit(target).query)["topic"][0]
         return http_answer(json.dumps({"channels": self.channels.get(topic, [])}).encode())
 

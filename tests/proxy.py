@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 
-async def let_accepted_in() -> None:
+async def wait_for_accepted_connections() -> None:
     """After a server was closed, wait for the handlers of connections that it had accepted."""
     for _ in range(10):
         await asyncio.sleep(0)
@@ -34,7 +34,7 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self.refuses = True
-        await let_accepted_in()
+        await wait_for_accepted_connections()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

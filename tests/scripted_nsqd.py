@@ -10,7 +10,7 @@ from typing import Any
 
 from nsqx.wire import frames
 from nsqx.wire.commands import BODY, FINISH, LINE, NEED_DATA, SIZE, CommandReader
-from proxy import let_accepted_in
+from proxy import wait_for_accepted_connections
 
 WITH_BODY = {b"IDENTIFY", b"AUTH", b"PUB", b"MPUB", b"DPUB"}
 
@@ -94,7 +94,7 @@ async def scripted_nsqd(script: Callable[[Conversation], Awaitable[None]]) -> As
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
-        await let_accepted_in()
+        await wait_for_accepted_connections()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

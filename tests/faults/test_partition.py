@@ -12,7 +12,7 @@ from typing import Any, Self
 import pytest
 
 from daemons import Daemon, Fleet, wait_until
-from hurried import start_hurried_nsqd
+from lookup_timeouts import start_nsqd_with_lookup_timeouts
 from partition_proxy import Proxy
 from rawclient import OK, RawClient
 
@@ -30,7 +30,7 @@ def start_nsqd() -> Iterator[Start]:
 
         def start(*lookupd_addresses: str) -> Daemon:
             flags = [f"--lookupd-tcp-address={address}" for address in lookupd_addresses]
-            return stack.enter_context(start_hurried_nsqd(*flags, PING_INTERVAL_S=PING_INTERVAL_S))
+            return stack.enter_context(start_nsqd_with_lookup_timeouts(*flags, PING_INTERVAL_S=PING_INTERVAL_S))
 
         yield start
 

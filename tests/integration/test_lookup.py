@@ -20,7 +20,7 @@ import pytest
 
 from daemons import Daemon, Fleet, start_nsqd, wait_until, write_metadata
 from fakelookupd import CLOSE, OK, RESET, SILENCE, Answer, FakeLookupd, http_answer
-from hurried import start_hurried_nsqd
+from lookup_timeouts import start_nsqd_with_lookup_timeouts
 from nsqx.log import FATAL, Log
 from nsqx.net.daemon_http import Credentials
 from nsqx.nsqd.lookup import MAX_CHANNELS, Lookup
@@ -175,7 +175,7 @@ def test_ephemeral_topics_and_channels_are_registered(nsqd: Daemon, fake: FakeLo
 
 
 def test_nsqd_pings_nsqlookupd(fake: FakeLookupd) -> None:
-    with start_hurried_nsqd(lookupd_flag(fake), PING_INTERVAL_S=0.05):
+    with start_nsqd_with_lookup_timeouts(lookupd_flag(fake), PING_INTERVAL_S=0.05):
         fake.wait_for(lambda each: each.commands.count("PING") >= 3, "three PINGs")
         assert fake.connection_count == 1
 
@@ -198,7 +198,7 @@ def test_a_lost_connection_is_restored(how: str, nsqd: Daemon, fake: FakeLookupd
 
 @pytest.mark.parametrize("how", [CLOSE, RESET])
 def test_a_ping_detects_a_lost_connection(how: str, fake: FakeLookupd) -> None:
-    with start_hurried_nsqd(lookupd_flag(fake), PING_INTERVAL_S=0.1):
+    with start_nsqd_with_lookup_timeouts(lookupd_flag(fake), PING_INTERVAL_S=0.1):
         fake.wait_for_commands("PING")
         fake.drop(how)
         fake.wait_for(lambda each: len(each.identities) == 2, "nsqd has reconnected")
@@ -239,11 +239,11 @@ NEVER_BY_ITSELF = {"_RETRY_FIRST_S": 600, "_RETRY_LONGEST_S": 600}
 
 
 def test_a_new_topic_or_channel_reconnects_at_once(topic: str) -> None:
-    with dead_lookupd() as fake, start_hurried_nsqd(lookupd_flag(fake), **NEVER_BY_ITSELF) as daemon:
+    with dead_lookupd() as fake, start_nsqd_with_lookup_timeouts(lookupd_flag(fake), **NEVER_BY_ITSELF) as daemon:
         daemon.wait_for_log(r"LOOKUPD\(127.0.0.1:\d+\): connection closed|LOOKUPD.*0 bytes")
         daemon.post("/topic/create", topic=topic)
         fake.wait_for(lambda each: each.connection_count == 2, "nsqd reconnects for the topic")
-        fake.answer = fake.honest_answer
+        fake.answer = fake.correct_answer
         daemon.post("/channel/create", topic=topic, channel="ch")
         fake.wait_for_commands(f"REGISTER {topic} ch")
 
@@ -251,7 +251,7 @@ def test_a_new_topic_or_channel_reconnects_at_once(topic: str) -> None:
 def test_many_new_topics_do_not_flood_a_dead_nsqlookupd(topic: str) -> None:
     """The shortest pause is kept, however many topics there are."""
     limits = {**NEVER_BY_ITSELF, "_RETRY_SOONEST_S": 600}
-    with dead_lookupd() as fake, start_hurried_nsqd(lookupd_flag(fake), **limits) as daemon:
+    with dead_lookupd() as fake, start_nsqd_with_lookup_timeouts(lookupd_flag(fake), **limits) as daemon:
         fake.wait_for(lambda each: each.connection_count == 1, "nsqd connects once")
         for number in range(50):
             daemon.post("/topic/create", topic=f"{topic}.{number}")
@@ -417,7 +417,7 @@ def test_only_the_first_message_waits_for_the_channels(fleet: Fleet, fake: FakeL
     wait_until_askable(daemon, fake)
     daemon.post("/topic/create", topic="existing")
     fake.wait_for(lambda each: "/channels?topic=existing" in each.requests, "nsqd queries the topic's channels")
-    fake.http_answer = gate.behind(fake.honest_http_answer)
+    fake.http_answer = gate.behind(fake.correct_http_answer)
     fake.channels[topic] = ["elsewhere"]
     with RawClient(daemon.tcp_address) as consumer, RawClient(daemon.tcp_address) as producer:
         assert consumer.sub(topic, "here") == CLIENT_OK
@@ -450,7 +450,7 @@ def test_a_topic_is_deleted_during_the_query_for_its_channels(
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS)
     wait_until_askable(daemon, fake)
     fake.channels[topic] = ["ch"]
-    fake.http_answer = gate.behind(fake.honest_http_answer)
+    fake.http_answer = gate.behind(fake.correct_http_answer)
     with RawClient(daemon.tcp_address) as producer:
         assert producer.pub(topic, b"deleted") == CLIENT_OK
         daemon.post("/topic/delete", topic=topic)
@@ -466,7 +466,7 @@ def test_a_message_that_waits_for_channels_survives_a_restart(
 ) -> None:
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake), *PATIENT_FLAGS, data_path=tmp_path)
     wait_until_askable(daemon, fake)
-    fake.http_answer = gate.behind(fake.honest_http_answer)
+    fake.http_answer = gate.behind(fake.correct_http_answer)
     with RawClient(daemon.tcp_address) as producer:
         assert producer.pub(topic, b"waiting") == CLIENT_OK
     with ThreadPoolExecutor(1) as threads:
@@ -520,7 +520,7 @@ def test_a_wrong_answer_about_channels_is_ignored(name: str, nsqd: Daemon, fake:
     wait_until(lambda: depth(nsqd, topic, "here") == 1, "the message has reached the channel")
     assert channel_names(nsqd, topic) == {"here"}
     nsqd.post("/topic/delete", topic=topic)
-    fake.http_answer, fake.channels[topic] = fake.honest_http_answer, ["elsewhere"]
+    fake.http_answer, fake.channels[topic] = fake.correct_http_answer, ["elsewhere"]
     nsqd.post("/pub", b"0", topic=topic)
     wait_until(lambda: depth(nsqd, topic, "elsewhere") == 1, "a later correct answer is used")
 
@@ -605,7 +605,7 @@ def wrong_lookupds() -> Iterator[dict[str, FakeLookupd]]:
 def wrong_answerer(fake: FakeLookupd, kind: str, answer: Answer) -> Callable[[str], Answer]:
     def wrong_answer(command: str) -> Answer:
         is_introduction = command == "IDENTIFY"
-        return answer if is_introduction == (kind == "introduction") else fake.honest_answer(command)
+        return answer if is_introduction == (kind == "introduction") else fake.correct_answer(command)
 
     return wrong_answer
 
@@ -619,7 +619,7 @@ def test_wrong_answers_do_no_harm(nsqd: Daemon, wrong_lookupds: dict[str, FakeLo
         fake.wait_for(lambda each: each.connection_count >= 2, f"nsqd reconnects after {name}")
         check_flow(nsqd, topic, count=1)
     for fake in wrong_lookupds.values():
-        fake.answer = fake.honest_answer
+        fake.answer = fake.correct_answer
         fake.forget()
     for name, fake in wrong_lookupds.items():
         fake.wait_for(lambda each: f"REGISTER {topic} ch" in each.commands, f"nsqd registers everything after {name}")
@@ -669,8 +669,8 @@ def test_an_nsqlookupd_without_broadcast_address_gets_registrations(
 
 def test_a_stuck_nsqlookupd_delays_nothing(fake: FakeLookupd, gate: Gate, topic: str) -> None:
     """nsqd waits up to a minute for this one; messages, new topics and shutdown do not wait."""
-    fake.answer = gate.behind(fake.honest_answer)
-    with start_hurried_nsqd(lookupd_flag(fake), _TIMEOUT_S=60) as daemon:
+    fake.answer = gate.behind(fake.correct_answer)
+    with start_nsqd_with_lookup_timeouts(lookupd_flag(fake), _TIMEOUT_S=60) as daemon:
         fake.wait_for(lambda each: each.identities, "IDENTIFY")
         check_flow(daemon, topic)
         check_flow(daemon, f"{topic}.new")
@@ -683,7 +683,7 @@ def test_a_slow_nsqlookupd_gets_all_registrations(fleet: Fleet, fake: FakeLookup
     daemon = fleet.nsqd("nsqx", lookupd_flag(fake))
     daemon.post("/topic/create", topic=topic)
     wait_until_askable(daemon, fake)
-    fake.answer = gate.behind(fake.honest_answer)
+    fake.answer = gate.behind(fake.correct_answer)
     daemon.post("/topic/create", topic=f"{topic}.new")
     fake.wait_for(lambda each: len(each.identities) == 2, "nsqd has reconnected after a timeout")
     check_flow(daemon, topic)

@@ -22,7 +22,7 @@ _ANSWERS: dict[str, tuple[int, bytes]] = {
     "channel-plus": (200, _answer({**_ALL, "channels": [".+"]})),
     "unanchored": (200, _answer({**_ALL, "topic": "i"})),
     "two-entries": (200, _answer({**_ALL, "topic": "^other$"}, _ALL)),
-    "nobody": (200, _answer()),
+    "no-authorizations": (200, _answer()),
     "refused": (403, b'{"message":"NOT_AUTHORIZED"}'),
     "broken": (200, b"{"),
     "ttl-zero": (200, _answer(_ALL, ttl=0)),

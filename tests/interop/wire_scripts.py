@@ -856,7 +856,7 @@ def auth_scripts() -> Iterator[Script]:
     yield Script("auth: PUB refused after its body is read", [b"PUB <topic>\n" + pack(">i", 0)], profile="auth")
     yield Script("auth: IDENTIFY reports that it is required", [identify(feature_negotiation=True)], profile="auth")
     for secret in (
-        "nobody",
+        "no-authorizations",
         "refused",
         "broken",
         "ttl-zero",

@@ -7,7 +7,9 @@ import tempfile
 from daemons import Daemon
 
 
-def start_hurried_nsqd(*flags: str, data_path: str | os.PathLike[str] | None = None, **limits_s: float) -> Daemon:
+def start_nsqd_with_lookup_timeouts(
+    *flags: str, data_path: str | os.PathLike[str] | None = None, **limits_s: float
+) -> Daemon:
     """Start nsqd on free loopback ports; ``limits_s`` are values for constants of its lookup module."""
     changes = "".join(f"lookup.{name} = {value}; " for name, value in limits_s.items())
     program = f"import sys; from nsqx.nsqd import lookup; {changes}from nsqx.cli.nsqd import main; sys.exit(main())"
