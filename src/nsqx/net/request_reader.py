@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nsqx.net.http_server import HTTPServer
     from nsqx.net.requests import Answerable
 
-# What the reader expects.
+# The part of a request that the reader expects next.
 IDLE = 0  # the first byte of a request
 HEAD = 1  # the rest of a head
 BODY = 2  # a body of known length

@@ -40,7 +40,7 @@ _UNESCAPED = "/$&+,:;=@"
 
 
 class Role(IntEnum):
-    """What a caller may do; each role includes the roles before it."""
+    """The rights of a caller; each role includes the roles before it."""
 
     NOBODY = 0
     VIEW = 1

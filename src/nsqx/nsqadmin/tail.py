@@ -55,7 +55,7 @@ _NO_NODE = "No nsqd has this topic."
 
 @dataclass(frozen=True, slots=True)
 class TailOptions:
-    """What a viewer wants to see."""
+    """The topic to follow, with the rate, body size, sample and search text that the viewer chose."""
 
     topic: str
     per_s: int = MAX_PER_S
