@@ -38,7 +38,7 @@ def _programs() -> Path:
 
 
 def _unprivileged() -> dict[str, Any]:
-    """Return subprocess arguments for another user if this is root, because PostgreSQL refuses to run as root."""
+    """Return subprocess arguments that drop root, because PostgreSQL refuses to run as root."""
     if os.getuid():
         return {}
     for name in ("postgres", "nobody"):

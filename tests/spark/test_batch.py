@@ -26,7 +26,7 @@ def test_a_read_drains_the_channel_and_its_frame_can_be_evaluated_again(spark, n
     assert nsqd.channel_stats(topic, "spark")["depth"] == 0
 
 
-def test_rows_are_returned_again_until_the_next_read_confirms_them(spark, our_nsqd, topic, tmp_path):
+def test_a_read_returns_earlier_rows_again_unless_it_starts_at_latest(spark, our_nsqd, topic, tmp_path):
     options = source_options(our_nsqd, topic, tmp_path, minPartitions="2")
     publish(our_nsqd, topic, bodies(0, 100))
     failing = read(spark, options).selectExpr("raise_error('no') AS value")

@@ -1,4 +1,4 @@
-"""No interleaving of owners loses or duplicates a row, with the real lease and segments on modelled storage."""
+"""No tested interleaving of owners loses or duplicates a row, with the real lease and segments on modelled storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def keep_few_versions(monkeypatch):
     monkeypatch.setattr(lease, "_KEPT_VERSIONS", 3)
 
 
-def test_every_interleaving_of_owners_delivers_every_row_once():
+def test_random_interleavings_of_owners_deliver_every_row_once():
     first = random.randrange(2**32)
     print("seeds from", first)
     takeovers = losses = 0

@@ -135,7 +135,7 @@ def test_a_receiver_killed_at_critical_points_stores_every_message_once(nsqd, to
 
 
 class RunningReceiver:
-    """A receiver in this process."""
+    """A context manager that runs a receiver in this process."""
 
     def __init__(self, options):
         self._options = options
