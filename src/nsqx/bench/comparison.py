@@ -136,7 +136,7 @@ def compare(
     limits: Limits,
     rounds: int,
     client: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Comparison:
     """Run every workload ``rounds`` times on both brokers; a round that fails on one of them is not counted."""
     comparison = Comparison(ours.name, theirs.name, rounds, client)
@@ -149,11 +149,11 @@ def compare(
                     figures = run_once(launcher, workload, run, limits)
                 except BenchFailed as error:
                     comparison.failures.append(f"{workload.id} on {launcher.name}: {error}")
-                    tell(f"{workload.id} on {launcher.name}: {error}")
+                    report(f"{workload.id} on {launcher.name}: {error}")
                     continue
                 found.append((launcher, figures))
                 shown = ", ".join(f"{each.name} {format_value(each.value, each.unit)}" for each in figures)
-                tell(f"round {round_index + 1}/{rounds}  {launcher.name:<9}{shown}")
+                report(f"round {round_index + 1}/{rounds}  {launcher.name:<9}{shown}")
             if len(found) == len(order):
                 for launcher, figures in found:
                     comparison.add(figures, is_ours=launcher is ours)

@@ -370,7 +370,7 @@ def idle(target: Target, limits: Limits) -> list[Figure]:
     protocols = [NSQConsume(topic, CHANNEL, 0) for _ in range(connections)]
     held_bytes = 0
 
-    def look() -> None:
+    def measure_memory() -> None:
         nonlocal held_bytes
         time.sleep(0.5)
         after = target.usage()
@@ -380,5 +380,5 @@ def idle(target: Target, limits: Limits) -> list[Figure]:
     workers = [
         Subscriber(target.tcp_address, protocols[slot :: limits.processes], 1.0) for slot in range(limits.processes)
     ]
-    run_together(workers, limits.seconds + GRACE_S, look)
+    run_together(workers, limits.seconds + GRACE_S, measure_memory)
     return [Figure("idle", held_bytes / connections / 1024, KIBIBYTES)]

@@ -95,10 +95,10 @@ class ClosedLoop:
             if self.is_timed:
                 samples.append(now_ns - sent_ns)
             if self.counters is not None:
-                self._tell(published, deadline_ns)
+                self._report_published(published, deadline_ns)
         return WorkerResult(published, now_ns, samples)
 
-    def _tell(self, published: int, deadline_ns: int) -> None:
+    def _report_published(self, published: int, deadline_ns: int) -> None:
         """Update the shared counter, and wait while more than ``window`` messages are outstanding."""
         assert self.counters is not None
         self.counters.note_published(self.slot, published)
@@ -288,7 +288,7 @@ def split_evenly(total: int, parts: int) -> list[int]:
 
 def closed_loops(
     address: str,
-    make_dialect: Callable[[int], PublishProtocol],
+    make_protocol: Callable[[int], PublishProtocol],
     connections: int,
     processes: int,
     per_request: int,
@@ -300,7 +300,7 @@ def closed_loops(
     workers = []
     first = 0
     for share, part in zip(split_evenly(connections, processes), split_evenly(count, processes), strict=True):
-        protocols = [make_dialect(index) for index in range(first, first + share)]
+        protocols = [make_protocol(index) for index in range(first, first + share)]
         workers.append(ClosedLoop(address, protocols, per_request, part, seconds))
         first += share
     return workers

@@ -154,13 +154,13 @@ def _compare(values: dict[str, Any], workloads: Sequence[Workload], limits: Limi
         runs = [(each, each.run) for each in workloads if each.is_general or theirs.is_nsqd]
     if not runs:
         raise ConfigError(f"none of these workloads can run on {theirs.name} with this client")
-    comparison = compare(own_nsqd(data_root), theirs, runs, limits, values["rounds"], client, _tell)
+    comparison = compare(own_nsqd(data_root), theirs, runs, limits, values["rounds"], client, _print_progress)
     print(table(comparison))
     _save(comparison, values)
     return 1 if comparison.failures else 0
 
 
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -46,26 +46,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr, end="")
         return error.exit_code
     if not words:
-        return _refuse("DATA_PATH is required, for example: nsqx doctor /var/lib/nsqd")
+        return _fail("DATA_PATH is required, for example: nsqx doctor /var/lib/nsqd")
     try:
-        _check_place(words[0])
-        report = _treat(words[0], values["max_msg_size"], is_repair=values["repair"])
+        _check_is_one_nsqd(words[0])
+        report = _examine_and_repair(words[0], values["max_msg_size"], is_repair=values["repair"])
     except NSQError as error:
-        return _refuse(str(error))
+        return _fail(str(error))
     except OSError as error:
-        return _refuse(f"{error.filename or words[0]}: {error.strerror or error}")
+        return _fail(f"{error.filename or words[0]}: {error.strerror or error}")
     print(
         orjson.dumps({**asdict(report), "is_sound": report.is_sound}).decode() if values["is_json"] else _text(report)
     )
     return SOUND if report.is_sound else FOUND
 
 
-def _refuse(reason: str) -> int:
+def _fail(reason: str) -> int:
     print(f"{PROGRAM}: {reason}", file=sys.stderr)
     return NOT_EXAMINED
 
 
-def _check_place(data_path: str) -> None:
+def _check_is_one_nsqd(data_path: str) -> None:
     """Raise ConfigError if the directory contains the data directories of several nsqds, as that of nsqx up."""
     entries = [os.path.join(data_path, name) for name in sorted(os.listdir(data_path))]
     below = [entry for entry in entries if os.path.exists(os.path.join(entry, FILE_NAME))]
@@ -73,7 +73,7 @@ def _check_place(data_path: str) -> None:
         raise ConfigError(f"{data_path} is not the data directory of one nsqd: examine {' and '.join(below)}")
 
 
-def _treat(data_path: str, max_msg_size: int, *, is_repair: bool) -> DoctorReport:
+def _examine_and_repair(data_path: str, max_msg_size: int, *, is_repair: bool) -> DoctorReport:
     """Examine, repair with ``is_repair``, and examine again; raises NSQError or OSError."""
     lock = lock_data_path(data_path)
     try:

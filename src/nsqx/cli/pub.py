@@ -17,7 +17,7 @@ from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tc
 from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
 from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S, Publishing, publish_stdin
-from nsqx.tools.utility import UtilityFailed, say
+from nsqx.tools.utility import UtilityFailed, log_line
 from nsqx.units import NS_PER_S
 
 PROGRAM = "nsqx pub"
@@ -101,10 +101,10 @@ async def run(options: PubOptions, stopping: asyncio.Event) -> int:
             publishing.check()
         else:
             if sys.stdin.isatty():
-                say("reading messages from the terminal, one per line; Ctrl-D ends")
+                log_line("reading messages from the terminal, one per line; Ctrl-D ends")
             await publish_stdin(publishing, options.delimiter, stopping, rate=options.rate)
     count = publishing.published_count
-    say(f"published {count} message{'s'[: count != 1]} to {options.topic}")
+    log_line(f"published {count} message{'s'[: count != 1]} to {options.topic}")
     return 0
 
 

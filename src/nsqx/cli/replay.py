@@ -143,10 +143,10 @@ def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) 
             )
     if log and os.path.exists(log):
         os.unlink(log)
-    return tell(outcome, total, options.to, argv)
+    return print_result(outcome, total, options.to, argv)
 
 
-def tell(outcome: ReplayResult, total: int, topic: str, argv: Sequence[str]) -> int:
+def print_result(outcome: ReplayResult, total: int, topic: str, argv: Sequence[str]) -> int:
     """Print the result, and the command to continue an incomplete replay; return the exit code."""
     skipped = f", skipped {outcome.skipped:,} without a value" if outcome.skipped else ""
     print(f"published {outcome.published:,} of {total:,} messages to {topic}{skipped}")

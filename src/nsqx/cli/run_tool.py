@@ -12,7 +12,7 @@ from typing import TypeVar
 from nsqx.cli.run_daemon import run_in_loop, stop_event
 from nsqx.errors import NSQError
 from nsqx.flags import UsageError, VersionRequested
-from nsqx.tools.utility import client_log, explain, say
+from nsqx.tools.utility import client_log, explain, log_line
 from nsqx.version import NSQ_VERSION
 
 _Options = TypeVar("_Options")
@@ -34,7 +34,7 @@ def run_utility(
         print(f"{program} v{NSQ_VERSION}")
         return 0
     except NSQError as error:
-        say(explain(error))
+        log_line(explain(error))
         return 1
 
     async def work() -> int:
@@ -46,7 +46,7 @@ def run_utility(
     except BrokenPipeError:
         return _end_by_broken_pipe()
     except NSQError as error:
-        say(explain(error))
+        log_line(explain(error))
         return 1
 
 

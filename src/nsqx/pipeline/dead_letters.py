@@ -110,7 +110,7 @@ def _digest(rows: Iterable[dict[str, Any]]) -> str:
 
 def envelope(pipeline: str, origin: str, letter: DeadLetter) -> bytes:
     """Return the message for the dead-letter topic: JSON with the value as text, or as base64 if it is not UTF-8."""
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "pipeline": pipeline,
         "origin": origin,
         "reason": letter.reason,
@@ -122,7 +122,7 @@ def envelope(pipeline: str, origin: str, letter: DeadLetter) -> bytes:
     }
     value = letter.value or b""
     try:
-        told["value"] = value.decode("utf-8")
+        record["value"] = value.decode("utf-8")
     except UnicodeDecodeError:
-        told["value_base64"] = base64.b64encode(value).decode("ascii")
-    return orjson.dumps(told)
+        record["value_base64"] = base64.b64encode(value).decode("ascii")
+    return orjson.dumps(record)

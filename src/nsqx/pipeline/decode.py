@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters
-from nsqx.pipeline.decode_errors import NOT_UTF8, unknown_fields, why_no_json
+from nsqx.pipeline.decode_errors import NOT_UTF8, explain_json_error, unknown_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class Decoder:
         """Return the decoded rows of the source's messages."""
         rows = self._decode_avro(raw) if self.source.format == "avro" else self._decode_in_spark(raw)
         rows = self._require(rows)
-        return self._set_aside(rows)
+        return self._divert_rejected(rows)
 
     def _names(self) -> list[str]:
         return [field.name for field in self.schema.fields] if self.schema is not None else ["value"]
@@ -122,7 +122,7 @@ class Decoder:
                 raise RequirementWrong(number, condition) from error
         return rows
 
-    def _set_aside(self, rows: Any) -> Any:
+    def _divert_rejected(self, rows: Any) -> Any:
         from pyspark.sql import functions as F  # noqa: N812
 
         columns = [F.col(f"`{name}`") for name in (*self._names(), *META.values())]
@@ -130,13 +130,13 @@ class Decoder:
         can_be_wrong = self.source.format in ("json", "csv", "text") or self.source.require
         if self.dead_letters is None or not can_be_wrong:
             return good
-        is_aside = F.col(_REASON).isNotNull()
+        is_diverted = F.col(_REASON).isNotNull()
         if self.source.format == "json":
-            is_aside = is_aside | (F.pmod(F.xxhash64("_id"), F.lit(_DRIFT_SAMPLE)) == 0)
-        aside = rows.filter(is_aside).select(_VALUE, *META.values(), _REASON)
+            is_diverted = is_diverted | (F.pmod(F.xxhash64("_id"), F.lit(_DRIFT_SAMPLE)) == 0)
+        diverted = rows.filter(is_diverted).select(_VALUE, *META.values(), _REASON)
         schema = self.schema.jsonValue() if self.source.format == "json" else None
-        stage = _AsideStage(self._origin, self.source.format, schema, self.dead_letters, self.note_drift)
-        return good.union(aside.mapInArrow(stage, good.schema))
+        stage = _RejectedRows(self._origin, self.source.format, schema, self.dead_letters, self.note_drift)
+        return good.union(diverted.mapInArrow(stage, good.schema))
 
     @property
     def _origin(self) -> str:
@@ -152,7 +152,7 @@ class RequirementWrong(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class _AsideStage:
+class _RejectedRows:
     """Writes rejected rows to the dead letters and checks some of the others for unknown fields; returns no rows."""
 
     origin: str
@@ -169,7 +169,7 @@ class _AsideStage:
                     for name in unknown_fields(row[_VALUE], self.schema):
                         self.note_drift(name)
                 else:
-                    letters.append(letter_of(row, self._reason(row)))
+                    letters.append(dead_letter_of(row, self._reason(row)))
         self.dead_letters.write(self.origin, letters)
         return iter(())
 
@@ -177,7 +177,7 @@ class _AsideStage:
         if row[_REASON] != _UNDECODABLE:
             return str(row[_REASON])
         if self.format == "json":
-            return why_no_json(row[_VALUE], self.schema)
+            return explain_json_error(row[_VALUE], self.schema)
         try:
             row[_VALUE].decode("utf-8")
         except UnicodeDecodeError:
@@ -185,7 +185,7 @@ class _AsideStage:
         return f"the value does not match the {self.format} schema"
 
 
-def letter_of(row: dict[str, Any], reason: str) -> DeadLetter:
+def dead_letter_of(row: dict[str, Any], reason: str) -> DeadLetter:
     """Return a row of these stages as a dead letter."""
     return DeadLetter(row[_VALUE], reason, *(row[alias] for alias in META.values()))
 
@@ -220,9 +220,9 @@ class _AvroStage:
                     rows.append({name: record.get(name) for name in names} | kept)
                 except Exception as error:  # the decoder may raise anything on invalid bytes
                     reason = f"the value is not a record of this Avro schema: {error or type(error).__name__}"
-                    letters.append(letter_of(kept, reason))
+                    letters.append(dead_letter_of(kept, reason))
             good, wrong = rows_to_batch(rows, schema)
-            letters.extend(letter_of(row, f"the record does not match the schema: {why}") for row, why in wrong)
+            letters.extend(dead_letter_of(row, f"the record does not match the schema: {why}") for row, why in wrong)
             if isinstance(good, pa.RecordBatch) and good.num_rows:
                 yield good
         if self.dead_letters is not None:

@@ -18,7 +18,7 @@ _WORDS = {"integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "TINY
 NOT_UTF8 = "the value is not UTF-8"
 
 
-def why_no_json(value: bytes | None, schema: Mapping[str, Any]) -> str:
+def explain_json_error(value: bytes | None, schema: Mapping[str, Any]) -> str:
     """Return the reason why ``value`` is not a JSON object of this schema."""
     if not value:
         return "the value is empty"

@@ -55,7 +55,7 @@ class SinkFigures:
             self.batch_s = duration_s
             self.rows_per_s = rows / duration_s if duration_s else 0.0
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the figures for status.json."""
         return {
             "state": self.state,

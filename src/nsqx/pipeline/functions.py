@@ -63,10 +63,10 @@ class RowFunction:
         try:
             return function(dict(row))
         except Exception as error:  # the user's code may fail in any way
-            letters.append(letter_of(row, f"{self.path} failed: {type(error).__name__}: {error}"))
+            letters.append(dead_letter_of_row(row, f"{self.path} failed: {type(error).__name__}: {error}"))
             return None
 
-    def set_aside(self, letters: list[DeadLetter]) -> None:
+    def write_dead_letters(self, letters: list[DeadLetter]) -> None:
         """Write the dead letters."""
         if self.dead_letters is not None:
             self.dead_letters.write(self.origin, letters)
@@ -89,12 +89,12 @@ class MapStage:
                 rows.extend(_listed(self.function.call(function, row, letters)))
             made, wrong = rows_to_batch(rows, schema)
             letters.extend(
-                letter_of(row, f"the result of {self.function.path} does not match its schema: {why}")
+                dead_letter_of_row(row, f"the result of {self.function.path} does not match its schema: {why}")
                 for row, why in wrong
             )
             if made.num_rows:
                 yield made
-        self.function.set_aside(letters)
+        self.function.write_dead_letters(letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,11 @@ class ForeachStage:
             for row in batch.to_pylist():
                 self.function.call(function, row, letters)
             rows += batch.num_rows
-        self.function.set_aside(letters)
+        self.function.write_dead_letters(letters)
         yield pa.RecordBatch.from_pylist([{"rows": rows, "failed": len(letters)}])
 
 
-def letter_of(row: Row, reason: str) -> DeadLetter:
+def dead_letter_of_row(row: Row, reason: str) -> DeadLetter:
     """Return a row that is no longer a message as a dead letter; its value is the row as JSON."""
     value = orjson.dumps(row, default=_shown, option=orjson.OPT_NON_STR_KEYS)
     known = {name: row.get(f"_{name}") for name in ("topic", "id", "timestamp", "attempts", "node")}

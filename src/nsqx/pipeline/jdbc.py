@@ -72,7 +72,7 @@ class Database:
         if self.password:
             properties.setProperty("password", self.password)
         try:
-            _see_added_jars(spark)
+            _use_added_jars(spark)
             jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(self.driver_class)
             raw = jvm.java.sql.DriverManager.getConnection(self.url, properties)
         except Exception as error:
@@ -92,7 +92,7 @@ class Database:
                 raw.close()
 
 
-def _see_added_jars(spark: Any) -> None:
+def _use_added_jars(spark: Any) -> None:
     """Let this JVM thread find classes in jars that were added to the session."""
     loader = spark._jsparkSession.sharedState().jarClassLoader()
     spark._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError, NSQError
-from nsqx.pipeline.functions import letter_of
+from nsqx.pipeline.functions import dead_letter_of_row
 from nsqx.pipeline.jdbc import Database, JdbcConnection, StatementFailed
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class JdbcSink:
         for row in found:
             values = row.asDict(recursive=True)
             number = values.pop(ROW)
-            letters.append(letter_of(values, f"{self._sink.table} rejected the row: {refused[number]}"))
+            letters.append(dead_letter_of_row(values, f"{self._sink.table} rejected the row: {refused[number]}"))
         self._dead_letters.write(f"sink.{self._sink.name}", letters)
 
     def _statements(self, connection: JdbcConnection, staging: str) -> _Move:

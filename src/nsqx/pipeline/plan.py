@@ -63,13 +63,13 @@ class Planner:
         """Return a plan for each sink; raises ConfigError, or NotInferred."""
         self._add_files()
         used = {sink.name: self._used_by(sink) for sink in self._pipeline.sinks.values()}
-        keepers: dict[str, str] = {}
+        dead_letter_sinks: dict[str, str] = {}
         for sink_name, relations in used.items():
             for relation in relations:
                 # If several sinks read a source or call a function, the first one writes the dead letters.
-                keepers.setdefault(relation, sink_name)
+                dead_letter_sinks.setdefault(relation, sink_name)
         return [
-            self._plan_sink(sink, self._sources_among(sink, used[sink.name]), keepers)
+            self._plan_sink(sink, self._sources_among(sink, used[sink.name]), dead_letter_sinks)
             for sink in self._pipeline.sinks.values()
         ]
 
@@ -166,9 +166,9 @@ class Planner:
                     )
         return found
 
-    def _plan_sink(self, sink: Sink, sources: tuple[Source, ...], keepers: Mapping[str, str]) -> Planned:
+    def _plan_sink(self, sink: Sink, sources: tuple[Source, ...], dead_letter_sinks: Mapping[str, str]) -> Planned:
         session = sink_session(self._spark, self._pipeline.spark.settings)
-        builder = _Builder(self, session, self._pipeline, sink, keepers, self._dead_letters)
+        builder = _Builder(self, session, self._pipeline, sink, dead_letter_sinks, self._dead_letters)
         rows = builder.relation(sink.from_)
         key = f"sink.{sink.name}"
         jvm = session._jvm.org.apache.spark.sql.catalyst
@@ -205,14 +205,14 @@ class _Builder:
         session: Any,
         pipeline: Pipeline,
         sink: Sink,
-        keepers: Mapping[str, str],
+        dead_letter_sinks: Mapping[str, str],
         dead_letters: DeadLetters,
     ) -> None:
         self._planner = planner
         self._session = session
         self._pipeline = pipeline
         self._sink = sink
-        self._keepers = keepers
+        self._dead_letter_sinks = dead_letter_sinks
         self._dead_letters = dead_letters
         self._built: dict[str, Any] = {}
 
@@ -246,7 +246,7 @@ class _Builder:
         return self._timed(rows, source.watermark, source.dedup, f"source.{source.name}")
 
     def _dead_letters_for(self, name: str) -> DeadLetters | None:
-        return self._dead_letters if self._keepers[name] == self._sink.name else None
+        return self._dead_letters if self._dead_letter_sinks[name] == self._sink.name else None
 
     def _table(self, table: Table) -> Any:
         reader = self._session.read.format(table.format).options(**table.options)

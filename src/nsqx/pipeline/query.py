@@ -75,7 +75,7 @@ class SinkQuery:
         """True if the query has ended and will not be restarted."""
         return self.figures.state in (STOPPED, FAILED)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Update the figures, and restart the query if it has failed."""
         if self.is_over:
             return

@@ -152,7 +152,7 @@ def replay(
     outcome = ReplayResult()
     under_way: deque[tuple[Future[None], int, str]] = deque()
     size = min(_MESSAGES_AT_ONCE, max(1, rate // _BEATS_PER_S)) if rate else _MESSAGES_AT_ONCE
-    pace = _Pace(rate, stopping)
+    limiter = _RateLimiter(rate, stopping)
 
     def settle(allowed: int) -> None:
         while len(under_way) > allowed:
@@ -164,7 +164,7 @@ def replay(
 
     try:
         for bodies, key in _groups(rows, size, outcome):
-            if not pace.wait(len(bodies)):
+            if not limiter.wait(len(bodies)):
                 break
             under_way.append((publisher.submit_many(topic, bodies), len(bodies), key))
             settle(0 if rate else _BATCHES_UNDER_WAY)
@@ -193,7 +193,7 @@ def _groups(rows: Iterable[Any], size: int, outcome: ReplayResult) -> Iterator[t
         yield bodies, key_of(last)
 
 
-class _Pace:
+class _RateLimiter:
     """Limits the rate of messages; 0 means no limit."""
 
     def __init__(self, rate: int, stopping: threading.Event) -> None:

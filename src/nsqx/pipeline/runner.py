@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
 
-_LOOK_INTERVAL_S = 0.2
+_POLL_INTERVAL_S = 0.2
 _STATUS_INTERVAL_S = 2.0
 _LOCK_WAIT_S = 5.0
 _BEGIN_TIMEOUT_S = 5.0
@@ -80,8 +80,8 @@ class Runner:
             try:
                 for query in self._queries if not stopping.is_set() else []:
                     self._start(query)
-                while not self._is_over() and not stopping.wait(_LOOK_INTERVAL_S):
-                    self._look()
+                while not self._is_over() and not stopping.wait(_POLL_INTERVAL_S):
+                    self._poll()
             except BaseException:
                 for query in self._queries:
                     query.abort()
@@ -112,9 +112,9 @@ class Runner:
             query.figures.state == FAILED for query in self._queries
         )
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for query in self._queries:
-            query.look()
+            query.poll()
         self._display.show([query.figures for query in self._queries])
         if time.monotonic() - self._status_s >= _STATUS_INTERVAL_S:
             self._status_s = time.monotonic()
@@ -124,7 +124,7 @@ class Runner:
         """Write the status and read notes of unknown fields; a failure is shown once and does not stop the queries."""
         try:
             self._write_status(state)
-            self._look_for_drift()
+            self._report_unknown_fields()
         except OSError as error:
             if not self._has_report_failed:
                 self._display.note(f"{self._state.location}: cannot write the status: {error}")
@@ -132,7 +132,7 @@ class Runner:
         else:
             self._has_report_failed = False
 
-    def _look_for_drift(self) -> None:
+    def _report_unknown_fields(self) -> None:
         for name, known in self._drift.items():
             found = self._state.drift(name)
             for field in sorted(found - known):
@@ -143,17 +143,17 @@ class Runner:
             self._drift[name] = known | found
 
     def _write_status(self, state: str) -> None:
-        told: Mapping[str, Any] = {
+        status: Mapping[str, Any] = {
             "pipeline": self._pipeline.name,
             "state": state,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "began": _utc(self._began_s),
             "written": _utc(time.time()),
-            "sinks": {query.planned.sink.name: query.figures.told() for query in self._queries},
+            "sinks": {query.planned.sink.name: query.figures.as_json() for query in self._queries},
             "unknown_fields": {name: sorted(fields) for name, fields in self._drift.items() if fields},
         }
-        self._state.write(STATUS, told)
+        self._state.write(STATUS, status)
 
 
 def _utc(time_s: float) -> str:

@@ -25,18 +25,18 @@ def check_columns(pipeline: Pipeline, state: PipelineState, planned: Planned, *,
         each: (before[each], columns[each]) for each in columns if before.get(each, columns[each]) != columns[each]
     }
     if retyped and not accepts:
-        told = ", ".join(f"{each} was {old} and is {new}" for each, (old, new) in retyped.items())
+        changes = ", ".join(f"{each} was {old} and is {new}" for each, (old, new) in retyped.items())
         raise pipeline.fail(
             f"sink.{sink.name}",
-            f"the schema has changed since the last run: {told}. Existing data keeps the old types: write to another"
+            f"the schema has changed since the last run: {changes}. Existing data keeps the old types: write to another"
             " location with another state, or run with --accept-schema-change if readers can handle both",
         )
-    yield from _told(sink.name, before, columns)
+    yield from _describe_changes(sink.name, before, columns)
     if columns != before or kept is None:
         state.write(name, {"columns": columns})
 
 
-def _told(sink: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+def _describe_changes(sink: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     changes = [f"{each} {kind} is new" for each, kind in after.items() if each not in before]
     changes += [f"{each} {kind} is removed" for each, kind in before.items() if each not in after]
     changes += [

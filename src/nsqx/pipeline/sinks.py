@@ -120,8 +120,8 @@ class TopicSink:
             # nsqd rejects empty bodies.
             return rows.filter("length(value) > 0").select("value", *addressed)
         hidden = {"topic"} if not self._sink.topic else set()
-        told = [name for name in rows.columns if not name.startswith("_") and name not in hidden | {"defer_ms"}]
-        value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in told)))
+        published = [name for name in rows.columns if not name.startswith("_") and name not in hidden | {"defer_ms"}]
+        value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in published)))
         return rows.select(value.alias("value"), *addressed)
 
 

@@ -19,18 +19,18 @@ EXIT_NOT_RUNNING = 3
 def status_lines(pipeline: Pipeline) -> tuple[list[str], int]:
     """Return the lines to print, and an exit code."""
     state = PipelineState(pipeline.state)
-    told = state.read(STATUS)
-    if told is None:
+    status = state.read(STATUS)
+    if status is None:
         return [f"{pipeline.name}: never run with state {pipeline.state}"], EXIT_NOT_RUNNING
     is_running = _is_held(state)
-    sinks: dict[str, Any] = told["sinks"]
+    sinks: dict[str, Any] = status["sinks"]
     has_failed = any(each["state"] == "failed" for each in sinks.values())
     if is_running:
-        head = f"running since {told['began']} as process {told['pid']} on {told['host']}"
-    elif told["state"] == "running":
-        head = f"not running: killed after {told['written']}"
+        head = f"running since {status['began']} as process {status['pid']} on {status['host']}"
+    elif status["state"] == "running":
+        head = f"not running: killed after {status['written']}"
     else:
-        head = f"not running: {'failed' if has_failed else 'stopped'} at {told['written']}"
+        head = f"not running: {'failed' if has_failed else 'stopped'} at {status['written']}"
     lines = [f"{pipeline.name}: {head}"]
     for name, each in sinks.items():
         lag = "unknown" if each["lag"] is None else f"{each['lag']:,}"
@@ -40,7 +40,7 @@ def status_lines(pipeline: Pipeline) -> tuple[list[str], int]:
         )
         if each["error"]:
             lines.append(f"    {each['error']}")
-    for source, fields in (told.get("unknown_fields") or {}).items():
+    for source, fields in (status.get("unknown_fields") or {}).items():
         lines.append(f"  {source}: fields that are not in the schema: {', '.join(fields)}")
     return lines, EXIT_RUNNING if is_running else EXIT_FAILED if has_failed else EXIT_NOT_RUNNING
 

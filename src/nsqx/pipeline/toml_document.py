@@ -61,7 +61,7 @@ class Section:
         """Return one of the choices."""
         value = self.text(key, default)
         if value not in choices:
-            self.fail(key, f"invalid value {value!r}: {_meant(value, choices) or _one_of(choices)}")
+            self.fail(key, f"invalid value {value!r}: {_suggestion(value, choices) or _one_of(choices)}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class Section:
         for key in self._values:
             if key not in self._known:
                 of = f" of {what}" if what else ""
-                hint = _meant(key, self._known) or _one_of(sorted(self._known))
+                hint = _suggestion(key, self._known) or _one_of(sorted(self._known))
                 self.fail(key, f"unknown key{of}{f': {hint}' if hint else ''}")
 
     def _typed(self, key: str, kind: type) -> Any:
@@ -150,7 +150,7 @@ class Section:
         return value
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def _suggestion(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean {close[0]}?" if close else ""
 
@@ -204,7 +204,7 @@ def _expanded(file: str, path: str, value: Any, environment: Mapping[str, str]) 
     if not isinstance(value, str):
         return value
 
-    def put_in(match: re.Match[str]) -> str:
+    def replace_variable(match: re.Match[str]) -> str:
         found = environment.get(match[1], match[2])
         if found is None:
             raise ConfigError(
@@ -212,4 +212,4 @@ def _expanded(file: str, path: str, value: Any, environment: Mapping[str, str]) 
             )
         return found
 
-    return _VARIABLE.sub(put_in, value)
+    return _VARIABLE.sub(replace_variable, value)

@@ -85,7 +85,7 @@ class Memory:
             if each._greatest > self._boundary:
                 self._boundary = each._greatest
 
-    def part_from(self, other: Memory) -> None:
+    def set_different(self, other: Memory) -> None:
         """Note that the other memory belongs to a different nsqd."""
         self._predecessors = [each for each in self._predecessors if each is not other]
 
@@ -155,7 +155,7 @@ class Memory:
         time_ns = self._young.times().get(message_id)
         return self._old.times().get(message_id) if time_ns is None else time_ns
 
-    def turn(self) -> None:
+    def start_generation(self) -> None:
         """Start a new generation and forget the oldest."""
         self._old = self._young
         self._young = Generation()
@@ -170,7 +170,7 @@ class SeenMessages:
         # By topic, then by broker.
         self._memories: dict[str, dict[str, Memory]] = {}
         # Pairs of brokers that are known to be different nsqds.
-        self._apart: set[frozenset[str]] = set()
+        self._different: set[frozenset[str]] = set()
         self.pin_count = 0
 
     def admit(self, columns: Columns, broker: str) -> list[int]:
@@ -184,33 +184,33 @@ class SeenMessages:
             else:
                 memory.add(message_id, time_ns)
         self._young_rows += len(columns) - len(known)
-        self._make_room()
+        self._limit_window()
         return known
 
     def connected(self, topic: str, broker: str, live: Collection[str]) -> None:
         """Note a new connection to ``broker``; ``live`` are the brokers that are connected at this moment."""
         for other in live:
             if other != broker:
-                self._part(broker, other)
+                self._set_different(broker, other)
         predecessors = [
             memory
             for other, memory in self._memories.get(topic, {}).items()
-            if other != broker and other not in live and frozenset((broker, other)) not in self._apart
+            if other != broker and other not in live and frozenset((broker, other)) not in self._different
         ]
         self._memory(topic, broker).connected(predecessors)
 
-    def _part(self, one: str, other: str) -> None:
-        self._apart.add(frozenset((one, other)))
+    def _set_different(self, one: str, other: str) -> None:
+        self._different.add(frozenset((one, other)))
         for brokers in self._memories.values():
             if one in brokers and other in brokers:
-                brokers[one].part_from(brokers[other])
-                brokers[other].part_from(brokers[one])
+                brokers[one].set_different(brokers[other])
+                brokers[other].set_different(brokers[one])
 
-    def _make_room(self) -> None:
+    def _limit_window(self) -> None:
         if self._young_rows >= self._generation_rows:
             self._young_rows = 0
             for _, _, memory in self._each():
-                memory.turn()
+                memory.start_generation()
 
     def _each(self) -> Iterator[tuple[str, str, Memory]]:
         for topic, brokers in self._memories.items():
@@ -228,10 +228,10 @@ class SeenMessages:
             first, last = spans.get(part.broker, part.span)
             spans[part.broker] = (min(first, part.span[0]), max(last, part.span[1]))
             self._young_rows += len(part.ids)
-            self._make_room()
+            self._limit_window()
         for one, other in itertools.combinations(spans, 2):
             if spans[one][0] < spans[other][1] and spans[other][0] < spans[one][1]:
-                self._part(one, other)
+                self._set_different(one, other)
 
     def remember_pinned(self, parts: Iterable[Identities]) -> None:
         """Add pins."""

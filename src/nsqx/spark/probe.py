@@ -62,9 +62,9 @@ def read_probe(partition: ProbePartition) -> None:
             found = bytes(stream.read()).decode("ascii", "replace")
     except OSError as error:
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error})"
-        raise unseen(storage.location, reason) from None
+        raise unreadable_error(storage.location, reason) from None
     if found != partition.token:
-        raise unseen(storage.location, " (the probe file has other content)")
+        raise unreadable_error(storage.location, " (the probe file has other content)")
 
 
 def remove_probes(storage: Storage) -> None:
@@ -74,7 +74,7 @@ def remove_probes(storage: Storage) -> None:
             storage.delete(name)
 
 
-def unseen(location: str, reason: str = "") -> ConfigError:
+def unreadable_error(location: str, reason: str = "") -> ConfigError:
     """Return the error of an executor that cannot read the segment directory."""
     return ConfigError(
         f"nsq: this executor cannot read segmentDir {location}{reason}: use storage that all machines can read, such as"

@@ -65,14 +65,14 @@ class Receiver:
         """
         if bound_ns:
             self._drain = BoundedRead(bound_ns, self.options.drain_idle_s)
-        self._recall()
+        self._load_identities()
         self.directory.begin(self.options.max_in_flight)
         self._thread.start()
         with self._changed:
             self._changed.wait_for(lambda: self._has_started or self._has_ended, _START_TIMEOUT_S)
         self.check()
 
-    def _recall(self) -> None:
+    def _load_identities(self) -> None:
         """Load the identities of earlier runs; after an unclean end, pin those that may have been in flight."""
         self._seen.remember(self.directory.known_identities())
         self._seen.remember_pinned(self.directory.identities.pinned())
@@ -87,7 +87,7 @@ class Receiver:
         with self._changed:
             if self.rows <= beyond and not self._has_ended:
                 self._recorder.is_awaited = True
-                self._call(self._recorder.hurry)
+                self._call(self._recorder.flush)
                 self._changed.wait_for(lambda: self.rows > beyond or self._has_ended, timeout_s)
                 self._recorder.is_awaited = False
         self.check()
@@ -176,7 +176,7 @@ class Receiver:
                 await self._ending.wait()
                 for companion in companions:
                     companion.cancel()
-                self._is_clean = await self._topics.end(self._recorder.hurry)
+                self._is_clean = await self._topics.end(self._recorder.flush)
                 self._recorder.stop()
                 await recording
         except ExceptionGroup as group:
@@ -206,7 +206,7 @@ class Receiver:
                 self.directory.verify()
 
     def _begin_stop(self) -> None:
-        self._recorder.hurry()
+        self._recorder.flush()
         self._ending.set()
 
     # Called by the connections

@@ -26,7 +26,7 @@ _log = logging.getLogger("nsqx.spark")
 
 # How long rows are collected for a segment; shorter if a reader waits, and not at all once there are enough messages.
 _LINGER_S = 0.05
-_HURRIED_LINGER_S = 0.003
+_AWAITED_LINGER_S = 0.003
 _ENOUGH_MESSAGES = 2000
 # The largest segment, far below the 2 GiB limit of an Arrow column.
 _SEGMENT_BYTES = 256 * 1024 * 1024
@@ -109,7 +109,7 @@ class Recorder:
             source.hold(is_full)
         return is_full
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Write what has been collected without waiting for more."""
         self._enough.set()
 
@@ -147,7 +147,7 @@ class Recorder:
             return
         self._enough.clear()
         try:
-            async with asyncio.timeout(_HURRIED_LINGER_S if self.is_awaited else _LINGER_S):
+            async with asyncio.timeout(_AWAITED_LINGER_S if self.is_awaited else _LINGER_S):
                 await self._enough.wait()
         except TimeoutError:
             pass

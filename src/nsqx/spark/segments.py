@@ -185,7 +185,7 @@ class SegmentDirectory:
         self.state = state
         oldest = counted[0].first if counted else received
         self._change(spans=state.spans_with(self._lock.epoch, received, oldest))
-        self._write_card()
+        self._write_identity()
         window_start = received - self._window_rows
         trimmed = max(min(state.committed, self.identities.end), min(state.committed, window_start))
         self._segments = [segment for segment in counted if segment.end > trimmed]
@@ -217,14 +217,14 @@ class SegmentDirectory:
             " the nsqx that wrote it, or set segmentDir to an empty directory"
         )
 
-    def _write_card(self) -> None:
+    def _write_identity(self) -> None:
         """Write identity and channel to state.json on remote storage.
 
         Executors compare the identity, and older versions of nsqx reject the file.
         """
         if self._lock.epoch:
-            card = {"version": _VERSION, "identity": self.state.identity, "channel": self.state.channel}
-            content = json.dumps(card).encode()
+            identity = {"version": _VERSION, "identity": self.state.identity, "channel": self.state.channel}
+            content = json.dumps(identity).encode()
             self.storage.write(STATE_NAME, lambda stream: stream.write(content))
 
     def _change(self, *, is_lazy: bool = False, **fields: Any) -> None:

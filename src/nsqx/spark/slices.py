@@ -120,7 +120,7 @@ def _read_slice(storage: Storage, identity: str, part: Slice, fail_on_data_loss:
         table = read_segment(storage, part.name).slice(part.start, part.rows)
         return [to_spark_batch(batch) for batch in table.to_batches()]
     except FileNotFoundError:
-        error = _unseen(storage, part, identity)
+        error = _missing_error(storage, part, identity)
     except DataLost as damage:
         error = damage
     if fail_on_data_loss or not isinstance(error, DataLost):
@@ -149,7 +149,7 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _unseen(storage: Storage, missing: Slice, identity: str) -> NSQError:
+def _missing_error(storage: Storage, missing: Slice, identity: str) -> NSQError:
     try:
         is_same = json.loads(storage.read(STATE_NAME))["identity"] == identity
     except (OSError, ValueError, KeyError):

@@ -227,10 +227,10 @@ class Topics:
 
     # Stopping
 
-    async def end(self, hurry: Callable[[], None]) -> bool:
+    async def end(self, flush: Callable[[], None]) -> bool:
         """Stop consuming, wait until all received messages are finished, and wait for nsqd's CLOSE_WAIT.
 
-        ``hurry`` is called repeatedly while messages are in flight. Returns True if nsqd confirmed every FIN.
+        ``flush`` is called repeatedly while messages are in flight. Returns True if nsqd confirmed every FIN.
         """
         consumers = self._all()
         for consumer in consumers:
@@ -240,7 +240,7 @@ class Topics:
         while quiet < 3 and time.monotonic() < until_s:
             in_flight = sum(consumer.stats.in_flight for consumer in consumers)
             quiet = 0 if in_flight else quiet + 1
-            hurry()
+            flush()
             await asyncio.sleep(0.005)
         outcomes = await asyncio.gather(*map(self._end_consumer, consumers))
         return quiet >= 3 and all(outcomes)

@@ -19,7 +19,7 @@ from nsqx.flags import STRINGS, Flag, UsageError, parse, resolve, usage
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
 from nsqx.net.http_client import HTTPRequestFailed, request
 from nsqx.tools.sources import check_sources
-from nsqx.tools.utility import UtilityFailed, say
+from nsqx.tools.utility import UtilityFailed, log_line
 
 if TYPE_CHECKING:
     from nsqx.tools.cluster import ClusterQueries, QueryFailed
@@ -173,4 +173,4 @@ def _continued(flag: Flag, given: Mapping[str, Any]) -> Flag:
 def warn(failures: Sequence[QueryFailed]) -> None:
     """Print a warning for each nsqd that did not answer."""
     for failure in failures:
-        say(f"WARNING: {failure}")
+        log_line(f"WARNING: {failure}")

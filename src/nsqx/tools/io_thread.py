@@ -33,9 +33,9 @@ class IOThread:
             try:
                 result = function(*arguments)
             except Exception as error:
-                _tell(loop, outcome, outcome.set_exception, error)
+                _settle(loop, outcome, outcome.set_exception, error)
             else:
-                _tell(loop, outcome, outcome.set_result, result)
+                _settle(loop, outcome, outcome.set_result, result)
 
         self._calls.put(make)
         return await outcome
@@ -49,7 +49,7 @@ class IOThread:
             call()
 
 
-def _tell(
+def _settle(
     loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[Any], settle: Callable[[Any], None], value: object
 ) -> None:
     def settle_if_wanted() -> None:

@@ -31,7 +31,7 @@ from nsqx.tools.sources import (
     start_consumer,
     stop_consumers,
 )
-from nsqx.tools.utility import UtilityFailed, read_flags, say, write_stdout
+from nsqx.tools.utility import UtilityFailed, log_line, read_flags, write_stdout
 
 if TYPE_CHECKING:
     from nsqx.client.consumer import Consumer
@@ -127,7 +127,7 @@ async def tail(
     try:
         for topic in dict.fromkeys(options.topics):
             if not is_quiet:
-                say(f"Adding consumer for topic: {topic}")
+                log_line(f"Adding consumer for topic: {topic}")
             sources = options.nsqd_tcp_addresses, options.lookupd_http_addresses
             if options.channel or options.take_backlog:
                 consumer = make_consumer(topic, channel, *sources, client)

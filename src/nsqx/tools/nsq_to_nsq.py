@@ -32,7 +32,7 @@ from nsqx.tools.sources import (
     stop_consumers,
 )
 from nsqx.tools.timer_metrics import RequestTimes
-from nsqx.tools.utility import UtilityFailed, explain, read_flags, say
+from nsqx.tools.utility import UtilityFailed, explain, log_line, read_flags
 
 if TYPE_CHECKING:
     from nsqx.client.consumer import Consumer
@@ -156,11 +156,11 @@ class Forwarder:
         if verdict is Verdict.PASS:
             self._publish(topic, message, body)
         elif verdict is Verdict.RETRY:
-            say("ERROR: missing field to check required value")
+            log_line("ERROR: missing field to check required value")
             self._attempts.refused(message, "the required field is missing")
             message.answer_later()
         elif verdict is Verdict.UNREADABLE:
-            say(f"ERROR: Unable to decode json: {message.body.decode('utf-8', 'replace')}")
+            log_line(f"ERROR: Unable to decode json: {message.body.decode('utf-8', 'replace')}")
 
     async def close(self) -> None:
         """Close the connections after all publishes have completed."""

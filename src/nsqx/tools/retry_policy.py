@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.options import Options
-from nsqx.tools.utility import say
+from nsqx.tools.utility import log_line
 
 if TYPE_CHECKING:
     from nsqx.client.subscription import Message
@@ -26,16 +26,16 @@ class RetryPolicy:
 
     def unreachable(self, message: Message, reason: str) -> None:
         """Requeue a message because the destination cannot be reached."""
-        say(f"ERROR: {reason}; message {_id_of(message)} is requeued")
+        log_line(f"ERROR: {reason}; message {_id_of(message)} is requeued")
         message.requeue()
 
     def refused(self, message: Message, reason: str) -> None:
         """Requeue a message that the destination rejected, or give it up after ``max_attempts``."""
         if self._max_attempts and message.attempts >= self._max_attempts:
-            say(f"ERROR: {reason}; message {_id_of(message)} attempted {message.attempts} times, giving up")
+            log_line(f"ERROR: {reason}; message {_id_of(message)} attempted {message.attempts} times, giving up")
             message.finish()
         else:
-            say(f"ERROR: {reason}; message {_id_of(message)} is requeued")
+            log_line(f"ERROR: {reason}; message {_id_of(message)} is requeued")
             message.requeue()
 
 

@@ -18,7 +18,7 @@ from nsqx.flags import BOOL, Flag
 from nsqx.names import is_ephemeral
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
 from nsqx.tools.cluster import ClusterQueries, QueryFailed
-from nsqx.tools.utility import UtilityFailed, say
+from nsqx.tools.utility import UtilityFailed, log_line
 
 TAKE_BACKLOG_FLAG = Flag(
     "take-backlog",
@@ -84,7 +84,7 @@ class SafeTail:
         """Return True if the topic may be viewed on the nsqd at ``address``; if not, print a warning once."""
         refusal = await self.refusal(address)
         if refusal and self._refused.get(address) != refusal:
-            say(f"WARNING: {refusal}. {self._rule.advice}")
+            log_line(f"WARNING: {refusal}. {self._rule.advice}")
         self._refused[address] = refusal
         return not refusal
 
@@ -109,7 +109,7 @@ class SafeTail:
         """Print a warning if the channels on the nsqd at ``address`` could not be checked."""
         text = self._unchecked.pop(address, "")
         if text:
-            say(f"WARNING: {text}")
+            log_line(f"WARNING: {text}")
 
     async def _find(self) -> None:
         self._nsqds.update(await self._cluster.producers(self._lookupd_addresses, self._topic))

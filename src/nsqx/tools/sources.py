@@ -13,7 +13,7 @@ from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import INT, STRINGS, Flag, Kind
 from nsqx.names import is_valid_name
-from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, say, user_agent
+from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, log_line, user_agent
 
 if TYPE_CHECKING:
     from nsqx.client.dispatcher import Handler
@@ -107,7 +107,7 @@ def make_consumer(
 async def start_consumer(consumer: Consumer, nsqd_addresses: Sequence[str], *, is_quiet: bool = False) -> None:
     """Start consuming; raises UtilityFailed unless every given nsqd can be reached."""
     for address in () if is_quiet else nsqd_addresses:
-        say(f"INF [{consumer.topic}/{consumer.channel}] ({address}) connecting to nsqd")
+        log_line(f"INF [{consumer.topic}/{consumer.channel}] ({address}) connecting to nsqd")
     if not nsqd_addresses:
         await consumer.start()
         return

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from nsqx.tools.utility import say
+from nsqx.tools.utility import log_line
 
 _FEWEST_ACCURATE = 100
 
@@ -17,15 +17,15 @@ _FEWEST_ACCURATE = 100
 class TimerMetrics:
     """The durations of the last ``status_every`` requests; 0 disables the status lines."""
 
-    def __init__(self, status_every: int, prefix: str, say: Callable[[str], None] = say) -> None:
+    def __init__(self, status_every: int, prefix: str, log_line: Callable[[str], None] = log_line) -> None:
         self._status_every = status_every
         self._prefix = prefix
-        self._say = say
+        self._log_line = log_line
         self._durations_s: list[float] = []
         self._position = 0
         if 0 < status_every < _FEWEST_ACCURATE:
             warning = "Warning: use more than 100 status values for accurate percentiles"
-            say(f"{warning} (configured with {status_every})")
+            log_line(f"{warning} (configured with {status_every})")
 
     def add(self, duration_s: float) -> None:
         """Add the duration of a request; print the status after each ``status_every`` requests."""
@@ -41,7 +41,7 @@ class TimerMetrics:
         self._durations_s[self._position] = duration_s
         self._position += 1
         if is_round_over:
-            self._say(self.line())
+            self._log_line(self.line())
 
     def line(self) -> str:
         """Return the status line."""

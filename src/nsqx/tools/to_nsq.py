@@ -20,7 +20,7 @@ from nsqx.names import is_valid_name
 from nsqx.tools.io_thread import IOThread
 from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
-from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, read_flags, say
+from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, log_line, read_flags
 
 PROGRAM = "to_nsq"
 
@@ -193,7 +193,7 @@ async def run(options: ToNsqOptions, stopping: asyncio.Event) -> int:
     producer_options["publish_timeout"] = STREAM_PUBLISH_TIMEOUT_S
     producers = [Producer([address], batching=True, **producer_options) for address in addresses]
     if options.rate >= 1:
-        say(f"Throttling messages rate to max:{options.rate}/second")
+        log_line(f"Throttling messages rate to max:{options.rate}/second")
     with ProgressLine("messages published") as progress:
         publishing = Publishing(producers, lambda producer, item: producer.publish(options.topic, item), progress)
         await publish_stdin(publishing, options.delimiter, stopping, rate=options.rate)

@@ -34,7 +34,7 @@ class UtilityFailed(NSQError):
     """A utility cannot continue; the text is one line for the user, and the exit code is 1."""
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """Write one line to stderr."""
     line = f"{datetime.now():%Y/%m/%d %H:%M:%S} {text}\n"
     try:
@@ -51,7 +51,7 @@ def read_flags(flags: Sequence[Flag], argv: Sequence[str], program: str) -> dict
     if given.get("version"):
         raise VersionRequested
     if words:
-        say(f"flags end at {quote(words[0])}: this word and the words after it are ignored")
+        log_line(f"flags end at {quote(words[0])}: this word and the words after it are ignored")
     return resolve(flags, given, {}).values
 
 
@@ -102,7 +102,7 @@ class ClientLog(logging.Handler):
     """Writes the client library's log to stderr, in the format of the utility's own lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"{_LEVELS.get(record.levelno, 'ERR')} {explain(record.getMessage())}")
+        log_line(f"{_LEVELS.get(record.levelno, 'ERR')} {explain(record.getMessage())}")
 
 
 @contextmanager

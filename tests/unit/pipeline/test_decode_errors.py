@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.pipeline.decode_errors import unknown_fields, why_no_json
+from nsqx.pipeline.decode_errors import explain_json_error, unknown_fields
 
 
 def field(name, kind):
@@ -45,15 +45,15 @@ SCHEMA = {
     ],
 )
 def test_the_reason_names_the_field(value, reason):
-    assert why_no_json(value, SCHEMA) == reason
+    assert explain_json_error(value, SCHEMA) == reason
 
 
 def test_the_reason_for_invalid_json_starts_with_not_json():
-    assert why_no_json(b'{"number": }', SCHEMA).startswith("the value is not JSON: ")
+    assert explain_json_error(b'{"number": }', SCHEMA).startswith("the value is not JSON: ")
 
 
 def test_long_values_are_shortened_in_the_reason():
-    assert why_no_json(b'{"number": "%s"}' % (b"x" * 1000), SCHEMA).endswith("xxx…")
+    assert explain_json_error(b'{"number": "%s"}' % (b"x" * 1000), SCHEMA).endswith("xxx…")
 
 
 def test_fields_outside_the_schema_are_found():

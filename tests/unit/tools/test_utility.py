@@ -8,11 +8,11 @@ import pytest
 from nsqx.tools.io_thread import IOThread
 from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import check_sources, client_options
-from nsqx.tools.utility import UtilityFailed, client_log, explain, kept_client_log, say
+from nsqx.tools.utility import UtilityFailed, client_log, explain, kept_client_log, log_line
 
 
 def test_lines_start_with_the_time(capsys) -> None:
-    say("text")
+    log_line("text")
     assert re.fullmatch(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d text\n", capsys.readouterr().err)
 
 
