@@ -66,7 +66,10 @@ class DeadLetters:
     cluster: ClusterAddresses
 
     def write(self, origin: str, letters: Sequence[DeadLetter]) -> None:
-        """Write the records that ``origin`` (such as source.orders) rejected; on return they are durable."""
+        """Write records that ``origin``, such as source.orders, rejected.
+
+        On return they are durable in the directory, or acknowledged on the topic.
+        """
         if not letters:
             return
         if self.topic:

@@ -118,7 +118,7 @@ class ForeachStage:
 
 
 def dead_letter_of_row(row: Row, reason: str) -> DeadLetter:
-    """Return a row that is no longer a message as a dead letter; its value is the row as JSON."""
+    """Return a dead letter for a row; its value is the row as JSON."""
     value = orjson.dumps(row, default=_shown, option=orjson.OPT_NON_STR_KEYS)
     known = {name: row.get(f"_{name}") for name in ("topic", "id", "timestamp", "attempts", "node")}
     return DeadLetter(value, reason, **known)

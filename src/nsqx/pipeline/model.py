@@ -180,7 +180,7 @@ def source_options(pipeline: Pipeline, source: Source, sink: Sink) -> dict[str, 
 
 
 def located(directory: str, path: str) -> str:
-    """Return a path of the file relative to the file's directory, so it does not depend on the working directory.
+    """Resolve a path of a pipeline file against the file's directory, independent of the working directory.
 
     Raises ConfigError for a URI with a query: file names are appended to it, and Spark's JVM does not support queries.
     """

@@ -120,7 +120,7 @@ class Reads:
         self._reads = [Read(**each) for each in directory.read_note(_READS_NAME) or []]
 
     def named(self, name: str) -> Read | None:
-        """Return the earlier read of this name, or None; raises DataLost if its rows are gone."""
+        """Return the earlier read of this name, or None; raises DataLost if its rows were removed."""
         for read in self._reads:
             if name and read.name == name:
                 if read.start < self._directory.first_row:

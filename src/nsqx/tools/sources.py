@@ -61,7 +61,7 @@ PRODUCER_FLAG = client_options_flag("producer-opt", "nsq.Producer")
 
 
 def check_sources(nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str], kind: str = "tcp") -> None:
-    """Raise UtilityFailed unless there are addresses either of nsqd or of nsqlookupd."""
+    """Raise UtilityFailed unless there are addresses of nsqd or of nsqlookupd, and not of both."""
     if not nsqd_addresses and not lookupd_addresses:
         raise UtilityFailed(f"--nsqd-{kind}-address or --lookupd-http-address required")
     if nsqd_addresses and lookupd_addresses:

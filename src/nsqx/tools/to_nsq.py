@@ -134,7 +134,7 @@ class Publishing:
         self._publish = publish
         self._progress = progress
         self._is_started = False
-        # Publishes without a result, with the number of the item, in order.
+        # Outstanding publishes and the number of their item, in order.
         self._under_way: dict[asyncio.Future[None], int] = {}
         self._item_count = 0
 
