@@ -75,6 +75,6 @@ def cut(path: Path, length: int) -> None:
 
 
 def files_that_go_ignores(data_path: Path) -> list[Path]:
-    """Return the files that Go's nsqd neither reads nor writes, except broker.id, which concerns no message."""
+    """Return the files that Go's nsqd neither reads nor writes, except broker.id, which holds no message."""
     found = [path for path in data_path.iterdir() if path.name != BROKER_ID_FILE]
     return sorted(path for path in found if not GO_FILES.fullmatch(path.name))

@@ -1,4 +1,4 @@
-"""A second machine for TCP: a network namespace with one link to this one, which can disappear.
+"""A second machine, simulated by a network namespace. Its link to this machine can be cut.
 
 A machine that has disappeared neither answers nor refuses: packets to it are lost, as with a machine that was switched
 off. Needs root and iproute2; tests skip without them.

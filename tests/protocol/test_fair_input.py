@@ -99,7 +99,7 @@ def test_the_order_of_commands_is_kept(bench, line):
 
 
 def test_input_after_a_burst_is_executed_after_it(bench, line):
-    """It may have been on its way when reading stopped."""
+    """The input may have been in transit when reading stopped."""
     consumer = bench.consume("t", "c", 2 * MANY)
     line.send(MAGIC)
     line.connection.data_received(burst("t"))

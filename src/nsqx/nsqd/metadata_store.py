@@ -49,7 +49,7 @@ class MetadataStore:
         self._is_closing = False
 
     def save(self, *, is_urgent: bool = False) -> asyncio.Future[bool]:
-        """Save soon, or now if urgent; return a future of whether every change so far is durable.
+        """Save soon, or now if urgent. The result of the future is True if every change so far is durable.
 
         Calls that arrive before the next save begins share that save. Building the content takes long with very many
         topics, so there is a pause between two saves, unless one is urgent.

@@ -274,7 +274,7 @@ async def test_metadata_and_messages_with_real_syncs_and_saves(tmp_path):
 
 
 def test_deleted_topics_and_channels_leave_no_reference_cycles(bench):
-    """Topics are frozen for the garbage collector, which would not find cycles."""
+    """The garbage collector does not visit topics, because they are frozen, so it would not find such cycles."""
     bench.broker.topic("in_no_cycle").channel("c")
     gc.disable()
     try:
