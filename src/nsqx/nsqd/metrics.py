@@ -74,7 +74,7 @@ _CLIENT_GAUGES = (
 _TOPIC_PERCENTILES = ((0.99, "99_percentile"), (0.95, "95_percentile"))
 _CHANNEL_PERCENTILES = ((0.99, "99p"), (0.95, "95p"))
 
-_INFO = _Family("nsq_info", "Version of NSQ whose behaviour this is, and of the package", "")
+_INFO = _Family("nsq_info", "Versions of the implemented NSQ and of the package", "")
 _HEALTHY = _Family("nsq_healthy", "1 if the last disk write succeeded", "")
 _CHANNEL_COUNT = _Family("nsq_topic_channel_count", "Channels of the topic", "")
 # How many lines are joined and encoded at a time.
