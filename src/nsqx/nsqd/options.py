@@ -265,7 +265,7 @@ _OPTION_FLAGS = {flag.key: flag for flag in FLAGS if flag.in_config}
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqdOptions:
     """Read the options from argv (without the program name) and its configuration file; they are not yet validated.
 
-    Raises UsageError, VersionWanted or ConfigError. Harmless mistakes are logged to ``stderr``.
+    Raises UsageError, VersionRequested or ConfigError. Harmless mistakes are logged to ``stderr``.
     """
     return NsqdOptions(**read_options(FLAGS, argv, "nsqd", stderr))
 

@@ -76,7 +76,7 @@ FLAGS: tuple[Flag, ...] = (
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqlookupdOptions:
     """Parse argv, without the program's name, and the configuration file that it names; do not validate the values.
 
-    Raises UsageError, VersionWanted or ConfigError; ignored settings are logged on ``stderr``.
+    Raises UsageError, VersionRequested or ConfigError; ignored settings are logged on ``stderr``.
     """
     return NsqlookupdOptions(**read_options(FLAGS, argv, "nsqlookupd", stderr))
 
