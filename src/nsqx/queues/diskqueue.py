@@ -361,7 +361,7 @@ class DiskQueue:
         self._operations += 1
 
     def finish_all(self) -> None:
-        """Stop keeping all messages that were read, as soon as the pending records are written."""
+        """Finish every message that was read, once the pending records are written."""
         self._finishes_all = True
         if not self._pending_count:
             self._forget_unfinished()
