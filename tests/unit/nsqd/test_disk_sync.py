@@ -62,9 +62,9 @@ async def open_queue(tmp_path):
 
 
 async def until(condition):
-    """Wait for what a thread or a timer brings about."""
+    """Wait until ``condition`` is true."""
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - nothing tells when a file has changed
+        while not condition():  # noqa: ASYNC110 - there is no event for a changed file
             await asyncio.sleep(0.001)
 
 
@@ -78,7 +78,7 @@ async def test_a_new_file_is_synced_at_once(open_queue):
     await until(lambda: meta_text(synced) == b"1\n0,0\n0,31\n")
 
 
-async def test_a_sync_is_due_after_so_many_operations(open_queue):
+async def test_a_sync_is_due_after_sync_every_operations(open_queue):
     synced = open_queue(sync_every=3)
     synced.write(b"1")
     await until(lambda: synced.queue.sync_count == 1)
@@ -98,7 +98,7 @@ async def test_a_sync_is_due_after_the_timeout(open_queue):
     await until(lambda: meta_text(synced) == b"2\n0,0\n0,62\n")
 
 
-async def test_what_happens_during_a_sync_is_synced_after_it(open_queue, monkeypatch):
+async def test_records_written_during_a_sync_are_covered_by_the_next(open_queue, monkeypatch):
     synced = open_queue(sync_every=1)
     release = threading.Event()
     fsync = os.fsync
@@ -110,7 +110,7 @@ async def test_what_happens_during_a_sync_is_synced_after_it(open_queue, monkeyp
     await until(lambda: meta_text(synced) == b"2\n0,0\n0,62\n")
 
 
-async def test_the_loop_goes_on_during_a_sync(open_queue, monkeypatch):
+async def test_the_event_loop_runs_during_a_sync(open_queue, monkeypatch):
     synced = open_queue()
     release = threading.Event()
     fsync = os.fsync
@@ -123,7 +123,7 @@ async def test_the_loop_goes_on_during_a_sync(open_queue, monkeypatch):
     await until(synced.meta.exists)
 
 
-async def test_a_failed_sync_is_reported_and_tried_again(open_queue, monkeypatch):
+async def test_a_failed_sync_is_reported_and_retried(open_queue, monkeypatch):
     synced = open_queue(sync_timeout_s=SOON_S)
 
     def fail(descriptor):
@@ -137,7 +137,7 @@ async def test_a_failed_sync_is_reported_and_tried_again(open_queue, monkeypatch
     await until(lambda: meta_text(synced) == b"1\n0,0\n1,0\n")
 
 
-async def test_a_sync_that_cannot_begin_is_reported_and_tried_again(open_queue, monkeypatch):
+async def test_a_sync_that_cannot_begin_is_reported_and_retried(open_queue, monkeypatch):
     synced = open_queue(sync_timeout_s=SOON_S)
 
     def fail(descriptor):
@@ -150,7 +150,7 @@ async def test_a_sync_that_cannot_begin_is_reported_and_tried_again(open_queue, 
     await until(lambda: meta_text(synced) == b"1\n0,0\n0,31\n")
 
 
-async def test_an_empty_queue_lets_its_files_go(open_queue):
+async def test_the_files_of_an_empty_queue_are_closed(open_queue):
     synced = open_queue(sync_timeout_s=SOON_S)
     before = len(os.listdir("/proc/self/fd"))
     synced.write(b"1")
@@ -159,7 +159,7 @@ async def test_an_empty_queue_lets_its_files_go(open_queue):
     await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-async def test_a_queue_that_was_forgotten_is_left_alone(open_queue):
+async def test_a_forgotten_queue_is_not_synced(open_queue):
     synced = open_queue(sync_timeout_s=SOON_S)
     synced.write(b"1")
     await until(lambda: synced.queue.sync_count == 1)
@@ -178,7 +178,7 @@ async def test_close_waits_for_the_sync_in_progress(open_queue):
 
 
 async def test_a_commit_ends_only_after_a_sync_that_covers_it(open_queue, monkeypatch):
-    """Records that other publishers put meanwhile, and a sync that began before, change nothing about that."""
+    """A sync that began earlier does not end it, nor do records that other publishers put in the meantime."""
     synced = open_queue(sync_every=1)
     may_sync = threading.Semaphore(0)
     fsync = os.fsync
