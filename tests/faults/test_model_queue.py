@@ -38,12 +38,6 @@ def test_a_seed_gives_the_same_run() -> None:
     assert run_seed(5).history == run_seed(5).history
 
 
-@pytest.mark.parametrize("seed", [858663493887, 527963284046])
-def test_seeds_that_once_found_a_bug(seed: int) -> None:
-    """A failed sync at the end of one process and a power cut in the next; a failed sync while files fill up."""
-    run_seed(seed)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_much_random_use_loses_only_what_it_may() -> None:

@@ -517,6 +517,22 @@ def test_a_file_whose_sync_failed_is_not_appended_to(tmp_path, monkeypatch):
     queue.close()
 
 
+def test_close_keeps_the_meta_file_if_the_last_sync_fails(tmp_path, monkeypatch):
+    """The old meta file names a durable record. The record that replaces it may be lost."""
+    queue = open_queue(tmp_path)
+    write(queue, b"one")
+    sync(queue)
+    meta = (tmp_path / META).read_bytes()
+    assert take(queue) == [b"one"]
+    put(queue, b"one")
+    queue.finish_all()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(errno.EIO))
+        with pytest.raises(DiskQueueError):
+            queue.close()
+    assert (tmp_path / META).read_bytes() == meta
+
+
 # Damaged and missing files
 
 
