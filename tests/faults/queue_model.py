@@ -143,7 +143,7 @@ class Run:
             self._failpoints(operation)
         except OSError:
             if operation.name == files.SYNC:
-                self._os.fail_sync(operation.descriptor)
+                self._os.fail_sync(operation.descriptor, RandomSurvival(self._rng))
             if operation.point == "data.sync":
                 self._doomed |= self._written - self._durable
             self.history.append(f"  {operation.point} fails")

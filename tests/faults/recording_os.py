@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from disk_model import DiskModel, Image, ModelFile, Node
+from disk_model import NOTHING, DiskModel, Image, ModelFile, Node, Survival
 
 from nsqx.queues import failpoints, files
 from nsqx.queues.files import Buffer
@@ -52,11 +52,11 @@ class RecordingOS:
         """Begin the sync of a file or directory; call the returned function when the sync has succeeded."""
         return self._disk.begin_sync(self._nodes[os.fstat(descriptor).st_ino])
 
-    def fail_sync(self, descriptor: int) -> None:
-        """Fail the sync of a file; a directory keeps its unsynced names."""
+    def fail_sync(self, descriptor: int, survival: Survival = NOTHING) -> None:
+        """Fail the sync of a file, which keeps the selected part; a directory keeps its unsynced names."""
         file = self._file(descriptor)
         if file is not None:
-            file.fail_sync()
+            file.fail_sync(survival)
 
     def fsync(self, descriptor: int) -> None:
         """Do nothing: ``begin_sync`` is the sync of the model."""

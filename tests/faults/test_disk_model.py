@@ -92,6 +92,13 @@ def test_changes_of_a_failed_sync_are_lost_for_good() -> None:
     assert file.current == b"oldlostnew"
 
 
+def test_a_failed_sync_may_keep_a_part_of_the_changes() -> None:
+    file = synced(b"old")
+    file.write(0, PAGES)
+    file.fail_sync(LAST_PAGE_LOST)
+    assert remains(file, NOTHING) == PAGES[:-PAGE_SIZE] + bytes(PAGE_SIZE)
+
+
 def test_worst_cases_of_a_file_that_grows() -> None:
     file = synced(PAGES[:PAGE_SIZE])
     file.write(PAGE_SIZE, PAGES[PAGE_SIZE:])
