@@ -83,6 +83,10 @@ class PositionFinder:
             return self._rebuild()
         positions = Positions(*map(int, meta.groups()))
         self._add_unsaved_tail(positions)
+        if not set(self._numbers).issuperset(range(positions.read_file, positions.write_file)):
+            # An earlier process set files aside and ended before it saved the meta file.
+            positions.depth = self._count_from_read_position(positions)
+            positions.is_corrected = True
         return positions
 
     def _is_plausible(self, meta: re.Match[bytes]) -> bool:

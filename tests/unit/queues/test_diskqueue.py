@@ -536,6 +536,21 @@ def test_close_keeps_the_meta_file_if_the_last_sync_fails(tmp_path, monkeypatch)
 # Damaged and missing files
 
 
+@pytest.mark.parametrize(("missing", "left"), [(0, [b"3", b"4", b"5"]), (1, [b"1", b"2", b"5"])])
+def test_messages_of_a_missing_file_do_not_count(tmp_path, missing, left):
+    """A file may be set aside before the meta file that does not need it is saved."""
+    queue = open_queue(tmp_path, max_file_size=2 * len(record(b"1")))
+    for body in (b"1", b"2", b"3", b"4", b"5"):
+        put(queue, body)
+    queue.close()
+    os.rename(tmp_path / data_name(missing), tmp_path / (data_name(missing) + ".bad"))
+    queue = open_queue(tmp_path)
+    assert queue.depth == 3
+    assert drain(queue) == left
+    assert queue.depth == 0
+    queue.close()
+
+
 def test_without_meta_everything_is_unread(tmp_path):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3", b"4", b"5")
