@@ -175,6 +175,7 @@ class ModelFile:
         self._current = bytearray(content)
         self._changes: list[_Change] = []
         self._settled_count = 0  # of the changes that are not in the list any more
+        self._lost: tuple[tuple[int, int], ...] = ()  # in failed syncs
 
     @property
     def current(self) -> bytes:
@@ -212,14 +213,15 @@ class ModelFile:
 
     def fail_sync(self, survival: Survival = NOTHING) -> None:
         """Fail an fsync or fdatasync: only the selected part of the changes before it remains, for ever."""
-        self._durable = bytearray(self.after_power_cut(survival).content)
+        remains = self.after_power_cut(survival)
+        self._durable, self._lost = bytearray(remains.content), remains.lost
         self._settled_count += len(self._changes)
         self._changes.clear()
 
     def after_power_cut(self, survival: Survival) -> Remains:
         """Return the content that a power cut leaves."""
         if not self._changes:
-            return Remains(bytes(self._durable))
+            return Remains(bytes(self._durable), self._lost)
         sizes = [len(self._durable)]
         for change in self._changes:
             sizes.append(change.size_after(sizes[-1]))
@@ -238,7 +240,7 @@ class ModelFile:
         size = survival.choose_size(sizes)
         starts = (sector * self._sector_size for sector in sorted(lost))
         ranges = tuple((start, min(size, start + self._sector_size)) for start in starts if start < size)
-        return Remains(bytes(content[:size].ljust(size, b"\0")), ranges)
+        return Remains(bytes(content[:size].ljust(size, b"\0")), self._lost + ranges)
 
     def _moments(self, survival: Survival, end: int) -> dict[int, int]:
         """Return for each changed sector how many of the changes survive in it."""

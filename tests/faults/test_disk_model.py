@@ -97,6 +97,7 @@ def test_a_failed_sync_may_keep_a_part_of_the_changes() -> None:
     file.write(0, PAGES)
     file.fail_sync(LAST_PAGE_LOST)
     assert remains(file, NOTHING) == PAGES[:-PAGE_SIZE] + bytes(PAGE_SIZE)
+    assert len(file.after_power_cut(NOTHING).lost) == PAGE_SIZE // SECTOR_SIZE
 
 
 def test_worst_cases_of_a_file_that_grows() -> None:
