@@ -31,6 +31,8 @@ import pytest
 IMPLEMENTATIONS = ("go", "nsqx")
 GO_PROGRAMS = Path(__file__).resolve().parent.parent / "interop" / "bin"
 GO_MISSING = 'Go reference daemons missing: run "make interop" (needs Go)'
+# The command line of nsqx, without its command.
+NSQX = [sys.executable, "-m", "nsqx.cli.main"]
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
@@ -73,7 +75,7 @@ def program_command(implementation: str, program: str) -> list[str]:
         require_go()
         return [str(GO_PROGRAMS / program)]
     if implementation == "nsqx":
-        return [sys.executable, "-m", f"nsqx.cli.{program}"]
+        return [*NSQX, program]
     raise ValueError(f"unknown implementation {implementation!r}")
 
 

@@ -12,7 +12,7 @@ def start_nsqd_with_lookup_timeouts(
 ) -> Daemon:
     """Start nsqd on free loopback ports; ``limits_s`` are values for constants of its lookup module."""
     changes = "".join(f"lookup.{name} = {value}; " for name, value in limits_s.items())
-    program = f"import sys; from nsqx.nsqd import lookup; {changes}from nsqx.cli.nsqd import main; sys.exit(main())"
+    program = f"import sys; from nsqx.nsqd import lookup; {changes}from nsqx.cli.commands import nsqd; sys.exit(nsqd())"
     directory = str(data_path) if data_path is not None else tempfile.mkdtemp(prefix="nsqd-")
     listening = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
     command = [sys.executable, "-c", program, *listening, f"--data-path={directory}", *flags]

@@ -175,7 +175,7 @@ def _is_served(daemon: Daemon, authority: Authority, certificate: Certificate | 
 def _auth_server(stage: Stage) -> tuple[Path, Daemon]:
     rights = stage.directory / "rights.toml"
     rights.write_text(RIGHTS)
-    command = [*program_command("nsqx", "auth_server"), f"--config={rights}", "--http-address=127.0.0.1:0"]
+    command = [*program_command("nsqx", "auth-server"), f"--config={rights}", "--http-address=127.0.0.1:0"]
     return rights, stage.cleanup.enter_context(Daemon(command, listeners=("HTTP",)))
 
 

@@ -35,7 +35,7 @@ def rights(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def auth_server(rights: Path):
-    command = [*program_command("nsqx", "auth_server"), f"--config={rights}", "--http-address=127.0.0.1:0"]
+    command = [*program_command("nsqx", "auth-server"), f"--config={rights}", "--http-address=127.0.0.1:0"]
     daemon = Daemon(command, listeners=("HTTP",))
     yield daemon
     daemon.close()
@@ -99,7 +99,7 @@ def test_auth_fails_while_the_auth_server_is_down(fleet: Fleet, auth_server: Dae
 def test_an_invalid_file_of_tokens_fails_at_start(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(content)
-    command = [*program_command("nsqx", "auth_server"), "--config", str(path), "--http-address=127.0.0.1:0"]
+    command = [*program_command("nsqx", "auth-server"), "--config", str(path), "--http-address=127.0.0.1:0"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20)
     assert ended.returncode == 1
     assert reason in ended.stderr

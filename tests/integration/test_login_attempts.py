@@ -102,7 +102,7 @@ def test_logins_on_nsqadmins_page_are_limited(fleet: Fleet, tmp_path: Path) -> N
 def auth_server(tmp_path: Path) -> Iterator[Daemon]:
     (tmp_path / "rights.toml").write_text(RIGHTS)
     command = [
-        *program_command("nsqx", "auth_server"),
+        *program_command("nsqx", "auth-server"),
         f"--config={tmp_path}/rights.toml",
         "--http-address=127.0.0.1:0",
     ]

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from daemons import Daemon, Fleet, free_port, program_command, wait_until
+from daemons import NSQX, Daemon, Fleet, free_port, wait_until
 from nsqx.tools import cluster_address
 from nsqx.tools.utility import UtilityFailed
 from utilities import TIMEOUT_S, consume, make_channels, publish
@@ -17,7 +17,7 @@ def nsqx(*words: str, stdin: bytes = b"", **environment: str) -> tuple[int, str,
     """Run an nsqx command. Return its exit code, stdout and stderr."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NSQX_")}
     done = subprocess.run(
-        [*program_command("nsqx", "main"), *words],
+        [*NSQX, *words],
         input=stdin,
         capture_output=True,
         timeout=TIMEOUT_S,

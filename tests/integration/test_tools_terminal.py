@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from daemons import Daemon, Fleet, program_command, start_nsqd
+from daemons import NSQX, Daemon, Fleet, program_command, start_nsqd
 from terminal import run_on_terminal
 from utilities import make_channels, publish
 
@@ -31,7 +31,7 @@ def daemon(names):
 
 
 def shown(daemon: Daemon, columns: int, *words: str, end_when: str = "") -> list[str]:
-    command = [*program_command("nsqx", "main"), *words, f"--nsqd-http-address={daemon.http_address}"]
+    command = [*NSQX, *words, f"--nsqd-http-address={daemon.http_address}"]
     code, text = run_on_terminal(command, columns, end_when=end_when)
     assert code == 0, text
     return text.splitlines()
@@ -75,7 +75,7 @@ def test_nsq_stat_prints_the_depth(daemon, names):
 
 
 def test_the_list_of_workloads_does_not_depend_on_the_width():
-    command = [*program_command("nsqx", "main"), "bench", "list"]
+    command = [*NSQX, "bench", "list"]
     code, text = run_on_terminal(command, 60)
     assert (code, text) == (0, run_on_terminal(command, 200)[1])
 

@@ -44,7 +44,7 @@ class Rights:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "rights.toml"
         self.write()
-        command = [*program_command("nsqx", "auth_server"), f"--config={self._path}", "--http-address=127.0.0.1:0"]
+        command = [*program_command("nsqx", "auth-server"), f"--config={self._path}", "--http-address=127.0.0.1:0"]
         self.server = Daemon(command, listeners=("HTTP",))
 
     def write(self, topic: str = "work", ttl: int = 60) -> None:

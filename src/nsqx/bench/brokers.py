@@ -174,7 +174,7 @@ class NSQDLauncher:
 
 def own_nsqd(data_root: str | None = None) -> NSQDLauncher:
     """Return the launcher of nsqx's nsqd."""
-    return NSQDLauncher("nsqx", [sys.executable, "-m", "nsqx.cli.nsqd"], data_root)
+    return NSQDLauncher("nsqx", [sys.executable, "-m", "nsqx.cli.main", "nsqd"], data_root)
 
 
 def _metadata(topics: Mapping[str, Sequence[str]]) -> bytes:

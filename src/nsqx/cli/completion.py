@@ -6,51 +6,22 @@ eval "$(nsqx completion bash)"
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nsqx.cli.main import COMMANDS
+from nsqx.cli.commands import COMMANDS
 
 if TYPE_CHECKING:
     from nsqx.flags import Flag
 
-# The modules with the flags of commands whose own module has none.
-_HOMES = {
-    "auth-server": "nsqx.tools.auth_server",
-    "nsqd": "nsqx.nsqd.options",
-    "nsqlookupd": "nsqx.nsqlookupd.options",
-    "nsqadmin": "nsqx.nsqadmin.options",
-    "nsq_stat": "nsqx.tools.nsq_stat",
-    "nsq_tail": "nsqx.tools.nsq_tail",
-    "nsq_to_file": "nsqx.tools.nsq_to_file",
-    "nsq_to_http": "nsqx.tools.nsq_to_http",
-    "nsq_to_nsq": "nsqx.tools.nsq_to_nsq",
-    "to_nsq": "nsqx.tools.to_nsq",
-}
-# Commands that are also installed under their own names.
-_PROGRAMS = (
-    "nsqd",
-    "nsqlookupd",
-    "nsqadmin",
-    "nsq_stat",
-    "nsq_tail",
-    "nsq_to_file",
-    "nsq_to_http",
-    "nsq_to_nsq",
-    "to_nsq",
-)
 _WITH_TOPIC = ("pub", "sub", "stats")
 _SHELLS = ("bash", "zsh")
 
 
 def flag_tables() -> dict[str, Sequence[Flag]]:
     """Return the flags of every command."""
-    tables: dict[str, Sequence[Flag]] = {}
-    for name, (module, _) in COMMANDS.items():
-        flags: Sequence[Flag] = getattr(import_module(_HOMES.get(name, module)), "FLAGS", ())
-        tables[name] = flags
-    return tables
+    return {name: getattr(import_module(command.module), "FLAGS", ()) for name, command in COMMANDS.items()}
 
 
 def bash_script(tables: Mapping[str, Sequence[Flag]]) -> str:
@@ -58,7 +29,7 @@ def bash_script(tables: Mapping[str, Sequence[Flag]]) -> str:
     cases = "\n".join(
         f"        {name}) echo '{' '.join(_bash_flag(flag) for flag in flags)}' ;;" for name, flags in tables.items()
     )
-    programs = [name for name in _PROGRAMS if name in tables]
+    programs = _programs(tables)
     return _BASH.format(
         cases=cases,
         commands=" ".join([*tables, "help", "version"]),
@@ -66,6 +37,11 @@ def bash_script(tables: Mapping[str, Sequence[Flag]]) -> str:
         shells=" ".join(_SHELLS),
         programs=" ".join(["nsqx", *programs]),
     )
+
+
+def _programs(names: Iterable[str]) -> list[str]:
+    """Return the commands that are also installed under their own names."""
+    return [name for name in names if COMMANDS[name].is_program]
 
 
 def _bash_flag(flag: Flag) -> str:
@@ -124,8 +100,8 @@ def zsh_script(tables: Mapping[str, Sequence[Flag]]) -> str:
         f"        {name}) _arguments {' '.join([*map(_zsh_flag, flags), *_zsh_words(name)])} ;;"
         for name, flags in tables.items()
     )
-    described = " ".join(_quoted(f"{name}:{_zsh_text(COMMANDS[name][1])}") for name in tables)
-    programs = [name for name in _PROGRAMS if name in tables]
+    described = " ".join(_quoted(f"{name}:{_zsh_text(COMMANDS[name].about)}") for name in tables)
+    programs = _programs(tables)
     return _ZSH.format(cases=cases, described=described, programs=" ".join(["nsqx", *programs]))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqx.cli.run_tool import run_utility
 from nsqx.client.producer import PUBLISH_TIMEOUT_S, Producer
 from nsqx.flags import DURATION, INT, STRING, Flag
 from nsqx.names import is_valid_name
@@ -106,12 +105,3 @@ async def run(options: PubOptions, stopping: asyncio.Event) -> int:
     count = publishing.published_count
     log_line(f"published {count} message{'s'[: count != 1]} to {options.topic}")
     return 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqx pub; return the exit code."""
-    return run_utility(PROGRAM, argv, read_options, run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from nsqx.cli.run_tool import run_utility
 from nsqx.flags import BOOL, DURATION, Flag
 from nsqx.net.daemon_http import Credentials
 from nsqx.tools.cluster import ClusterQueries, total
@@ -133,12 +131,3 @@ def rates(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) 
     came = now["message_count"] - before["message_count"]
     went = came - (now["depth"] - before["depth"])
     return [f"{came / interval_s:.0f}", f"{went / interval_s:.0f}"]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqx stats; return the exit code."""
-    return run_utility(PROGRAM, argv, read_options, run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

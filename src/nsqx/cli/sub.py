@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
 
-from nsqx.cli.run_tool import run_utility
 from nsqx.flags import BOOL, INT, STRINGS, Flag
 from nsqx.tools import nsq_tail
 from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_TCP_FLAG, find_tcp, read_words
@@ -103,12 +101,3 @@ async def run(options: SubOptions, stopping: asyncio.Event) -> int:
     named = dict(zip(place.nsqd_addresses, http_addresses, strict=True))
     show = show_as_json if options.json else nsq_tail.show_plainly
     return await nsq_tail.tail("nsqx-sub", tail_options, show, stopping, rule, named, is_quiet=True)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqx sub; return the exit code."""
-    return run_utility(PROGRAM, argv, read_options, run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqx.cli.run_tool import run_utility
 from nsqx.flags import BOOL, Flag
 from nsqx.net.daemon_http import Credentials
 from nsqx.tools.cluster import ClusterQueries, total
@@ -69,12 +68,3 @@ def _row(name: str, entries: list[dict[str, Any]]) -> tuple[str, ...]:
     channels = {channel["channel_name"] for entry in entries for channel in entry["channels"] or []}
     counts = len(entries), sums["depth"], sums["message_count"]
     return name, " ".join(sorted(channels)) or "-", *map(str, counts)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqx topics; return the exit code."""
-    return run_utility(PROGRAM, argv, read_options, run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

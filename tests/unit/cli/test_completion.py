@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
+from nsqx.cli.commands import COMMANDS
 from nsqx.cli.completion import bash_script, flag_tables, main, zsh_script
-from nsqx.cli.main import COMMANDS
 
 BASH = shutil.which("bash")
 
@@ -51,7 +51,7 @@ def test_the_zsh_script_quotes_special_characters() -> None:
 
 def test_the_command_prints_a_script_or_its_usage(capsys) -> None:
     assert main(["bash"]) == 0
-    assert "complete -F _nsqx nsqx nsqd" in capsys.readouterr().out
+    assert "complete -F _nsqx nsqx nsqadmin nsqd" in capsys.readouterr().out
     assert main(["fish"]) == 2
     assert main(["--help"]) == 0
     assert "usage: nsqx completion bash|zsh" in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""The table of all commands: what each one runs, and its description.
+
+A program of its own name, such as nsqd, has the entry point ``nsqx.cli.commands:nsqd``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command."""
+
+    module: str
+    """The module with the command's FLAGS. Unless the command is a daemon, the module also has ``main``, or
+    ``read_options`` and ``run``."""
+    about: str
+    daemon: str = ""
+    """``module:class`` of a daemon, whose options ``options_from_argv`` of the first module reads."""
+    is_program: bool = False
+    """True if the command is also installed under its own name."""
+
+    def run(self, name: str, argv: Sequence[str] | None) -> int:
+        """Run the command with ``argv``, or with the arguments of the process; return the exit code."""
+        # Imported here, so the list of commands is printed without loading asyncio.
+        from nsqx.cli.run_daemon import run_daemon
+        from nsqx.cli.run_tool import run_utility
+
+        module = import_module(self.module)
+        if self.daemon:
+            home, _, name_of_class = self.daemon.partition(":")
+            return run_daemon(name, argv, module.options_from_argv, getattr(import_module(home), name_of_class))
+        if hasattr(module, "main"):
+            code: int = module.main(argv)
+            return code
+        return run_utility(module.PROGRAM, argv, module.read_options, module.run)
+
+
+COMMANDS = {
+    "up": Command("nsqx.cli.up", "run a whole cluster in one process"),
+    "auth-server": Command(
+        "nsqx.tools.auth_server",
+        "run a small auth server with tokens from a TOML file",
+        daemon="nsqx.tools.auth_server:AuthServer",
+    ),
+    "nsqadmin": Command(
+        "nsqx.nsqadmin.options",
+        "run the web page and API of a cluster",
+        daemon="nsqx.nsqadmin.daemon:NsqadminDaemon",
+        is_program=True,
+    ),
+    "nsqd": Command("nsqx.nsqd.options", "run the broker", daemon="nsqx.nsqd.daemon:NsqdDaemon", is_program=True),
+    "nsqlookupd": Command(
+        "nsqx.nsqlookupd.options",
+        "run the directory of brokers",
+        daemon="nsqx.nsqlookupd.daemon:NsqlookupdDaemon",
+        is_program=True,
+    ),
+    "pub": Command("nsqx.cli.pub", "publish messages from arguments or stdin"),
+    "sub": Command("nsqx.cli.sub", "show the messages of a topic as they arrive"),
+    "topics": Command("nsqx.cli.topics", "list the topics"),
+    "stats": Command("nsqx.cli.stats", "show depth and counts of topics and channels"),
+    "nsq_stat": Command("nsqx.tools.nsq_stat", "print a channel's depth and rates every interval", is_program=True),
+    "nsq_tail": Command("nsqx.tools.nsq_tail", "show the messages of topics", is_program=True),
+    "nsq_to_file": Command("nsqx.tools.nsq_to_file", "write topics to files", is_program=True),
+    "nsq_to_http": Command("nsqx.tools.nsq_to_http", "send a topic's messages as HTTP requests", is_program=True),
+    "nsq_to_nsq": Command("nsqx.tools.nsq_to_nsq", "publish the messages of topics to other nsqds", is_program=True),
+    "to_nsq": Command("nsqx.tools.to_nsq", "publish stdin", is_program=True),
+    "pipeline": Command("nsqx.cli.pipeline", "run a data pipeline on Spark from a TOML file"),
+    "archive": Command("nsqx.cli.archive", "write topics to Parquet files, exactly once"),
+    "replay": Command("nsqx.cli.replay", "publish the messages of an archive again"),
+    "bench": Command("nsqx.cli.bench", "measure a broker, or compare two"),
+    "doctor": Command("nsqx.cli.doctor", "check and repair a data directory"),
+    "completion": Command("nsqx.cli.completion", "print a completion script for bash or zsh"),
+}
+
+
+def __getattr__(name: str) -> Callable[[], int]:
+    """Return the entry point of the program ``name``."""
+    command = COMMANDS.get(name)
+    if command is None or not command.is_program:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(command.run, name, None)
