@@ -20,7 +20,7 @@ PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 # Spark needs Java 17 or newer. Everything else works without Java.
 JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
-EXTRAS = test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
+EXTRAS = server,admin,test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
 
 .NOTPARALLEL:
 .PHONY: setup system ui check test pure interop faults fuzz soak bench wheel docs up demo clean

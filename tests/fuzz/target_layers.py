@@ -8,8 +8,9 @@ package.
 from mutation import assert_one_line, in_pieces
 
 from compression import SnappyLayer
-from nsqx.net.compression import BadCompression, Deflate, Snappy
+from nsqx.net.compression import BadCompression, Deflate
 from nsqx.net.layers import Layer, Layers
+from nsqx.net.snappy import Snappy
 
 LIMIT = 4096
 # A chunk of snappy is returned as a whole.

@@ -1,4 +1,4 @@
-"""A virtual environment with one wheel and the packages that it declares, as an installation creates it.
+"""A virtual environment with one wheel and the packages that it and its extras declare, as an installation creates it.
 
 The declared packages are copied from the environment that runs the tests, so no network is needed. A package that is
 used but not declared is missing.
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Collection
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from packaging.requirements import Requirement
 
 
 class BareEnvironment:
-    """An environment with one wheel of this package."""
+    """An environment with one wheel of this package and the packages of some of its extras."""
 
-    def __init__(self, directory: Path, wheel: Path) -> None:
+    def __init__(self, directory: Path, wheel: Path, extras: Collection[str] = ()) -> None:
         self._directory = directory
         venv.create(directory, with_pip=False)
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -27,7 +28,7 @@ class BareEnvironment:
         command = [sys.executable, "-m", "pip", "--python", self.python, "--quiet", "--disable-pip-version-check"]
         subprocess.run([*command, "install", "--no-index", "--no-deps", str(wheel)], check=True)
         (installed,) = self.site_packages.glob("nsqx-*.dist-info")
-        for needed in _needed_by(Distribution.at(installed)).values():
+        for needed in _needed_by(Distribution.at(installed), set(extras)).values():
             self._copy(needed)
 
     def program(self, name: str) -> str:
@@ -53,10 +54,10 @@ class BareEnvironment:
                 shutil.copy(str(file.locate()), target)
 
 
-def _needed_by(package: Distribution) -> dict[str, Distribution]:
-    """Return the packages that a package requires, directly or not, without optional extras."""
+def _needed_by(package: Distribution, extras: set[str]) -> dict[str, Distribution]:
+    """Return the packages that a package and its ``extras`` require, directly or not."""
     found: dict[str, Distribution] = {}
-    wanted = _requirements(package, set())
+    wanted = _requirements(package, extras)
     while wanted:
         requirement = wanted.pop()
         if requirement.name not in found:

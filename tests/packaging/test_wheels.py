@@ -18,6 +18,10 @@ import pytest
 from bare_environment import BareEnvironment
 from built_packages import ROOT, build_sdist, build_wheel, copy_tree, hot_modules
 
+from daemons import start_nsqd
+from nsqx.cli.commands import COMMANDS
+from terminal import run_on_terminal
+
 pytestmark = pytest.mark.timeout(900)
 
 KINDS = ("compiled", "pure")
@@ -36,8 +40,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheels(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {kind: build_wheel(tree, tmp_path_factory.mktemp(kind), pure=kind == "pure") for kind in KINDS}
+def pure_wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tree, tmp_path_factory.mktemp("pure"), pure=True)
+
+
+@pytest.fixture(scope="module")
+def wheels(tree: Path, pure_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {"compiled": build_wheel(tree, tmp_path_factory.mktemp("compiled"), pure=False), "pure": pure_wheel}
 
 
 def names_in(wheel: Path) -> set[str]:
@@ -101,7 +110,7 @@ def environment(
     request: pytest.FixtureRequest, wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, BareEnvironment]:
     kind: str = request.param
-    return kind, BareEnvironment(tmp_path_factory.mktemp(kind) / "environment", wheels[kind])
+    return kind, BareEnvironment(tmp_path_factory.mktemp(kind) / "environment", wheels[kind], ("admin", "server"))
 
 
 @pytest.fixture
@@ -190,3 +199,80 @@ def test_every_command_starts(environment: tuple[str, BareEnvironment], tmp_path
     assert {"nsqd", "nsqlookupd", "nsqadmin", "nsqx", "to_nsq", "nsq_to_file"} <= set(bare.programs)
     for program in bare.programs:
         run(bare, tmp_path, bare.program(program), "--help")
+
+
+@pytest.fixture(scope="module")
+def light(pure_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> BareEnvironment:
+    """An environment with the wheel and no extras."""
+    return BareEnvironment(tmp_path_factory.mktemp("light") / "environment", pure_wheel)
+
+
+def test_the_wheel_without_extras_needs_two_packages(light: BareEnvironment) -> None:
+    installed = {path.name.partition("-")[0].lower() for path in light.site_packages.glob("*.dist-info")}
+    assert installed == {"httptools", "nsqx", "orjson"}
+
+
+CLIENT_PROGRAM = """\
+import asyncio, sys
+from nsqx import ConfigError, Consumer, Producer, blocking
+
+async def main(nsqd):
+    async with Producer(nsqd) as producer:
+        await producer.publish("greetings", b"hello")
+    async with Consumer("greetings", "print", nsqd_tcp_addresses=nsqd) as consumer:
+        async for message in consumer:
+            print(message.body.decode())
+            message.finish()
+            break
+    try:
+        Producer(nsqd, snappy=True)
+    except ConfigError as error:
+        print(error)
+
+asyncio.run(main(sys.argv[1]))
+with blocking.Producer(sys.argv[1]) as producer:
+    producer.publish("greetings", b"again")
+"""
+
+
+def test_the_client_works_without_extras(light: BareEnvironment, tmp_path: Path) -> None:
+    with start_nsqd("nsqx") as nsqd:
+        printed = run(light, tmp_path, light.python, "-c", CLIENT_PROGRAM, nsqd.tcp_address)
+        assert printed.splitlines() == ["hello", "snappy needs the package cramjam: pip install 'nsqx[snappy]'"]
+        address = f"--nsqd-tcp-address={nsqd.tcp_address}"
+        command = [light.program("nsqx"), "sub", address, "--n=1", "greetings", "print"]
+        assert run(light, tmp_path, *command) == "again\n"
+        code, text = run_on_terminal([light.program("nsqx"), "pub", address, "greetings", "more"], 80)
+        assert code == 0
+        assert "published 1 message to greetings" in text
+
+
+LACKING = {
+    "nsqd": "nsqd needs the extra server: pip install 'nsqx[server]'",
+    "nsqlookupd": "nsqlookupd needs the extra server: pip install 'nsqx[server]'",
+    "nsq_to_file": "nsq_to_file needs the extra server: pip install 'nsqx[server]'",
+    "doctor": "nsqx doctor needs the extra server: pip install 'nsqx[server]'",
+    "nsqadmin": "nsqadmin needs the extra admin: pip install 'nsqx[admin]'",
+    "up": "nsqx up needs the extras admin and server: pip install 'nsqx[admin,server]'",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_without_its_extra_prints_the_line_to_run(light: BareEnvironment, tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        [light.program("nsqx"), name, "--help"],
+        cwd=tmp_path,
+        env=light.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if name in LACKING:
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", LACKING[name] + "\n")
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+def test_completion_works_without_extras(light: BareEnvironment, tmp_path: Path) -> None:
+    script = run(light, tmp_path, light.program("nsqx"), "completion", "bash")
+    assert "--nsqd-tcp-address=" in script

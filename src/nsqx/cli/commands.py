@@ -5,10 +5,20 @@ A program of its own name, such as nsqd, has the entry point ``nsqx.cli.commands
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nsqx.flags import Flag
+
+
+class MissingPackage(Exception):
+    """A package that a command needs is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,17 @@ class Command:
     """``module:class`` of a daemon, whose options ``options_from_argv`` of the first module reads."""
     is_program: bool = False
     """True if the command is also installed under its own name."""
+    extras: tuple[str, ...] = ()
+    """The extras of the package that the command needs."""
+
+    @property
+    def flags(self) -> Sequence[Flag]:
+        """The command's flags; empty if one of its packages is not installed."""
+        try:
+            flags: Sequence[Flag] = getattr(self._load(self.module), "FLAGS", ())
+        except MissingPackage:
+            return ()
+        return flags
 
     def run(self, name: str, argv: Sequence[str] | None) -> int:
         """Run the command with ``argv``, or with the arguments of the process; return the exit code."""
@@ -30,18 +51,37 @@ class Command:
         from nsqx.cli.run_daemon import run_daemon
         from nsqx.cli.run_tool import run_utility
 
-        module = import_module(self.module)
-        if self.daemon:
-            home, _, name_of_class = self.daemon.partition(":")
-            return run_daemon(name, argv, module.options_from_argv, getattr(import_module(home), name_of_class))
+        try:
+            module = self._load(self.module)
+            daemon = self._daemon_class() if self.daemon else None
+        except MissingPackage:
+            program = name if self.is_program else f"nsqx {name}"
+            words = f"extra{'s'[: len(self.extras) > 1]} {' and '.join(self.extras)}"
+            print(f"{program} needs the {words}: pip install 'nsqx[{','.join(self.extras)}]'", file=sys.stderr)
+            return 1
+        if daemon is not None:
+            return run_daemon(name, argv, module.options_from_argv, daemon)
         if hasattr(module, "main"):
             code: int = module.main(argv)
             return code
         return run_utility(module.PROGRAM, argv, module.read_options, module.run)
 
+    def _daemon_class(self) -> Any:
+        module, _, name = self.daemon.partition(":")
+        return getattr(self._load(module), name)
+
+    def _load(self, module: str) -> ModuleType:
+        """Import a module; raises MissingPackage if a package of the command's extras is not installed."""
+        try:
+            return import_module(module)
+        except ModuleNotFoundError as error:
+            if not self.extras or error.name is None or error.name.partition(".")[0] == "nsqx":
+                raise
+            raise MissingPackage(error.name) from None
+
 
 COMMANDS = {
-    "up": Command("nsqx.cli.up", "run a whole cluster in one process"),
+    "up": Command("nsqx.cli.up", "run a whole cluster in one process", extras=("admin", "server")),
     "auth-server": Command(
         "nsqx.tools.auth_server",
         "run a small auth server with tokens from a TOML file",
@@ -52,13 +92,17 @@ COMMANDS = {
         "run the web page and API of a cluster",
         daemon="nsqx.nsqadmin.daemon:NsqadminDaemon",
         is_program=True,
+        extras=("admin",),
     ),
-    "nsqd": Command("nsqx.nsqd.options", "run the broker", daemon="nsqx.nsqd.daemon:NsqdDaemon", is_program=True),
+    "nsqd": Command(
+        "nsqx.nsqd.options", "run the broker", daemon="nsqx.nsqd.daemon:NsqdDaemon", is_program=True, extras=("server",)
+    ),
     "nsqlookupd": Command(
         "nsqx.nsqlookupd.options",
         "run the directory of brokers",
         daemon="nsqx.nsqlookupd.daemon:NsqlookupdDaemon",
         is_program=True,
+        extras=("server",),
     ),
     "pub": Command("nsqx.cli.pub", "publish messages from arguments or stdin"),
     "sub": Command("nsqx.cli.sub", "show the messages of a topic as they arrive"),
@@ -66,15 +110,15 @@ COMMANDS = {
     "stats": Command("nsqx.cli.stats", "show depth and counts of topics and channels"),
     "nsq_stat": Command("nsqx.tools.nsq_stat", "print a channel's depth and rates every interval", is_program=True),
     "nsq_tail": Command("nsqx.tools.nsq_tail", "show the messages of topics", is_program=True),
-    "nsq_to_file": Command("nsqx.tools.nsq_to_file", "write topics to files", is_program=True),
+    "nsq_to_file": Command("nsqx.tools.nsq_to_file", "write topics to files", is_program=True, extras=("server",)),
     "nsq_to_http": Command("nsqx.tools.nsq_to_http", "send a topic's messages as HTTP requests", is_program=True),
     "nsq_to_nsq": Command("nsqx.tools.nsq_to_nsq", "publish the messages of topics to other nsqds", is_program=True),
     "to_nsq": Command("nsqx.tools.to_nsq", "publish stdin", is_program=True),
-    "pipeline": Command("nsqx.cli.pipeline", "run a data pipeline on Spark from a TOML file"),
-    "archive": Command("nsqx.cli.archive", "write topics to Parquet files, exactly once"),
-    "replay": Command("nsqx.cli.replay", "publish the messages of an archive again"),
+    "pipeline": Command("nsqx.cli.pipeline", "run a data pipeline on Spark from a TOML file", extras=("spark",)),
+    "archive": Command("nsqx.cli.archive", "write topics to Parquet files, exactly once", extras=("spark",)),
+    "replay": Command("nsqx.cli.replay", "publish the messages of an archive again", extras=("spark",)),
     "bench": Command("nsqx.cli.bench", "measure a broker, or compare two"),
-    "doctor": Command("nsqx.cli.doctor", "check and repair a data directory"),
+    "doctor": Command("nsqx.cli.doctor", "check and repair a data directory", extras=("server",)),
     "completion": Command("nsqx.cli.completion", "print a completion script for bash or zsh"),
 }
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nsqx.cli.commands import COMMANDS
@@ -21,7 +20,7 @@ _SHELLS = ("bash", "zsh")
 
 def flag_tables() -> dict[str, Sequence[Flag]]:
     """Return the flags of every command."""
-    return {name: getattr(import_module(command.module), "FLAGS", ()) for name, command in COMMANDS.items()}
+    return {name: command.flags for name, command in COMMANDS.items()}
 
 
 def bash_script(tables: Mapping[str, Sequence[Flag]]) -> str:

@@ -12,7 +12,7 @@ import orjson
 from nsqx.client.connection import NsqdConnection
 from nsqx.errors import ConfigError, ConnectFailed, NSQError
 from nsqx.net.address import TCPAddress, parse_address
-from nsqx.net.compression import Deflate, Snappy
+from nsqx.net.compression import Deflate, make_snappy
 from nsqx.net.tls import TLSLayer, client_context
 from nsqx.wire import requests
 
@@ -165,7 +165,7 @@ async def _upgrade(connection: NsqdConnection, options: Options, terms: Terms) -
         connection.add_layer(TLSLayer(context, server_hostname=_host(connection.address)))
         await _confirmed(connection)
     if terms.snappy:
-        connection.add_layer(Snappy())
+        connection.add_layer(make_snappy())
         await _confirmed(connection)
     if terms.deflate:
         connection.add_layer(Deflate(terms.deflate_level))

@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 from nsqx.errors import ConfigError
 from nsqx.gotext import format_duration, parse_duration_ns
 from nsqx.net.address import TCPAddress, parse_address
+from nsqx.net.compression import make_snappy
 from nsqx.net.tls import client_context
 from nsqx.units import NS_PER_S
 from nsqx.version import VERSION
@@ -231,6 +232,8 @@ class Options:
             )
         if self.deflate and self.snappy:
             raise ConfigError("options deflate and snappy: nsqd allows only one compression at a time")
+        if self.snappy:
+            make_snappy()  # raises ConfigError if its package is not installed
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("options tls_cert and tls_key: both are required")
         for name in ("tls_root_ca_file", "tls_cert", "tls_key", "nsqd_http_token_file", "lookupd_http_token_file"):

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from nsqx.net.compression import BadCompression, Deflate, Snappy
+from nsqx.net.compression import BadCompression, Deflate
 from nsqx.net.layers import Layers
 from nsqx.net.peer import keep_alive, peer_address
 from nsqx.net.round_robin import LARGE_CHUNK
+from nsqx.net.snappy import Snappy
 from nsqx.net.tls import TLSFailed, TLSLayer
 from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.nsqd.handshake import Handshake

@@ -56,9 +56,12 @@ class ProgressLine:
 
     def __enter__(self) -> Self:
         if self.is_shown:
-            # Imported here so that a utility in a pipe starts faster.
-            from rich.console import Console
-            from rich.live import Live
+            # Imported here so that a utility in a pipe starts faster. Without rich no line is shown.
+            try:
+                from rich.console import Console
+                from rich.live import Live
+            except ModuleNotFoundError:
+                return self
 
             console = Console(file=self._stream, highlight=False, markup=False)
             live = Live(self, console=console, refresh_per_second=_RENEWALS_PER_S, redirect_stdout=False)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression import DeflateLayer, SnappyLayer
-from nsqx.net.compression import BadCompression, Deflate, Snappy
+from nsqx.net.compression import BadCompression, Deflate
+from nsqx.net.snappy import Snappy
 
 LAYERS = pytest.mark.parametrize("layer_type", [Deflate, Snappy])
 LIMIT = 256 * 1024

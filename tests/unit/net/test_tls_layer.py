@@ -7,8 +7,9 @@ import pytest
 from certificates import Authority
 from nsqx.client.options import Options
 from nsqx.errors import ConfigError
-from nsqx.net.compression import Deflate, Snappy
+from nsqx.net.compression import Deflate
 from nsqx.net.layers import Layers
+from nsqx.net.snappy import Snappy
 from nsqx.net.tls import TLSFailed, TLSLayer, client_context
 
 LIMIT = 256 * 1024
