@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from bench.peers.catalog import find_launcher
 from daemons import GO_PROGRAMS, require_go, start_nsqd
 from nsqx.bench.workloads import WORKLOADS
 from nsqx.cli.bench import main
@@ -104,7 +105,7 @@ def test_nsqx_is_compared_with_other_brokers(tmp_path, program, name):
         pytest.skip(f"{program} is not installed")
     result = tmp_path / "result.json"
     words = ["compare", "mem", "pub-2", "fan-10", "--rounds=1", "--count=400", "--processes=1"]
-    assert main([*words, f"--peer={path}", f"--json={result}"]) == 0
+    assert main([*words, f"--peer={path}", f"--json={result}"], find_launcher) == 0
     compared = json.loads(result.read_bytes())
     assert compared["brokers"] == ["nsqx", name]
     assert [each["name"] for each in compared["figures"]] == ["mpub-mem", "sub-mem", "pub-2"]

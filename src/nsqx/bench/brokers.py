@@ -1,6 +1,6 @@
 """Broker processes: starts one on free ports, measures its CPU time and memory, and kills it.
 
-Knows commands, listeners and processes. ``protocols`` and ``peers`` know how to publish and consume.
+Knows commands, listeners and processes. ``protocols`` knows how to publish and consume.
 """
 
 from __future__ import annotations
@@ -170,6 +170,12 @@ class NSQDLauncher:
             raise
         target = Target(addresses["TCP"], addresses["HTTP"], process.pid, bool(topics))
         return Running(process, target, directory)
+
+
+def other_nsqd(path: str, data_root: str | None = None) -> Launcher:
+    """Return the launcher for the nsqd at ``path``."""
+    name = Path(path).name
+    return NSQDLauncher("Go nsqd" if name == "nsqd" else name, [path], data_root)
 
 
 def own_nsqd(data_root: str | None = None) -> NSQDLauncher:

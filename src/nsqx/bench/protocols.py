@@ -1,7 +1,6 @@
 """The protocols for publishing and consuming: the bytes to send, and when a request is answered.
 
-A protocol object belongs to one connection. This module contains NSQ's TCP protocol and HTTP API; ``peers`` contains
-those of other brokers.
+A protocol object belongs to one connection. This module contains NSQ's TCP protocol and HTTP API.
 """
 
 from __future__ import annotations

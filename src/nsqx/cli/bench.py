@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from nsqx.bench.brokers import NSQDLauncher, Target, allow_many_files, own_nsqd
+from nsqx.bench.brokers import Launcher, NSQDLauncher, Target, allow_many_files, other_nsqd, own_nsqd
 from nsqx.bench.chart import draw
 from nsqx.bench.comparison import Comparison, Run, compare, machine, markdown, table
 from nsqx.bench.failure import BenchFailed
@@ -24,7 +25,6 @@ from nsqx.bench.figures import Figure, format_value
 from nsqx.bench.go_client import WORKLOADS as GO_WORKLOADS
 from nsqx.bench.go_client import check_programs, measure_by_go
 from nsqx.bench.loads import Limits
-from nsqx.bench.peers.catalog import find_launcher
 from nsqx.bench.workloads import WORKLOADS, Workload, find_workloads
 from nsqx.errors import ConfigError
 from nsqx.flags import DURATION, INT, STRING, Flag, UsageError
@@ -38,7 +38,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("nsqd-tcp-address", STRING, "127.0.0.1:4150", "run: TCP address of the broker"),
     Flag("nsqd-http-address", STRING, "", "run: HTTP address of the broker, for the workload http-pub"),
     Flag("pid", INT, 0, "run: process id of the broker, to measure its CPU time and memory"),
-    Flag("peer", STRING, "", "compare: `path` of the other broker (nsqd, nats-server, redis-server, rabbitmq-server)"),
+    Flag("peer", STRING, "", "compare: `path` of the other nsqd"),
     Flag("rounds", INT, 5, "compare: number of runs of each workload on each broker"),
     Flag("client", STRING, "nsqx", "compare: nsqx, or go for Go's bench_writer and bench_reader beside the peer"),
     Flag("data-path", STRING, "", "compare: `directory` for the brokers' data; default a temporary directory"),
@@ -52,14 +52,22 @@ FLAGS: tuple[Flag, ...] = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a benchmark; return the exit code."""
+Action = Callable[[dict[str, Any], Sequence[Workload], Limits], int]
+FindLauncher = Callable[[str, str | None], Launcher]
+
+
+def main(argv: Sequence[str] | None = None, find_launcher: FindLauncher = other_nsqd) -> int:
+    """Run a benchmark; return the exit code.
+
+    ``find_launcher`` returns the launcher of the program that ``--peer`` names, with its data below a directory.
+    """
     try:
         values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, PROGRAM)
         if not words:
             raise ConfigError("a command is required: use list, run or compare")
         limits = _limits(values)
-        action = {"list": _list, "run": _run, "compare": _compare}.get(words[0])
+        actions: dict[str, Action] = {"list": _list, "run": _run, "compare": partial(_compare, find_launcher)}
+        action = actions.get(words[0])
         if action is None:
             raise ConfigError(f"unknown command {words[0]!r}: use list, run or compare")
         workloads = _workloads(words[1:])
@@ -132,7 +140,7 @@ def _run(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) 
     return 0
 
 
-def _compare(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) -> int:
+def _compare(find_launcher: FindLauncher, values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) -> int:
     peer = values["peer"]
     if not peer:
         raise ConfigError("-peer PATH is required: the path of the other broker")

@@ -10,8 +10,8 @@ import socket
 from array import array
 from typing import Any
 
+from bench.peers.process import PeerLauncher, PeerPlace
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import PeerLauncher, PeerPlace
 from nsqx.bench.protocols import ConsumeProtocol, PublishProtocol, connect
 
 _READ_COUNT = 250

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.peers.catalog import find_launcher
+from bench.peers.nats import NATSConsume, NATSPublish
+from bench.peers.process import PeerLauncher
+from bench.peers.rabbitmq import RabbitMQConsume, RabbitMQLauncher, RabbitMQPublish
+from bench.peers.redis import RedisConsume, RedisPublish, encode_command, read_answer
 from nsqx.bench.brokers import NSQDLauncher
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.catalog import find_launcher
-from nsqx.bench.peers.nats import NATSConsume, NATSPublish
-from nsqx.bench.peers.process import PeerLauncher
-from nsqx.bench.peers.rabbitmq import RabbitMQConsume, RabbitMQLauncher, RabbitMQPublish
-from nsqx.bench.peers.redis import RedisConsume, RedisPublish, encode_command, read_answer
 
 
 @pytest.mark.parametrize(

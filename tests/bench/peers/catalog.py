@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nsqx.bench.brokers import Launcher, NSQDLauncher
-from nsqx.bench.peers.nats import nats_launcher
-from nsqx.bench.peers.rabbitmq import RabbitMQLauncher
-from nsqx.bench.peers.redis import redis_launcher
+from bench.peers.nats import nats_launcher
+from bench.peers.rabbitmq import RabbitMQLauncher
+from bench.peers.redis import redis_launcher
+from nsqx.bench.brokers import Launcher, other_nsqd
 
 
 def find_launcher(path: str, data_root: str | None = None) -> Launcher:
@@ -19,4 +19,4 @@ def find_launcher(path: str, data_root: str | None = None) -> Launcher:
         return nats_launcher(path, data_root)
     if name == "rabbitmq-server":
         return RabbitMQLauncher(path, data_root)
-    return NSQDLauncher("Go nsqd" if name == "nsqd" else name, [path], data_root)
+    return other_nsqd(path, data_root)

@@ -17,8 +17,8 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from bench.peers.process import PeerPlace, free_port, start_peer
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import PeerPlace, free_port, start_peer
 from nsqx.bench.protocols import ConsumeProtocol, PublishProtocol, connect, receive
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
+from bench.peers.process import PeerLauncher, PeerPlace
 from nsqx.bench.failure import BenchFailed
-from nsqx.bench.peers.process import PeerLauncher, PeerPlace
 from nsqx.bench.protocols import ConsumeProtocol, PublishProtocol, connect
 
 _CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":false,"name":"nsqx-bench"}\r\nPING\r\n'
