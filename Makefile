@@ -14,6 +14,8 @@ UI     := $(shell find ui -path ui/node_modules -prune -o -type f -print)
 # Delete the copies of setuptools: a module removed from src must not stay in build.
 STALE  := find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Builds a wheel in an isolated environment with the versions of constraints.txt.
+BUILD  := PIP_CONSTRAINT=$(CURDIR)/constraints.txt build/wheel/bin/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist
 
 # Run all tests of a file in one process, so its Spark session or daemon starts once.
 PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
@@ -109,12 +111,13 @@ soak: setup
 bench: setup interop
 	$(BIN)/nsqx bench compare --peer $(PEERS) $(ARGS)
 
-## Build the compiled and the pure Python wheel, both with the page.
-wheel: setup
+## Build the compiled and the pure Python wheel, both with the page. Needs Python, a C compiler, and npm for the page.
+wheel: $(PAGE)
 	rm -rf dist
 	$(STALE)
-	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
-	NSQX_PURE=1 $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel
+	$(BUILD) .
+	NSQX_PURE=1 $(BUILD) .
 	@ls dist
 
 ## Build the manual as a site in build/site.
