@@ -56,8 +56,9 @@ class Command:
             daemon = self._daemon_class() if self.daemon else None
         except MissingPackage:
             program = name if self.is_program else f"nsqx {name}"
-            words = f"extra{'s'[: len(self.extras) > 1]} {' and '.join(self.extras)}"
-            print(f"{program} needs the {words}: pip install 'nsqx[{','.join(self.extras)}]'", file=sys.stderr)
+            noun = "extra" if len(self.extras) == 1 else "extras"
+            names = " and ".join(self.extras)
+            print(f"{program} needs the {noun} {names}: pip install 'nsqx[{','.join(self.extras)}]'", file=sys.stderr)
             return 1
         if daemon is not None:
             return run_daemon(name, argv, module.options_from_argv, daemon)

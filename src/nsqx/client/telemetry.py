@@ -68,7 +68,7 @@ def _interface() -> tuple[Any, Any]:
     try:
         return importlib.import_module("opentelemetry.trace"), importlib.import_module("opentelemetry.metrics")
     except ImportError:
-        raise ConfigError("telemetry: opentelemetry is not installed: pip install opentelemetry-api") from None
+        raise ConfigError("telemetry needs the package opentelemetry-api: pip install 'nsqx[telemetry]'") from None
 
 
 class OpenTelemetryProducer:

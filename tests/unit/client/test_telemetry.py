@@ -142,7 +142,7 @@ def test_telemetry_without_opentelemetry_is_an_error(monkeypatch):
         lambda: Producer("a:1", telemetry=True),
         lambda: Consumer("t", "c", nsqd_tcp_addresses="a:1", telemetry=True),
     ):
-        with pytest.raises(ConfigError, match="pip install opentelemetry-api"):
+        with pytest.raises(ConfigError, match=r"pip install 'nsqx\[telemetry\]'"):
             make()
 
 
