@@ -273,7 +273,8 @@ async def test_no_message_is_lost_while_nsqds_restart(implementation, fleet: Fle
             part = bodies[index * 1500 : index * 1500 + 1500]
             publishes = [producer.publish(topic, body) for body in part]
             await asyncio.gather(*publishes[:100])
-            daemons[index].stop()
+            # In a thread: Go's nsqd waits for a new connection to send its magic, so the clients must keep running.
+            await asyncio.to_thread(daemons[index].stop)
             await asyncio.gather(*publishes)
             daemons[index] = start(index)
         await until(lambda: len(found) == len(bodies), "every message has arrived", 40)
