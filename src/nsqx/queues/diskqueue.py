@@ -652,6 +652,7 @@ class DiskQueue:
     def delete(self) -> None:
         """Remove the queue with all its files; it must not be used afterwards."""
         self.empty(is_deleted=True)
+        self._sync_wanted = False  # a sync that ends later must not start another one, which would write the meta file
         self._close_files()
         self._on_pending = _ignore  # breaks the reference cycle with the owner
 

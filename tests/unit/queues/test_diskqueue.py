@@ -749,6 +749,19 @@ def test_a_deleted_queue_stays_deleted(tmp_path):
     assert (queue.depth, drain(queue)) == (0, [])
 
 
+def test_a_sync_that_ends_after_the_deletion_starts_no_other(tmp_path):
+    """Another sync would write the meta file of the deleted queue again."""
+    queue = open_queue(tmp_path)
+    put(queue, b"one")
+    queue.write_pending()
+    job = queue.begin_sync()
+    queue.delete()
+    job.run()
+    queue.end_sync(job)
+    assert not queue.has_unsynced()
+    assert not (tmp_path / META).exists()
+
+
 # Records above the size limit
 
 
