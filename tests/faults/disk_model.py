@@ -1,6 +1,6 @@
 """A model of the files and directories that a power cut may leave.
 
-The model is told of every change and every sync. It assumes no more than POSIX promises:
+Tests report every change and every sync to the model. The model assumes no more than POSIX guarantees:
 
 - The bytes and the size of a file are durable when an fsync or fdatasync that began after the change has returned. The
   model has no other metadata of files, so both calls have the same effect.
