@@ -279,7 +279,7 @@ class Channel:
             self.zone_local_msg_count += 1
         else:
             self.region_local_msg_count += 1
-        byteops.append_message(client.output, message.timestamp, message.attempts, message.id, message.body)
+        byteops.append_message(client.output.frames, message.timestamp, message.attempts, message.id, message.body)
         if not client.has_unsent:
             self._turn.send_to(client)
 

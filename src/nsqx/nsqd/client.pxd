@@ -1,6 +1,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from nsqx.nsqd.output cimport OutputBuffer
+
 cdef int _SUBSCRIBED
 cdef Py_ssize_t _OUTPUT_LIMIT
 
@@ -45,17 +47,11 @@ cdef class Client:
     cdef public int64_t finish_count
     cdef public int64_t requeue_count
     cdef public dict pub_counts
-    cdef public bytearray output
+    cdef readonly OutputBuffer output
     cdef public bint has_unsent
     cdef public bint is_ending
-    cdef readonly object commit
-    cdef str _command
-    cdef list _sealed
 
     cpdef bint is_ready(self)
-    cpdef seal(self, object commit, str command)
     cpdef published(self, str topic_name, int64_t count)
-    @cython.locals(output=bytearray)
+    @cython.locals(was_held=bint, released=bytearray)
     cpdef bint flush(self) except *
-    cdef bint _release(self) except *
-    cdef _fail(self, bytearray sent, str command, object failure)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from nsqx.nsqd.output import OutputBuffer
 from nsqx.wire import frames
 
 if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.negotiation import Negotiated
-    from nsqx.nsqd.turn import Commit
 
 # States, with the numbers used in /stats.
 INIT: Final = 0
@@ -47,14 +47,11 @@ class Client:
     """One connection, from the magic on."""
 
     __slots__ = (
-        "_command",
-        "_sealed",
         "auth_identity",
         "auth_identity_url",
         "authed",
         "channel",
         "client_id",
-        "commit",
         "connected_at_s",
         "deflate",
         "finish_count",
@@ -136,12 +133,7 @@ class Client:
         self.finish_count = 0
         self.requeue_count = 0
         self.pub_counts: dict[str, int] = {}
-        # Frames not yet handed to the socket. With a ``commit`` they wait for it, and the first of them answers the
-        # command that is being committed. Earlier sealed output is sent first, each part after its own commit.
-        self.output = bytearray()
-        self.commit: Commit | None = None
-        self._command = ""
-        self._sealed: list[tuple[bytearray, Commit | None, str]] = []
+        self.output = OutputBuffer()
         self.has_unsent = False
         self.is_ending = False
 
@@ -151,32 +143,21 @@ class Client:
             self.in_flight_count < self.ready_count
             and self.state == _SUBSCRIBED
             and self.writable
-            and self.commit is None
+            and not self.output.is_held
             and not self.is_ending
-            and len(self.output) < _OUTPUT_LIMIT
+            and len(self.output.frames) < _OUTPUT_LIMIT
         )
 
     def published(self, topic_name: str, count: int) -> None:
         """Count messages that the client published."""
         self.pub_counts[topic_name] = self.pub_counts.get(topic_name, 0) + count
 
-    def seal(self, commit: Commit, command: str) -> None:
-        """Hold back everything that is added to the output from here on until ``commit`` is done.
-
-        If the commit fails, an error that names ``command`` replaces the output, and the connection is closed.
-        """
-        if self.output or self.commit is not None:
-            self._sealed.append((self.output, self.commit, self._command))
-            self.output = bytearray()
-        self.commit = commit
-        self._command = command
-
     def send_heartbeat(self) -> None:
         """Add a heartbeat to the output. It overtakes answers that wait for a commit."""
-        if self.commit is None:
-            self.output += frames.HEARTBEAT
-        else:
+        if self.output.is_held:
             self.link.write(bytearray(frames.HEARTBEAT))
+        else:
+            self.output.frames += frames.HEARTBEAT
 
     def flush(self) -> bool:
         """Hand the output that waits for no commit to the socket. Then close the socket if the client is ending.
@@ -184,46 +165,13 @@ class Client:
         Return True if the client may be ready again: the output had reached its limit, or is no longer held back.
         """
         self.has_unsent = False
-        was_held = self.commit is not None
-        if was_held and not self._release():
+        was_held = self.output.is_held
+        released = self.output.release()
+        if released:
+            self.link.write(released)
+        if self.output.is_held:
             return False
-        output = self.output
-        if output:
-            self.output = bytearray()
-            self.link.write(output)
-        if self.is_ending:
+        if self.is_ending or self.output.has_failed:
+            self.is_ending = True
             self.link.close()
-        return was_held or len(output) >= _OUTPUT_LIMIT
-
-    def _release(self) -> bool:
-        """Move sealed output back into the output; False if a part still waits, after sending the parts before it."""
-        ready = bytearray()
-        while self._sealed:
-            output, commit, command = self._sealed[0]
-            if commit is not None and not commit.is_done:
-                break
-            del self._sealed[0]
-            if commit is not None and commit.failure is not None:
-                self._fail(ready, command, commit.failure)
-                return True
-            ready += output
-        commit = self.commit
-        assert commit is not None
-        if self._sealed or not commit.is_done:
-            if ready:
-                self.link.write(ready)
-            return False
-        self.commit = None
-        if commit.failure is not None:
-            self._fail(ready, self._command, commit.failure)
-        else:
-            self.output = ready + self.output
-        return True
-
-    def _fail(self, sent: bytearray, command: str, failure: Exception) -> None:
-        """Answer ``command`` with an error after the output in ``sent``, drop all other output, and end."""
-        self.is_ending = True
-        self.commit = None
-        self._sealed.clear()
-        text = f"E_{command}_FAILED {command} failed {failure}"
-        self.output = sent + frames.encode_frame(frames.ERROR, text.encode())
+        return was_held or len(released) >= _OUTPUT_LIMIT

@@ -149,7 +149,7 @@ class ClientConnection:
         self._turn.end()
         if session.command_count != self._seen_commands:
             self._note_commands(session)
-        if session.client.commit is not None:
+        if session.client.output.is_held:
             self._note_unconfirmed(session, len(data))
         if session.has_more or session.is_paused or self._pieces_left is not None or len(data) >= _LARGE_CHUNK:
             self._read_later(session)
@@ -251,7 +251,7 @@ class ClientConnection:
         if self._unconfirmed_bytes:
             self._note_confirmed()
         # The answer that announces the upgrade may still wait for a commit.
-        if self._negotiated is not None and self._session is not None and self._session.client.commit is None:
+        if self._negotiated is not None and self._session is not None and not self._session.client.output.is_held:
             self._begin_upgrade(self._negotiated)
 
     def _send(self, data: bytearray) -> None:
@@ -348,7 +348,7 @@ class ClientConnection:
                     return
                 size += len(piece)
                 session.receive(piece)
-                if session.client.commit is not None:
+                if session.client.output.is_held:
                     self._unconfirmed_bytes += len(piece)
         except (BadCompression, TLSFailed) as error:
             self._pieces_left = None
@@ -385,7 +385,7 @@ class ClientConnection:
     def _note_confirmed(self) -> None:
         """Reset the count after answers were sent; read again if no answer waits for the disk."""
         session = self._session
-        if session is not None and session.client.commit is None:
+        if session is not None and not session.client.output.is_held:
             had_to_wait = self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES
             self._unconfirmed_bytes = 0
             if had_to_wait:

@@ -232,7 +232,7 @@ class ClientSession:
     # Frames out
 
     def _send(self, frame: bytes) -> None:
-        self.client.output += frame
+        self.client.output.frames += frame
         self._turn.send_to(self.client)
 
     def _respond(self, data: bytes) -> None:
@@ -442,7 +442,7 @@ class ClientSession:
         client = self.client
         client.published(self._topic_name, count)
         self._turn.hold(client, command, topic)
-        client.output += _OK
+        client.output.frames += _OK
         self._turn.send_to(client)
 
     def _publish_failed(self, command: str, error: NSQError) -> ProtocolError:

@@ -127,8 +127,7 @@ class Turn:
         self.busy_poll.note_command()
         if self._writers:
             commit = self._commit_of(topic)
-            if client.commit is not commit:
-                client.seal(commit, command)
+            if client.output.seal(commit, command):
                 commit.clients.append(client)
 
     def when_written(self, callback: Callable[[DiskQueueError | None], object], topic: Topic) -> None:
@@ -146,7 +145,7 @@ class Turn:
         """Hold output added to ``client`` from here on until nsqd.dat names ``topic`` and its current channels."""
         commit = Commit()
         if self._durability.when_recorded(topic, partial(self._confirm, commit)):
-            client.seal(commit, command)
+            client.output.seal(commit, command)
             commit.clients.append(client)
 
     def _commit_of(self, topic: Topic) -> Commit:

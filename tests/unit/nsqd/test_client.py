@@ -5,6 +5,7 @@ import pytest
 from broker_bench import BenchLink
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.client import CLOSING, CONNECTED, DISCONNECTED, INIT, OUTPUT_LIMIT, SUBSCRIBED, Client
+from nsqx.nsqd.turn import Commit
 from nsqx.wire import frames
 from rawclient import ERROR, OK, RESPONSE, Frame
 
@@ -36,8 +37,6 @@ def test_a_new_client_has_the_default_settings(client):
         ({"state": INIT}, False),
         ({"state": CLOSING}, False),
         ({"writable": False}, False),
-        ({"output": bytearray(OUTPUT_LIMIT - 1)}, True),
-        ({"output": bytearray(OUTPUT_LIMIT)}, False),
     ],
 )
 def test_is_ready(client, settings, ready):
@@ -48,6 +47,14 @@ def test_is_ready(client, settings, ready):
     assert client.is_ready() is ready
 
 
+def test_a_client_with_much_unsent_output_is_not_ready(client):
+    client.state, client.ready_count = SUBSCRIBED, 1
+    client.output.frames += bytes(OUTPUT_LIMIT - 1)
+    assert client.is_ready()
+    client.output.frames += b"x"
+    assert not client.is_ready()
+
+
 def test_published_counts_by_topic(client):
     client.published("a", 1)
     client.published("b", 2)
@@ -56,122 +63,78 @@ def test_published_counts_by_topic(client):
 
 
 def test_flush_writes_once_and_starts_a_new_output(client):
-    client.output += b"data"
+    client.output.frames += b"data"
     client.has_unsent = True
     assert client.flush() is False
     assert (bytes(client.link.data), client.link.write_count) == (b"data", 1)
-    assert (client.output, client.has_unsent) == (b"", False)
+    assert (client.output.frames, client.has_unsent) == (b"", False)
     assert client.flush() is False
     assert client.link.write_count == 1
     assert not client.link.is_closed
 
 
 def test_flush_reports_a_full_output(client):
-    client.output += bytes(OUTPUT_LIMIT)
+    client.output.frames += bytes(OUTPUT_LIMIT)
     assert client.flush() is True
 
 
 def test_flush_closes_after_the_last_output(client):
-    client.output += b"bye"
+    client.output.frames += b"bye"
     client.is_ending = True
     client.flush()
     assert (bytes(client.link.data), client.link.is_closed) == (b"bye", True)
 
 
-class CommitStandIn:
-    def __init__(self):
-        self.is_done = False
-        self.failure = None
-
-    def end(self, failure=None):
-        self.is_done = True
-        self.failure = failure
+def end(commit, failure=None):
+    commit.is_done, commit.failure = True, failure
 
 
 def test_sealed_output_waits_for_its_commit_and_earlier_output_does_not(client):
-    commit = CommitStandIn()
-    client.output += frames.HEARTBEAT
-    client.seal(commit, "PUB")
-    client.output += frames.OK
+    commit = Commit()
+    client.output.frames += frames.HEARTBEAT
+    client.output.seal(commit, "PUB")
+    client.output.frames += frames.OK
     assert client.flush() is False
     assert client.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
-    commit.end()
+    end(commit)
     assert client.flush() is True  # the client may be ready for messages again
     assert client.link.take_frames() == [OK]
     assert not client.link.is_closed
 
 
-def test_answers_keep_their_order_even_if_a_later_commit_is_done_first(client):
-    first, second = CommitStandIn(), CommitStandIn()
-    client.seal(first, "PUB")
-    client.output += b"1"
-    client.seal(second, "PUB")
-    client.output += b"2"
-    second.end()
-    client.flush()
-    assert client.link.data == b""
-    client.output += b"3"
-    first.end()
-    client.flush()
-    assert client.link.data == b"123"
-
-
-def test_an_answer_is_sent_while_a_later_one_waits(client):
-    first, second = CommitStandIn(), CommitStandIn()
-    client.seal(first, "PUB")
-    client.output += b"1"
-    client.seal(second, "PUB")
-    client.output += b"2"
-    first.end()
-    assert client.flush() is False
-    assert client.link.data == b"1"
-    second.end()
-    assert client.flush() is True
-    assert client.link.data == b"12"
-
-
 def test_a_client_that_waits_for_a_commit_gets_heartbeats_and_no_messages(client):
-    commit = CommitStandIn()
+    commit = Commit()
     client.state, client.ready_count = SUBSCRIBED, 1
     assert client.is_ready()
-    client.seal(commit, "PUB")
-    client.output += frames.OK
+    client.output.seal(commit, "PUB")
+    client.output.frames += frames.OK
     assert not client.is_ready()
     client.send_heartbeat()
     assert client.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
-    commit.end()
+    end(commit)
     client.flush()
     assert client.is_ready()
 
 
 def test_an_ending_connection_closes_after_its_answers(client):
-    commit = CommitStandIn()
-    client.seal(commit, "PUB")
-    client.output += frames.OK
+    commit = Commit()
+    client.output.seal(commit, "PUB")
+    client.output.frames += frames.OK
     client.is_ending = True
     client.flush()
     assert not client.link.is_closed
-    commit.end()
+    end(commit)
     client.flush()
     assert client.link.take_frames() == [OK]
     assert client.link.is_closed
 
 
-@pytest.mark.parametrize("command", ["PUB", "MPUB", "DPUB"])
-@pytest.mark.parametrize("is_followed", [False, True])
-def test_a_failed_commit_replaces_all_later_answers_by_the_error(client, command, is_followed):
-    commit, other = CommitStandIn(), CommitStandIn()
-    client.output += frames.HEARTBEAT
-    client.seal(commit, command)
-    client.output += frames.OK + frames.OK
-    if is_followed:
-        client.seal(other, "PUB")
-        client.output += frames.OK
-    commit.end(DiskQueueError("No space left on device"))
+def test_a_failed_commit_closes_the_connection_after_the_error(client):
+    commit = Commit()
+    client.output.seal(commit, "PUB")
+    client.output.frames += frames.OK
+    end(commit, DiskQueueError("No space left on device"))
     client.flush()
-    assert client.link.take_frames() == [
-        Frame(RESPONSE, b"_heartbeat_"),
-        Frame(ERROR, f"E_{command}_FAILED {command} failed No space left on device".encode()),
-    ]
+    assert client.link.take_frames() == [Frame(ERROR, b"E_PUB_FAILED PUB failed No space left on device")]
     assert client.link.is_closed
-    assert client.commit is None
+    assert client.is_ending

@@ -106,7 +106,7 @@ class TurnBench:
 
     def answer(self, client, command="PUB", pump=None):
         self.turn.hold(client, command, TopicStandIn() if pump is None else pump.topic)
-        client.output += frames.OK
+        client.output.frames += frames.OK
         self.turn.send_to(client)
 
     def run_scheduled(self):
@@ -191,7 +191,7 @@ def test_a_failed_write_replaces_the_answers_by_an_error_and_closes(bench, comma
     client = bench.client()
     pump = PumpStandIn(bench.calls)
     pump.backlog.disk.error = DiskQueueError("No space left on device")
-    client.output += frames.HEARTBEAT
+    client.output.frames += frames.HEARTBEAT
     bench.turn.write_for(pump)
     bench.answer(client, command, pump)
     bench.answer(client, "PUB", pump)
@@ -211,7 +211,7 @@ def test_a_failed_write_does_not_affect_clients_that_published_nothing(bench):
     pump.backlog.disk.error = DiskQueueError("full")
     bench.turn.write_for(pump)
     bench.answer(publisher, pump=pump)
-    other.output += frames.HEARTBEAT
+    other.output.frames += frames.HEARTBEAT
     bench.turn.send_to(other)
     bench.turn.end()
     bench.run_scheduled()
@@ -252,7 +252,7 @@ def test_when_written_calls_back_at_once_without_pending_writes(bench):
 
 def test_close_ends_the_connection_after_its_output(bench):
     client = bench.client()
-    client.output += frames.OK
+    client.output.frames += frames.OK
     bench.turn.close(client)
     assert not client.link.is_closed
     bench.turn.end()
@@ -274,7 +274,7 @@ def publish(real, client, topic_name, *bodies):
     except DiskQueueError:
         return
     real.broker.turn.hold(client, "PUB", real.broker.topic(topic_name))
-    client.output += frames.OK
+    client.output.frames += frames.OK
     real.broker.turn.send_to(client)
 
 
@@ -390,7 +390,7 @@ def test_a_slow_commit_delays_no_other_client(committing):
     confirm(committing, quick)
     assert other.link.take_frames() == [OK]
     committing.answer(other)  # to a topic without disk writes
-    consumer.output += frames.HEARTBEAT
+    consumer.output.frames += frames.HEARTBEAT
     committing.turn.send_to(consumer)
     committing.turn.end()
     assert other.link.take_frames() == [OK]
@@ -440,7 +440,7 @@ def test_only_the_client_that_needs_the_saved_topic_waits_for_it(bench):
         bench.durability.is_recorded = is_recorded
         bench.turn.hold_until_recorded(subscriber, "SUB", TopicStandIn())
         for client in (subscriber, other):
-            client.output += frames.OK
+            client.output.frames += frames.OK
             bench.turn.send_to(client)
         bench.turn.end()
         assert subscriber.link.take_frames() == ([OK] if is_recorded else [])
@@ -456,7 +456,7 @@ def test_a_failed_commit_is_reported_to_its_publisher_only(committing):
     committing.turn.write_for(pump)
     committing.answer(publisher, pump=pump)
     committing.turn.when_written(results.append, pump.topic)
-    other.output += frames.HEARTBEAT
+    other.output.frames += frames.HEARTBEAT
     committing.turn.send_to(other)
     settle(committing)
     failure = DiskQueueError("No space left on device")
