@@ -14,8 +14,9 @@ from typing import Any
 
 from nsqx.log import INFO
 from nsqx.nsqd.broker import Broker
-from nsqx.nsqd.client import SUBSCRIBED, Client
+from nsqx.nsqd.client import Client
 from nsqx.nsqd.options import NsqdOptions
+from nsqx.nsqd.protocol_states import ClientState
 from nsqx.queues.removal import remove_now
 from rawclient import Frame, Message, sized
 
@@ -251,7 +252,7 @@ class Bench:
         channel = self.broker.topic(topic_name).channel(channel_name)
         channel.add_client(client)
         client.channel = channel
-        client.state = SUBSCRIBED
+        client.state = ClientState.SUBSCRIBED
         self.set_ready(client, ready_count)
         return client
 

@@ -17,7 +17,6 @@ from rawclient import (
     cls,
     dpub,
     fin,
-    identify,
     mpub,
     nop,
     pub,
@@ -51,59 +50,7 @@ def talk(make_bench):
     return SessionClient(make_bench(**SMALL))
 
 
-# Commands in the wrong state
-
-
-@pytest.mark.parametrize(
-    ("before", "sent", "text"),
-    [
-        ([], rdy(1), "E_INVALID cannot RDY in current state"),
-        ([], fin(ID), "E_INVALID cannot FIN in current state"),
-        ([], b"FIN\n", "E_INVALID cannot FIN in current state"),
-        ([], b"FIN short\n", "E_INVALID cannot FIN in current state"),
-        ([], req(ID, 0), "E_INVALID cannot REQ in current state"),
-        ([], b"REQ\n", "E_INVALID cannot REQ in current state"),
-        ([], touch(ID), "E_INVALID cannot TOUCH in current state"),
-        ([], b"TOUCH\n", "E_INVALID cannot TOUCH in current state"),
-        ([], cls(), "E_INVALID cannot CLS in current state"),
-        (SUBSCRIBED, sub("t", "c"), "E_INVALID cannot SUB in current state"),
-        (SUBSCRIBED, b"SUB\n", "E_INVALID cannot SUB in current state"),
-        (SUBSCRIBED, identify(), "E_INVALID cannot IDENTIFY in current state"),
-        (SUBSCRIBED, auth(b"secret"), "E_INVALID cannot AUTH in current state"),
-        (CLOSING, sub("t", "c"), "E_INVALID cannot SUB in current state"),
-        (CLOSING, identify(), "E_INVALID cannot IDENTIFY in current state"),
-        (CLOSING, auth(b"secret"), "E_INVALID cannot AUTH in current state"),
-        (CLOSING, cls(), "E_INVALID cannot CLS in current state"),
-    ],
-)
-def test_commands_in_the_wrong_state_are_refused(talk, before, sent, text):
-    for command in before:
-        talk.send(command)
-    refused(talk, sent, text)
-
-
-@pytest.mark.parametrize("before", [[], SUBSCRIBED, CLOSING])
-@pytest.mark.parametrize("sent", [nop(), b"NOP x\n", b"NOP\r\n"])
-def test_nop_is_always_allowed_and_never_answered(talk, before, sent):
-    for command in before:
-        talk.send(command)
-    assert talk.send(sent) == []
-
-
-@pytest.mark.parametrize("before", [[], SUBSCRIBED, CLOSING])
-@pytest.mark.parametrize("sent", [pub("u", b"x"), mpub("u", [b"x", b"y"]), dpub("u", 100, b"x"), dpub("u", 0, b"x")])
-def test_publishing_is_always_allowed(talk, before, sent):
-    for command in before:
-        talk.send(command)
-    assert talk.send(sent) == [OK]
-
-
-def test_ready_after_close_is_ignored(talk):
-    talk.send(sub("t", "c"))
-    assert talk.send(cls()) == [Frame(RESPONSE, b"CLOSE_WAIT")]
-    assert talk.send(rdy(1) + b"RDY x\n") == []
-    assert not talk.is_closed
-    assert talk.client.ready_count == 0
+# Errors that leave the connection open
 
 
 @pytest.mark.parametrize("before", [SUBSCRIBED, CLOSING])
@@ -375,25 +322,7 @@ def test_a_topic_whose_files_cannot_be_opened_is_an_error(talk, tmp_path, sent, 
     assert talk.is_closed
 
 
-# TLS and AUTH
-
-
-@pytest.mark.parametrize(
-    "command", ["PUB", "MPUB", "SUB", "NOP", "FIN", "AUTH", "CLS", "RDY", "REQ", "TOUCH", "NONE", ""]
-)
-def test_commands_before_required_tls_are_refused(talk, command):
-    talk.bench.broker.is_tls_required = True
-    refused(talk, command.encode() + b" t\n", f"E_INVALID cannot {command} in current state (TLS required)")
-
-
-def test_a_well_formed_finish_before_required_tls_is_refused(talk):
-    talk.bench.broker.is_tls_required = True
-    refused(talk, fin(ID), "E_INVALID cannot FIN in current state (TLS required)")
-
-
-def test_identify_is_allowed_before_required_tls(talk):
-    talk.bench.broker.is_tls_required = True
-    assert talk.send(identify()) == [OK]
+# AUTH
 
 
 class AuthorizerStandIn:

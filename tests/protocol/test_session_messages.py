@@ -6,7 +6,7 @@ import pytest
 from conversation import SessionClient
 
 from broker_bench import MINUTE, SECOND
-from nsqx.nsqd.client import CLOSING, INIT, SUBSCRIBED
+from nsqx.nsqd.protocol_states import ClientState
 from rawclient import (
     ERROR,
     OK,
@@ -52,7 +52,7 @@ def test_publishing_creates_the_topic_and_counts_messages(talk):
     topic = talk.bench.broker.topics["t"]
     assert (topic.depth, topic.message_count, topic.message_bytes) == (4, 4, 15)
     assert talk.client.pub_counts == {"t": 4}
-    assert talk.client.state == INIT
+    assert talk.client.state == ClientState.INIT
 
 
 def test_pipelined_commands_are_answered_in_order(talk):
@@ -124,7 +124,7 @@ def test_a_delay_of_0_delivers_at_once(talk, consumer, delay):
 def test_sub_creates_topic_and_channel(consumer):
     channel = consumer.bench.broker.topics["t"].channels["c"]
     assert list(channel.clients.values()) == [consumer.client]
-    assert (consumer.client.state, consumer.client.ready_count) == (SUBSCRIBED, 0)
+    assert (consumer.client.state, consumer.client.ready_count) == (ClientState.SUBSCRIBED, 0)
 
 
 def test_words_after_the_last_parameter_are_ignored(talk):
@@ -230,7 +230,7 @@ def test_cls_stops_delivery_and_messages_can_still_be_finished(talk, consumer):
     talk.send(mpub("t", [b"1", b"2", b"3"]))
     messages = [Message.decode(frame.data) for frame in consumer.send(rdy(3))]
     assert consumer.send(cls()) == [CLOSE_WAIT]
-    assert (consumer.client.state, consumer.client.ready_count) == (CLOSING, 0)
+    assert (consumer.client.state, consumer.client.ready_count) == (ClientState.CLOSING, 0)
     talk.send(pub("t", b"4"))
     assert consumer.receive() == []
     assert consumer.send(fin(messages[0].id) + touch(messages[1].id) + req(messages[1].id, 0)) == []

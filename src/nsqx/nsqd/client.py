@@ -8,19 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nsqx.nsqd.output import OutputBuffer
+from nsqx.nsqd.protocol_states import ClientState
 from nsqx.wire import frames
 
 if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.negotiation import Negotiated
 
-# States, with the numbers used in /stats.
-INIT: Final = 0
-DISCONNECTED: Final = 1
-CONNECTED: Final = 2
-SUBSCRIBED: Final = 3
-CLOSING: Final = 4
-_SUBSCRIBED = SUBSCRIBED
+_SUBSCRIBED = ClientState.SUBSCRIBED
 
 # A client whose output has reached this size gets no more messages until the socket has taken it.
 OUTPUT_LIMIT: Final = 256 * 1024
@@ -97,7 +92,7 @@ class Client:
         self.link = link
         self.connected_at_s = connected_at_s
         self.version = "V2"
-        self.state = INIT
+        self.state: int = ClientState.INIT
         # Identity; the host address until IDENTIFY names the client.
         self.client_id = remote_host
         self.hostname = remote_host

@@ -16,6 +16,8 @@ cdef int _BATCH
 cdef int _PUBLISH
 cdef bytes _OK
 cdef int _DEBUG
+cdef int _SUBSCRIBED
+cdef int _CLOSING
 cdef int64_t _SLICE
 cdef Py_ssize_t _SLICE_COUNT
 cdef int64_t _PUBLISH_COST

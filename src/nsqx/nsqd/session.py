@@ -12,9 +12,9 @@ from nsqx.errors import BrokerExiting, DiskQueueError, NSQError, ProtocolError
 from nsqx.gotext import quote
 from nsqx.log import DEBUG
 from nsqx.names import is_valid_name
-from nsqx.nsqd.client import CLOSING, INIT, SUBSCRIBED, Client
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.negotiation import negotiate
+from nsqx.nsqd.protocol_states import ALLOWED_BEFORE_TLS, ALLOWED_STATES, ClientState
 from nsqx.units import NS_PER_MS
 from nsqx.wire import frames
 from nsqx.wire.batches import SLICE_COUNT, BatchSlices
@@ -37,6 +37,7 @@ from nsqx.wire.message import ID_LENGTH
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.client import Client
     from nsqx.nsqd.topic import Topic
 
 MAGIC: Final = b"  V2"
@@ -60,6 +61,8 @@ _BATCH = BATCH
 _PUBLISH = PUBLISH
 _OK = frames.OK
 _DEBUG = DEBUG
+_SUBSCRIBED = ClientState.SUBSCRIBED
+_CLOSING = ClientState.CLOSING
 
 
 class _AuthPending(Exception):
@@ -255,10 +258,7 @@ class ClientSession:
     def _act_on_line(self, words: list[bytes]) -> None:
         name = words[0]
         self._command = name
-        if name == b"IDENTIFY":
-            self._expect_identify()
-            return
-        self._require_tls(_text(name))
+        self._require_allowed(name)
         if name == b"PUB":
             self._topic_name = self._publish_topic(words, 2, "")
             self._expect_body()
@@ -274,40 +274,33 @@ class ClientSession:
         elif name == b"RDY":
             self._set_ready(words)
         elif name == b"FIN":
-            self._require_subscribed("FIN", words, 2)
-            self._finish(_message_id(words[1]))
+            self._finish(_message_id("FIN", words, 2))
         elif name == b"REQ":
             self._requeue(words)
-        elif name == b"NOP":
-            pass
         elif name == b"TOUCH":
             self._touch(words)
         elif name == b"SUB":
             self._subscribe(words)
         elif name == b"CLS":
             self._start_close()
-        elif name == b"AUTH":
-            self._expect_auth(words)
         elif name == b"DPUB":
             self._expect_deferred(words)
-        else:
+        elif name == b"IDENTIFY":
+            self._expect_body()
+        elif name == b"AUTH":
+            if len(words) != 1:
+                raise ProtocolError("E_INVALID", "AUTH invalid number of parameters")
+            self._expect_body()
+
+    def _require_allowed(self, name: bytes) -> None:
+        """Raise ProtocolError unless the command exists and is allowed now."""
+        if self._broker.is_tls_required and not self.client.tls and name != ALLOWED_BEFORE_TLS:
+            raise ProtocolError("E_INVALID", f"cannot {_text(name)} in current state (TLS required)")
+        allowed = ALLOWED_STATES.get(name)
+        if allowed is None:
             raise ProtocolError("E_INVALID", f"invalid command {_text(name)}")
-
-    def _require_tls(self, command: str) -> None:
-        if self._broker.is_tls_required and not self.client.tls:
-            raise ProtocolError("E_INVALID", f"cannot {command} in current state (TLS required)")
-
-    def _expect_identify(self) -> None:
-        if self.client.state != INIT:
-            raise ProtocolError("E_INVALID", "cannot IDENTIFY in current state")
-        self._expect_body()
-
-    def _expect_auth(self, words: list[bytes]) -> None:
-        if self.client.state != INIT:
-            raise ProtocolError("E_INVALID", "cannot AUTH in current state")
-        if len(words) != 1:
-            raise ProtocolError("E_INVALID", "AUTH invalid number of parameters")
-        self._expect_body()
+        if self.client.state not in allowed:
+            raise ProtocolError("E_INVALID", f"cannot {_text(name)} in current state")
 
     def _publish_topic(self, words: list[bytes], needed: int, prefix: str) -> str:
         """Return the topic of a publishing command. ``prefix``: Go nsqd repeats the error code for MPUB."""
@@ -509,8 +502,6 @@ class ClientSession:
 
     def _subscribe(self, words: list[bytes]) -> None:
         client = self.client
-        if client.state != INIT:
-            raise ProtocolError("E_INVALID", "cannot SUB in current state")
         if client.heartbeat_interval_ns <= 0:
             raise ProtocolError("E_INVALID", "cannot SUB with heartbeats disabled")
         if len(words) < 3:
@@ -527,7 +518,7 @@ class ClientSession:
             channel.add_client(client)
         except NSQError as error:
             raise ProtocolError("E_SUB_FAILED", f"SUB failed {error}") from None
-        client.state = SUBSCRIBED
+        client.state = _SUBSCRIBED
         client.channel = channel
         self._broker.authorizer.watch(client, topic_name, channel_name, self._revoked)
         self._turn.hold_until_recorded(client, "SUB", topic)
@@ -535,12 +526,10 @@ class ClientSession:
 
     def _set_ready(self, words: list[bytes]) -> None:
         client = self.client
-        if client.state == CLOSING:
+        if client.state == _CLOSING:
             self._budget -= _LOGGED_COST
             self._log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.remote_address)
             return
-        if client.state != SUBSCRIBED:
-            raise ProtocolError("E_INVALID", "cannot RDY in current state")
         count = parse_digits(words[1]) if len(words) > 1 else 1
         if count is None:
             raise ProtocolError("E_INVALID", f"RDY could not parse count {_text(words[1])}")
@@ -552,24 +541,17 @@ class ClientSession:
         if client.channel is not None:
             client.channel.add_if_ready(client)
 
-    def _require_subscribed(self, command: str, words: list[bytes], needed: int) -> None:
-        if self.client.state != SUBSCRIBED and self.client.state != CLOSING:
-            raise ProtocolError("E_INVALID", f"cannot {command} in current state")
-        if len(words) < needed:
-            raise ProtocolError("E_INVALID", f"{command} insufficient number of params")
-
     def _finish(self, message_id: bytes) -> None:
         channel = self.client.channel
         if channel is None:
-            self._require_tls("FIN")
-            raise ProtocolError("E_INVALID", "cannot FIN in current state")
+            self._require_allowed(b"FIN")
+        assert channel is not None
         reason = channel.finish(self.client, message_id)
         if reason is not None:
             raise ProtocolError("E_FIN_FAILED", f"FIN {_text(message_id)} failed {reason}", fatal=False)
 
     def _requeue(self, words: list[bytes]) -> None:
-        self._require_subscribed("REQ", words, 3)
-        message_id = _message_id(words[1])
+        message_id = _message_id("REQ", words, 3)
         delay_ms = parse_digits(words[2])
         if delay_ms is None:
             raise ProtocolError("E_INVALID", f"REQ could not parse timeout {_text(words[2])}")
@@ -592,8 +574,7 @@ class ClientSession:
             raise ProtocolError("E_REQ_FAILED", f"REQ {_text(message_id)} failed {reason}", fatal=False)
 
     def _touch(self, words: list[bytes]) -> None:
-        self._require_subscribed("TOUCH", words, 2)
-        message_id = _message_id(words[1])
+        message_id = _message_id("TOUCH", words, 2)
         channel = self.client.channel
         assert channel is not None
         reason = channel.touch(self.client, message_id)
@@ -601,10 +582,8 @@ class ClientSession:
             raise ProtocolError("E_TOUCH_FAILED", f"TOUCH {_text(message_id)} failed {reason}", fatal=False)
 
     def _start_close(self) -> None:
-        if self.client.state != SUBSCRIBED:
-            raise ProtocolError("E_INVALID", "cannot CLS in current state")
         self.client.ready_count = 0
-        self.client.state = CLOSING
+        self.client.state = _CLOSING
         self._send(frames.CLOSE_WAIT)
 
 
@@ -612,7 +591,10 @@ def _text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
-def _message_id(word: bytes) -> bytes:
-    if len(word) != ID_LENGTH:
+def _message_id(command: str, words: list[bytes], needed: int) -> bytes:
+    """Return the message id of a command line that has at least ``needed`` words."""
+    if len(words) < needed:
+        raise ProtocolError("E_INVALID", f"{command} insufficient number of params")
+    if len(words[1]) != ID_LENGTH:
         raise ProtocolError("E_INVALID", "invalid message ID")
-    return word
+    return words[1]

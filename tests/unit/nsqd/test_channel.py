@@ -10,7 +10,8 @@ import pytest
 from broker_bench import MINUTE, MS, SECOND, Bench, BenchClock, BenchLink
 from nsqx.errors import BrokerExiting, TooManyConsumers
 from nsqx.nsqd.channel import NOT_IN_FLIGHT, NOT_OWNER, RETRY_NS
-from nsqx.nsqd.client import CLOSING, OUTPUT_LIMIT
+from nsqx.nsqd.client import OUTPUT_LIMIT
+from nsqx.nsqd.protocol_states import ClientState
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_clients_that_are_not_ready_are_skipped(bench):
 
 def test_a_closing_client_gets_nothing_more(bench):
     client = bench.consume("t", "c", 10)
-    client.state = CLOSING
+    client.state = ClientState.CLOSING
     bench.publish("t", b"1")
     assert client.link.take_frames() == []
 

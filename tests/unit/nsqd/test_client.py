@@ -4,7 +4,8 @@ import pytest
 
 from broker_bench import BenchLink
 from nsqx.errors import DiskQueueError
-from nsqx.nsqd.client import CLOSING, CONNECTED, DISCONNECTED, INIT, OUTPUT_LIMIT, SUBSCRIBED, Client
+from nsqx.nsqd.client import OUTPUT_LIMIT, Client
+from nsqx.nsqd.protocol_states import ClientState
 from nsqx.nsqd.turn import Commit
 from nsqx.wire import frames
 from rawclient import ERROR, OK, RESPONSE, Frame
@@ -15,12 +16,13 @@ def client():
     return Client(7, "127.0.0.1:1234", "127.0.0.1", BenchLink(), 1_700_000_000)
 
 
-def test_states_have_the_numbers_of_stats():
-    assert (INIT, DISCONNECTED, CONNECTED, SUBSCRIBED, CLOSING) == (0, 1, 2, 3, 4)
-
-
 def test_a_new_client_has_the_default_settings(client):
-    assert (client.id, client.remote_address, client.state, client.version) == (7, "127.0.0.1:1234", INIT, "V2")
+    assert (client.id, client.remote_address, client.state, client.version) == (
+        7,
+        "127.0.0.1:1234",
+        ClientState.INIT,
+        "V2",
+    )
     assert (client.client_id, client.hostname, client.user_agent) == ("127.0.0.1", "127.0.0.1", "")
     assert client.output_buffer_size == 16384
     assert not client.is_ready()
@@ -34,13 +36,13 @@ def test_a_new_client_has_the_default_settings(client):
         ({"in_flight_count": 2}, False),
         ({"in_flight_count": 3}, False),
         ({"ready_count": 0}, False),
-        ({"state": INIT}, False),
-        ({"state": CLOSING}, False),
+        ({"state": ClientState.INIT}, False),
+        ({"state": ClientState.CLOSING}, False),
         ({"writable": False}, False),
     ],
 )
 def test_is_ready(client, settings, ready):
-    client.state = SUBSCRIBED
+    client.state = ClientState.SUBSCRIBED
     client.ready_count = 2
     for name, value in settings.items():
         setattr(client, name, value)
@@ -48,7 +50,7 @@ def test_is_ready(client, settings, ready):
 
 
 def test_a_client_with_much_unsent_output_is_not_ready(client):
-    client.state, client.ready_count = SUBSCRIBED, 1
+    client.state, client.ready_count = ClientState.SUBSCRIBED, 1
     client.output.frames += bytes(OUTPUT_LIMIT - 1)
     assert client.is_ready()
     client.output.frames += b"x"
@@ -104,7 +106,7 @@ def test_sealed_output_waits_for_its_commit_and_earlier_output_does_not(client):
 
 def test_a_client_that_waits_for_a_commit_gets_heartbeats_and_no_messages(client):
     commit = Commit()
-    client.state, client.ready_count = SUBSCRIBED, 1
+    client.state, client.ready_count = ClientState.SUBSCRIBED, 1
     assert client.is_ready()
     client.output.seal(commit, "PUB")
     client.output.frames += frames.OK
