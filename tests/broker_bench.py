@@ -209,8 +209,7 @@ class Bench:
         self.broker.restore([])
 
     def settle(self) -> None:
-        """End the turn, and run turns of the loop until no callback is left."""
-        self.broker.turn.end()
+        """Run turns of the loop until no callback is left."""
         self.run_scheduled()
 
     def run_scheduled(self) -> None:

@@ -76,13 +76,11 @@ class Connection:
         self._broker = broker
 
     def send(self, data: bytes) -> None:
-        self._session.receive(data)
-        self._broker.turn.end()
+        self._broker.turn.run(self._session.receive, data)
 
     def end(self) -> None:
         self._broker.clients.pop(self.client.id, None)
-        self._session.closed()
-        self._broker.turn.end()
+        self._broker.turn.run(self._session.closed)
 
 
 class BrokerRun:
@@ -195,7 +193,6 @@ class BrokerRun:
         for topic in self._broker.topics.values():
             for owner in (topic, *topic.channels.values()):
                 owner.unpause()
-        self._broker.turn.end()
         deadline_s = self._machine.loop.time() + PATIENCE_S
         while missing := self._unfinished():
             if self._machine.loop.time() > deadline_s:
@@ -276,7 +273,6 @@ class BrokerRun:
         await asyncio.sleep(self.rng.random() * DURATION_S * 0.6)
         self._note_channel(topic, channel)
         self._broker.topic(topic).channel(channel)
-        self._broker.turn.end()
 
     def _note_channel(self, topic: str, channel: str) -> None:
         if topic in self._broker.topics and channel in self._broker.topics[topic].channels:
@@ -328,7 +324,6 @@ class BrokerRun:
                 owner = topic.channels[self.rng.choice(sorted(topic.channels))]
             owner.unpause() if owner.paused else owner.pause()
             self.counts["unpaused" if not owner.paused else "paused"] += 1
-            self._broker.turn.end()
 
     # Power cuts
 

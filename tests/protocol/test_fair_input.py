@@ -49,7 +49,7 @@ def make_fair_bench(tmp_path):
     def make(**options: int) -> Bench:
         bench = Bench(tmp_path, **options)
         ticks = itertools.count(0, ROUND_NS)
-        bench.broker.round_robin = RoundRobin(bench.soon.append, ticks.__next__, bench.broker.turn.end)
+        bench.broker.round_robin = RoundRobin(bench.broker.call_soon, ticks.__next__)
         return bench
 
     return make

@@ -33,18 +33,16 @@ def _call_soon(callback: Callable[[], None]) -> None:
 class RoundRobin:
     """The members in order. A member joins once and leaves when ``work`` is called."""
 
-    __slots__ = ("_at_end", "_call_soon", "_is_scheduled", "_members", "_now_ns")
+    __slots__ = ("_call_soon", "_is_scheduled", "_members", "_now_ns")
 
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], object] = _call_soon,
         now_ns: Callable[[], int] = time.monotonic_ns,
-        at_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """``at_end`` is called after the slices of each turn. The defaults are the running loop and its clock."""
+        """The defaults are the running loop and its clock."""
         self._call_soon = call_soon
         self._now_ns = now_ns
-        self._at_end = at_end
         self._members: deque[Member] = deque()
         self._is_scheduled = False
 
@@ -67,7 +65,6 @@ class RoundRobin:
                 members.popleft().work()
                 if self._now_ns() >= until_ns:
                     break
-            self._at_end()
         finally:
             if members:
                 self._schedule()

@@ -41,7 +41,7 @@ from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqd.clock import Clock
+    from nsqx.nsqd.clock import Clock, Timer
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
 
@@ -104,15 +104,15 @@ class Broker:
         # window fills, and publishers wait only when that window is full too.
         commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
         self.turn = Turn(call_soon, self, commit_at)
-        self.round_robin = RoundRobin(call_soon, clock.now_ns, self.turn.end)
+        self._call_soon = call_soon
+        self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
         self.long_jobs = StepScheduler()
         self.metadata_store = MetadataStore(
             metadata_path(self.data_path),
             lambda: self.long_jobs.run(metadata_steps(self.topics)),
             log,
-            self._save_ended,
+            partial(self.turn.run, self._save_ended),
         )
-        self._call_soon = call_soon
         # Topics that are missing in nsqd.dat, or whose channels are not all in it, with the save that will add them.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
         self.remover = FileRemover(log)
@@ -173,8 +173,7 @@ class Broker:
         except DiskQueueError as error:
             self.log.error("TOPIC(%s): failed to create channels known to nsqlookupd - %s", topic.name, error)
         del self._fetches[topic]
-        topic.start()
-        self.turn.end()
+        self.turn.run(topic.start)
 
     def channels_fetch(self, topic: Topic) -> asyncio.Task[None] | None:
         """Return the running task that creates the channels a new topic has on other nsqds, or None."""
@@ -240,6 +239,14 @@ class Broker:
         topic.publish(items, count)
 
     # Services to topics, channels and sessions
+
+    def call_soon(self, handler: Callable[[], None]) -> None:
+        """Handle an event in the next iteration of the loop."""
+        self._call_soon(partial(self.turn.run, handler))
+
+    def call_at(self, when_ns: int, handler: Callable[[], None]) -> Timer:
+        """Handle an event at a time of the monotonic clock."""
+        return self.clock.call_at(when_ns, partial(self.turn.run, handler))
 
     def admits(self, host: str) -> bool:
         """True if one more connection from ``host`` is within the limits."""
@@ -355,7 +362,7 @@ class Broker:
         assert queue is not None
         if error is not None:
             self.disk_failed(error)
-            self.clock.call_at(self.clock.now_ns() + _RETRY_WRITE_NS, lambda: self._write_again(pump))
+            self.call_at(self.clock.now_ns() + _RETRY_WRITE_NS, partial(self._write_again, pump))
         elif queue.failure is None:
             self._failure = ""
         self._note_failing(queue)
@@ -375,7 +382,6 @@ class Broker:
         """Retry the records that could not be written."""
         if pump.backlog.disk is not None and pump.backlog.disk in self._failing and not self.exiting:
             self.turn.write_for(pump)
-            self.turn.end()
 
     def disk_used(self, queue: DiskQueue) -> None:
         """Report that ``queue`` was read from."""
@@ -417,7 +423,7 @@ class Broker:
     def _record(self, topic: Topic) -> None:
         """Save nsqd.dat with a topic that is new or has a new channel."""
         saving = self._unrecorded[topic] = self.save_metadata()
-        saving.add_done_callback(partial(self._recorded, topic))
+        saving.add_done_callback(partial(self.turn.run, self._recorded, topic))
 
     def _recorded(self, topic: Topic, saving: asyncio.Future[bool]) -> None:
         if not saving.cancelled() and saving.result() and self._unrecorded.get(topic) is saving:
@@ -443,7 +449,7 @@ class Broker:
         if saving is None or saving.done():
             return False
         self.metadata_store.hurry()
-        saving.add_done_callback(lambda _: done(None))
+        saving.add_done_callback(lambda _: self.turn.run(done, None))
         return True
 
     def save_metadata(self, *, is_urgent: bool = False) -> asyncio.Future[bool]:
@@ -452,6 +458,9 @@ class Broker:
 
     def restore(self, saved: list[SavedTopic]) -> None:
         """Create the topics and channels of nsqd.dat again, then start them."""
+        self.turn.run(self._restore, saved)
+
+    def _restore(self, saved: list[SavedTopic]) -> None:
         self._is_loading = True
         remove_leftovers(self.data_path)
         self._left_files = data_file_numbers(self.data_path)
@@ -472,7 +481,6 @@ class Broker:
             topic.start()
         self._remove_deleted_queues()
         self._is_loading = False
-        self.turn.end()
 
     async def close_disk_threads(self) -> None:
         """Wait for the syncs and the save in progress, and begin no other."""

@@ -375,7 +375,7 @@ class Channel:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ns = deadline_ns
-        self._timer = self._clock.call_at(deadline_ns, self._on_timer)
+        self._timer = self._broker.call_at(deadline_ns, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -386,7 +386,6 @@ class Channel:
         self._put_back_late(now_ns)
         self._arm(min(self.in_flight.next_deadline(), self.deferred.next_deadline()))
         self._wake()
-        self._turn.end()
 
     def _put_back_late(self, now_ns: int) -> None:
         """Put back some of the timed-out and due messages; the timer fires at once again for the others."""

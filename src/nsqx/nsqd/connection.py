@@ -143,10 +143,9 @@ class ClientConnection:
                 return
             data = data[len(MAGIC) :]
         if self._layers is None:
-            session.receive(data)
+            self._turn.run(session.receive, data)
         else:
-            self._receive_layered(session, data)
-        self._turn.end()
+            self._turn.run(self._receive_layered, session, data)
         if session.command_count != self._seen_commands:
             self._note_commands(session)
         if session.client.output.is_held:
@@ -193,8 +192,7 @@ class ClientConnection:
         """Handle the end of input; the session answers the remaining commands and closes."""
         if self._session is None:
             return False
-        self._session.receive_end()
-        self._turn.end()
+        self._turn.run(self._session.receive_end)
         return True
 
     def pause_writing(self) -> None:
@@ -213,8 +211,7 @@ class ClientConnection:
             self._accepts_commands = True
             self._read_or_wait(self._session)
             if client.channel is not None:
-                client.channel.add_if_ready(client)
-                self._turn.end()
+                self._turn.run(client.channel.add_if_ready, client)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after the connection is closed."""
@@ -232,8 +229,7 @@ class ClientConnection:
             self._broker.log.error("client(%s) - %s", session.client.remote_address, error)
         self._broker.clients.pop(session.client.id, None)
         self._broker.authorizer.forget(session.client)
-        session.closed()
-        self._turn.end()
+        self._turn.run(session.closed)
         self._session = None  # breaks the reference cycle, which frees the buffers without a garbage collection
 
     # To the transport, as the client's link
@@ -497,10 +493,12 @@ class ClientConnection:
             return
         if now_s >= self._heartbeat_at_s:
             self._heartbeat_at_s = now_s + interval_s
-            client.send_heartbeat()
-            self._turn.send_to(client)
-            self._turn.end()
+            self._turn.run(self._send_heartbeat, client)
         self._schedule()
+
+    def _send_heartbeat(self, client: Client) -> None:
+        client.send_heartbeat()
+        self._turn.send_to(client)
 
     def _drop(self, client: Client, reason: str) -> None:
         self._broker.log.error("client(%s) - %s", client.remote_address, reason)

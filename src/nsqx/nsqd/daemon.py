@@ -230,7 +230,6 @@ class NsqdDaemon:
             self._log.info("TCP: closing %s", self._tcp_listening.address if self._tcp_listening else "")
             self._tcp_server.close()
         broker.turn.busy_poll.stop()
-        broker.turn.end()
         for connection in list(broker.connections):
             connection.close()
         broker.stop_fetching()

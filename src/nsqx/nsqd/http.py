@@ -1,8 +1,8 @@
 """nsqd's HTTP API: the routes, their handlers and the texts of their answers.
 
 A handler reads the request, calls the broker and chooses the answer. A refusal is an HTTPError. Handlers that change
-state end the broker's turn, as every event that changes the broker must. A publish is answered when the messages are
-as durable as configured. Routes that can create a topic answer when the channels that the topic has on other nsqds
+state run in a turn of the broker, as every event that changes the broker must. A publish is answered when the messages
+are as durable as configured. Routes that can create a topic answer when the channels that the topic has on other nsqds
 exist here too; the timeouts of requests to nsqlookupd limit that wait.
 """
 
@@ -68,25 +68,29 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     administration = NsqdAdminAPI(broker)
     reports = ReportAPI(broker, memory)
     router = Router()
+
+    def in_turn(handler: "Handler") -> "Handler":
+        return lambda request: broker.turn.run(handler, request)
+
     message_limit = BodyLimit(options.max_msg_size, "MSG_TOO_BIG")
     batch_limit = BodyLimit(options.max_body_size, "BODY_TOO_BIG")
-    router.add("POST", "/pub", publishing.publish, body_limit=message_limit, logged=False)
-    router.add("POST", "/mpub", publishing.publish_many, body_limit=batch_limit, logged=False)
+    router.add("POST", "/pub", in_turn(publishing.publish), body_limit=message_limit, logged=False)
+    router.add("POST", "/mpub", in_turn(publishing.publish_many), body_limit=batch_limit, logged=False)
     router.add("GET", "/ping", reports.ping)
     router.add("GET", "/info", reports.info)
     router.add("GET", "/stats", reports.stats)
     router.add("GET", "/metrics", reports.metrics)
     router.add("GET", "/openapi.json", _openapi(router))
-    router.add("POST", "/topic/create", administration.create_topic)
+    router.add("POST", "/topic/create", in_turn(administration.create_topic))
     router.add("POST", "/topic/delete", administration.delete_topic)
-    router.add("POST", "/topic/empty", administration.empty_topic)
-    router.add("POST", "/topic/pause", administration.pause_topic)
-    router.add("POST", "/topic/unpause", administration.unpause_topic)
-    router.add("POST", "/channel/create", administration.create_channel)
-    router.add("POST", "/channel/delete", administration.delete_channel)
-    router.add("POST", "/channel/empty", administration.empty_channel)
-    router.add("POST", "/channel/pause", administration.pause_channel)
-    router.add("POST", "/channel/unpause", administration.unpause_channel)
+    router.add("POST", "/topic/empty", in_turn(administration.empty_topic))
+    router.add("POST", "/topic/pause", in_turn(administration.pause_topic))
+    router.add("POST", "/topic/unpause", in_turn(administration.unpause_topic))
+    router.add("POST", "/channel/create", in_turn(administration.create_channel))
+    router.add("POST", "/channel/delete", in_turn(administration.delete_channel))
+    router.add("POST", "/channel/empty", in_turn(administration.empty_channel))
+    router.add("POST", "/channel/pause", in_turn(administration.pause_channel))
+    router.add("POST", "/channel/unpause", in_turn(administration.unpause_channel))
     value_limit = BodyLimit(options.max_msg_size, "INVALID_VALUE")
     router.add("GET", "/config/:option", administration.get_option)
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
@@ -173,9 +177,8 @@ class PublishAPI:
         return response if isinstance(response, Response) else await response
 
     def _answer_when_written(self, request: "Request", topic: "Topic") -> "DeferredAnswer":
-        turn = self._broker.turn
-        turn.when_written(partial(_answer_publish, request, self._broker.channels_fetch(topic)), topic)
-        turn.end()
+        answer = partial(_answer_publish, request, self._broker.channels_fetch(topic))
+        self._broker.turn.when_written(answer, topic)
         return DEFERRED
 
     def _parse_defer(self, text: str) -> int:
@@ -211,30 +214,30 @@ class NsqdAdminAPI:
 
     def create_topic(self, request: "Request") -> "Response | Awaitable[Response]":
         topic = _topic_to_publish(self._broker, request.query)
-        return _with_channels(self._broker, topic, self._done())
+        return _with_channels(self._broker, topic, EMPTY)
 
     async def delete_topic(self, request: "Request") -> Response:
         """Delete the channels first, a few in each turn, because there can be thousands."""
-        topic = self._topic(request)
-        await self._broker.long_jobs.run(_delete_channels_steps(topic), steps_per_turn=_DELETES_PER_TURN)
-        if self._broker.find_topic(topic.name) is topic:
-            self._broker.delete_topic(topic.name)
-        return self._done()
+        broker, topic = self._broker, self._topic(request)
+        await broker.long_jobs.run(_delete_channels_steps(broker, topic), steps_per_turn=_DELETES_PER_TURN)
+        if broker.find_topic(topic.name) is topic:
+            broker.turn.run(broker.delete_topic, topic.name)
+        return EMPTY
 
     def empty_topic(self, request: "Request") -> Response:
         name = request.query.get("topic")
         if name is not None and not is_valid_name(name):
             raise HTTPError(400, "INVALID_TOPIC")
         self._topic(request).empty()
-        return self._done()
+        return EMPTY
 
-    async def pause_topic(self, request: "Request") -> Response:
+    def pause_topic(self, request: "Request") -> "Awaitable[Response]":
         self._topic(request).pause()
-        return await self._saved()
+        return self._saved()
 
-    async def unpause_topic(self, request: "Request") -> Response:
+    def unpause_topic(self, request: "Request") -> "Awaitable[Response]":
         self._topic(request).unpause()
-        return await self._saved()
+        return self._saved()
 
     def create_channel(self, request: "Request") -> "Response | Awaitable[Response]":
         topic, channel_name = self._topic_and_channel_name(request)
@@ -242,26 +245,26 @@ class NsqdAdminAPI:
             topic.channel(channel_name)
         except BrokerExiting:
             raise HTTPError(503, "EXITING") from None
-        return _with_channels(self._broker, topic, self._done())
+        return _with_channels(self._broker, topic, EMPTY)
 
     def delete_channel(self, request: "Request") -> Response:
         topic, channel_name = self._topic_and_channel_name(request)
         if topic.find_channel(channel_name) is None:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
         topic.delete_channel(channel_name)
-        return self._done()
+        return EMPTY
 
     def empty_channel(self, request: "Request") -> Response:
         self._channel(request).empty()
-        return self._done()
+        return EMPTY
 
-    async def pause_channel(self, request: "Request") -> Response:
+    def pause_channel(self, request: "Request") -> "Awaitable[Response]":
         self._channel(request).pause()
-        return await self._saved()
+        return self._saved()
 
-    async def unpause_channel(self, request: "Request") -> Response:
+    def unpause_channel(self, request: "Request") -> "Awaitable[Response]":
         self._channel(request).unpause()
-        return await self._saved()
+        return self._saved()
 
     def get_option(self, request: "Request") -> Response:
         """Answer with the value of an option: a string as it is, other values as JSON."""
@@ -306,13 +309,8 @@ class NsqdAdminAPI:
         self._broker.options.log_level = level
         self._broker.log.level = level
 
-    def _done(self) -> Response:
-        self._broker.turn.end()
-        return EMPTY
-
     async def _saved(self) -> Response:
         """Answer after nsqd.dat is saved: a pause must survive a crash."""
-        self._broker.turn.end()
         await self._broker.save_metadata(is_urgent=True)
         return EMPTY
 
@@ -418,9 +416,9 @@ def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
         raise HTTPError(503, "EXITING") from None
 
 
-def _delete_channels_steps(topic: "Topic") -> "Steps[None]":
+def _delete_channels_steps(broker: "Broker", topic: "Topic") -> "Steps[None]":
     for name in list(topic.channels):
-        topic.delete_channel(name)
+        broker.turn.run(topic.delete_channel, name)
         yield
 
 

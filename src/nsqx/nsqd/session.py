@@ -489,13 +489,11 @@ class ClientSession:
 
     def _revoked(self, error: ProtocolError | None) -> None:
         if not self._is_over and error is not None:
-            self._refuse(error)
-            self._turn.end()
+            self._turn.run(self._refuse, error)
 
     def _continue(self) -> None:
         """Process the input that arrived while the session was paused."""
-        self._run()
-        self._turn.end()
+        self._turn.run(self.proceed)
         self.client.link.proceed()
 
     # Consuming

@@ -195,11 +195,7 @@ class Topic:
         self._is_open = self.backlog.depth == 0
         if not self._is_open and self.backlog.has_messages() and self._moving_count < _MAX_MOVING:
             # Continue in the next turn of the loop, or after a pause if a disk cannot be read or written now.
-            self._clock.call_at(self._clock.now_ns() + (0 if moved else RETRY_NS), self._continue)
-
-    def _continue(self) -> None:
-        self._wake()
-        self._turn.end()
+            self._broker.call_at(self._clock.now_ns() + (0 if moved else RETRY_NS), self._wake)
 
     def _move_from_memory(self) -> int:
         moved = 0
@@ -263,7 +259,7 @@ class Topic:
             self._move_again()
         else:
             retry_ns = self._clock.now_ns() + RETRY_NS
-            self._clock.call_at(retry_ns, partial(self._await_copy, move, target, serial))
+            self._broker.call_at(retry_ns, partial(self._await_copy, move, target, serial))
 
     def finish_moves(self) -> None:
         """Finish the records whose copies are durable in channels that nsqd.dat names."""
@@ -279,7 +275,7 @@ class Topic:
         if disk.has_unsynced():
             self._broker.disk_used(disk)
         if was_full and self._moving_count < _MAX_MOVING and not self._is_open and self._can_flow():
-            self._clock.call_at(self._clock.now_ns(), self._continue)
+            self._broker.call_at(self._clock.now_ns(), self._wake)
 
     def _move_again(self) -> None:
         """Read messages again whose copies were lost in a failed sync."""
@@ -288,7 +284,7 @@ class Topic:
             self.backlog.disk.rewind()
         self._is_open = False
         if self._can_flow():
-            self._clock.call_at(self._clock.now_ns() + RETRY_NS, self._continue)
+            self._broker.call_at(self._clock.now_ns() + RETRY_NS, self._wake)
 
     def _forget_moves(self) -> None:
         for move in self._moves:

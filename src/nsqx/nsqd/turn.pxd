@@ -26,6 +26,7 @@ cdef class Turn:
     cdef list _pumps
     cdef list _writers
     cdef dict _commits
+    cdef bint _is_running
     cdef bint _is_scheduled
 
     cpdef send_to(self, Client client)
@@ -37,7 +38,7 @@ cdef class Turn:
     cpdef hold(self, Client client, str command, object topic)
     cpdef when_written(self, object callback, object topic)
     cdef Commit _commit_of(self, object topic)
-    cpdef end(self)
+    cdef _end(self)
     cdef _schedule(self)
     cdef _run_pumps(self)
     cdef _finish_turn(self)

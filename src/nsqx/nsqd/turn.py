@@ -1,8 +1,9 @@
 """One turn of the event loop: collects work that is done once, at the end of the turn.
 
-Handling an event only notes work: a channel may have messages to deliver, a client has output, records wait to be
-written. ``end`` then does each once. It delivers messages, joins the records of all publishers into one write per file,
-and after that write sends the answers, with one write for each socket.
+Every event enters through ``run``. Its handler only notes work: a channel may have messages to deliver, a client has
+output, records wait to be written. The end of the turn does each once. It delivers messages, joins the records of all
+publishers into one write per file, and after that write sends the answers, with one write for each socket. Work that is
+noted outside of ``run`` is done in the next iteration of the loop.
 
 A turn without disk writes ends at once. A turn with disk writes ends in the next iteration of the loop, so that the
 records from all sockets read in this iteration share one write. The publishes to one topic in one turn form a commit.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.busy_poll import BusyPoll
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from nsqx.nsqd.topic import Topic
     from nsqx.queues.backlog import Backlog
     from nsqx.queues.diskqueue import DiskQueue
+
+Result = TypeVar("Result")
 
 
 class Pump(Protocol):
@@ -73,6 +76,7 @@ class Turn:
         "_commit_at",
         "_commits",
         "_durability",
+        "_is_running",
         "_is_scheduled",
         "_pumps",
         "_unsynced",
@@ -95,13 +99,32 @@ class Turn:
         self._pumps: list[Pump] = []
         self._writers: list[Pump] = []
         self._commits: dict[Topic, Commit] = {}
+        self._is_running = False
         self._is_scheduled = False
+
+    def run(self, handler: Callable[..., Result], *arguments: object) -> Result:
+        """Handle an event: call ``handler``, then do the noted work, also if it raises. Return its result.
+
+        Within a turn this only calls ``handler``.
+        """
+        if self._is_running:
+            return handler(*arguments)
+        self._is_running = True
+        try:
+            return handler(*arguments)
+        finally:
+            try:
+                self._end()
+            finally:
+                self._is_running = False
 
     def send_to(self, client: Client) -> None:
         """Note that ``client`` has output to send."""
         if not client.has_unsent:
             client.has_unsent = True
             self._clients.append(client)
+            if not self._is_running:
+                self._schedule()
 
     def close(self, client: Client) -> None:
         """Close the connection of ``client`` after its output has been sent."""
@@ -111,14 +134,20 @@ class Turn:
     def wake(self, pump: Pump) -> None:
         """Note that ``pump`` may have messages to move. The caller makes sure that it is noted only once."""
         self._pumps.append(pump)
+        if not self._is_running:
+            self._schedule()
 
     def write_for(self, pump: Pump) -> None:
         """Note that the disk queue of ``pump`` has records to write."""
         self._writers.append(pump)
+        if not self._is_running:
+            self._schedule()
 
     def sync_later(self, queue: DiskQueue) -> None:
         """Note that ``queue`` was read from and must be synced eventually."""
         self._unsynced.append(queue)
+        if not self._is_running:
+            self._schedule()
 
     # Answers that wait for the disk
 
@@ -171,8 +200,6 @@ class Turn:
     def _confirm(self, commit: Commit, failure: DiskQueueError | None) -> None:
         """Count one completed or failed operation that ``commit`` waits for."""
         self._count_down(commit, failure)
-        if commit.is_done:
-            self._schedule()
 
     def _count_down(self, commit: Commit, failure: DiskQueueError | None) -> None:
         commit.pending_count -= 1
@@ -188,8 +215,8 @@ class Turn:
 
     # The end of the turn
 
-    def end(self) -> None:
-        """End the handling of an event: do the noted work, or schedule it for the next iteration of the loop."""
+    def _end(self) -> None:
+        """Do the noted work, or schedule it for the next iteration of the loop."""
         self._run_pumps()
         if self._writers:
             self._schedule()
@@ -209,6 +236,9 @@ class Turn:
 
     def _run_scheduled(self) -> None:
         self._is_scheduled = False
+        self.run(self._write_and_finish)
+
+    def _write_and_finish(self) -> None:
         self._run_pumps()
         writers, self._writers = self._writers, []
         commits, self._commits = self._commits, {}
@@ -247,7 +277,6 @@ class Turn:
         """Deliver messages that have just been written: they can be read now."""
         for pump in writers:
             pump.pump()
-        self.end()
 
     def _flush_clients(self) -> None:
         clients, self._clients = self._clients, []
@@ -255,5 +284,5 @@ class Turn:
             if client.flush() and client.channel is not None:
                 # The client could not take messages. If the socket took its output, it may be ready again.
                 client.channel.add_if_ready(client)
-        if self._pumps:
+        if self._pumps or self._clients:
             self._schedule()

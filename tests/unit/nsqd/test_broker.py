@@ -261,7 +261,6 @@ async def test_metadata_and_messages_with_real_syncs_and_saves(tmp_path):
         written = loop.create_future()
         broker.publish(topic, b"message")
         broker.turn.when_written(written.set_result, topic)
-        broker.turn.end()
         assert await written is None
         assert channel.depth == life
         channel.pause()

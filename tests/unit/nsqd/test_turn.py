@@ -123,18 +123,61 @@ def bench():
 
 def test_a_turn_without_disk_writes_ends_at_once(bench):
     client = bench.client()
-    bench.answer(client)
-    bench.turn.end()
+    bench.turn.run(bench.answer, client)
     assert client.link.take_frames() == [OK]
+    assert bench.soon == []
+
+
+def test_an_event_within_a_turn_belongs_to_it(bench):
+    client = bench.client()
+
+    def handle():
+        bench.turn.run(bench.answer, client)
+        assert client.link.write_count == 0
+        bench.turn.run(bench.answer, client)
+
+    bench.turn.run(handle)
+    assert client.link.write_count == 1
+
+
+def test_run_returns_the_result_of_the_handler(bench):
+    assert bench.turn.run(divmod, 7, 2) == (3, 1)
+
+
+def test_a_handler_that_raises_ends_the_turn(bench):
+    client = bench.client()
+
+    def handle():
+        bench.answer(client)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        bench.turn.run(handle)
+    assert client.link.take_frames() == [OK]
+    bench.turn.run(bench.answer, client)
+    assert client.link.take_frames() == [OK]
+
+
+@pytest.mark.parametrize("note", ["send_to", "wake", "write_for", "sync_later"])
+def test_work_noted_outside_of_a_turn_is_done_in_the_next_iteration_of_the_loop(bench, note):
+    """A forgotten ``run`` delays the work a little, but never loses it."""
+    client, pump, used = bench.client(), PumpStandIn(bench.calls), []
+    client.output.frames += frames.OK
+    bench.durability.disk_used = used.append
+    work = {"send_to": client, "wake": pump, "write_for": pump, "sync_later": pump.backlog.disk}
+    getattr(bench.turn, note)(work[note])
+    assert (bench.calls, used, len(bench.soon)) == ([], [], 1)
+    bench.run_scheduled()
+    expected = {"send_to": ["send"], "wake": ["pump"], "write_for": ["write", "pump"], "sync_later": []}
+    assert bench.calls == expected[note]
+    assert used == ([pump.backlog.disk] if note == "sync_later" else [])
     assert bench.soon == []
 
 
 def test_the_output_of_a_client_is_sent_with_one_write(bench):
     client = bench.client()
-    for _ in range(3):
-        bench.answer(client)
-    bench.turn.end()
-    bench.turn.end()
+    bench.turn.run(lambda: [bench.answer(client) for _ in range(3)])
+    bench.turn.run(lambda: None)
     assert client.link.write_count == 1
     assert client.link.take_frames() == [OK] * 3
 
@@ -142,8 +185,7 @@ def test_the_output_of_a_client_is_sent_with_one_write(bench):
 def test_pumps_run_before_output_is_sent_and_can_wake_others(bench):
     client = bench.client()
     second = PumpStandIn(bench.calls, "second", lambda: bench.answer(client))
-    bench.turn.wake(PumpStandIn(bench.calls, "first", lambda: bench.turn.wake(second)))
-    bench.turn.end()
+    bench.turn.run(bench.turn.wake, PumpStandIn(bench.calls, "first", lambda: bench.turn.wake(second)))
     assert bench.calls == ["first", "second", "send"]
 
 
@@ -152,7 +194,6 @@ def test_answers_wait_for_the_write(bench):
     pump = PumpStandIn(bench.calls)
     bench.turn.write_for(pump)
     bench.answer(client, pump=pump)
-    bench.turn.end()
     assert (bench.calls, len(bench.soon)) == ([], 1)
     bench.run_scheduled()
     assert bench.calls == ["write", "send", "pump"]
@@ -166,7 +207,6 @@ def test_the_records_of_several_events_share_one_write(bench):
     bench.turn.write_for(pump)
     for client in clients:
         bench.answer(client, pump=pump)
-        bench.turn.end()
     assert len(bench.soon) == 1
     bench.run_scheduled()
     assert bench.calls == ["write", "send", "send", "send", "pump"]
@@ -178,10 +218,8 @@ def test_the_next_turn_has_its_own_write(bench):
     pump = PumpStandIn(bench.calls)
     bench.turn.write_for(pump)
     bench.answer(client, pump=pump)
-    bench.turn.end()
     bench.run_scheduled()
-    bench.answer(client)
-    bench.turn.end()
+    bench.turn.run(bench.answer, client)
     assert client.link.take_frames() == [OK, OK]
     assert bench.soon == []
 
@@ -195,7 +233,6 @@ def test_a_failed_write_replaces_the_answers_by_an_error_and_closes(bench, comma
     bench.turn.write_for(pump)
     bench.answer(client, command, pump)
     bench.answer(client, "PUB", pump)
-    bench.turn.end()
     bench.run_scheduled()
     assert client.link.take_frames() == [
         Frame(0, b"_heartbeat_"),
@@ -213,7 +250,6 @@ def test_a_failed_write_does_not_affect_clients_that_published_nothing(bench):
     bench.answer(publisher, pump=pump)
     other.output.frames += frames.HEARTBEAT
     bench.turn.send_to(other)
-    bench.turn.end()
     bench.run_scheduled()
     assert other.link.take_frames() == [Frame(0, b"_heartbeat_")]
     assert not other.link.is_closed
@@ -224,7 +260,6 @@ def test_every_queue_is_written_even_if_one_fails(bench):
     pumps[1].backlog.disk.error = DiskQueueError("full")
     for pump in pumps:
         bench.turn.write_for(pump)
-    bench.turn.end()
     bench.run_scheduled()
     assert [error for _, error in bench.writes] == [None, pumps[1].backlog.disk.error, None]
 
@@ -236,7 +271,6 @@ def test_when_written_calls_back_after_the_write(bench, error):
     pump.backlog.disk.error = error
     bench.turn.write_for(pump)
     bench.turn.when_written(results.append, pump.topic)
-    bench.turn.end()
     assert results == []
     bench.run_scheduled()
     assert results == [error]
@@ -255,7 +289,7 @@ def test_close_ends_the_connection_after_its_output(bench):
     client.output.frames += frames.OK
     bench.turn.close(client)
     assert not client.link.is_closed
-    bench.turn.end()
+    bench.run_scheduled()
     assert client.link.take_frames() == [OK]
     assert client.link.is_closed
 
@@ -305,7 +339,6 @@ def test_a_failed_early_write_is_reported_to_every_publisher(tmp_path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", no_space)
         publish(real, early, "t", b"x" * 50)
-        real.broker.turn.end()
         publish(real, late, "t", b"y" * 50)
         real.settle()
     topic = real.broker.topic("t")
@@ -324,7 +357,6 @@ def test_records_of_many_publishers_are_written_together(tmp_path, monkeypatch):
         patch.setattr(os, "pwrite", lambda fd, data, at: (writes.append(len(data)), pwrite(fd, data, at))[1])
         for client in clients:
             publish(real, client, "t", b"x")
-            real.broker.turn.end()
         assert all(client.link.take_frames() == [] for client in clients)
         real.run_scheduled()
     assert writes == [5 * 31]
@@ -348,7 +380,6 @@ def publish_to(bench, client, pump):
 
 
 def settle(bench):
-    bench.turn.end()
     bench.run_scheduled()
 
 
@@ -392,7 +423,7 @@ def test_a_slow_commit_delays_no_other_client(committing):
     committing.answer(other)  # to a topic without disk writes
     consumer.output.frames += frames.HEARTBEAT
     committing.turn.send_to(consumer)
-    committing.turn.end()
+    committing.run_scheduled()
     assert other.link.take_frames() == [OK]
     assert consumer.link.take_frames() == [Frame(RESPONSE, b"_heartbeat_")]
     assert waiting.link.take_frames() == []
@@ -442,7 +473,7 @@ def test_only_the_client_that_needs_the_saved_topic_waits_for_it(bench):
         for client in (subscriber, other):
             client.output.frames += frames.OK
             bench.turn.send_to(client)
-        bench.turn.end()
+        bench.run_scheduled()
         assert subscriber.link.take_frames() == ([OK] if is_recorded else [])
         assert other.link.take_frames() == [OK]
     bench.durability.records.pop()[1](None)
