@@ -175,9 +175,6 @@ class BenchLink:
     def close(self) -> None:
         self.is_closed = True
 
-    def proceed(self) -> None:
-        pass
-
     def take_frames(self) -> list[Frame]:
         """Return the frames written since the last call."""
         frames = split_frames(bytes(self.data))

@@ -31,6 +31,7 @@ import nsqx.nsqd.disk_sync
 import nsqx.nsqd.metadata_store
 from broker_bench import BenchLog, BenchRemover, split_frames
 from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.effects import Close
 from nsqx.nsqd.metadata import load_metadata
 from nsqx.nsqd.options import NsqdOptions
 from nsqx.nsqd.session import ClientSession
@@ -76,7 +77,12 @@ class Connection:
         self._broker = broker
 
     def send(self, data: bytes) -> None:
-        self._broker.turn.run(self._session.receive, data)
+        self._broker.turn.run(self._receive, data)
+
+    def _receive(self, data: bytes) -> None:
+        self._session.receive(data)
+        if self._session.take_effect() == Close():
+            self._broker.turn.close(self.client)
 
     def end(self) -> None:
         self._broker.clients.pop(self.client.id, None)

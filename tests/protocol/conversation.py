@@ -5,6 +5,7 @@ from typing import Any
 
 from broker_bench import SECOND, Bench, BenchClock, BenchLink, BenchTimer, split_frames
 from nsqx.nsqd.connection import ClientConnection
+from nsqx.nsqd.effects import Authenticate, Close, Effect
 from nsqx.nsqd.session import ClientSession
 from rawclient import Frame, Message
 
@@ -17,6 +18,7 @@ class SessionClient:
         self.link = BenchLink()
         self.client = bench.broker.new_client("127.0.0.1:1234", "127.0.0.1", self.link)
         self.session = ClientSession(bench.broker, self.client)
+        self.effects: list[Effect] = []
 
     @property
     def is_closed(self) -> bool:
@@ -27,16 +29,25 @@ class SessionClient:
         self.session.receive(data)
         while self.session.has_more:
             self.session.proceed()
-        self.bench.settle()
-        return self.link.take_frames()
+        return self.receive()
 
     def send_eof(self) -> list[Frame]:
         """End the input of the session and return the frames."""
         self.session.receive_end()
-        self.bench.settle()
-        return self.link.take_frames()
+        return self.receive()
+
+    def carry_out(self) -> None:
+        """Carry out the effects that need no socket, as a connection does."""
+        while self.session.effect is not None:
+            effect = self.session.take_effect()
+            self.effects.append(effect)
+            if isinstance(effect, Close):
+                self.bench.broker.turn.close(self.client)
+            elif isinstance(effect, Authenticate):
+                self.bench.broker.authorizer.authenticate(self.client, effect.secret, self.session.resolve)
 
     def receive(self) -> list[Frame]:
+        self.carry_out()
         self.bench.settle()
         return self.link.take_frames()
 

@@ -241,6 +241,7 @@ def test_cls_stops_delivery_and_messages_can_still_be_finished(talk, consumer):
 def test_a_consumer_with_a_fatal_error_gets_no_more_messages(talk, consumer):
     consumer.send(rdy(10))
     consumer.session.receive(b"OOPS\n")
+    consumer.carry_out()
     talk.send(pub("t", b"1"))
     assert consumer.receive() == [Frame(ERROR, b"E_INVALID invalid command OOPS")]
     assert consumer.client.channel.depth == 1

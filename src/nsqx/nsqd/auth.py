@@ -29,7 +29,7 @@ from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 if TYPE_CHECKING:
     from nsqx.log import Log
-    from nsqx.nsqd.authorizer import AuthCallback, RefusalCallback
+    from nsqx.nsqd.authorizer import AuthCallback, RefusalCallback, RevokedCallback
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.options import NsqdOptions
 
@@ -175,11 +175,11 @@ class HTTPAuthorizer:
         if not cached.grants.allow(topic_name, channel_name):
             raise _unauthorized(command, topic_name, channel_name)
 
-    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
+    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RevokedCallback) -> None:
         """Query again each time the grants expire, until the client disconnects."""
         self._watches[client.id] = self._start(self._watch(client, topic_name, channel_name, revoked))
 
-    async def _watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
+    async def _watch(self, client: Client, topic_name: str, channel_name: str, revoked: RevokedCallback) -> None:
         while True:
             cached = self._cached_grants[client.id]
             await asyncio.sleep(max(0.0, cached.expires_at_s - self._loop.time()))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 RefusalCallback = Callable[[ProtocolError | None], object]
 AuthCallback = Callable[[bytes | ProtocolError], object]
+RevokedCallback = Callable[[ProtocolError], object]
 
 
 class Authorizer(Protocol):
@@ -31,7 +32,7 @@ class Authorizer(Protocol):
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
         """Raise ProtocolError unless ``client`` may run ``command`` on this topic and channel."""
 
-    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
+    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RevokedCallback) -> None:
         """Watch a client that has subscribed: call ``revoked`` if it loses the right to."""
 
     def forget(self, client: Client) -> None:
@@ -61,7 +62,7 @@ class OpenAuthorizer:
     def check(self, client: Client, command: str, topic_name: str, channel_name: str) -> None:
         """No-op: everything is allowed."""
 
-    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RefusalCallback) -> None:
+    def watch(self, client: Client, topic_name: str, channel_name: str, revoked: RevokedCallback) -> None:
         """No-op: rights are never revoked."""
 
     def forget(self, client: Client) -> None:

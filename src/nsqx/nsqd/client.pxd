@@ -50,6 +50,7 @@ cdef class Client:
     cdef readonly OutputBuffer output
     cdef public bint has_unsent
     cdef public bint is_ending
+    cdef object _when_sent
 
     cpdef bint is_ready(self)
     cpdef published(self, str topic_name, int64_t count)

@@ -5,6 +5,7 @@ State only. The rules that change it are in ``session``. The socket behind ``lin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nsqx.nsqd.output import OutputBuffer
@@ -13,7 +14,6 @@ from nsqx.wire import frames
 
 if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
-    from nsqx.nsqd.negotiation import Negotiated
 
 _SUBSCRIBED = ClientState.SUBSCRIBED
 
@@ -31,17 +31,12 @@ class Link(Protocol):
     def close(self) -> None:
         """Close after everything written has been sent."""
 
-    def proceed(self) -> None:
-        """Resume reading and processing: the session no longer waits for an answer from elsewhere."""
-
-    def upgrade(self, outcome: Negotiated) -> None:
-        """Wrap the socket in the negotiated layers, after the current output has been sent."""
-
 
 class Client:
     """One connection, from the magic on."""
 
     __slots__ = (
+        "_when_sent",
         "auth_identity",
         "auth_identity_url",
         "authed",
@@ -131,6 +126,7 @@ class Client:
         self.output = OutputBuffer()
         self.has_unsent = False
         self.is_ending = False
+        self._when_sent: Callable[[], object] | None = None
 
     def is_ready(self) -> bool:
         """True if the client can take one more message now."""
@@ -154,6 +150,10 @@ class Client:
         else:
             self.output.frames += frames.HEARTBEAT
 
+    def when_sent(self, action: Callable[[], object]) -> None:
+        """Call ``action`` once, after the flush that leaves no output; never if the client ends with it."""
+        self._when_sent = action
+
     def flush(self) -> bool:
         """Hand the output that waits for no commit to the socket. Then close the socket if the client is ending.
 
@@ -169,4 +169,7 @@ class Client:
         if self.is_ending or self.output.has_failed:
             self.is_ending = True
             self.link.close()
+        elif self._when_sent is not None:
+            action, self._when_sent = self._when_sent, None
+            action()
         return was_held or len(released) >= _OUTPUT_LIMIT

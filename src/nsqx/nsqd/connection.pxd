@@ -25,7 +25,6 @@ cdef class ClientConnection:
     cdef double _heartbeat_at_s
     cdef double _blocked_at_s
     cdef object _timer
-    cdef object _negotiated
     cdef object _layers
     cdef object _handshake
     cdef object _round_robin
@@ -38,6 +37,7 @@ cdef class ClientConnection:
 
     @cython.locals(session=ClientSession)
     cpdef data_received(self, bytes data)
+    cpdef _receive(self, ClientSession session, bytes data)
     cdef _note_commands(self, ClientSession session)
     @cython.locals(session=ClientSession)
     cpdef work(self)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +25,19 @@ from nsqx.net.round_robin import LARGE_CHUNK
 from nsqx.net.snappy import Snappy
 from nsqx.net.tls import TLSFailed, TLSLayer
 from nsqx.nsqd.client import OUTPUT_LIMIT
+from nsqx.nsqd.effects import Authenticate, Close, PublishInSlices, RenewRights, Upgrade, WatchRights
 from nsqx.nsqd.handshake import Handshake
+from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.session import MAGIC, ClientSession
 from nsqx.units import NS_PER_S
 from nsqx.wire import frames
+from nsqx.wire.batches import BatchSlices
 
 if TYPE_CHECKING:
+    from nsqx.errors import ProtocolError
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.client import Client
-    from nsqx.nsqd.negotiation import Negotiated
+    from nsqx.nsqd.effects import Outcome
 
 _BAD_PROTOCOL = frames.encode_frame(frames.ERROR, b"E_BAD_PROTOCOL")
 # How long a closing connection may take to send its remaining output; it has no heartbeat deadline any more.
@@ -67,7 +72,6 @@ class ClientConnection:
         "_is_reading",
         "_layers",
         "_loop",
-        "_negotiated",
         "_pieces_left",
         "_prelude",
         "_round_robin",
@@ -96,8 +100,7 @@ class ClientConnection:
         self._heartbeat_at_s = 0.0
         self._blocked_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        # The negotiated upgrade that comes next, the active layers, and the running handshake.
-        self._negotiated: Negotiated | None = None
+        # The active layers, and the running handshake.
         self._layers: Layers | None = None
         self._handshake: Handshake | None = None
         # Reasons for not reading the socket: unread answers, input waiting in the round-robin, coalescing of FINs.
@@ -142,20 +145,25 @@ class ClientConnection:
             if session is None:
                 return
             data = data[len(MAGIC) :]
-        if self._layers is None:
-            self._turn.run(session.receive, data)
-        else:
-            self._turn.run(self._receive_layered, session, data)
+        self._turn.run(self._receive, session, data)
         if session.command_count != self._seen_commands:
             self._note_commands(session)
         if session.client.output.is_held:
             self._note_unconfirmed(session, len(data))
-        if session.has_more or session.is_paused or self._pieces_left is not None or len(data) >= _LARGE_CHUNK:
+        if session.has_more or session.is_waiting or self._pieces_left is not None or len(data) >= _LARGE_CHUNK:
             self._read_later(session)
         if self._blocked_at_s:
             self._pause_if_output_unread(session)
         elif len(data) <= _FEW_FINS_SIZE and session.client.in_flight_count >= _MANY_IN_FLIGHT and self._layers is None:
             self._coalesce_fins(session)
+
+    def _receive(self, session: ClientSession, data: bytes) -> None:
+        if self._layers is None:
+            session.receive(data)
+        else:
+            self._receive_layered(session, data)
+        if session.effect is not None:
+            self._carry_out(session)
 
     def _note_commands(self, session: ClientSession) -> None:
         """Note complete commands as a sign of life."""
@@ -176,24 +184,24 @@ class ClientConnection:
                 session.proceed()
             elif self._pieces_left is not None:
                 self._receive_pieces(session, self._pieces_left)
+            if session.effect is not None:
+                self._carry_out(session)
             if session.command_count != self._seen_commands:
                 self._note_commands(session)
             if self._blocked_at_s:
                 self._pause_if_output_unread(session)
         self._read_or_wait(session)
 
-    def proceed(self) -> None:
-        """Resume after the session waited. The wait does not count as silence, because the socket was not read."""
-        if self._session is not None:
-            self._alive_at_s = self._loop.time()
-            self._read_or_wait(self._session)
-
     def eof_received(self) -> bool:
         """Handle the end of input; the session answers the remaining commands and closes."""
         if self._session is None:
             return False
-        self._turn.run(self._session.receive_end)
+        self._turn.run(self._receive_end, self._session)
         return True
+
+    def _receive_end(self, session: ClientSession) -> None:
+        session.receive_end()
+        self._carry_out(session)
 
     def pause_writing(self) -> None:
         """Stop deliveries: the socket takes no more data for now."""
@@ -246,9 +254,6 @@ class ClientConnection:
             self._transport.write(data)
         if self._unconfirmed_bytes:
             self._note_confirmed()
-        # The answer that announces the upgrade may still wait for a commit.
-        if self._negotiated is not None and self._session is not None and not self._session.client.output.is_held:
-            self._begin_upgrade(self._negotiated)
 
     def _send(self, data: bytearray) -> None:
         """Write to the socket directly, which is cheaper; the transport gets the data that the socket does not take."""
@@ -258,10 +263,6 @@ class ClientConnection:
             sent = 0  # the transport will report a real error
         if sent < len(data):
             self._transport.write(data[sent:])
-
-    def upgrade(self, outcome: Negotiated) -> None:
-        """Wrap the socket in layers after the answer that announces them has been sent."""
-        self._negotiated = outcome
 
     def close(self) -> None:
         """Close after everything written has been sent, or after a time limit."""
@@ -302,19 +303,61 @@ class ClientConnection:
         )
         self._transport.abort()
 
+    # Effects of the session
+
+    def _carry_out(self, session: ClientSession) -> None:
+        """Carry out the effect at which the session has stopped."""
+        effect = session.take_effect()
+        client = session.client
+        if isinstance(effect, Close):
+            self._turn.close(client)
+        elif isinstance(effect, Upgrade):
+            client.when_sent(partial(self._begin_upgrade, effect))
+        elif isinstance(effect, Authenticate):
+            self._broker.authorizer.authenticate(client, effect.secret, self._resolve)
+        elif isinstance(effect, RenewRights):
+            self._broker.authorizer.refresh(client, self._resolve)
+        elif isinstance(effect, WatchRights):
+            self._broker.authorizer.watch(client, effect.topic_name, effect.channel_name, self._revoke)
+            self._resolve(None)
+        elif isinstance(effect, PublishInSlices):
+            slices = BatchSlices(effect.items)
+            LargePublish(self._broker, effect.topic, slices.next(), slices, self._resolve)
+
+    def _resolve(self, outcome: Outcome) -> None:
+        """Let the session continue. The wait does not count as silence, because the socket was not read."""
+        session = self._session
+        if session is None:
+            return
+        self._turn.run(self._continue, session, outcome)
+        self._alive_at_s = self._loop.time()
+        self._read_or_wait(session)
+
+    def _continue(self, session: ClientSession, outcome: Outcome) -> None:
+        session.resolve(outcome)
+        self._carry_out(session)
+
+    def _revoke(self, error: ProtocolError) -> None:
+        if self._session is not None:
+            self._turn.run(self._end_revoked, self._session, error)
+
+    def _end_revoked(self, session: ClientSession, error: ProtocolError) -> None:
+        session.revoke(error)
+        self._carry_out(session)
+
     # Upgrades
 
-    def _begin_upgrade(self, negotiated: Negotiated) -> None:
+    def _begin_upgrade(self, upgrade: Upgrade) -> None:
         session = self._session
-        assert session is not None
-        self._negotiated = None
+        if session is None:
+            return
         self._layers = Layers()
         rest = session.take_rest()
-        if not negotiated.tls:
-            self._compress(session, negotiated, rest)
+        if not upgrade.tls:
+            self._compress(session, upgrade, rest)
             return
         assert self._broker.tls_context is not None
-        self._handshake = Handshake(TLSLayer(self._broker.tls_context, server_side=True), negotiated)
+        self._handshake = Handshake(TLSLayer(self._broker.tls_context, server_side=True), upgrade)
         self._cancel_timer()
         self._timer = self._loop.call_later(_HANDSHAKE_S, self._drop, session.client, "TLS handshake - i/o timeout")
         self._receive_in_handshake(session, self._handshake, self._layers.push(self._handshake.layer, rest))
@@ -337,7 +380,7 @@ class ClientConnection:
         self._pieces_left = pieces
         size = 0
         try:
-            while size < _LARGE_CHUNK and not session.has_more and not session.is_paused:
+            while size < _LARGE_CHUNK and not session.has_more and not session.is_waiting:
                 piece = next(pieces, None)
                 if piece is None or self._transport.is_closing():
                     self._pieces_left = None
@@ -356,7 +399,7 @@ class ClientConnection:
 
     def _read_later(self, session: ClientSession) -> None:
         """Stop reading: there is more input than one slice, or the session waits."""
-        if not session.is_paused and not self._waits_turn:
+        if not session.is_waiting and not self._waits_turn:
             self._waits_turn = True
             self._round_robin.join(self)
         self._update_reading(session)
@@ -370,7 +413,7 @@ class ClientConnection:
         self._update_reading(session)
 
     def _may_proceed(self, session: ClientSession) -> bool:
-        return self._accepts_commands and not session.is_paused and self._unconfirmed_bytes <= _MAX_UNCONFIRMED_BYTES
+        return self._accepts_commands and not session.is_waiting and self._unconfirmed_bytes <= _MAX_UNCONFIRMED_BYTES
 
     def _note_unconfirmed(self, session: ClientSession, size: int) -> None:
         """Count input while answers wait for the disk; stop reading if there is too much."""
@@ -392,7 +435,7 @@ class ClientConnection:
         is_held = self._waits_turn or self._is_coalescing or not self._accepts_commands or has_input
         is_held = is_held or self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES
         # During a handshake the TLS layer needs the bytes, not the session.
-        reads = not is_held and (not session.is_paused or self._handshake is not None)
+        reads = not is_held and (not session.is_waiting or self._handshake is not None)
         if reads != self._is_reading and not self._transport.is_closing():
             self._is_reading = reads
             if reads:
@@ -432,22 +475,21 @@ class ClientConnection:
             handshake.note(session.client)
             self._start_heartbeat(session.client)
             self._transport.write(self._layers.send(frames.OK))
-            self._compress(session, handshake.negotiated, rest)
+            self._compress(session, handshake.upgrade, rest)
 
-    def _compress(self, session: ClientSession, negotiated: Negotiated, rest: bytes) -> None:
-        """Add the negotiated compression layer, if any, and resume the session."""
+    def _compress(self, session: ClientSession, upgrade: Upgrade, rest: bytes) -> None:
+        """Add the negotiated compression layer, if any, and let the session continue."""
         assert self._layers is not None
         client = session.client
         pieces = iter((rest,))
-        if negotiated.snappy or negotiated.deflate:
-            client.snappy, client.deflate = negotiated.snappy, negotiated.deflate
-            layer = Snappy() if negotiated.snappy else Deflate(negotiated.deflate_level)
+        if upgrade.snappy or upgrade.deflate:
+            client.snappy, client.deflate = upgrade.snappy, upgrade.deflate
+            layer = Snappy() if upgrade.snappy else Deflate(upgrade.deflate_level)
             pieces = self._layers.push(layer, rest)
             self._transport.write(self._layers.send(frames.OK))
         if rest:
             self._pieces_left = pieces
-        session.resume()
-        self._read_or_wait(session)
+        self._resolve(None)
 
     def _send_own(self, layers: Layers) -> None:
         output = layers.take_output()

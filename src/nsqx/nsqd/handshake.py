@@ -10,15 +10,15 @@ from nsqx.net.tls_server import iana_cipher_name
 if TYPE_CHECKING:
     from nsqx.net.tls import TLSLayer
     from nsqx.nsqd.client import Client
-    from nsqx.nsqd.negotiation import Negotiated
+    from nsqx.nsqd.effects import Upgrade
 
 
 @dataclass(slots=True)
 class Handshake:
-    """A running TLS handshake; ``negotiated`` has the upgrades that follow it."""
+    """A running TLS handshake, and the upgrade that it is a part of."""
 
     layer: TLSLayer
-    negotiated: Negotiated
+    upgrade: Upgrade
 
     def note(self, client: Client) -> None:
         """Store the negotiated TLS parameters in ``client``, under the names Go nsqd uses."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx.errors import ProtocolError
+from nsqx.nsqd.effects import Upgrade
 from nsqx.units import NS_PER_MS
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.gojson import InvalidJSON
@@ -22,18 +23,10 @@ _DEFAULT_DEFLATE_LEVEL = 6
 
 @dataclass(slots=True)
 class Negotiated:
-    """The answer to IDENTIFY, and the layers that the connection gets after it."""
+    """The answer to IDENTIFY, and the upgrade of the connection that follows it."""
 
     answer: bytes
-    tls: bool = False
-    snappy: bool = False
-    deflate: bool = False
-    deflate_level: int = _DEFAULT_DEFLATE_LEVEL
-
-    @property
-    def needs_upgrade(self) -> bool:
-        """True if the connection gets at least one layer."""
-        return self.tls or self.snappy or self.deflate
+    upgrade: Upgrade | None = None
 
 
 def negotiate(client: Client, body: bytes, broker: Broker) -> Negotiated:
@@ -135,4 +128,5 @@ def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) ->
     }
     if broker.broker_id:
         answer["broker_id"] = broker.broker_id
-    return Negotiated(orjson.dumps(answer), tls, snappy, deflate, level)
+    upgrade = Upgrade(tls, snappy, deflate, level) if tls or snappy or deflate else None
+    return Negotiated(orjson.dumps(answer), upgrade)

@@ -29,7 +29,7 @@ cdef int64_t _LOGGED_COST
 cdef class ClientSession:
     cdef readonly Client client
     cdef public int64_t command_count
-    cdef readonly bint is_paused
+    cdef readonly object effect
     cdef readonly bint has_more
     cdef object _broker
     cdef object _log
@@ -38,6 +38,7 @@ cdef class ClientSession:
     cdef int64_t _max_msg_size
     cdef int64_t _max_body_size
     cdef bint _is_over
+    cdef object _awaited
     cdef int64_t _budget
     cdef bint _is_debugging
     cdef list _stalled

@@ -1,7 +1,8 @@
 """The rules of the TCP protocol for one client: when a command is allowed, its effect and its answer.
 
-No I/O: bytes come in through ``receive``, answers go to the client's output, and ``turn.close`` requests the end of the
-connection. Error texts are exactly Go nsqd's, because clients match on them.
+No I/O: bytes come in through ``receive``, and frames are appended to the client's output buffer. For everything else
+(upgrades, questions to auth servers, large batches, the close) the session stops at an effect, a value that the
+connection carries out. Error texts are exactly Go nsqd's, because clients match on them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from nsqx.errors import BrokerExiting, DiskQueueError, NSQError, ProtocolError
 from nsqx.gotext import quote
 from nsqx.log import DEBUG
 from nsqx.names import is_valid_name
-from nsqx.nsqd.large_publish import LargePublish
+from nsqx.nsqd.effects import Authenticate, Close, PublishInSlices, RenewRights, WatchRights
 from nsqx.nsqd.negotiation import negotiate
 from nsqx.nsqd.protocol_states import ALLOWED_BEFORE_TLS, ALLOWED_STATES, ClientState
 from nsqx.units import NS_PER_MS
 from nsqx.wire import frames
-from nsqx.wire.batches import SLICE_COUNT, BatchSlices
+from nsqx.wire.batches import SLICE_COUNT
 from nsqx.wire.commands import (
     BATCH,
     BODY,
@@ -38,6 +39,7 @@ from nsqx.wire.message import ID_LENGTH
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.client import Client
+    from nsqx.nsqd.effects import Effect, Outcome
     from nsqx.nsqd.topic import Topic
 
 MAGIC: Final = b"  V2"
@@ -73,6 +75,7 @@ class ClientSession:
     """The session of one client, from the magic to the end."""
 
     __slots__ = (
+        "_awaited",
         "_broker",
         "_budget",
         "_command",
@@ -91,8 +94,8 @@ class ClientSession:
         "_turn",
         "client",
         "command_count",
+        "effect",
         "has_more",
-        "is_paused",
     )
 
     def __init__(self, broker: Broker, client: Client) -> None:
@@ -105,7 +108,8 @@ class ClientSession:
         self._max_msg_size = broker.options.max_msg_size
         self._max_body_size = broker.options.max_body_size
         self._is_over = False
-        self.is_paused = False  # waits for an answer from elsewhere
+        self.effect: Effect | None = None  # to be carried out; see ``take_effect``
+        self._awaited: Effect | None = None  # the effect whose outcome the session waits for
         self.has_more = False  # the slice is used up, and ``proceed`` would continue
         self._budget = 0
         self._is_debugging = False
@@ -140,23 +144,54 @@ class ClientSession:
         """Return the unprocessed input, for the layer that the connection is upgraded with."""
         return self._reader.take_rest()
 
-    def resume(self) -> None:
-        """Leave the pause, so that ``receive`` and ``proceed`` process input again."""
-        self.is_paused = False
+    # Effects
+
+    def take_effect(self) -> Effect | None:
+        """Return the effect that the caller must carry out now; None if there is none. Each is returned once."""
+        effect, self.effect = self.effect, None
+        return effect
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while the session waits for the outcome of an effect. It only stores the bytes it receives then."""
+        return self._awaited is not None
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Continue with the outcome of the effect. An outcome after the end of the session is ignored."""
+        effect, self._awaited = self._awaited, None
+        if self._is_over:
+            return
+        if isinstance(effect, PublishInSlices):
+            self._answer_slices(effect.topic, outcome)
+        elif isinstance(outcome, ProtocolError):
+            self._refuse(outcome)
+        elif isinstance(outcome, bytes):
+            self._respond(outcome)
+        self._run()
+
+    def revoke(self, error: ProtocolError) -> None:
+        """End the session of a subscriber that has lost its right."""
+        if not self._is_over:
+            self._refuse(error)
+
+    def _stop_at(self, effect: Effect) -> None:
+        self.effect = self._awaited = effect
+
+    # Commands
 
     def _run(self) -> None:
         self._budget = _SLICE
         self.has_more = False
         level = self._log.level
         self._is_debugging = level <= _DEBUG
-        while not self._is_over and not self.is_paused:
+        while not self._is_over and self._awaited is None:
             try:
                 if not self._step():
                     return
             except ProtocolError as error:
                 self._refuse(error)
             except _AuthPending:
-                self._ask_again()
+                self._renew_rights()
             except LineTooLong:
                 self._log.error("client(%s) - failed to read command - buffer full", self.client.remote_address)
                 self._end()
@@ -167,7 +202,7 @@ class ClientSession:
         if self._stalled is not None:
             words, self._stalled = self._stalled, None
             self._act_on_line(words)
-        while not self._is_over and not self.is_paused:
+        while not self._is_over and self._awaited is None:
             self._budget -= 1
             if self._budget < 0:
                 self.has_more = True
@@ -251,7 +286,7 @@ class ClientSession:
 
     def _end(self) -> None:
         self._is_over = True
-        self._turn.close(self.client)
+        self.effect = Close()
 
     # Command lines
 
@@ -406,7 +441,7 @@ class ClientSession:
         topic = self._topic
         assert topic is not None
         if count > _SLICE_COUNT:
-            self._publish_slices(topic, items)
+            self._stop_at(PublishInSlices(topic, items))
             return
         try:
             topic.publish(items, count)
@@ -414,22 +449,11 @@ class ClientSession:
             raise self._publish_failed("MPUB", error) from None
         self._acknowledge("MPUB", count, topic)
 
-    def _publish_slices(self, topic: Topic, items: bytes) -> None:
-        """Publish a batch that is too large for one turn; the session is paused until it is done."""
-        self.is_paused = True
-        slices = BatchSlices(items)
-        LargePublish(self._broker, topic, slices.next(), slices, self._slices_published)
-
-    def _slices_published(self, failure: NSQError | None) -> None:
-        if self._is_over:
-            return
-        if failure is None:
-            assert self._topic is not None
-            self._acknowledge("MPUB", self._reader.count, self._topic)
+    def _answer_slices(self, topic: Topic, outcome: Outcome) -> None:
+        if isinstance(outcome, NSQError):
+            self._refuse(self._publish_failed("MPUB", outcome))
         else:
-            self._refuse(self._publish_failed("MPUB", failure))
-        self.is_paused = False
-        self._continue()
+            self._acknowledge("MPUB", self._reader.count, topic)
 
     def _acknowledge(self, command: str, count: int, topic: Topic) -> None:
         client = self.client
@@ -444,27 +468,15 @@ class ClientSession:
         return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")
 
     def _identify(self, body: bytes) -> None:
-        outcome = negotiate(self.client, body, self._broker)
-        self._respond(outcome.answer)
-        if outcome.needs_upgrade:
-            self.is_paused = True
-            self.client.link.upgrade(outcome)
+        negotiated = negotiate(self.client, body, self._broker)
+        self._respond(negotiated.answer)
+        if negotiated.upgrade is not None:
+            self._stop_at(negotiated.upgrade)
 
     def _authenticate(self, secret: bytes) -> None:
         if self.client.authed:
             raise ProtocolError("E_INVALID", "AUTH already set")
-        self.is_paused = True
-        self._broker.authorizer.authenticate(self.client, secret, self._authenticated)
-
-    def _authenticated(self, outcome: bytes | ProtocolError) -> None:
-        if self._is_over:
-            return
-        if isinstance(outcome, ProtocolError):
-            self._refuse(outcome)
-        else:
-            self._respond(outcome)
-        self.is_paused = False
-        self._continue()
+        self._stop_at(Authenticate(secret))
 
     def _authorize(self, command: str, topic_name: str, channel_name: str) -> None:
         """Raise ProtocolError if not allowed. If the rights have expired, the command is repeated after a query."""
@@ -473,28 +485,10 @@ class ClientSession:
             raise _AuthPending
         authorizer.check(self.client, command, topic_name, channel_name)
 
-    def _ask_again(self) -> None:
-        self.is_paused = True
+    def _renew_rights(self) -> None:
         if self._command == b"SUB" or (self._command == b"MPUB" and self._topic is None):
             self._stalled = self._reader.words  # other commands are checked with their body, which the reader keeps
-        self._broker.authorizer.refresh(self.client, self._refreshed)
-
-    def _refreshed(self, error: ProtocolError | None) -> None:
-        if self._is_over:
-            return
-        if error is not None:
-            self._refuse(error)
-        self.is_paused = False
-        self._continue()
-
-    def _revoked(self, error: ProtocolError | None) -> None:
-        if not self._is_over and error is not None:
-            self._turn.run(self._refuse, error)
-
-    def _continue(self) -> None:
-        """Process the input that arrived while the session was paused."""
-        self._turn.run(self.proceed)
-        self.client.link.proceed()
+        self._stop_at(RenewRights())
 
     # Consuming
 
@@ -518,9 +512,10 @@ class ClientSession:
             raise ProtocolError("E_SUB_FAILED", f"SUB failed {error}") from None
         client.state = _SUBSCRIBED
         client.channel = channel
-        self._broker.authorizer.watch(client, topic_name, channel_name, self._revoked)
         self._turn.hold_until_recorded(client, "SUB", topic)
         self._send(frames.OK)
+        if self._broker.authorizer.is_enabled:
+            self._stop_at(WatchRights(topic_name, channel_name))
 
     def _set_ready(self, words: list[bytes]) -> None:
         client = self.client
