@@ -16,6 +16,7 @@ HOT_MODULES = [
     "nsqx.queues.record_reader",
     "nsqx.queues.diskqueue",
     "nsqx.queues.backlog",
+    "nsqx.queues.log.window",
     "nsqx.nsqd.output",
     "nsqx.nsqd.client",
     "nsqx.nsqd.busy_poll",

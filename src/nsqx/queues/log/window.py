@@ -1,0 +1,432 @@
+"""The unfinished messages of one channel of a topic log, by offset: in flight, waiting to be delivered again, deferred.
+
+No bodies and no message objects are kept here. A message that is delivered again is read from the log again.
+
+Offsets below ``next`` have been delivered at least once. A ring of slots describes the offsets from ``_base`` to
+``next``: the client that has the message, when it was delivered, when it times out, its timestamp and its attempts.
+Slots are columns of integers, so a delivery or a finish writes a few numbers and creates no object. The ring doubles
+when the distance between the oldest message in flight and ``next`` exceeds it. Beyond MAX_SLOTS the oldest messages in
+flight move to ``_strays``, a dict.
+
+A message that was requeued or has timed out is in ``_waiting``, with its attempts. It is also in ``_again``, the queue
+of messages that can be delivered now, or in ``_due``, a heap by due time.
+
+Changes since the last ``take_changes`` are collected: runs of finished offsets, and requeued messages. Deliveries are
+not changes: after a crash a message in flight is delivered again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+MIN_SLOTS = 64
+MAX_SLOTS = 65536
+_MAX_SLOTS = MAX_SLOTS  # typed in the .pxd, where MAX_SLOTS must stay visible to Python
+
+# Later than any deadline.
+NEVER_NS = 0x7FFFFFFFFFFFFFFF
+_NEVER_NS = NEVER_NS
+
+# Results of ``finish``, ``requeue`` and ``touch``.
+DONE = 0
+NOT_IN_FLIGHT = 1
+NOT_OWNER = 2
+_DONE = DONE
+_NOT_IN_FLIGHT = NOT_IN_FLIGHT
+_NOT_OWNER = NOT_OWNER
+
+# Values of a slot's client that are no client id.
+_FINISHED = 0
+_IS_WAITING = -1
+
+
+class Stray:
+    """A message in flight that has no slot in the ring."""
+
+    __slots__ = ("attempts", "client_id", "deadline_ns", "delivered_ns", "timestamp")
+
+    def __init__(self, client_id: int, delivered_ns: int, deadline_ns: int, timestamp: int, attempts: int) -> None:
+        self.client_id = client_id
+        self.delivered_ns = delivered_ns
+        self.deadline_ns = deadline_ns
+        self.timestamp = timestamp
+        self.attempts = attempts
+
+
+class Window:
+    """The unfinished messages of one channel. Client ids are positive; times are monotonic nanoseconds."""
+
+    __slots__ = (
+        "_again",
+        "_attempts",
+        "_base",
+        "_clients",
+        "_deadlines",
+        "_delivered",
+        "_due",
+        "_earliest_ns",
+        "_gave_again",
+        "_mask",
+        "_requeued",
+        "_run_end",
+        "_run_start",
+        "_runs",
+        "_strays",
+        "_timestamps",
+        "_waiting",
+        "in_flight_count",
+        "next",
+        "timestamp",
+    )
+
+    def __init__(self, next_offset: int, holes: Iterable[tuple[int, int, int]] = ()) -> None:
+        """Start at ``next_offset``. ``holes`` are older unfinished messages: offset, attempts, due time or 0."""
+        self.next = next_offset
+        self.in_flight_count = 0
+        self.timestamp = 0  # of the message that ``finish`` finished last
+        self._base = next_offset
+        self._mask = MIN_SLOTS - 1
+        self._clients = _column(MIN_SLOTS)
+        self._delivered = _column(MIN_SLOTS)
+        self._deadlines = _column(MIN_SLOTS)
+        self._timestamps = _column(MIN_SLOTS)
+        self._attempts = _column(MIN_SLOTS)
+        self._strays: dict[int, Stray] = {}
+        self._waiting: dict[int, int] = {}
+        self._again: deque[int] = deque()
+        self._due: list[tuple[int, int]] = []
+        self._gave_again = False
+        self._earliest_ns = _NEVER_NS  # no message in flight times out before
+        self._runs: list[tuple[int, int]] = []
+        self._run_start = self._run_end = -1
+        self._requeued: dict[int, tuple[int, int]] = {}
+        for offset, attempts, due_ns in sorted(holes):
+            self._waiting[offset] = attempts
+            self._queue(offset, due_ns)
+
+    # Counts
+
+    @property
+    def again_count(self) -> int:
+        """Messages that were delivered before and can be delivered again now."""
+        return len(self._again)
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that wait for their due time."""
+        return len(self._due)
+
+    def floor(self) -> int:
+        """Return the oldest unfinished offset, or ``next`` if all offsets below it are finished."""
+        self._advance()
+        oldest = self._base
+        for offsets in (self._waiting, self._strays):
+            if offsets:
+                oldest = min(oldest, min(offsets))
+        return oldest
+
+    # Delivery
+
+    def choose(self, end: int) -> int:
+        """Return the offset to deliver next, or -1; ``end`` is the first offset that must not be delivered.
+
+        New messages and messages that are delivered again take turns, so that neither delays the other.
+        """
+        if self._again and (self.next >= end or not self._gave_again):
+            return self._again[0]
+        return self.next if self.next < end else -1
+
+    def deliver(self, offset: int, client_id: int, now_ns: int, timeout_ns: int, timestamp: int) -> int:
+        """Put the chosen message in flight and return its attempts; the first delivery is attempt 1."""
+        deadline_ns = now_ns + timeout_ns
+        if deadline_ns < self._earliest_ns:
+            self._earliest_ns = deadline_ns
+        self.in_flight_count += 1
+        if offset != self.next:
+            return self._deliver_again(offset, client_id, now_ns, deadline_ns, timestamp)
+        if offset - self._base > self._mask:
+            self._make_room()
+        self.next = offset + 1
+        self._gave_again = False
+        self._fill(offset & self._mask, client_id, now_ns, deadline_ns, timestamp, 1)
+        return 1
+
+    def _deliver_again(self, offset: int, client_id: int, now_ns: int, deadline_ns: int, timestamp: int) -> int:
+        self._again.popleft()
+        self._gave_again = True
+        attempts = (self._waiting.pop(offset) + 1) & 0xFFFF
+        if offset >= self._base:
+            self._fill(offset & self._mask, client_id, now_ns, deadline_ns, timestamp, attempts)
+        else:
+            self._strays[offset] = Stray(client_id, now_ns, deadline_ns, timestamp, attempts)
+        return attempts
+
+    def _fill(self, index: int, client_id: int, now_ns: int, deadline_ns: int, timestamp: int, attempts: int) -> None:
+        self._clients[index] = client_id
+        self._delivered[index] = now_ns
+        self._deadlines[index] = deadline_ns
+        self._timestamps[index] = timestamp
+        self._attempts[index] = attempts
+
+    def discard(self, offset: int) -> None:
+        """Finish the chosen message without a delivery."""
+        if offset == self.next:
+            self.skip_to(offset + 1)
+        else:
+            self._again.popleft()
+            del self._waiting[offset]
+            if offset >= self._base:
+                self._clients[offset & self._mask] = _FINISHED
+            self._note_finished(offset)
+
+    def skip_to(self, offset: int) -> None:
+        """Finish all offsets from ``next`` to ``offset`` without a delivery: they are not for this channel."""
+        if offset <= self.next:
+            return
+        self._close_run()
+        self._run_start, self._run_end = self.next, offset
+        while self.next < offset and self.next - self._base <= self._mask:
+            self._clients[self.next & self._mask] = _FINISHED
+            self.next += 1
+        if self.next < offset:
+            while self._base < self.next:
+                self._move_oldest()
+            self._base = self.next = offset
+
+    # The ring
+
+    def _advance(self) -> None:
+        """Leave out finished and waiting messages at the start of the ring."""
+        while self._base < self.next and self._clients[self._base & self._mask] <= 0:
+            self._base += 1
+
+    def _make_room(self) -> None:
+        """Free at least one slot."""
+        self._advance()
+        if self.next - self._base <= self._mask:
+            return
+        if self._mask + 1 < _MAX_SLOTS:
+            self._double()
+        else:
+            self._move_oldest()
+            self._advance()
+
+    def _move_oldest(self) -> None:
+        """Move the first slot to ``_strays`` if its message is in flight."""
+        index = self._base & self._mask
+        if self._clients[index] > 0:
+            self._strays[self._base] = Stray(
+                self._clients[index],
+                self._delivered[index],
+                self._deadlines[index],
+                self._timestamps[index],
+                self._attempts[index],
+            )
+        self._base += 1
+
+    def _double(self) -> None:
+        mask = self._mask
+        size = 2 * (mask + 1)
+        self._clients = self._spread(self._clients, size)
+        self._delivered = self._spread(self._delivered, size)
+        self._deadlines = self._spread(self._deadlines, size)
+        self._timestamps = self._spread(self._timestamps, size)
+        self._attempts = self._spread(self._attempts, size)
+        self._mask = size - 1
+
+    def _spread(self, column: array[int], size: int) -> array[int]:
+        """Return a column of ``size`` with the values of ``column`` at their new places."""
+        wider = _column(size)
+        for offset in range(self._base, self.next):
+            wider[offset & (size - 1)] = column[offset & self._mask]
+        return wider
+
+    # Commands of clients
+
+    def finish(self, offset: int, client_id: int) -> int:
+        """Finish a message in flight; DONE, NOT_IN_FLIGHT or NOT_OWNER. ``timestamp`` is then that of the message."""
+        if offset < self._base or offset >= self.next:
+            return self._finish_stray(offset, client_id)
+        index = offset & self._mask
+        owner = self._clients[index]
+        if owner != client_id:
+            return _NOT_OWNER if owner > 0 else _NOT_IN_FLIGHT
+        self._clients[index] = _FINISHED
+        self.timestamp = self._timestamps[index]
+        self.in_flight_count -= 1
+        if offset == self._run_end and not self._requeued:
+            self._run_end = offset + 1
+        else:
+            self._note_finished(offset)
+        return _DONE
+
+    def _finish_stray(self, offset: int, client_id: int) -> int:
+        stray = self._strays.get(offset)
+        if stray is None:
+            return _NOT_IN_FLIGHT
+        if stray.client_id != client_id:
+            return _NOT_OWNER
+        del self._strays[offset]
+        self.timestamp = stray.timestamp
+        self.in_flight_count -= 1
+        self._note_finished(offset)
+        return _DONE
+
+    def requeue(self, offset: int, client_id: int, due_ns: int) -> int:
+        """Deliver a message in flight again, now or at ``due_ns`` if not 0; DONE, NOT_IN_FLIGHT or NOT_OWNER."""
+        owner = self._owner(offset)
+        if owner <= 0:
+            return _NOT_IN_FLIGHT
+        if owner != client_id:
+            return _NOT_OWNER
+        self._put_back(offset, due_ns)
+        return _DONE
+
+    def touch(self, offset: int, client_id: int, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> int:
+        """Restart the timeout of a message in flight, up to ``max_timeout_ns`` after its delivery.
+
+        Returns DONE, NOT_IN_FLIGHT or NOT_OWNER.
+        """
+        owner = self._owner(offset)
+        if owner <= 0:
+            return _NOT_IN_FLIGHT
+        if owner != client_id:
+            return _NOT_OWNER
+        deadline_ns = now_ns + timeout_ns
+        if offset >= self._base:
+            index = offset & self._mask
+            deadline_ns = min(deadline_ns, self._delivered[index] + max_timeout_ns)
+            self._deadlines[index] = deadline_ns
+        else:
+            stray = self._strays[offset]
+            deadline_ns = stray.deadline_ns = min(deadline_ns, stray.delivered_ns + max_timeout_ns)
+        self._earliest_ns = min(self._earliest_ns, deadline_ns)
+        return _DONE
+
+    def _owner(self, offset: int) -> int:
+        """Return the client that has the message, or a number below 1 if it is not in flight."""
+        if self._base <= offset < self.next:
+            return self._clients[offset & self._mask]
+        stray = self._strays.get(offset)
+        return _FINISHED if stray is None else stray.client_id
+
+    def _put_back(self, offset: int, due_ns: int) -> None:
+        """Make a message in flight wait."""
+        if offset >= self._base:
+            index = offset & self._mask
+            self._clients[index] = _IS_WAITING
+            attempts = self._attempts[index]
+        else:
+            attempts = self._strays.pop(offset).attempts
+        self.in_flight_count -= 1
+        self._waiting[offset] = attempts
+        self._requeued[offset] = (attempts, due_ns)
+        self._queue(offset, due_ns)
+
+    def _queue(self, offset: int, due_ns: int) -> None:
+        if due_ns > 0:
+            heappush(self._due, (due_ns, offset))
+        else:
+            self._again.append(offset)
+
+    # Deadlines
+
+    def next_deadline(self) -> int:
+        """Return a time before which no message times out or becomes due."""
+        return min(self._earliest_ns, self._due[0][0]) if self._due else self._earliest_ns
+
+    def expire(self, now_ns: int, limit: int) -> list[int]:
+        """Put back at most ``limit`` messages that have timed out; return the clients that had them."""
+        clients: list[int] = []
+        if now_ns < self._earliest_ns:
+            return clients
+        earliest_ns = _NEVER_NS
+        for offset in [offset for offset, stray in self._strays.items() if stray.deadline_ns <= now_ns][:limit]:
+            clients.append(self._strays[offset].client_id)
+            self._put_back(offset, 0)
+        for stray in self._strays.values():
+            earliest_ns = min(earliest_ns, stray.deadline_ns)
+        offset = self._base
+        while offset < self.next:
+            index = offset & self._mask
+            if self._clients[index] > 0:
+                if self._deadlines[index] <= now_ns and len(clients) < limit:
+                    clients.append(self._clients[index])
+                    self._put_back(offset, 0)
+                elif self._deadlines[index] < earliest_ns:
+                    earliest_ns = self._deadlines[index]
+            offset += 1
+        self._earliest_ns = earliest_ns
+        return clients
+
+    def release_due(self, now_ns: int, limit: int) -> int:
+        """Let at most ``limit`` messages whose due time has come be delivered; return how many."""
+        count = 0
+        while self._due and self._due[0][0] <= now_ns and count < limit:
+            self._again.append(heappop(self._due)[1])
+            count += 1
+        return count
+
+    # Administration
+
+    def seek(self, offset: int) -> None:
+        """Forget every unfinished message and continue at ``offset``. The caller records the new position."""
+        self.next = self._base = offset
+        self.in_flight_count = 0
+        self._strays.clear()
+        self._waiting.clear()
+        self._again.clear()
+        self._due.clear()
+        self._earliest_ns = _NEVER_NS
+        self.take_changes()
+
+    def unfinished(self) -> list[tuple[int, int, int]]:
+        """Return every unfinished message below ``next``: offset, attempts, due time or 0; in order of offsets.
+
+        The attempts of a message in flight include the delivery in progress.
+        """
+        due = {offset: due_ns for due_ns, offset in self._due}
+        found = [(offset, attempts, due.get(offset, 0)) for offset, attempts in self._waiting.items()]
+        found += [(offset, stray.attempts, 0) for offset, stray in self._strays.items()]
+        for offset in range(self._base, self.next):
+            index = offset & self._mask
+            if self._clients[index] > 0:
+                found.append((offset, self._attempts[index], 0))
+        return sorted(found)
+
+    # Changes
+
+    def has_changes(self) -> bool:
+        """True if ``take_changes`` would return any."""
+        return self._run_end >= 0 or len(self._runs) > 0 or len(self._requeued) > 0
+
+    def take_changes(self) -> tuple[list[tuple[int, int]], dict[int, tuple[int, int]]]:
+        """Return and forget the finished runs, start and end each, and the requeued messages: attempts and due time.
+
+        A requeued message is in no run of the same changes, so they can be applied in any order.
+        """
+        self._close_run()
+        runs, self._runs = self._runs, []
+        requeued, self._requeued = self._requeued, {}
+        return runs, requeued
+
+    def _note_finished(self, offset: int) -> None:
+        if self._requeued:
+            self._requeued.pop(offset, None)
+        if offset == self._run_end:
+            self._run_end = offset + 1
+        else:
+            self._close_run()
+            self._run_start, self._run_end = offset, offset + 1
+
+    def _close_run(self) -> None:
+        if self._run_end >= 0:
+            self._runs.append((self._run_start, self._run_end))
+            self._run_start = self._run_end = -1
+
+
+def _column(size: int) -> array[int]:
+    return array("q", bytes(8 * size))

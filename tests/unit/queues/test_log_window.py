@@ -1,0 +1,234 @@
+"""The window of a channel agrees with a simple model of it, and keeps memory bounded."""
+
+import random
+
+import pytest
+
+from nsqx.queues.log.window import DONE, MAX_SLOTS, NEVER_NS, NOT_IN_FLIGHT, NOT_OWNER, Window
+
+TIMEOUT_NS = 60
+MAX_TIMEOUT_NS = 150
+
+
+def deliver_new(window, count, client_id=1, now_ns=0):
+    for _ in range(count):
+        window.deliver(window.next, client_id, now_ns, TIMEOUT_NS, window.next + 1000)
+
+
+def test_finished_offsets_are_collected_as_runs():
+    window = Window(10)
+    deliver_new(window, 8)
+    for offset in (10, 11, 12, 15, 16, 13):
+        assert window.finish(offset, 1) == DONE
+    assert window.has_changes()
+    assert window.take_changes() == ([(10, 13), (15, 17), (13, 14)], {})
+    assert not window.has_changes()
+    assert window.floor() == 14
+    assert window.in_flight_count == 2
+    assert window.timestamp == 1013
+
+
+def test_a_message_is_finished_only_by_the_client_that_has_it():
+    window = Window(0)
+    deliver_new(window, 1, client_id=7)
+    assert window.finish(0, 8) == NOT_OWNER
+    assert window.requeue(0, 8, 0) == NOT_OWNER
+    assert window.touch(0, 8, 0, TIMEOUT_NS, MAX_TIMEOUT_NS) == NOT_OWNER
+    assert window.finish(0, 7) == DONE
+    assert window.finish(0, 7) == NOT_IN_FLIGHT
+    assert window.requeue(1, 7, 0) == NOT_IN_FLIGHT
+    assert window.touch(-1, 7, 0, TIMEOUT_NS, MAX_TIMEOUT_NS) == NOT_IN_FLIGHT
+
+
+def test_requeued_and_new_messages_take_turns():
+    window = Window(0)
+    deliver_new(window, 3)
+    for offset in range(3):
+        window.requeue(offset, 1, 0)
+    order = []
+    while (offset := window.choose(6)) >= 0:
+        order.append(offset)
+        window.deliver(offset, 1, 0, TIMEOUT_NS, 0)
+    assert order == [0, 3, 1, 4, 2, 5]
+
+
+def test_attempts_count_deliveries_and_survive_a_restart():
+    window = Window(0)
+    deliver_new(window, 1)
+    window.requeue(0, 1, 0)
+    assert window.deliver(window.choose(1), 1, 0, TIMEOUT_NS, 0) == 2
+    window.requeue(0, 1, 500)
+    assert window.take_changes() == ([], {0: (2, 500)})
+    assert window.unfinished() == [(0, 2, 500)]
+    later = Window(1, [(0, 2, 500)])
+    assert later.choose(1) == -1
+    assert later.next_deadline() == 500
+    assert later.release_due(500, 10) == 1
+    assert later.deliver(later.choose(1), 1, 500, TIMEOUT_NS, 0) == 3
+
+
+def test_a_touch_does_not_exceed_the_limit():
+    window = Window(0)
+    deliver_new(window, 1)
+    window.touch(0, 1, 50, TIMEOUT_NS, MAX_TIMEOUT_NS)
+    assert window.expire(109, 10) == []
+    window.touch(0, 1, 109, TIMEOUT_NS, MAX_TIMEOUT_NS)
+    assert window.expire(149, 10) == []
+    assert window.next_deadline() == 150
+    assert window.expire(150, 10) == [1]
+    assert window.choose(1) == 0
+
+
+def test_a_client_that_keeps_one_message_does_not_let_the_ring_grow_beyond_its_limit():
+    window = Window(0)
+    deliver_new(window, 1, client_id=5)
+    for offset in range(1, MAX_SLOTS + 100):
+        window.deliver(offset, 1, 1, TIMEOUT_NS, 0)
+        window.finish(offset, 1)
+    assert window.floor() == 0
+    assert window.touch(0, 5, 10, TIMEOUT_NS, MAX_TIMEOUT_NS) == DONE
+    assert window.expire(70, 10) == [5]
+    assert window.deliver(window.choose(window.next), 6, 80, TIMEOUT_NS, 0) == 2
+    assert window.finish(0, 5) == NOT_OWNER
+    assert window.finish(0, 6) == DONE
+    assert window.floor() == window.next == MAX_SLOTS + 100
+
+
+class Model:
+    """A channel as plain dicts."""
+
+    def __init__(self, next_offset):
+        self.next = next_offset
+        self.in_flight = {}  # offset: client, delivered, deadline, attempts
+        self.again = []
+        self.due = {}
+        self.attempts = {}
+        self.persisted_next = next_offset
+        self.persisted_holes = {}
+
+    def unfinished(self):
+        found = [(offset, self.attempts[offset], 0) for offset in (*self.in_flight, *self.again)]
+        found += [(offset, self.attempts[offset], due_ns) for offset, due_ns in self.due.items()]
+        return sorted(found)
+
+    def apply(self, runs, requeued):
+        """Apply changes to the persisted state: a next offset, and unfinished offsets below it."""
+        for offset, (attempts, due_ns) in requeued.items():
+            self._reach(offset + 1)
+            self.persisted_holes[offset] = (attempts, due_ns)
+        for start, end in runs:
+            self._reach(end)
+            for offset in range(start, end):
+                self.persisted_holes.pop(offset, None)
+
+    def _reach(self, end):
+        for offset in range(self.persisted_next, end):
+            self.persisted_holes[offset] = (0, 0)
+        self.persisted_next = max(self.persisted_next, end)
+
+
+def step(rng, window, model, now_ns):
+    """Do one random operation on both; return the time."""
+    kind = rng.randrange(12)
+    client_id = rng.randint(1, 3)
+    if kind < 4:
+        end = model.next + rng.randrange(3)
+        offset = window.choose(end)
+        if offset < 0:
+            assert not model.again
+            assert end == model.next
+            return now_ns
+        assert offset == (model.again[0] if offset != model.next else model.next)
+        if rng.random() < 0.1:
+            window.discard(offset)
+        else:
+            model.attempts[offset] = model.attempts.get(offset, 0) + 1
+            assert window.deliver(offset, client_id, now_ns, TIMEOUT_NS, offset) == model.attempts[offset]
+            model.in_flight[offset] = [client_id, now_ns, now_ns + TIMEOUT_NS]
+        if offset == model.next:
+            model.next += 1
+        else:
+            model.again.remove(offset)
+    elif kind < 9 and model.in_flight:
+        offset = rng.choice(list(model.in_flight))
+        owner, delivered_ns, _ = model.in_flight[offset]
+        expected = DONE if owner == client_id else NOT_OWNER
+        if kind < 7:
+            assert window.finish(offset, client_id) == expected
+            if expected == DONE:
+                assert window.timestamp == offset
+                del model.in_flight[offset]
+        elif kind == 7:
+            due_ns = now_ns + rng.randrange(100) if rng.random() < 0.5 else 0
+            assert window.requeue(offset, client_id, due_ns) == expected
+            if expected == DONE:
+                del model.in_flight[offset]
+                if due_ns:
+                    model.due[offset] = due_ns
+                else:
+                    model.again.append(offset)
+        else:
+            assert window.touch(offset, client_id, now_ns, TIMEOUT_NS, MAX_TIMEOUT_NS) == expected
+            if expected == DONE:
+                model.in_flight[offset][2] = min(now_ns + TIMEOUT_NS, delivered_ns + MAX_TIMEOUT_NS)
+    elif kind == 9:
+        now_ns += rng.randrange(40)
+        earliest_ns = min([*(entry[2] for entry in model.in_flight.values()), *model.due.values(), NEVER_NS])
+        assert window.next_deadline() <= earliest_ns
+        late = [offset for offset, entry in model.in_flight.items() if entry[2] <= now_ns]
+        assert sorted(window.expire(now_ns, 1000)) == sorted(model.in_flight.pop(offset)[0] for offset in late)
+        due = sorted((due_ns, offset) for offset, due_ns in model.due.items() if due_ns <= now_ns)
+        assert window.release_due(now_ns, 1000) == len(due)
+        for _, offset in due:
+            del model.due[offset]
+        # The order of messages that timed out together is not defined.
+        model.again += [*late, *(offset for _, offset in due)]
+        again = []
+        while window.again_count:
+            again.append(window.choose(window.next))
+            window.deliver(again[-1], 1, now_ns, TIMEOUT_NS, again[-1])
+        assert sorted(again) == sorted(model.again)
+        for offset in model.again:
+            model.attempts[offset] += 1
+            model.in_flight[offset] = [1, now_ns, now_ns + TIMEOUT_NS]
+        model.again = []
+    elif kind == 10 and rng.random() < 0.05:
+        model.next += rng.choice([1, 5, 70, 100_000])
+        window.skip_to(model.next)
+    elif kind == 11:
+        model.apply(*window.take_changes())
+    return now_ns
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_operations_agree_with_the_model(seed):
+    rng = random.Random(seed)
+    start = rng.randrange(1000)
+    window, model = Window(start), Model(start)
+    now_ns = 1
+    for _ in range(2000):
+        now_ns = step(rng, window, model, now_ns)
+        assert window.next == model.next
+        assert window.in_flight_count == len(model.in_flight)
+        assert window.again_count == len(model.again)
+        assert window.deferred_count == len(model.due)
+    assert window.unfinished() == model.unfinished()
+    assert window.floor() == min([entry[0] for entry in model.unfinished()] + [model.next])
+    check_persisted_state(window, model)
+    window.seek(3)
+    assert (window.next, window.floor(), window.unfinished(), window.has_changes()) == (3, 3, [], False)
+
+
+def check_persisted_state(window, model):
+    """Every finished message is finished in the persisted state, and no unfinished one is."""
+    model.apply(*window.take_changes())
+    holes = set(model.persisted_holes)
+    for offset, attempts, due_ns in model.unfinished():
+        if offset in holes:
+            saved_attempts, saved_due_ns = model.persisted_holes[offset]
+            assert saved_attempts <= attempts
+            assert saved_due_ns == due_ns or offset in model.in_flight
+        else:
+            assert offset >= model.persisted_next
+            assert attempts == 1  # a first delivery is not recorded
+    assert holes <= {entry[0] for entry in model.unfinished()}
