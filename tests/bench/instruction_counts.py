@@ -179,7 +179,7 @@ def publish_operation(bench: Any, name: str, data: bytes, times: int = 1) -> Ope
 
     def run() -> None:
         for _ in range(times):
-            bench.broker.turn.run(session.receive, data)
+            bench.broker.turn.receive(session, data)
         bench.run_scheduled()
 
     return Operation(name, run)
@@ -211,7 +211,7 @@ def finish_operation(bench: Any) -> Operation:
         commands[:] = b"".join(b"FIN %b\n" % message.id for message in client.link.take_messages())
 
     def run() -> None:
-        bench.broker.turn.run(session.receive, bytes(commands))
+        bench.broker.turn.receive(session, bytes(commands))
 
     return Operation("finish", run, prepare)
 

@@ -37,7 +37,8 @@ cdef class ClientConnection:
 
     @cython.locals(session=ClientSession)
     cpdef data_received(self, bytes data)
-    cpdef _receive(self, ClientSession session, bytes data)
+    @cython.locals(session=ClientSession)
+    cpdef receive(self, bytes data)
     cdef _note_commands(self, ClientSession session)
     @cython.locals(session=ClientSession)
     cpdef work(self)

@@ -145,7 +145,7 @@ class ClientConnection:
             if session is None:
                 return
             data = data[len(MAGIC) :]
-        self._turn.run(self._receive, session, data)
+        self._turn.receive(self, data)
         if session.command_count != self._seen_commands:
             self._note_commands(session)
         if session.client.output.is_held:
@@ -157,7 +157,10 @@ class ClientConnection:
         elif len(data) <= _FEW_FINS_SIZE and session.client.in_flight_count >= _MANY_IN_FLIGHT and self._layers is None:
             self._coalesce_fins(session)
 
-    def _receive(self, session: ClientSession, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Process bytes for the session, within a turn."""
+        session = self._session
+        assert session is not None
         if self._layers is None:
             session.receive(data)
         else:

@@ -29,6 +29,7 @@ cdef class Turn:
     cdef bint _is_running
     cdef bint _is_scheduled
 
+    cpdef receive(self, object receiver, bytes data)
     cpdef send_to(self, Client client)
     cpdef close(self, Client client)
     cpdef wake(self, object pump)
@@ -38,6 +39,7 @@ cdef class Turn:
     cpdef hold(self, Client client, str command, object topic)
     cpdef when_written(self, object callback, object topic)
     cdef Commit _commit_of(self, object topic)
+    cdef _leave(self)
     cdef _end(self)
     cdef _schedule(self)
     cdef _run_pumps(self)
