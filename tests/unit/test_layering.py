@@ -44,6 +44,10 @@ NSQ_HEADER = re.compile(r"x-nsq|vnd\.nsq|nsq; version", re.IGNORECASE)
 
 SOURCES = sorted(ROOT.rglob("*.py"))
 
+# The only module that uses Spark's private attributes: those that start with _j, and these.
+SPARK_PRIVATE_MODULE = ROOT / "spark" / "jvm.py"
+SPARK_PRIVATE = re.compile(r"_j[a-z]\w*|_sc|_gateway|_active_spark_context|_instantiatedSession")
+
 
 def layer_of(path):
     """Return the first folder of a module, or the module's own name if it lies directly in the package."""
@@ -139,3 +143,22 @@ def test_a_header_of_nsq_is_found(tmp_path):
     path = tmp_path / "bad.py"
     path.write_text('A = "X-NSQ-Content-Type"\nB = {"Accept": b"application/vnd.nsq; version=1.0"}\nC = "X-Id"\n')
     assert nsq_headers(path) == ["X-NSQ-Content-Type", "application/vnd.nsq; version=1.0"]
+
+
+def spark_private_uses(path):
+    """Yield the private attributes of Spark that a file reads, and imports of py4j."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and SPARK_PRIVATE.fullmatch(node.attr):
+            if not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+                yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and SPARK_PRIVATE.fullmatch(node.value):
+            yield node.value
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            yield from (name for name in names if name.partition(".")[0] == "py4j")
+
+
+def test_only_one_module_uses_private_attributes_of_spark():
+    folders = ROOT / "spark", ROOT / "pipeline", ROOT / "cli", ROOT.parent / "pyspark_nsq"
+    found = {path for folder in folders for path in folder.rglob("*.py") if any(spark_private_uses(path))}
+    assert found == {SPARK_PRIVATE_MODULE}

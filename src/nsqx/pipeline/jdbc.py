@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqx.errors import ConfigError, NSQError
+from nsqx.spark.jvm import connect_jdbc, java_exception
 
 _DRIVERS = {
     "postgresql": "org.postgresql.Driver",
@@ -55,33 +56,24 @@ class Database:
 
     def options(self) -> dict[str, str]:
         """Return the options for Spark's format jdbc."""
-        found = {"url": self.url, "driver": self.driver_class}
-        if self.user:
-            found["user"] = self.user
-        if self.password:
-            found["password"] = self.password
-        return found
+        return {"url": self.url, "driver": self.driver_class, **self._credentials()}
+
+    def _credentials(self) -> dict[str, str]:
+        return {name: value for name, value in (("user", self.user), ("password", self.password)) if value}
 
     @contextmanager
     def connect(self, spark: Any) -> Iterator[JdbcConnection]:
         """Open a connection for the block; uncommitted changes are rolled back at its end. Raises ConfigError."""
-        jvm = spark._jvm
-        properties = jvm.java.util.Properties()
-        if self.user:
-            properties.setProperty("user", self.user)
-        if self.password:
-            properties.setProperty("password", self.password)
         try:
-            _use_added_jars(spark)
-            jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(self.driver_class)
-            raw = jvm.java.sql.DriverManager.getConnection(self.url, properties)
+            raw = connect_jdbc(spark, self.url, self.driver_class, self._credentials())
         except Exception as error:
             if "ClassNotFoundException" in str(error) or "No suitable driver" in str(error):
                 raise ConfigError(
                     f'the JDBC driver {self.driver_class} is not installed: add its jar to [spark] jars = ["…"]'
                 ) from None
-            cause = error.java_exception.getMessage() if hasattr(error, "java_exception") else error
-            raise ConfigError(f"cannot connect to {self.url}: {_one_line(cause)}") from None
+            cause = java_exception(error)
+            text = error if cause is None else cause.getMessage()
+            raise ConfigError(f"cannot connect to {self.url}: {_one_line(text)}") from None
         try:
             raw.setAutoCommit(False)
             yield JdbcConnection(raw)
@@ -90,12 +82,6 @@ class Database:
                 raw.rollback()
             finally:
                 raw.close()
-
-
-def _use_added_jars(spark: Any) -> None:
-    """Let this JVM thread find classes in jars that were added to the session."""
-    loader = spark._jsparkSession.sharedState().jarClassLoader()
-    spark._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
 
 
 class JdbcConnection:
@@ -182,7 +168,7 @@ def _statement_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = getattr(error, "java_exception", None)
+        cause = java_exception(error)
         if cause is None:
             raise
         state = getattr(cause, "getSQLState", lambda: "")()

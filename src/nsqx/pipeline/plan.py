@@ -8,7 +8,6 @@ for each other, and nsqadmin shows the lag of each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +22,9 @@ from nsqx.pipeline.session import sink_session
 from nsqx.pipeline.sinks import SinkWriter, make_writer
 from nsqx.pipeline.spark_errors import condition_of, explain, parameter_of
 from nsqx.pipeline.state import DriftNotes, PipelineState
+from nsqx.spark.jvm import check_output_mode, tables_in
 from nsqx.spark.options import ClusterAddresses, read_sink_options
 from nsqx.spark.s3_urls import check_spark_reaches, for_spark
-
-_RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +119,11 @@ class Planner:
             yield step.from_
             return
         try:
-            tree = self._spark._jsparkSession.sessionState().sqlParser().parsePlan(step.sql).treeString()
+            names = tables_in(self._spark, step.sql)
         except Exception as error:
             raise self._pipeline.fail(f"step.{step.name}.sql", explain(error)) from None
         known = {name.lower(): name for name in self._relations()}
-        for name in dict.fromkeys(_RELATION.findall(tree)):
+        for name in names:
             if name.lower() in known:
                 yield known[name.lower()]
 
@@ -171,10 +169,8 @@ class Planner:
         builder = _Builder(self, session, self._pipeline, sink, dead_letter_sinks, self._dead_letters)
         rows = builder.relation(sink.from_)
         key = f"sink.{sink.name}"
-        jvm = session._jvm.org.apache.spark.sql.catalyst
         try:
-            mode = jvm.streaming.InternalOutputModes.apply(sink.mode)
-            jvm.analysis.UnsupportedOperationChecker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)
+            check_output_mode(rows, sink.mode)
         except Exception as error:
             raise self._pipeline.fail(f"{key}.mode", _explain_mode(sink, error)) from None
         writer = make_writer(self._pipeline, sink, rows, self._dead_letters)

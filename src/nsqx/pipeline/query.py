@@ -10,10 +10,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from nsqx.pipeline.figures import FAILED, RETRYING, RUNNING, STOPPED, SinkFigures
 from nsqx.pipeline.spark_errors import explain
+from nsqx.spark.jvm import last_progress
 
 if TYPE_CHECKING:
     from nsqx.pipeline.plan import Planned
@@ -138,13 +137,13 @@ class SinkQuery:
         """Wait until the last written batch is in the checkpoint; the next batch ends the query by raising."""
         deadline_s = time.monotonic() + 10.0
         while self._query.isActive and time.monotonic() < deadline_s:
-            report = self._last_report()
+            report = last_progress(self._query)
             if self._last_written < 0 or (report and report["batchId"] >= self._last_written):
                 return
             time.sleep(0.05)
 
     def _take_reports(self) -> None:
-        report = self._last_report()
+        report = last_progress(self._query)
         if report and report["timestamp"] > self._seen:
             self._seen = report["timestamp"]
             before = self.figures.batch
@@ -152,11 +151,6 @@ class SinkQuery:
             if self.figures.batch > before:
                 self._failures = 0
                 self.figures.error = ""
-
-    def _last_report(self) -> Any:
-        """Return Spark's last report with one call to the JVM; Spark's Python object would need about a hundred."""
-        report = self._query._jsq.lastProgress()
-        return orjson.loads(report.json()) if report is not None else None
 
     def _failed(self, error: Exception) -> None:
         text = str(error)

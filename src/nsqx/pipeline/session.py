@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsqx.errors import ConfigError
+from nsqx.spark.jvm import has_context
 from nsqx.spark.session import build_session, check_spark
 
 DEFAULTS = {
@@ -38,9 +39,7 @@ def open_session(
     ``log`` is a file for Spark's stderr.
     """
     check_spark()
-    from pyspark import SparkContext
-
-    was_there = SparkContext._active_spark_context is not None
+    was_there = has_context()
     # These loggers print every failed analysis with its stack.
     for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(noisy).disabled = True

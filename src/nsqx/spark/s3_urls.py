@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from nsqx.errors import ConfigError
+from nsqx.spark.jvm import hadoop_version, has_file_system
 
 _JVM_NAME = re.compile(r"s3[an]://", re.IGNORECASE)
 _ANY_NAME = re.compile(r"s3[an]?://", re.IGNORECASE)
@@ -30,15 +31,12 @@ def check_spark_reaches(spark: Any, location: str) -> None:
     if "://" not in location:
         return
     scheme = for_spark(location).partition("://")[0].lower()
-    hadoop = spark._jvm.org.apache.hadoop
-    try:
-        hadoop.fs.FileSystem.getFileSystemClass(scheme, spark._jsc.hadoopConfiguration())
-    except Exception:  # a Java exception, wrapped by py4j or pyspark
-        version = hadoop.util.VersionInfo.getVersion()
-        remedy = (
-            f"add the package org.apache.hadoop:hadoop-aws:{version} to [spark] packages of the pipeline, or to Spark's"
-            " setting spark.jars.packages"
-            if scheme == "s3a"
-            else f"add the jar with Hadoop's file system for {scheme}:// to its classpath"
-        )
-        raise ConfigError(f"Spark has no file system for {location}: {remedy}") from None
+    if has_file_system(spark, scheme):
+        return
+    remedy = (
+        f"add the package org.apache.hadoop:hadoop-aws:{hadoop_version(spark)} to [spark] packages of the pipeline, or"
+        " to Spark's setting spark.jars.packages"
+        if scheme == "s3a"
+        else f"add the jar with Hadoop's file system for {scheme}:// to its classpath"
+    )
+    raise ConfigError(f"Spark has no file system for {location}: {remedy}")
