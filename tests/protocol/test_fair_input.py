@@ -301,7 +301,7 @@ def test_a_publisher_is_paused_while_much_is_not_durable(make_fair_bench):
     assert 4 * 1024 * 1024 < sent * len(command) < 5 * 1024 * 1024
     assert polite.send(pub("t#ephemeral", b"x")) == [OK]
     bench.broker.disk_sync.is_slow = False
-    bench.broker.disk_sync.sync(bench.broker.topic("t").backlog.disk)
+    bench.broker.disk_sync.sync(*bench.broker.topic("t").disk_queues())
     assert line.receive() == [OK] * sent
     assert line.transport.is_reading
 
@@ -319,7 +319,7 @@ def test_a_compressing_publisher_is_paused_too(make_fair_bench):
     assert 0 < published(bench, "t") < 60
     assert not line.transport.is_reading
     bench.broker.disk_sync.is_slow = False
-    bench.broker.disk_sync.sync(bench.broker.topic("t").backlog.disk)
+    bench.broker.disk_sync.sync(*bench.broker.topic("t").disk_queues())
     bench.run_scheduled()
     assert published(bench, "t") == 200
     assert line.transport.is_reading

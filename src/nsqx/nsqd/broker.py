@@ -20,13 +20,13 @@ from nsqx.net.daemon_http import Credentials
 from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
-from nsqx.nsqd.channel import ELSEWHERE, SAME_REGION, SAME_ZONE, Channel
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.disk_sync import DiskSync
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.metadata import SavedTopic, metadata_path, metadata_steps
 from nsqx.nsqd.metadata_store import MetadataStore
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
+from nsqx.nsqd.ready_clients import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqx.nsqd.topic import Topic
 from nsqx.nsqd.turn import Pump, Turn
 from nsqx.queues.backlog import Backlog
@@ -41,6 +41,7 @@ from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
+    from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.clock import Clock, Timer
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
@@ -194,7 +195,7 @@ class Broker:
         if self.lookup is not None:
             self.lookup.unregistered(name)
         if topic.backlog.disk is not None:
-            self._forget_queue(topic.backlog.disk)
+            self.forget_queue(topic.backlog.disk)
         self._unrecorded.pop(topic, None)
         if not topic.is_ephemeral:
             self.save_metadata()
@@ -220,8 +221,6 @@ class Broker:
         self.log.info("TOPIC(%s): deleted channel(%s)", channel.topic_name, channel.name)
         if self.lookup is not None:
             self.lookup.unregistered(channel.topic_name, channel.name)
-        if channel.backlog.disk is not None:
-            self._forget_queue(channel.backlog.disk)
         if not channel.is_ephemeral:
             self.save_metadata()
 
@@ -391,7 +390,8 @@ class Broker:
         """Call ``done`` when a completed sync covers every record of ``queue``, or with the error if one fails."""
         self.disk_sync.commit(queue, done)
 
-    def _forget_queue(self, queue: DiskQueue) -> None:
+    def forget_queue(self, queue: DiskQueue) -> None:
+        """Report that ``queue`` was deleted."""
         self.disk_sync.forget(queue)
         self._failing.discard(queue)
         self.turn.has_failures = len(self._failing) > 0

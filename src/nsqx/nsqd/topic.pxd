@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from nsqx.nsqd.channel cimport Channel
+from nsqx.nsqd.classic_store cimport ClassicStore
 from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.ids cimport IdSource
@@ -31,7 +31,7 @@ cdef class Topic:
     cdef Turn _turn
     cdef object _clock
     cdef IdSource _ids
-    cdef list _channel_list
+    cdef list _stores
     cdef bint _is_started
     cdef bint _is_open
     cdef bint _is_awake
@@ -43,9 +43,9 @@ cdef class Topic:
     cpdef publish(self, bytes items, Py_ssize_t count)
     @cython.locals(message=QueuedMessage)
     cpdef publish_deferred(self, bytes body, int64_t defer_ns)
-    @cython.locals(channels=list, index=Py_ssize_t, channel=Channel)
+    @cython.locals(stores=list, index=Py_ssize_t, store=ClassicStore)
     cdef _fan_out(self, Batch batch)
-    @cython.locals(channel=Channel)
+    @cython.locals(store=ClassicStore)
     cdef _fan_out_message(self, QueuedMessage message)
     cpdef bint _can_flow(self)
     cpdef _update_flow(self)

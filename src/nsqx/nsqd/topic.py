@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_ephemeral
-from nsqx.nsqd.channel import RETRY_NS, Channel
+from nsqx.nsqd.channel import Channel
+from nsqx.nsqd.classic_store import RETRY_NS, ClassicStore
 from nsqx.queues.due_times import DueTime
 from nsqx.queues.ids import IdSource
 from nsqx.wire import byteops
@@ -48,7 +49,6 @@ class Topic:
 
     __slots__ = (
         "_broker",
-        "_channel_list",
         "_clock",
         "_due_times",
         "_ids",
@@ -57,6 +57,7 @@ class Topic:
         "_is_started",
         "_moves",
         "_moving_count",
+        "_stores",
         "_turn",
         "backlog",
         "channels",
@@ -80,7 +81,7 @@ class Topic:
         self._turn = broker.turn
         self._clock = broker.clock
         self._ids = IdSource(broker.options.id)
-        self._channel_list: list[Channel] = []
+        self._stores: list[ClassicStore] = []
         self._is_started = False
         self._is_open = False
         self._is_awake = False
@@ -141,23 +142,24 @@ class Topic:
 
     def _refuse_if_full(self, count: int) -> None:
         """Raise DiskQueueError if the messages need a disk queue that cannot be written."""
-        owners: list[Topic | Channel] = [self] if not self._is_open else [*self._channel_list]
-        for owner in owners:
-            if owner.backlog.must_refuse(count):
-                self._broker.recover_disk(owner)
+        if self._is_open:
+            for store in self._stores:
+                store.refuse_if_full(count)
+        elif self.backlog.must_refuse(count):
+            self._broker.recover_disk(self)
 
     def _fan_out(self, batch: Batch) -> None:
         """Give every channel the batch: copies that share the bytes, and the batch itself for one channel."""
-        channels = self._channel_list
-        for index in range(1, len(channels)):
-            channel = channels[index]
-            channel.put_batch(batch.copy())
-        channel = channels[0]
-        channel.put_batch(batch)
+        stores = self._stores
+        for index in range(1, len(stores)):
+            store = stores[index]
+            store.put_batch(batch.copy())
+        store = stores[0]
+        store.put_batch(batch)
 
     def _fan_out_message(self, message: QueuedMessage) -> None:
-        for channel in self._channel_list:
-            channel.put_message(message.copy())
+        for store in self._stores:
+            store.put_message(message.copy())
 
     def _disk_pending(self) -> None:
         self._turn.write_for(self)
@@ -170,7 +172,7 @@ class Topic:
         self._update_flow()
 
     def _can_flow(self) -> bool:
-        return self._is_started and not self.paused and not self.exiting and len(self._channel_list) > 0
+        return self._is_started and not self.paused and not self.exiting and len(self._stores) > 0
 
     def _update_flow(self) -> None:
         """Decide again whether publishes go directly to the channels, and wake the pump if messages wait."""
@@ -218,7 +220,7 @@ class Topic:
         Ephemeral channels get their copies in memory, and the move does not wait for them.
         """
         limit = min(limit, _MAX_MOVING - self._moving_count)
-        targets = [channel.backlog.disk for channel in self._channel_list if channel.backlog.disk is not None]
+        targets = [queue for store in self._stores for queue in store.disk_queues()]
         if any(target.failure is not None for target in targets):
             return 0
         moved = first_record = 0
@@ -230,11 +232,11 @@ class Topic:
             first_record = first_record or message.record
             if self._due_times:
                 message.defer_ns = self._due_times.take(message.id, self._clock.wall_ns())
-            for channel in self._channel_list:
-                if channel.backlog.disk is not None:
-                    channel.put_moved(message)
+            for store in self._stores:
+                if store.disk is not None:
+                    store.put_moved(message)
                 else:
-                    channel.put_message(message.copy())
+                    store.put_message(message.copy())
         if moved:
             move = BacklogMove(first_record, moved, len(targets))
             self._moves.append(move)
@@ -301,12 +303,15 @@ class Topic:
             return found
         if self.exiting:
             raise BrokerExiting
-        channel = Channel(self.name, name, self._broker)
-        self.channels[name] = channel
-        self._channel_list.append(channel)
+        channel = self.channels[name] = Channel(self.name, name, self._broker, self._open_store)
         self._broker.channel_created(self, channel)
         self._update_flow()
         return channel
+
+    def _open_store(self, channel: Channel) -> ClassicStore:
+        store = ClassicStore(channel, self._broker)
+        self._stores.append(store)
+        return store
 
     def find_channel(self, name: str) -> Channel | None:
         """Return the channel of this name, or None."""
@@ -317,7 +322,7 @@ class Topic:
         channel = self.channels.pop(name, None)
         if channel is None:
             return False
-        self._channel_list.remove(channel)
+        self._stores = [store for store in self._stores if store is not channel.store]
         self._update_flow()
         channel.delete()
         self._broker.channel_deleted(channel)
@@ -363,7 +368,7 @@ class Topic:
         """
         self.exiting = True
         self._update_flow()
-        for channel in self._channel_list:
+        for channel in self.channels.values():
             channel.spill()
         disk, due_times = self.backlog.disk, self._due_times
         if disk is None or due_times is None:
@@ -381,7 +386,7 @@ class Topic:
         """Write every message to disk and release the files; raises the last error after closing every queue."""
         self.spill()
         failure: Exception | None = None
-        for channel in self._channel_list:
+        for channel in self.channels.values():
             try:
                 channel.close()
             except (OSError, DiskQueueError) as error:
@@ -395,12 +400,12 @@ class Topic:
 
     def disk_queues(self) -> list[DiskQueue]:
         """Return the disk queues of the topic and its channels."""
-        owners: list[Topic | Channel] = [self, *self._channel_list]
-        return [owner.backlog.disk for owner in owners if owner.backlog.disk is not None]
+        own = [] if self.backlog.disk is None else [self.backlog.disk]
+        return own + [queue for store in self._stores for queue in store.disk_queues()]
 
     def lost_counts(self) -> dict[str, int]:
         """Return how many messages ``close`` could not write, by the name of their queue."""
-        lost = {channel.queue_name: channel.lost_count for channel in self._channel_list}
+        lost = {store.name: store.lost_count for store in self._stores}
         if self.backlog.disk is not None:
             lost[self.name] = self.backlog.disk.lost_count
         return {name: count for name, count in lost.items() if count}

@@ -36,12 +36,16 @@ class ByteReceiver(Protocol):
     def receive(self, data: bytes) -> None: ...
 
 
-class Pump(Protocol):
-    """A topic or a channel: it has a backlog, and ``pump`` moves its messages."""
-
-    backlog: Backlog
+class Woken(Protocol):
+    """A topic or a channel: ``pump`` moves its messages."""
 
     def pump(self) -> None: ...
+
+
+class Pump(Woken, Protocol):
+    """A topic or a store, whose backlog has a disk queue."""
+
+    backlog: Backlog
 
 
 class Durability(Protocol):
@@ -102,7 +106,7 @@ class Turn:
         self._commit_at = commit_at
         self._unsynced: list[DiskQueue] = []
         self._clients: list[Client] = []
-        self._pumps: list[Pump] = []
+        self._pumps: list[Woken] = []
         self._writers: list[Pump] = []
         self._commits: dict[Topic, Commit] = {}
         self._is_running = False
@@ -151,7 +155,7 @@ class Turn:
         client.is_ending = True
         self.send_to(client)
 
-    def wake(self, pump: Pump) -> None:
+    def wake(self, pump: Woken) -> None:
         """Note that ``pump`` may have messages to move. The caller makes sure that it is noted only once."""
         self._pumps.append(pump)
         if not self._is_running:

@@ -9,7 +9,8 @@ import pytest
 
 from broker_bench import MINUTE, MS, SECOND, Bench, BenchClock, BenchLink
 from nsqx.errors import BrokerExiting, TooManyConsumers
-from nsqx.nsqd.channel import NOT_IN_FLIGHT, NOT_OWNER, RETRY_NS
+from nsqx.nsqd.channel_store import NOT_IN_FLIGHT, NOT_OWNER
+from nsqx.nsqd.classic_store import RETRY_NS
 from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.nsqd.protocol_states import ClientState
 
@@ -545,7 +546,8 @@ def test_a_read_of_the_disk_schedules_a_sync(tmp_path):
     client = bench.consume("t", "c", 1)
     bench.disk_sync.noted.clear()
     bench.publish("t", b"1")
-    assert client.channel.backlog.disk in bench.disk_sync.noted
+    (queue,) = client.channel.store.disk_queues()
+    assert queue in bench.disk_sync.noted
 
 
 # Emptying, deleting, closing

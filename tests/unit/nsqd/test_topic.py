@@ -308,7 +308,7 @@ class MovedTopic:
         directory.mkdir(exist_ok=True)
         self.bench = Bench(directory, mem_queue_size=0)
         self.topic = self.bench.broker.topic("t")
-        self.disk = self.topic.backlog.disk
+        (self.disk,) = self.topic.disk_queues()
         self.bench.publish("t", b"1", b"2", b"3")
         self.bench.disk_sync.is_slow = True
         self.channels = [self.topic.channel(name) for name in channel_names]
@@ -316,7 +316,7 @@ class MovedTopic:
         move_all(self.bench)
 
     def sync(self, channel):
-        self.bench.disk_sync.sync(channel.backlog.disk)
+        self.bench.disk_sync.sync(*channel.store.disk_queues())
         move_all(self.bench)
 
     def kept_count(self):
@@ -396,7 +396,7 @@ def test_moves_do_not_run_far_ahead_of_the_syncs(tmp_path, monkeypatch):
     bench.settle()
     move_all(bench)
     assert (topic.depth, channel.depth) == (2000, 10_000)
-    bench.disk_sync.sync(channel.backlog.disk)
+    bench.disk_sync.sync(*channel.store.disk_queues())
     move_all(bench)
     assert (topic.depth, channel.depth) == (0, 12_000)
 
@@ -409,7 +409,8 @@ def test_deferred_messages_on_disk_stay_on_disk_until_they_are_due(tmp_path):
     assert client.link.take_bodies() == []
     bench.advance(MINUTE)
     assert client.link.take_bodies() == [b"later"]
-    assert client.channel.backlog.disk.begin_sync() is not None
+    (queue,) = client.channel.store.disk_queues()
+    assert queue.begin_sync() is not None
 
 
 def test_records_whose_copies_cannot_be_written_stay_when_the_broker_stops(tmp_path, monkeypatch):

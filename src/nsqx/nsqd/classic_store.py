@@ -1,0 +1,351 @@
+"""The classic store of a channel: a memory queue that overflows to a disk queue, as in Go nsqd.
+
+Messages in flight and deferred messages are in memory. At exit everything goes to the disk queue, and the due times of
+deferred messages go to a file beside it. Ephemeral channels have no files: their overflow is dropped.
+"""
+
+from __future__ import annotations
+
+from random import randrange
+from typing import TYPE_CHECKING
+
+from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore
+from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
+from nsqx.queues.due_times import DueTime, save_due_times
+from nsqx.units import NS_PER_S
+from nsqx.wire import byteops
+from nsqx.wire.message import Batch, QueuedMessage
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.channel import Channel
+    from nsqx.nsqd.client import Client
+    from nsqx.nsqd.ready_clients import ReadyClients
+    from nsqx.queues.backlog import Backlog
+    from nsqx.queues.diskqueue import DiskQueue
+
+# The delay before a disk queue is read again after a failed read.
+RETRY_NS = 100_000_000
+
+# How many timed-out and how many due messages are put back in one turn of the loop.
+_PUT_BACK_PER_TURN = 2000
+_NEVER_NS = NEVER_NS
+# The delay for a different message whose id is in flight already. That happens only if the clock was set back between
+# two runs.
+_ID_CLASH_DELAY_NS = NS_PER_S
+
+
+class ClassicStore(ChannelStore):
+    """Backlog, messages in flight, deferred messages and due times of one channel."""
+
+    __slots__ = (
+        "_broker",
+        "_channel",
+        "_clock",
+        "_deferred",
+        "_due_ns",
+        "_in_flight",
+        "_recorded_count",
+        "_turn",
+        "backlog",
+        "lost_count",
+        "name",
+    )
+
+    def __init__(self, channel: Channel, broker: Broker) -> None:
+        """Open the store of ``channel``; raises DiskQueueError if its disk queue cannot be opened."""
+        self.name = f"{channel.topic_name}:{channel.name}"  # its files start with it
+        self._channel = channel
+        self._broker = broker
+        self._turn = broker.turn
+        self._clock = broker.clock
+        self._in_flight = InFlight()
+        self._deferred = Deferred()
+        self._recorded_count = 0  # messages that are in the disk queue twice since ``spill``
+        self.lost_count = 0  # messages that ``close`` could not write
+        self.backlog: Backlog = broker.open_backlog(self.name, channel.is_ephemeral, self._disk_pending)
+        # Due times of waiting messages, from the topic or an earlier process.
+        self._due_ns: dict[bytes, int] = {} if channel.is_ephemeral else self._load_due_times()
+
+    @property
+    def depth(self) -> int:
+        """Waiting messages, without those in flight or deferred."""
+        return self.backlog.depth
+
+    @property
+    def backend_depth(self) -> int:
+        """Messages waiting on disk."""
+        return self.backlog.disk_depth
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages in flight."""
+        return len(self._in_flight)
+
+    @property
+    def deferred_count(self) -> int:
+        """Deferred messages."""
+        return len(self._deferred)
+
+    @property
+    def disk(self) -> DiskQueue | None:
+        """The disk queue; None for an ephemeral channel."""
+        return self.backlog.disk
+
+    def pump(self) -> None:
+        """Deliver messages that have just been written: they can be read now."""
+        self._channel.pump()
+
+    def _disk_pending(self) -> None:
+        self._turn.write_for(self)
+
+    # Arrivals
+
+    def put_batch(self, batch: Batch) -> None:
+        """Take over a batch from the topic. Messages for ready clients are delivered at once."""
+        channel = self._channel
+        channel.arrived(batch.count)
+        # With a memory queue of 0 a message is on disk before it is delivered.
+        may_skip_disk = channel.is_ephemeral or self.backlog.holds_memory()
+        if may_skip_disk and not channel.paused and not self.backlog.has_messages():
+            self._hand_out_batch(channel.ready, batch)
+        if batch.count:
+            self.backlog.put_batch(batch)
+            if channel.ready.has_any():
+                channel.wake()  # otherwise the channel wakes when a client becomes ready
+
+    def put_message(self, message: QueuedMessage) -> None:
+        """Take over one message from the topic, and defer it if it has a delay."""
+        self._channel.arrived(1)
+        if message.defer_ns > 0:
+            self._defer(message, self._clock.now_ns() + message.defer_ns)
+        else:
+            self._put_back(message)
+
+    def put_moved(self, message: QueuedMessage) -> None:
+        """Move one message from the topic's disk queue to the channel's own, where it stays durable."""
+        assert self.backlog.disk is not None
+        self._channel.arrived(1)
+        if message.defer_ns > 0:
+            self._due_ns[message.id] = self._clock.now_ns() + message.defer_ns
+        self.backlog.disk.put_message(message)
+
+    def refuse_if_full(self, count: int) -> None:
+        """Raise DiskQueueError if ``count`` more messages need the disk queue and it cannot be written."""
+        if self.backlog.must_refuse(count):
+            self._broker.recover_disk(self)
+
+    def _put_back(self, message: QueuedMessage) -> None:
+        if self.backlog.disk is None and not self.backlog.holds_memory():
+            self._deliver_or_drop(message)
+            return
+        self.backlog.put_back(message)
+        self._channel.wake()
+
+    def _deliver_or_drop(self, message: QueuedMessage) -> None:
+        """Deliver or drop: an ephemeral channel with a memory queue of 0 keeps no messages."""
+        client = None if self._channel.paused else self._channel.ready.next()
+        if client is not None:
+            self._deliver(client, message, self._clock.now_ns())
+            self._channel.arm(self._clock.now_ns() + client.msg_timeout_ns)
+
+    def _defer(self, message: QueuedMessage, due_ns: int) -> None:
+        self._deferred.push(message, due_ns)
+        self._channel.arm(due_ns)
+
+    # Delivery
+
+    def has_messages(self) -> bool:
+        """True if ``hand_out`` may deliver a message now."""
+        return self.backlog.has_messages()
+
+    def hand_out(self, ready: ReadyClients, now_ns: int) -> int:
+        """Deliver waiting messages to ready clients in turn; return the earliest deadline."""
+        earliest_ns = _NEVER_NS
+        while True:
+            client = ready.next()
+            if client is None:
+                break
+            message = self.backlog.get()
+            if message is None:
+                if self.backlog.has_messages():
+                    earliest_ns = now_ns + RETRY_NS
+                break
+            if self._due_ns and self._hold_if_not_due(message, now_ns):
+                continue
+            self._deliver(client, message, now_ns)
+            if now_ns + client.msg_timeout_ns < earliest_ns:
+                earliest_ns = now_ns + client.msg_timeout_ns
+        if self.backlog.disk is not None and self.backlog.disk.has_unsynced():
+            self._turn.sync_later(self.backlog.disk)
+        return earliest_ns
+
+    def _hand_out_batch(self, ready: ReadyClients, batch: Batch) -> None:
+        """Deliver a batch directly to ready clients; undelivered messages stay in the batch."""
+        client = ready.next()
+        if client is None:
+            return
+        now_ns = self._clock.now_ns()
+        earliest_ns = _NEVER_NS
+        while client is not None and batch.count:
+            self._deliver(client, batch.take(), now_ns)
+            if now_ns + client.msg_timeout_ns < earliest_ns:
+                earliest_ns = now_ns + client.msg_timeout_ns
+            client = ready.next()
+        self._channel.arm(earliest_ns)
+
+    def _deliver(self, client: Client, message: QueuedMessage, now_ns: int) -> None:
+        if client.sample_rate > 0 and randrange(100) > client.sample_rate:
+            self.backlog.finish(message)  # sampling discards the message for this channel
+            return
+        if not self._in_flight.add(message, now_ns, client.msg_timeout_ns):
+            self._resolve_duplicate_id(message, now_ns)
+            return
+        message.client_id = client.id
+        message.attempts = (message.attempts + 1) & 0xFFFF
+        byteops.append_message(client.output.frames, message.timestamp, message.attempts, message.id, message.body)
+        self._channel.delivered(client)
+
+    def _resolve_duplicate_id(self, message: QueuedMessage, now_ns: int) -> None:
+        """Handle a message whose id is in flight: drop the same message read twice from disk, defer a different one."""
+        existing = self._in_flight.find(message.id, 0)
+        if existing is None or existing.timestamp != message.timestamp:
+            self._defer(message, now_ns + _ID_CLASH_DELAY_NS)
+        else:
+            self.backlog.finish(message)
+
+    def _hold_if_not_due(self, message: QueuedMessage, now_ns: int) -> bool:
+        """Defer a message that has a due time from the topic or an earlier process; True if it is not due yet."""
+        due_ns = self._due_ns.pop(message.id, 0)
+        if due_ns <= now_ns:
+            return False
+        self._defer(message, due_ns)
+        return True
+
+    def expire(self, now_ns: int) -> None:
+        """Put back some of the timed-out and due messages."""
+        for message in self._in_flight.pop_due(now_ns, _PUT_BACK_PER_TURN):
+            self._channel.timed_out(message.client_id)
+            self._put_back(message)
+        for message in self._deferred.pop_due(now_ns, _PUT_BACK_PER_TURN):
+            self._put_back(message)
+
+    def next_deadline(self) -> int:
+        """Return the time of the next timeout or due time, or NEVER_NS."""
+        return min(self._in_flight.next_deadline(), self._deferred.next_deadline())
+
+    # Commands of clients for messages in flight
+
+    def finish(self, client: Client, message_id: bytes) -> str | None:
+        """Finish a message; returns None, or the reason for a refusal."""
+        message = self._in_flight.take(message_id, client.msg_timeout_ns, client.id)
+        if message is None:  # in another list: its timeout was shortened, or the client has changed its timeout
+            message = self._in_flight.find(message_id, client.msg_timeout_ns)
+            if message is None:
+                return NOT_IN_FLIGHT
+            if message.client_id != client.id:
+                return NOT_OWNER
+            self._in_flight.remove(message, client.msg_timeout_ns)
+        if message.record and self.backlog.finish(message) and self.backlog.disk is not None:
+            self._turn.sync_later(self.backlog.disk)
+        self._channel.finished(client, message.timestamp)
+        return None
+
+    def requeue(self, client: Client, message_id: bytes, delay_ns: int) -> str | None:
+        """Deliver a message again, now or after a delay; returns None, or the reason for a refusal."""
+        message = self._in_flight.find(message_id, client.msg_timeout_ns)
+        if message is None:
+            return NOT_IN_FLIGHT
+        if message.client_id != client.id:
+            return NOT_OWNER
+        if self._channel.exiting:
+            return EXITING
+        self._in_flight.remove(message, client.msg_timeout_ns)
+        self._channel.requeued(client)
+        if delay_ns > 0:
+            self._defer(message, self._clock.now_ns() + delay_ns)
+        else:
+            self._put_back(message)
+        return None
+
+    def touch(self, client: Client, message_id: bytes, max_timeout_ns: int) -> str | None:
+        """Restart the timeout of a message; returns None, or the reason for a refusal."""
+        message = self._in_flight.find(message_id, client.msg_timeout_ns)
+        if message is None:
+            return NOT_IN_FLIGHT
+        if message.client_id != client.id:
+            return NOT_OWNER
+        self._in_flight.touch(message, self._clock.now_ns(), client.msg_timeout_ns, max_timeout_ns)
+        return None
+
+    # Administration
+
+    def empty(self) -> None:
+        """Discard all messages: waiting, in flight and deferred."""
+        self._discard_unfinished()
+        self._due_ns.clear()
+        self.backlog.empty()
+
+    def delete(self) -> None:
+        """Discard all messages and remove the files."""
+        self._discard_unfinished()
+        self.backlog.delete()
+        for queue in self.disk_queues():
+            self._broker.forget_queue(queue)
+        self._save_due_times({})
+
+    def _discard_unfinished(self) -> None:
+        self._broker.discard(self._in_flight.clear())
+        self._broker.discard(self._deferred.take_entries())
+
+    def spill(self) -> None:
+        """Move every message to the disk queue, which writes them later."""
+        disk = self.backlog.disk
+        if disk is None:
+            return
+        deferred = self._deferred.clear()
+        self._due_ns.update((message.id, message.deadline_ns) for message in deferred)
+        recorded: list[QueuedMessage] = []
+        for item in [*self.backlog.drain_memory(), *self._in_flight.clear(), *deferred]:
+            if isinstance(item, Batch):
+                disk.put_batch(item)
+            elif item.record:
+                recorded.append(item)
+            else:
+                disk.put_message(item)
+        # These come last because they are not lost if the write fails: the records they were read from still exist.
+        for message in recorded:
+            disk.put_message(message)
+        self._recorded_count += len(recorded)
+        disk.finish_all()
+
+    def close(self) -> None:
+        """Write every message to disk and release the files; raises DiskQueueError or OSError on failure."""
+        disk = self.backlog.disk
+        if disk is None:
+            return
+        try:
+            disk.close()
+        finally:
+            self.lost_count = max(0, disk.lost_count - self._recorded_count)
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        self._save_due_times(
+            {
+                message_id: DueTime(wall_ns, wall_ns + due - now_ns)
+                for message_id, due in self._due_ns.items()
+                if due > now_ns
+            }
+        )
+
+    def disk_queues(self) -> list[DiskQueue]:
+        """Return the disk queue, if the store has one."""
+        return [] if self.backlog.disk is None else [self.backlog.disk]
+
+    def _load_due_times(self) -> dict[bytes, int]:
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        saved = self._broker.load_due_times(self.name)
+        return {message_id: now_ns + due_time.delay_ns(wall_ns) for message_id, due_time in saved.items()}
+
+    def _save_due_times(self, due_times: dict[bytes, DueTime]) -> None:
+        if not self._channel.is_ephemeral:
+            save_due_times(self._broker.data_path, self.name, due_times)
