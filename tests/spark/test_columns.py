@@ -6,84 +6,13 @@ import struct
 
 import pyarrow as pa
 import pytest
-from messages import add_message, frame
+from connected_receiver import NODE, ConnectedReceiver, message
+from messages import add_message
 
-from nsqx.client.connection import NsqdConnection
-from nsqx.client.subscription import Subscription
 from nsqx.spark import columns as module
-from nsqx.spark.columns import ColumnReceiver, Columns
+from nsqx.spark.columns import Columns
 from nsqx.spark.rows import Rows, to_file_batches
 from nsqx.wire.responses import FrameReader
-
-NODE = "127.0.0.1:4150"
-
-
-class Transport:
-    def __init__(self):
-        self.written = bytearray()
-        self.is_closed = False
-
-    def set_write_buffer_limits(self, high):
-        pass
-
-    def get_write_buffer_size(self):
-        return 0
-
-    def write(self, data):
-        self.written += data
-
-    def is_closing(self):
-        return self.is_closed
-
-    def close(self):
-        self.is_closed = True
-
-    def abort(self):
-        self.is_closed = True
-
-
-class Loop:
-    """An event loop with a fixed time that runs callbacks immediately."""
-
-    def time(self):
-        return 7.0
-
-    def call_soon(self, callback):
-        callback()
-
-
-class Dispatcher:
-    messages = ()
-
-
-def message(number, body, attempts=1):
-    return frame(b"%016x" % number, number, attempts, body)
-
-
-class ConnectedReceiver:
-    """A receiver on a connection without a socket. The test feeds the bytes and reads the output."""
-
-    def __init__(self):
-        self.arrivals = 0
-        self.connection = NsqdConnection(NODE, Loop(), read_timeout_s=0, write_timeout_s=1)
-        self.transport = Transport()
-        self.connection.connection_made(self.transport)
-        self.subscription = Subscription(self.connection, self, self, Dispatcher(), 2500, lambda _: 0.0, Loop().time)
-        self.receiver = ColumnReceiver("t", self.subscription, self.arrived, Loop().time)
-        self.connection.start(self.receiver)
-        self.lost = []
-
-    def arrived(self):
-        self.arrivals += 1
-
-    def on_lost(self, subscription, error):
-        self.lost.append(subscription)
-
-    def on_close_wait(self, subscription):
-        pass
-
-    def on_answer_failed(self, subscription, text, is_harmless):
-        self.lost.append(text)
 
 
 def test_frames_are_stored_in_columns():
@@ -102,6 +31,17 @@ def test_frames_are_stored_in_columns():
     assert batch.column("attempts").to_pylist() == [1, 1, 4]
     assert connected.receiver.pending_count == 0
     assert connected.subscription.in_flight_count == 3
+
+
+def test_a_full_intake_holds_the_connection():
+    connected = ConnectedReceiver()
+    connected.connection.data_received(message(1, b"a"))
+    assert connected.transport.is_reading
+    connected.is_full = True
+    connected.connection.data_received(message(2, b"b"))
+    assert not connected.transport.is_reading
+    connected.receiver.hold(False)
+    assert connected.transport.is_reading
 
 
 def test_taken_messages_are_finished_together():

@@ -19,9 +19,9 @@ from daemons import wait_until
 from nsqx.client.blocking import Producer
 from nsqx.errors import ConfigError
 from nsqx.spark import recorder
+from nsqx.spark.intake import Intake
 from nsqx.spark.options import read_source_options
 from nsqx.spark.receiver import Receiver
-from nsqx.spark.recorder import Recorder
 from nsqx.spark.segments import SegmentDirectory
 from nsqx.spark.slices import read_slices
 from nsqx.spark.source import open_directory
@@ -236,7 +236,7 @@ def test_messages_redelivered_after_a_late_fin_are_recognised(nsqd, topic, tmp_p
         await asyncio.Event().wait()
 
     monkeypatch.setattr(SegmentDirectory, "append", hanging_append)
-    monkeypatch.setattr(Recorder, "keep_touching", no_touching)
+    monkeypatch.setattr(Intake, "keep_touching", no_touching)
     with RunningReceiver(short_timeout_options(nsqd, topic, tmp_path)) as running:
         wait_until(
             lambda: running.receiver.known_count >= hung[0] if hung else False, "the messages are redelivered", LONG_S

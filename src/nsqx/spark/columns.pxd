@@ -49,6 +49,7 @@ cdef class Columns:
 
 cdef class ColumnReceiver(FrameReceiver):
     cdef readonly str topic
+    cdef readonly str broker
     cdef readonly str node
     cdef readonly Subscription subscription
     cdef readonly Py_ssize_t pending_count

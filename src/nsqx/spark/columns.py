@@ -1,8 +1,8 @@
 """Column buffers for the messages of one connection, and one write for all of their FINs.
 
 Every received message passes through here, so no Python object is created per message. Ids and bodies are appended to
-two buffers and numbers to others, in the layout of Arrow arrays. Knows frames and the connection; ``recorder`` decides
-what happens to the rows.
+two buffers and numbers to others, in the layout of Arrow arrays. Knows frames and the connection; ``intake`` decides
+when messages are taken and finished.
 """
 
 from __future__ import annotations
@@ -174,6 +174,7 @@ class ColumnReceiver(FrameReceiver):
         "_has_new",
         "_is_held",
         "_spares",
+        "broker",
         "node",
         "pending_count",
         "subscription",
@@ -181,10 +182,19 @@ class ColumnReceiver(FrameReceiver):
     )
 
     def __init__(
-        self, topic: str, subscription: Subscription, arrived: Callable[[], None], clock: Callable[[], float]
+        self,
+        topic: str,
+        broker: str,
+        subscription: Subscription,
+        arrived: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
-        """``arrived`` is called once for all messages of one socket read."""
+        """``broker`` identifies the nsqd.
+
+        ``arrived`` is called once for all messages of one socket read. If it returns True, the connection is held.
+        """
         self.topic = topic
+        self.broker = broker
         self.node = subscription.connection.address
         self.subscription = subscription
         self.pending_count = 0
@@ -214,7 +224,8 @@ class ColumnReceiver(FrameReceiver):
         if self._has_new:
             self._has_new = False
             self.subscription.last_message_s = self._clock()
-            self._arrived()
+            if self._arrived():
+                self.hold(True)
 
     def response(self, data: bytes) -> None:
         """Pass a response on."""
@@ -232,7 +243,7 @@ class ColumnReceiver(FrameReceiver):
         """Pass on that the connection is closed."""
         self.subscription.lost(error)
 
-    # Called by the recorder
+    # Called by the intake
 
     @property
     def is_lost(self) -> bool:

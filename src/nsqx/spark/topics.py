@@ -1,8 +1,9 @@
 """The consumers of a query: which topics they consume, how many messages may be in flight, and how they stop.
 
 nsqd limits the messages in flight on one connection, by default to 2500. A topic may therefore have several consumers,
-here called lanes, with one connection each to an nsqd. Messages go into columns instead of handlers. Knows nothing of
-segments nor of Spark.
+here called lanes, with one connection each to an nsqd. Messages go into columns instead of handlers, and the intake
+gets everything that the connections report. Belongs to the thread of the event loop. Knows nothing of segments nor of
+Spark.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nsqx.client.consumer import Consumer
 from nsqx.client.discovery import http_credentials
@@ -21,7 +21,9 @@ from nsqx.client.options import Options
 from nsqx.errors import ConfigError, ConnectFailed, LookupFailed, NSQError
 from nsqx.spark.cluster import channel_depth, find_topics
 from nsqx.spark.columns import ColumnReceiver
+from nsqx.spark.intake import ConnectionLost, FinishFailed, Intake
 from nsqx.spark.options import MSG_TIMEOUT_S, SourceOptions
+from nsqx.wire.frames import failed_finish_id
 
 if TYPE_CHECKING:
     from nsqx.client.subscription import Subscription
@@ -29,27 +31,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("nsqx.spark")
 
 STOP_TIMEOUT_S = 5.0
-_DEPTH_INTERVAL_S = 5.0
 # Slow storage needs more messages in flight, so more connections; each one costs nsqd memory and time.
 MAX_LANES = 4
 MAX_LANES_TO_REMOTE = 8
-_FAILED_FIN = re.compile(r"E_FIN_FAILED FIN (\w{16}) ")
-
-
-class Listener(Protocol):
-    """Receives the events of the connections."""
-
-    def connected(self, source: ColumnReceiver, broker: str) -> None:
-        """Handle a new connection; ``broker`` is the broker id of the nsqd, or its address if it has none."""
-
-    def arrived(self) -> None:
-        """Handle new messages."""
-
-    def connection_lost(self, topic: str, node: str) -> None:
-        """Handle a lost connection, whose latest FINs may not have reached nsqd."""
-
-    def finish_failed(self, topic: str, node: str, message_id: bytes) -> None:
-        """Handle a FIN that nsqd rejected as too late; nsqd will deliver the message again."""
 
 
 class TopicConsumer(Consumer):
@@ -57,7 +41,7 @@ class TopicConsumer(Consumer):
 
     def __init__(
         self,
-        listener: Listener,
+        intake: Intake,
         topic: str,
         options: SourceOptions,
         *,
@@ -72,17 +56,26 @@ class TopicConsumer(Consumer):
             # No message is given up here, however many attempts it has: the query decides.
             **{**client_options, "max_in_flight": max_in_flight, "max_attempts": 0},
         )
-        self._listener = listener
+        self._intake = intake
         self.close_wait_count = 0
         # The lowest limit of messages in flight on a connection among all nsqds.
         self.max_ready_count = 0
 
     def receiver_of(self, subscription: Subscription) -> ColumnReceiver:
         """Return the receiver of a connection, which fills columns instead of calling handlers."""
-        source = ColumnReceiver(self.topic, subscription, self._listener.arrived, asyncio.get_running_loop().time)
+        clock = asyncio.get_running_loop().time
+        source = ColumnReceiver(self.topic, self._broker_of(subscription), subscription, self._arrived, clock)
         self.max_ready_count = min(self.max_ready_count or 2**62, subscription.max_ready_count)
-        self._listener.connected(source, self.broker_ids.get(source.node) or source.node)
+        self._intake.connected(source)
         return source
+
+    def _arrived(self) -> bool:
+        return self._intake.arrived(is_starved=self.is_starved)
+
+    def _broker_of(self, subscription: Subscription) -> str:
+        """Return the broker id of the nsqd, or its address if it has none."""
+        address = subscription.connection.address
+        return self.broker_ids.get(address) or address
 
     def on_close_wait(self, subscription: Subscription) -> None:
         """Count the CLOSE_WAIT answers: each proves that nsqd has read everything sent before."""
@@ -92,25 +85,24 @@ class TopicConsumer(Consumer):
     def on_lost(self, subscription: Subscription, error: Exception | None) -> None:
         """Report a connection that was lost unexpectedly: its latest FINs may not have reached nsqd."""
         if not subscription.is_closing:
-            self._listener.connection_lost(self.topic, subscription.connection.address)
+            self._intake.report(ConnectionLost(self.topic, self._broker_of(subscription)))
         super().on_lost(subscription, error)
 
     def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
         """Report a FIN that came too late: the message waits in its channel again."""
-        match = _FAILED_FIN.match(text)
-        if match is not None:
-            self._listener.finish_failed(self.topic, subscription.connection.address, match[1].encode())
+        message_id = failed_finish_id(text)
+        if message_id:
+            self._intake.report(FinishFailed(self.topic, self._broker_of(subscription), message_id))
         super().on_answer_failed(subscription, text, is_harmless)
 
 
 class Topics:
     """The consumers of a query."""
 
-    def __init__(self, options: SourceOptions, listener: Listener, max_lanes: int) -> None:
+    def __init__(self, options: SourceOptions, intake: Intake, max_lanes: int) -> None:
         """At most ``max_lanes`` connections are made to an nsqd for a topic."""
-        self.depth: int | None = None
         self._options = options
-        self._listener = listener
+        self._intake = intake
         self._max_lanes = max_lanes
         self._client_options: dict[str, Any] = {"msg_timeout": MSG_TIMEOUT_S, **dict(options.cluster.client_options)}
         self._checked = Options.of(self._client_options)
@@ -122,6 +114,11 @@ class Topics:
     def msg_timeout_s(self) -> float:
         """The message timeout requested from nsqd."""
         return self._checked.msg_timeout
+
+    @property
+    def names(self) -> list[str]:
+        """The topics that are consumed."""
+        return list(self._consumers)
 
     @property
     def is_starved(self) -> bool:
@@ -174,12 +171,6 @@ class Topics:
             return None
         return await channel_depth(addresses, topics, self._options.channel, self._credentials)
 
-    async def keep_asking_depth(self) -> None:
-        """Update ``depth`` periodically."""
-        while True:
-            self.depth = await self.ask_depth(list(self._consumers))
-            await asyncio.sleep(_DEPTH_INTERVAL_S)
-
     # Consuming
 
     async def subscribe(self, topic: str) -> None:
@@ -202,7 +193,7 @@ class Topics:
     async def _add_lane(self, topic: str, lanes: list[TopicConsumer]) -> None:
         share = max(1, self._share() // (len(lanes) + 1))
         consumer = TopicConsumer(
-            self._listener, topic, self._options, max_in_flight=share, client_options=self._client_options
+            self._intake, topic, self._options, max_in_flight=share, client_options=self._client_options
         )
         lanes.append(consumer)
         await consumer.start()
@@ -227,10 +218,10 @@ class Topics:
 
     # Stopping
 
-    async def end(self, flush: Callable[[], None]) -> bool:
+    async def end(self) -> bool:
         """Stop consuming, wait until all received messages are finished, and wait for nsqd's CLOSE_WAIT.
 
-        ``flush`` is called repeatedly while messages are in flight. Returns True if nsqd confirmed every FIN.
+        Returns True if nsqd confirmed every FIN.
         """
         consumers = self._all()
         for consumer in consumers:
@@ -240,7 +231,6 @@ class Topics:
         while quiet < 3 and time.monotonic() < until_s:
             in_flight = sum(consumer.stats.in_flight for consumer in consumers)
             quiet = 0 if in_flight else quiet + 1
-            flush()
             await asyncio.sleep(0.005)
         outcomes = await asyncio.gather(*map(self._end_consumer, consumers))
         return quiet >= 3 and all(outcomes)

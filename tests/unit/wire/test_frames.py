@@ -17,3 +17,17 @@ from nsqx.wire import frames
 )
 def test_the_bytes_of_a_frame(frame, expected):
     assert frame == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight", b"0123456789abcdef"),
+        ("E_REQ_FAILED REQ 0123456789abcdef failed ID not in flight", b""),
+        ("E_FIN_FAILED", b""),
+        ("E_INVALID", b""),
+        ("", b""),
+    ],
+)
+def test_a_failed_fin_names_its_message(text, expected):
+    assert frames.failed_finish_id(text) == expected
