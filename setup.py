@@ -21,6 +21,7 @@ HOT_MODULES = [
     "nsqx.nsqd.client",
     "nsqx.nsqd.busy_poll",
     "nsqx.nsqd.turn",
+    "nsqx.nsqd.group_commit",
     "nsqx.nsqd.ready_clients",
     "nsqx.nsqd.channel_store",
     "nsqx.nsqd.channel",

@@ -108,34 +108,27 @@ class Saved:
         callback(self)
 
 
-class BenchDiskSync:
-    """Records the calls that a broker makes. Syncs a queue only if a callback waits for it.
-
-    It syncs at once. While ``is_slow`` is set, it syncs only when the test calls ``sync``.
-    """
+class BenchSyncThreads:
+    """Runs sync jobs at once. While ``is_slow`` is set, it runs them only when the test calls ``finish``."""
 
     def __init__(self) -> None:
         self.is_slow = False
-        self.noted: list[Any] = []
-        self.forgotten: list[Any] = []
+        self._waiting: list[tuple[Any, Callable[[Any], object]]] = []
 
-    def sync_when_due(self, queue: Any) -> None:
-        self.noted.append(queue)
-        if queue.is_awaited() and not self.is_slow:
-            self.sync(queue)
+    def run(self, job: Any, done: Callable[[Any], object], *, is_urgent: bool) -> None:
+        self._waiting.append((job, done))
+        if not self.is_slow:
+            self.finish(job.queue)
 
-    def commit(self, queue: Any, done: Callable[[Any], object]) -> None:
-        queue.when_durable(done)
-        if queue.is_awaited() and not self.is_slow:
-            self.sync(queue)
-
-    def sync(self, queue: Any) -> None:
-        job = queue.begin_sync()
-        job.run()
-        queue.end_sync(job)
-
-    def forget(self, queue: Any) -> None:
-        self.forgotten.append(queue)
+    def finish(self, *queues: Any) -> None:
+        """End the running syncs of these queues, of all queues by default. Syncs that begin meanwhile may wait."""
+        waiting, self._waiting = self._waiting, []
+        for job, done in waiting:
+            if job.queue in queues or not queues:
+                job.run()
+                done(job)
+            else:
+                self._waiting.append((job, done))
 
 
 class BenchMetadataStore:
@@ -200,7 +193,7 @@ class Bench:
         self.soon: list[Callable[[], None]] = []
         self.options = NsqdOptions(data_path=str(data_path), id=1, **options)
         self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
-        self.disk_sync = self.broker.disk_sync = BenchDiskSync()
+        self.sync_threads = self.broker.commits.threads = BenchSyncThreads()
         self.metadata_store = self.broker.metadata_store = BenchMetadataStore()
         self.broker.remover = BenchRemover()
         self.broker.restore([])
@@ -222,6 +215,17 @@ class Bench:
     def advance(self, duration_ns: int) -> None:
         """Advance the clock, then run turns of the loop until no callback is left."""
         self.clock.advance(duration_ns)
+        self.settle()
+
+    def sync(self, queue: Any) -> None:
+        """Sync everything written to ``queue`` so far."""
+        self.sync_threads.finish(queue)
+        job = queue.begin_sync()
+        if job is None:  # a sync that began after another one had ended covers everything
+            self.sync_threads.finish(queue)
+        else:
+            job.run()
+            self.broker.turn.run(queue.end_sync, job)
         self.settle()
 
     def publish(self, topic_name: str, *bodies: bytes) -> None:

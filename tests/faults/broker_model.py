@@ -27,8 +27,8 @@ from typing import Any
 from disk_model import NOTHING, RandomSurvival
 from simulation import Machine
 
-import nsqx.nsqd.disk_sync
 import nsqx.nsqd.metadata_store
+import nsqx.nsqd.sync_threads
 from broker_bench import BenchLog, BenchRemover, split_frames
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.effects import Close
@@ -131,8 +131,8 @@ class BrokerRun:
     def perform(self) -> None:
         """Run the model; raises Lost."""
         machine = self._machine
-        executor = nsqx.nsqd.disk_sync.ThreadPoolExecutor
-        for module in (nsqx.nsqd.disk_sync, nsqx.nsqd.metadata_store):
+        executor = nsqx.nsqd.sync_threads.ThreadPoolExecutor
+        for module in (nsqx.nsqd.sync_threads, nsqx.nsqd.metadata_store):
             module.ThreadPoolExecutor = machine.executor
         files.set_hook(machine.hook)
         asyncio.set_event_loop(machine.loop)
@@ -143,7 +143,7 @@ class BrokerRun:
             files.set_hook(None)
             machine.close()
             asyncio.set_event_loop(None)
-            for module in (nsqx.nsqd.disk_sync, nsqx.nsqd.metadata_store):
+            for module in (nsqx.nsqd.sync_threads, nsqx.nsqd.metadata_store):
                 module.ThreadPoolExecutor = executor
             self._close_descriptors()
             shutil.rmtree(self._directory)

@@ -289,7 +289,7 @@ def test_a_client_can_disconnect_while_its_batch_is_published(bench, line):
 
 def test_a_publisher_is_paused_while_much_is_not_durable(make_fair_bench):
     bench = make_fair_bench(mem_queue_size=0, sync_every=1)
-    bench.broker.disk_sync.is_slow = True
+    bench.sync_threads.is_slow = True
     line, polite = ConnectionClient(bench), ConnectionClient(bench)
     line.send(MAGIC)
     polite.send(MAGIC)
@@ -300,8 +300,8 @@ def test_a_publisher_is_paused_while_much_is_not_durable(make_fair_bench):
         sent += 1
     assert 4 * 1024 * 1024 < sent * len(command) < 5 * 1024 * 1024
     assert polite.send(pub("t#ephemeral", b"x")) == [OK]
-    bench.broker.disk_sync.is_slow = False
-    bench.broker.disk_sync.sync(*bench.broker.topic("t").disk_queues())
+    bench.sync_threads.is_slow = False
+    bench.sync(*bench.broker.topic("t").disk_queues())
     assert line.receive() == [OK] * sent
     assert line.transport.is_reading
 
@@ -310,7 +310,7 @@ def test_a_compressing_publisher_is_paused_too(make_fair_bench):
     """A few compressed bytes can become very many messages."""
     bench = make_fair_bench(mem_queue_size=0, sync_every=1)
     bench.broker.upgrades.deflate = True
-    bench.broker.disk_sync.is_slow = True
+    bench.sync_threads.is_slow = True
     line = ConnectionClient(bench)
     line.send(MAGIC)
     line.connection.data_received(identify(feature_negotiation=True, deflate=True))
@@ -318,8 +318,8 @@ def test_a_compressing_publisher_is_paused_too(make_fair_bench):
     bench.run_scheduled()
     assert 0 < published(bench, "t") < 60
     assert not line.transport.is_reading
-    bench.broker.disk_sync.is_slow = False
-    bench.broker.disk_sync.sync(*bench.broker.topic("t").disk_queues())
+    bench.sync_threads.is_slow = False
+    bench.sync(*bench.broker.topic("t").disk_queues())
     bench.run_scheduled()
     assert published(bench, "t") == 200
     assert line.transport.is_reading

@@ -21,14 +21,14 @@ from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
 from nsqx.nsqd.client import Client, Link
-from nsqx.nsqd.disk_sync import DiskSync
+from nsqx.nsqd.group_commit import GroupCommit
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.metadata import SavedTopic, metadata_path, metadata_steps
 from nsqx.nsqd.metadata_store import MetadataStore
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.ready_clients import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqx.nsqd.topic import Topic
-from nsqx.nsqd.turn import Pump, Turn
+from nsqx.nsqd.turn import Turn
 from nsqx.queues.backlog import Backlog
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_time_queue import DueTimeQueue
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.clock import Clock, Timer
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
+    from nsqx.nsqd.turn import Pump
 
 # NSQ's client timeout. The default heartbeat interval is half of it.
 _CLIENT_TIMEOUT_S = 60
@@ -52,8 +53,6 @@ _CLIENT_TIMEOUT_S = 60
 _DISCARDS_PER_TURN = 5000
 # How many channels known to nsqlookupd are created in one turn of the loop.
 _CHANNELS_PER_TURN = 20
-# The delay before a failed write is retried.
-_RETRY_WRITE_NS = NS_PER_S
 
 
 @dataclass(slots=True)
@@ -100,11 +99,8 @@ class Broker:
         self.hosts: Counter[str] = Counter()  # of the connections
         self.exiting = False
         self.lookup: Lookup | None = None  # set by the daemon when it serves
-        self.disk_sync = DiskSync(log, options.sync_every, options.sync_timeout / NS_PER_S, self._sync_ended)
-        # With sync-every=1 a publish is acknowledged only after the sync. Otherwise one sync can run while the next
-        # window fills, and publishers wait only when that window is full too.
-        commit_at = 1 if options.sync_every <= 1 else 2 * options.sync_every
-        self.turn = Turn(call_soon, self, commit_at)
+        self.turn = Turn(call_soon)
+        self.commits = GroupCommit(self.turn, self, log, options.sync_every, options.sync_timeout)
         self._call_soon = call_soon
         self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
         self.long_jobs = StepScheduler()
@@ -117,11 +113,10 @@ class Broker:
         # Topics that are missing in nsqd.dat, or whose channels are not all in it, with the save that will add them.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
         self.remover = FileRemover(log)
-        self._failing: set[DiskQueue] = set()
         # Data files left by an earlier process, by queue name. Opening the queue takes them.
         self._left_files: dict[str, list[int]] = {}
         self._client_serial = 0
-        self._failure = ""
+        self._save_failure = ""
         self._is_loading = False
         # Topics whose channels are being requested from nsqlookupd, with the task that creates the channels.
         self._fetches: dict[Topic, asyncio.Task[None]] = {}
@@ -194,8 +189,8 @@ class Broker:
         topic.delete()
         if self.lookup is not None:
             self.lookup.unregistered(name)
-        if topic.backlog.disk is not None:
-            self.forget_queue(topic.backlog.disk)
+        for queue in topic.disk_queues():
+            self.commits.forget(queue)
         self._unrecorded.pop(topic, None)
         if not topic.is_ephemeral:
             self.save_metadata()
@@ -247,6 +242,10 @@ class Broker:
         """Handle an event at a time of the monotonic clock."""
         return self.clock.call_at(when_ns, partial(self.turn.run, handler))
 
+    def call_in(self, delay_ns: int, handler: Callable[[], None]) -> Timer:
+        """Handle an event after a delay."""
+        return self.call_at(self.clock.now_ns() + delay_ns, handler)
+
     def admits(self, host: str) -> bool:
         """True if one more connection from ``host`` is within the limits."""
         most, most_per_ip = self.options.max_connections, self.options.max_connections_per_ip
@@ -259,8 +258,11 @@ class Broker:
         self.clients[client.id] = client
         return client
 
-    def open_backlog(self, name: str, is_ephemeral: bool, on_pending: Callable[[], object]) -> Backlog:
-        """Return a backlog for the topic or channel whose files start with ``name``; raises DiskQueueError."""
+    def open_backlog(self, name: str, is_ephemeral: bool, pump: Pump) -> Backlog:
+        """Return a backlog for the topic or channel whose files start with ``name``; raises DiskQueueError.
+
+        ``pump`` is pumped after records were written.
+        """
         options = self.options
         if is_ephemeral:
             return Backlog(options.mem_queue_size, None, options.mem_queue_bytes)
@@ -272,7 +274,7 @@ class Broker:
                 options.max_bytes_per_file,
                 options.max_msg_size,
                 self.log,
-                on_pending,
+                lambda: self.commits.write_later(disk, pump),
                 self._left_files.get(name, []),
                 self.remover.remove,
             )
@@ -341,8 +343,12 @@ class Broker:
     # Health
 
     @property
+    def _failure(self) -> str:
+        return self.commits.failure or self._save_failure
+
+    @property
     def is_healthy(self) -> bool:
-        """False while the last disk write of a topic or channel has failed."""
+        """False while the last disk write of a topic or channel, or the last save of nsqd.dat, has failed."""
         return not self._failure
 
     @property
@@ -350,72 +356,12 @@ class Broker:
         """The health as shown by /ping and /stats."""
         return f"NOK - {self._failure}" if self._failure else "OK"
 
-    def disk_failed(self, error: Exception) -> None:
-        """Report a failed disk write."""
-        self._failure = str(error)
-        self.log.error("failed to write to disk - %s", error)
-
-    def disk_written(self, pump: Pump, error: DiskQueueError | None) -> None:
-        """Report that the disk queue of ``pump`` was written, or that writing failed with ``error``."""
-        queue = pump.backlog.disk
-        assert queue is not None
-        if error is not None:
-            self.disk_failed(error)
-            self.call_at(self.clock.now_ns() + _RETRY_WRITE_NS, partial(self._write_again, pump))
-        elif queue.failure is None:
-            self._failure = ""
-        self._note_failing(queue)
-        if error is None:
-            self.disk_sync.sync_when_due(queue)
-
-    def recover_disk(self, pump: Pump) -> None:
-        """Try to write a disk queue that failed; raises DiskQueueError if it still fails."""
-        queue = pump.backlog.disk
-        assert queue is not None
-        queue.write_pending()
-        if queue.failure is not None:
-            raise queue.failure
-        self.disk_written(pump, None)
-
-    def _write_again(self, pump: Pump) -> None:
-        """Retry the records that could not be written."""
-        if pump.backlog.disk is not None and pump.backlog.disk in self._failing and not self.exiting:
-            self.turn.write_for(pump)
-
-    def disk_used(self, queue: DiskQueue) -> None:
-        """Report that ``queue`` was read from."""
-        self.disk_sync.sync_when_due(queue)
-
-    def commit(self, queue: DiskQueue, done: Callable[[DiskQueueError | None], object]) -> None:
-        """Call ``done`` when a completed sync covers every record of ``queue``, or with the error if one fails."""
-        self.disk_sync.commit(queue, done)
-
-    def forget_queue(self, queue: DiskQueue) -> None:
-        """Report that ``queue`` was deleted."""
-        self.disk_sync.forget(queue)
-        self._failing.discard(queue)
-        self.turn.has_failures = len(self._failing) > 0
-
-    def _note_failing(self, queue: DiskQueue) -> None:
-        if queue.failure is None:
-            self._failing.discard(queue)
-        else:
-            self._failing.add(queue)
-        self.turn.has_failures = len(self._failing) > 0
-
-    def _sync_ended(self, queue: DiskQueue, error: OSError | None) -> None:
-        if error is not None:
-            self._failure = error.strerror or str(error)
-        elif queue in self._failing and queue.failure is None:
-            self._failure = ""
-        self._note_failing(queue)
-
     def _save_ended(self, error: OSError | None) -> None:
         """Handle a failed save of nsqd.dat, or the first successful one after it."""
         if error is not None:
-            self._failure = error.strerror or str(error)
+            self._save_failure = error.strerror or str(error)
         else:
-            self._failure = self._failure if self._failing else ""
+            self._save_failure = ""
             self._saved_again()
 
     # Metadata and exit
@@ -484,7 +430,7 @@ class Broker:
 
     async def close_disk_threads(self) -> None:
         """Wait for the syncs and the save in progress, and begin no other."""
-        await asyncio.gather(self.disk_sync.close(), self.metadata_store.close())
+        await asyncio.gather(self.commits.close(), self.metadata_store.close())
 
     def spill_topics(self) -> None:
         """Move every message to the disk queues; ``write_spilled`` writes them."""

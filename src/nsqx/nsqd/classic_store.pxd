@@ -5,7 +5,7 @@ from nsqx.nsqd.channel cimport Channel
 from nsqx.nsqd.channel_store cimport ChannelStore
 from nsqx.nsqd.client cimport Client
 from nsqx.nsqd.ready_clients cimport ReadyClients
-from nsqx.nsqd.turn cimport Turn
+from nsqx.nsqd.group_commit cimport GroupCommit
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.deadlines cimport Deferred, InFlight
 from nsqx.wire cimport byteops
@@ -21,7 +21,7 @@ cdef class ClassicStore(ChannelStore):
     cdef readonly int64_t lost_count
     cdef Channel _channel
     cdef object _broker
-    cdef Turn _turn
+    cdef GroupCommit _commits
     cdef object _clock
     cdef InFlight _in_flight
     cdef Deferred _deferred

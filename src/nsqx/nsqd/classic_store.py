@@ -42,11 +42,11 @@ class ClassicStore(ChannelStore):
         "_broker",
         "_channel",
         "_clock",
+        "_commits",
         "_deferred",
         "_due_ns",
         "_in_flight",
         "_recorded_count",
-        "_turn",
         "backlog",
         "lost_count",
         "name",
@@ -57,13 +57,13 @@ class ClassicStore(ChannelStore):
         self.name = f"{channel.topic_name}:{channel.name}"  # its files start with it
         self._channel = channel
         self._broker = broker
-        self._turn = broker.turn
+        self._commits = broker.commits
         self._clock = broker.clock
         self._in_flight = InFlight()
         self._deferred = Deferred()
         self._recorded_count = 0  # messages that are in the disk queue twice since ``spill``
         self.lost_count = 0  # messages that ``close`` could not write
-        self.backlog: Backlog = broker.open_backlog(self.name, channel.is_ephemeral, self._disk_pending)
+        self.backlog: Backlog = broker.open_backlog(self.name, channel.is_ephemeral, self)
         # Due times of waiting messages, from the topic or an earlier process.
         self._due_ns: dict[bytes, int] = {} if channel.is_ephemeral else self._load_due_times()
 
@@ -95,9 +95,6 @@ class ClassicStore(ChannelStore):
     def pump(self) -> None:
         """Deliver messages that have just been written: they can be read now."""
         self._channel.pump()
-
-    def _disk_pending(self) -> None:
-        self._turn.write_for(self)
 
     # Arrivals
 
@@ -132,8 +129,8 @@ class ClassicStore(ChannelStore):
 
     def refuse_if_full(self, count: int) -> None:
         """Raise DiskQueueError if ``count`` more messages need the disk queue and it cannot be written."""
-        if self.backlog.must_refuse(count):
-            self._broker.recover_disk(self)
+        if self.backlog.disk is not None and self.backlog.must_refuse(count):
+            self._commits.recover(self.backlog.disk)
 
     def _put_back(self, message: QueuedMessage) -> None:
         if self.backlog.disk is None and not self.backlog.holds_memory():
@@ -177,7 +174,7 @@ class ClassicStore(ChannelStore):
             if now_ns + client.msg_timeout_ns < earliest_ns:
                 earliest_ns = now_ns + client.msg_timeout_ns
         if self.backlog.disk is not None and self.backlog.disk.has_unsynced():
-            self._turn.sync_later(self.backlog.disk)
+            self._commits.sync_later(self.backlog.disk)
         return earliest_ns
 
     def _hand_out_batch(self, ready: ReadyClients, batch: Batch) -> None:
@@ -247,7 +244,7 @@ class ClassicStore(ChannelStore):
                 return NOT_OWNER
             self._in_flight.remove(message, client.msg_timeout_ns)
         if message.record and self.backlog.finish(message) and self.backlog.disk is not None:
-            self._turn.sync_later(self.backlog.disk)
+            self._commits.sync_later(self.backlog.disk)
         self._channel.finished(client, message.timestamp)
         return None
 
@@ -291,7 +288,7 @@ class ClassicStore(ChannelStore):
         self._discard_unfinished()
         self.backlog.delete()
         for queue in self.disk_queues():
-            self._broker.forget_queue(queue)
+            self._commits.forget(queue)
         self._save_due_times({})
 
     def _discard_unfinished(self) -> None:

@@ -178,7 +178,7 @@ class PublishAPI:
 
     def _answer_when_written(self, request: "Request", topic: "Topic") -> "DeferredAnswer":
         answer = partial(_answer_publish, request, self._broker.channels_fetch(topic))
-        self._broker.turn.when_written(answer, topic)
+        self._broker.commits.when_written(answer, topic)
         return DEFERRED
 
     def _parse_defer(self, text: str) -> int:

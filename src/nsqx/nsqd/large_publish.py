@@ -46,7 +46,7 @@ class LargePublish:
         except (BrokerExiting, DiskQueueError) as error:
             self._done(error)
         else:
-            self._broker.turn.when_written(self._written, self._topic)
+            self._broker.commits.when_written(self._written, self._topic)
 
     def _written(self, failure: DiskQueueError | None) -> None:
         if failure is not None or self._slices.is_done:

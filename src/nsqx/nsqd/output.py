@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nsqx.wire.frames import ERROR, encode_frame
 
 if TYPE_CHECKING:
-    from nsqx.nsqd.turn import Commit
+    from nsqx.nsqd.group_commit import Commit
 
 
 class OutputBuffer:

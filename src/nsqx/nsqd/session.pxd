@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 from nsqx.nsqd.channel cimport Channel
 from nsqx.nsqd.client cimport Client
 from nsqx.nsqd.topic cimport Topic
+from nsqx.nsqd.group_commit cimport GroupCommit
 from nsqx.nsqd.turn cimport Turn
 from nsqx.wire.commands cimport CommandReader
 
@@ -34,6 +35,7 @@ cdef class ClientSession:
     cdef object _broker
     cdef object _log
     cdef Turn _turn
+    cdef GroupCommit _commits
     cdef CommandReader _reader
     cdef int64_t _max_msg_size
     cdef int64_t _max_body_size

@@ -79,6 +79,7 @@ class ClientSession:
         "_broker",
         "_budget",
         "_command",
+        "_commits",
         "_defer_ns",
         "_is_debugging",
         "_is_over",
@@ -103,6 +104,7 @@ class ClientSession:
         self.command_count = 0
         self._broker = broker
         self._turn = broker.turn
+        self._commits = broker.commits
         self._log = broker.log
         self._reader = CommandReader()
         self._max_msg_size = broker.options.max_msg_size
@@ -458,13 +460,13 @@ class ClientSession:
     def _acknowledge(self, command: str, count: int, topic: Topic) -> None:
         client = self.client
         client.published(self._topic_name, count)
-        self._turn.hold(client, command, topic)
+        self._commits.hold(client, command, topic)
         client.output.frames += _OK
         self._turn.send_to(client)
 
     def _publish_failed(self, command: str, error: NSQError) -> ProtocolError:
         if isinstance(error, DiskQueueError):
-            self._broker.disk_failed(error)
+            self._commits.note_failure(error)
         return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")
 
     def _identify(self, body: bytes) -> None:
@@ -512,7 +514,7 @@ class ClientSession:
             raise ProtocolError("E_SUB_FAILED", f"SUB failed {error}") from None
         client.state = _SUBSCRIBED
         client.channel = channel
-        self._turn.hold_until_recorded(client, "SUB", topic)
+        self._commits.hold_until_recorded(client, "SUB", topic)
         self._send(frames.OK)
         if self._broker.authorizer.is_enabled:
             self._stop_at(WatchRights(topic_name, channel_name))

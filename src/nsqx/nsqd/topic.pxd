@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.nsqd.classic_store cimport ClassicStore
+from nsqx.nsqd.group_commit cimport GroupCommit
 from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.ids cimport IdSource
@@ -29,6 +30,7 @@ cdef class Topic:
     cdef readonly Backlog backlog
     cdef object _broker
     cdef Turn _turn
+    cdef GroupCommit _commits
     cdef object _clock
     cdef IdSource _ids
     cdef list _stores

@@ -50,6 +50,7 @@ class Topic:
     __slots__ = (
         "_broker",
         "_clock",
+        "_commits",
         "_due_times",
         "_ids",
         "_is_awake",
@@ -79,6 +80,7 @@ class Topic:
         self.message_bytes = 0
         self._broker = broker
         self._turn = broker.turn
+        self._commits = broker.commits
         self._clock = broker.clock
         self._ids = IdSource(broker.options.id)
         self._stores: list[ClassicStore] = []
@@ -87,7 +89,7 @@ class Topic:
         self._is_awake = False
         self._moves: deque[BacklogMove] = deque()
         self._moving_count = 0
-        self.backlog: Backlog = broker.open_backlog(name, self.is_ephemeral, self._disk_pending)
+        self.backlog: Backlog = broker.open_backlog(name, self.is_ephemeral, self)
         # The due times of deferred messages that are on disk.
         self._due_times: DueTimeQueue | None = None if self.is_ephemeral else broker.open_due_times(name)
 
@@ -110,7 +112,7 @@ class Topic:
         """
         if self.exiting:
             raise BrokerExiting
-        if self._turn.has_failures:
+        if self._commits.has_failures:
             self._refuse_if_full(count)
         now_ns = self._clock.wall_ns()
         batch = new_batch(items, 0, count, now_ns, self._ids.reserve(count, now_ns))
@@ -125,7 +127,7 @@ class Topic:
         """Publish a message that each channel defers for ``defer_ns``; raises the errors of ``publish``."""
         if self.exiting:
             raise BrokerExiting
-        if self._turn.has_failures:
+        if self._commits.has_failures:
             self._refuse_if_full(1)
         now_ns = self._clock.wall_ns()
         message = new_message(byteops.id_text(self._ids.reserve(1, now_ns)), body, now_ns, 0)
@@ -145,8 +147,8 @@ class Topic:
         if self._is_open:
             for store in self._stores:
                 store.refuse_if_full(count)
-        elif self.backlog.must_refuse(count):
-            self._broker.recover_disk(self)
+        elif self.backlog.disk is not None and self.backlog.must_refuse(count):
+            self._commits.recover(self.backlog.disk)
 
     def _fan_out(self, batch: Batch) -> None:
         """Give every channel the batch: copies that share the bytes, and the batch itself for one channel."""
@@ -160,9 +162,6 @@ class Topic:
     def _fan_out_message(self, message: QueuedMessage) -> None:
         for store in self._stores:
             store.put_message(message.copy())
-
-    def _disk_pending(self) -> None:
-        self._turn.write_for(self)
 
     # Moving the backlog to the channels
 
@@ -275,7 +274,7 @@ class Topic:
             for record in range(move.first_record, move.first_record + move.count):
                 disk.finish(record)
         if disk.has_unsynced():
-            self._broker.disk_used(disk)
+            self._commits.sync_later(disk)
         if was_full and self._moving_count < _MAX_MOVING and not self._is_open and self._can_flow():
             self._broker.call_at(self._clock.now_ns(), self._wake)
 

@@ -488,8 +488,8 @@ class DiskQueue:
             self._waiting.append((serial, callback))
 
     def is_awaited(self) -> bool:
-        """True if a callback waits for records to be durable."""
-        return len(self._waiting) > 0
+        """True if a callback waits for written records to be durable, so that a sync is needed."""
+        return len(self._waiting) > 0 and self._waiting[0][0] <= self._written_serial
 
     def _answer_waiting(self, serial: int, failure: DiskQueueError | None) -> None:
         """Call the callbacks that wait for records up to ``serial``."""

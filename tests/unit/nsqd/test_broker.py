@@ -116,13 +116,13 @@ def test_deleting_an_unknown_topic_or_channel_returns_false(bench):
     assert not bench.broker.delete_channel("t", "c")
 
 
-def test_deleted_queues_are_forgotten_by_the_disk_sync(bench):
-    topic = bench.broker.topic("t")
-    topic.channel("c")
-    disks = set(topic.disk_queues())
-    assert len(disks) == 2
+def test_deleted_queues_are_not_synced(tmp_path):
+    bench = Bench(tmp_path, mem_queue_size=0)
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"1")
     bench.broker.delete_topic("t")
-    assert set(bench.disk_sync.forgotten) == disks
+    bench.advance(bench.options.sync_timeout)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_clients_are_numbered(bench):
@@ -219,7 +219,7 @@ def test_close_topics_logs_a_failed_write_and_closes_the_other_topics(tmp_path):
 
 def test_health_follows_the_last_write(bench):
     assert (bench.broker.is_healthy, bench.broker.health) == (True, "OK")
-    bench.broker.disk_failed(OSError("No space left on device"))
+    bench.broker.commits.note_failure(OSError("No space left on device"))
     assert (bench.broker.is_healthy, bench.broker.health) == (False, "NOK - No space left on device")
 
 
@@ -262,7 +262,7 @@ async def test_metadata_and_messages_with_real_syncs_and_saves(tmp_path):
         assert (channel.depth, channel.paused) == (life - 1, life == 2)
         written = loop.create_future()
         broker.publish(topic, b"message")
-        broker.turn.when_written(written.set_result, topic)
+        broker.commits.when_written(written.set_result, topic)
         assert await written is None
         assert channel.depth == life
         channel.pause()
@@ -280,7 +280,6 @@ def test_deleted_topics_and_channels_leave_no_reference_cycles(bench):
     gc.disable()
     try:
         bench.broker.delete_topic("in_no_cycle")
-        bench.disk_sync.forgotten.clear()
         topics = [each for each in gc.get_objects() if isinstance(each, Topic)]
         channels = [each for each in gc.get_objects() if isinstance(each, Channel)]
     finally:

@@ -544,10 +544,11 @@ def test_a_failed_read_of_the_disk_is_retried(tmp_path, monkeypatch):
 def test_a_read_of_the_disk_schedules_a_sync(tmp_path):
     bench = make_bench(tmp_path, mem_queue_size=0)
     client = bench.consume("t", "c", 1)
-    bench.disk_sync.noted.clear()
     bench.publish("t", b"1")
     (queue,) = client.channel.store.disk_queues()
-    assert queue in bench.disk_sync.noted
+    assert queue.has_unsynced()
+    bench.advance(bench.options.sync_timeout)
+    assert not queue.has_unsynced()
 
 
 # Emptying, deleting, closing

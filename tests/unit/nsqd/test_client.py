@@ -5,8 +5,8 @@ import pytest
 from broker_bench import BenchLink
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.client import OUTPUT_LIMIT, Client
+from nsqx.nsqd.group_commit import Commit
 from nsqx.nsqd.protocol_states import ClientState
-from nsqx.nsqd.turn import Commit
 from nsqx.wire import frames
 from rawclient import ERROR, OK, RESPONSE, Frame
 

@@ -26,7 +26,7 @@ class RequestStandIn:
         self.answer = (response.status, response.body)
 
 
-class TurnStandIn:
+class CommitsStandIn:
     """Collects callbacks until ``write``."""
 
     def __init__(self):
@@ -44,7 +44,7 @@ class BrokerStandIn:
     def __init__(self, *, exiting=False):
         self.options = NsqdOptions(max_msg_size=10, max_body_size=100)
         self.log = Log("", INFO)
-        self.turn = TurnStandIn()
+        self.commits = CommitsStandIn()
         self.topics = {}
         self.published = []
         self.exiting = exiting
@@ -90,7 +90,7 @@ class TestPublish:
         request = RequestStandIn(b"body", topic="t")
         assert PublishAPI(broker).publish(request) is DEFERRED
         assert request.answer is None
-        broker.turn.write()
+        broker.commits.write()
         assert request.answer == (200, b"OK")
         assert broker.published == [("t", b"body", 0)]
 
@@ -99,7 +99,7 @@ class TestPublish:
         broker = BrokerStandIn()
         request = RequestStandIn(b"body", topic="t")
         getattr(PublishAPI(broker), handler)(request)
-        broker.turn.write(DiskQueueError("no space left on device"))
+        broker.commits.write(DiskQueueError("no space left on device"))
         assert request.answer == (503, b'{"message":"EXITING"}')
 
     @pytest.mark.parametrize("handler", ["publish", "publish_many"])

@@ -4,8 +4,8 @@ import pytest
 
 from broker_bench import split_frames
 from nsqx.errors import DiskQueueError
+from nsqx.nsqd.group_commit import Commit
 from nsqx.nsqd.output import OutputBuffer
-from nsqx.nsqd.turn import Commit
 from nsqx.wire import frames
 from rawclient import ERROR, RESPONSE, Frame
 

@@ -310,18 +310,18 @@ class MovedTopic:
         self.topic = self.bench.broker.topic("t")
         (self.disk,) = self.topic.disk_queues()
         self.bench.publish("t", b"1", b"2", b"3")
-        self.bench.disk_sync.is_slow = True
+        self.bench.sync_threads.is_slow = True
         self.channels = [self.topic.channel(name) for name in channel_names]
         self.bench.settle()
         move_all(self.bench)
 
     def sync(self, channel):
-        self.bench.disk_sync.sync(*channel.store.disk_queues())
+        self.bench.sync(*channel.store.disk_queues())
         move_all(self.bench)
 
     def kept_count(self):
         """Return the number of messages that a restart would find in the topic."""
-        self.bench.disk_sync.sync(self.disk)
+        self.bench.sync(self.disk)
         copy = Bench(self.disk_copy(), mem_queue_size=0)
         return copy.broker.topic("t").depth
 
@@ -391,12 +391,12 @@ def test_moves_do_not_run_far_ahead_of_the_syncs(tmp_path, monkeypatch):
     topic = bench.broker.topic("t")
     for _ in range(6):
         bench.publish("t", *[b"x"] * 2000)
-    bench.disk_sync.is_slow = True
+    bench.sync_threads.is_slow = True
     channel = topic.channel("c")
     bench.settle()
     move_all(bench)
     assert (topic.depth, channel.depth) == (2000, 10_000)
-    bench.disk_sync.sync(*channel.store.disk_queues())
+    bench.sync(*channel.store.disk_queues())
     move_all(bench)
     assert (topic.depth, channel.depth) == (0, 12_000)
 
@@ -436,7 +436,7 @@ def test_a_failed_write_to_a_full_file_is_reported_to_its_publisher(tmp_path, mo
             topic.publish(b"".join(map(sized, [b"x" * 50] * 3)), 3)
         except DiskQueueError as error:
             failures.append(error)
-        bench.broker.turn.when_written(failures.append, topic)
+        bench.broker.commits.when_written(failures.append, topic)
         bench.settle()
     assert str(failures[0]) == "No space left on device"
     assert not bench.broker.is_healthy

@@ -1,0 +1,40 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.nsqd.client cimport Client
+from nsqx.nsqd.turn cimport Turn
+
+
+@cython.final
+cdef class Commit:
+    cdef readonly list clients
+    cdef readonly list callbacks
+    cdef public int64_t pending_count
+    cdef public object failure
+    cdef public bint is_done
+
+
+@cython.final
+cdef class GroupCommit:
+    cdef readonly bint has_failures
+    cdef readonly str failure
+    cdef public object threads
+    cdef Turn _turn
+    cdef object _services
+    cdef object _log
+    cdef int64_t _sync_every
+    cdef int64_t _sync_timeout_ns
+    cdef int64_t _commit_at
+    cdef dict _writers
+    cdef dict _commits
+    cdef set _failing
+    cdef dict _unsynced
+    cdef object _timer
+    cdef bint _is_closing
+
+    @cython.locals(commit=Commit)
+    cpdef hold(self, Client client, str command, object topic)
+    cpdef when_written(self, object callback, object topic)
+    cdef Commit _commit_of(self, object topic)
+    cpdef write_later(self, object queue, object pump)
+    cpdef sync_later(self, object queue)

@@ -1,0 +1,305 @@
+"""Group commit: the place that decides when records are written, when they are synced, and when clients get answers.
+
+Disk queues announce their records with ``write_later``. The turn then ends in the next iteration of the loop, and the
+records of all publishers are written with one write per queue. Next, topics and channels are pumped, because written
+messages can be read.
+
+The publishes to one topic in one turn form a commit, and the answers wait for it. If too many records of the topic's
+queues are not durable after the write (any, with sync-every=1), the commit lasts until a completed sync covers its
+records. A publish to a new topic also waits until nsqd.dat names the topic. Only clients that wait for a commit are
+held back, each until its own commit is done. Other clients, and commits of other topics, continue.
+
+A queue that cannot be written or synced is failing. Its write is retried every second, and publishes that need it are
+refused. ``failure`` is the disk's part of the health.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from nsqx.errors import DiskQueueError
+from nsqx.nsqd.sync_threads import SyncThreads
+from nsqx.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqd.client import Client
+    from nsqx.nsqd.clock import Timer
+    from nsqx.nsqd.topic import Topic
+    from nsqx.nsqd.turn import Pump, Turn
+    from nsqx.queues.diskqueue import DiskQueue
+    from nsqx.queues.sync import SyncJob
+
+# The delay before a failed write is retried.
+_RETRY_WRITE_NS = NS_PER_S
+
+
+class CommitServices(Protocol):
+    """What the broker provides: timers whose handlers run in a turn, and the saves of nsqd.dat."""
+
+    def call_in(self, delay_ns: int, handler: Callable[[], None]) -> Timer: ...
+
+    def when_recorded(self, topic: Topic, done: Callable[[None], object]) -> bool:
+        """Call ``done`` when the save of nsqd.dat that names the topic and its channels has ended; False if it has."""
+
+
+class Commit:
+    """Answers that wait until their messages are on disk. When ``is_done``, ``failure`` is the error or None."""
+
+    __slots__ = ("callbacks", "clients", "failure", "is_done", "pending_count")
+
+    def __init__(self) -> None:
+        self.clients: list[Client] = []
+        self.callbacks: list[Callable[[DiskQueueError | None], object]] = []
+        self.pending_count = 1
+        self.failure: DiskQueueError | None = None
+        self.is_done = False
+
+
+class GroupCommit:
+    """Writes, syncs and commits of all disk queues of a broker."""
+
+    __slots__ = (
+        "_commit_at",
+        "_commits",
+        "_failing",
+        "_is_closing",
+        "_log",
+        "_services",
+        "_sync_every",
+        "_sync_timeout_ns",
+        "_timer",
+        "_turn",
+        "_unsynced",
+        "_writers",
+        "failure",
+        "has_failures",
+        "threads",
+    )
+
+    def __init__(self, turn: Turn, services: CommitServices, log: Log, sync_every: int, sync_timeout_ns: int) -> None:
+        self.has_failures = False  # some queue is failing; publishes then check theirs
+        self.failure = ""  # the error of the last write or sync; empty if it succeeded
+        self.threads = SyncThreads()
+        self._turn = turn
+        self._services = services
+        self._log = log
+        self._sync_every = sync_every
+        self._sync_timeout_ns = sync_timeout_ns
+        # With sync-every=1 a publish is acknowledged only after the sync. Otherwise one sync can run while the next
+        # window fills, and publishers wait only when that window is full too.
+        self._commit_at = 1 if sync_every <= 1 else 2 * sync_every
+        self._writers: dict[DiskQueue, Pump] = {}
+        self._commits: dict[Topic, Commit] = {}
+        self._failing: set[DiskQueue] = set()
+        self._unsynced: dict[DiskQueue, None] = {}
+        self._timer: Timer | None = None
+        self._is_closing = False
+
+    # Answers
+
+    def hold(self, client: Client, command: str, topic: Topic) -> None:
+        """Hold output added to ``client`` from here on: it acknowledges a publish to ``topic`` in this turn."""
+        self._turn.busy_poll.note_command()
+        if self._writers:
+            commit = self._commit_of(topic)
+            if client.output.seal(commit, command):
+                commit.clients.append(client)
+
+    def when_written(self, callback: Callable[[DiskQueueError | None], object], topic: Topic) -> None:
+        """Call back when the publishes to ``topic`` in this turn can be acknowledged, at once if possible.
+
+        The callback gets None, or the error if they failed.
+        """
+        self._turn.busy_poll.note_command()
+        if self._writers:
+            self._commit_of(topic).callbacks.append(callback)
+        else:
+            callback(None)
+
+    def hold_until_recorded(self, client: Client, command: str, topic: Topic) -> None:
+        """Hold output added to ``client`` from here on until nsqd.dat names ``topic`` and its current channels."""
+        commit = Commit()
+        if self._services.when_recorded(topic, partial(self._confirm, commit)):
+            client.output.seal(commit, command)
+            commit.clients.append(client)
+
+    def _commit_of(self, topic: Topic) -> Commit:
+        commit = self._commits.get(topic)
+        if commit is None:
+            commit = self._commits[topic] = Commit()
+        return commit
+
+    def _confirm(self, commit: Commit, failure: DiskQueueError | None) -> None:
+        """Count one completed or failed operation that ``commit`` waits for; answer after the last one."""
+        commit.pending_count -= 1
+        if commit.failure is None:
+            commit.failure = failure
+        if commit.pending_count:
+            return
+        commit.is_done = True
+        for client in commit.clients:
+            self._turn.send_to(client)
+        for callback in commit.callbacks:
+            callback(commit.failure)
+
+    # Writing
+
+    def write_later(self, queue: DiskQueue, pump: Pump) -> None:
+        """Write the pending records of ``queue`` at the end of the turn, then call ``pump``."""
+        if not self._writers:
+            self._turn.end_later(self._write)
+        self._writers[queue] = pump
+
+    def _write(self) -> None:
+        """Write the records of this turn, begin its commits and syncs, and wake the pumps."""
+        writers, self._writers = self._writers, {}
+        commits, self._commits = self._commits, {}
+        outcomes: dict[DiskQueue, DiskQueueError | None] = {}
+        for queue in writers:
+            try:
+                queue.write_pending()
+            except DiskQueueError as error:
+                outcomes[queue] = error
+            else:
+                outcomes[queue] = None
+        for topic, commit in commits.items():
+            self._begin(commit, topic, outcomes)
+        for queue, pump in writers.items():
+            failure = outcomes[queue]
+            if failure is None:
+                self._written(queue)
+            else:
+                self._write_failed(queue, pump, failure)
+            self._turn.wake(pump)
+
+    def _begin(self, commit: Commit, topic: Topic, outcomes: dict[DiskQueue, DiskQueueError | None]) -> None:
+        """Make ``commit`` wait for those queues of ``topic`` that were written in this turn."""
+        written = [queue for queue in topic.disk_queues() if queue in outcomes]
+        failure = next((outcomes[queue] for queue in written if outcomes[queue] is not None), None)
+        if failure is None and written:
+            confirm = partial(self._confirm, commit)
+            for queue in written:
+                if queue.unsynced_count() >= self._commit_at:
+                    commit.pending_count += 1
+                    queue.when_durable(confirm)
+            if self._services.when_recorded(topic, confirm):
+                commit.pending_count += 1
+        self._confirm(commit, failure)
+
+    def _written(self, queue: DiskQueue) -> None:
+        if queue.failure is None:
+            self.failure = ""
+        self._note_failing(queue)
+        self._sync_when_due(queue)
+
+    def _write_failed(self, queue: DiskQueue, pump: Pump, failure: DiskQueueError) -> None:
+        self.note_failure(failure)
+        self._note_failing(queue)
+        self._services.call_in(_RETRY_WRITE_NS, partial(self._write_again, queue, pump))
+
+    def _write_again(self, queue: DiskQueue, pump: Pump) -> None:
+        """Retry the records that could not be written."""
+        if queue in self._failing and not self._is_closing:
+            self.write_later(queue, pump)
+
+    # Failures
+
+    def note_failure(self, error: Exception) -> None:
+        """Log a failed write. The broker is unhealthy until a write succeeds."""
+        self.failure = str(error)
+        self._log.error("failed to write to disk - %s", error)
+
+    def recover(self, queue: DiskQueue) -> None:
+        """Try to write a failing queue now; raises DiskQueueError if it still fails."""
+        queue.write_pending()
+        if queue.failure is not None:
+            raise queue.failure
+        self._written(queue)
+
+    def forget(self, queue: DiskQueue) -> None:
+        """Never write or sync ``queue`` again: it was deleted."""
+        self._unsynced.pop(queue, None)
+        self._failing.discard(queue)
+        self.has_failures = len(self._failing) > 0
+
+    def _note_failing(self, queue: DiskQueue) -> None:
+        if queue.failure is None:
+            self._failing.discard(queue)
+        else:
+            self._failing.add(queue)
+        self.has_failures = len(self._failing) > 0
+
+    # Syncing
+
+    def sync_later(self, queue: DiskQueue) -> None:
+        """Note that messages of ``queue`` were read or finished, so its positions must be saved eventually."""
+        self._sync_when_due(queue)
+
+    def _sync_when_due(self, queue: DiskQueue) -> None:
+        """Sync ``queue`` now if a sync is due by count or a commit waits for it, else within --sync-timeout."""
+        if queue.is_awaited() or queue.needs_sync(self._sync_every):
+            self._sync(queue, is_urgent=True)
+        else:
+            self._sync_at_timeout(queue)
+
+    def _sync_at_timeout(self, queue: DiskQueue) -> None:
+        self._unsynced[queue] = None
+        if self._timer is None and not self._is_closing:
+            self._timer = self._services.call_in(self._sync_timeout_ns, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        queues, self._unsynced = self._unsynced, {}
+        for queue in queues:
+            if queue.has_unsynced():
+                self._sync(queue, is_urgent=False)
+            else:
+                queue.release_idle_files()
+
+    def _sync(self, queue: DiskQueue, *, is_urgent: bool) -> None:
+        """Begin a sync, unless one is in progress. Its end starts the next one if newer records need it."""
+        if self._is_closing:
+            return
+        try:
+            job = queue.begin_sync()
+        except OSError as error:
+            self._sync_failed(queue, error)
+            return
+        if job is not None:
+            self.threads.run(job, partial(self._turn.run, self._synced), is_urgent=is_urgent)
+
+    def _synced(self, job: SyncJob) -> None:
+        queue = job.queue
+        queue.end_sync(job)
+        if job.error is not None:
+            self._sync_failed(queue, job.error)
+            if queue.is_awaited():
+                self._sync_when_due(queue)
+            return
+        if queue in self._failing and queue.failure is None:
+            self.failure = ""
+        self._note_failing(queue)
+        if queue.is_awaited() or queue.has_unsynced():
+            self._sync_when_due(queue)
+        elif queue.depth == 0:
+            self._sync_at_timeout(queue)  # closes the files if the queue stays empty
+        else:
+            self._unsynced[queue] = None
+
+    def _sync_failed(self, queue: DiskQueue, error: OSError) -> None:
+        self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
+        self.failure = error.strerror or str(error)
+        self._note_failing(queue)
+        self._sync_at_timeout(queue)
+
+    def close(self) -> Awaitable[None]:
+        """Begin no other sync; the result can be awaited to wait for the syncs in progress."""
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._unsynced.clear()
+        return self.threads.close()
