@@ -27,6 +27,7 @@ from nsqx.bench.protocols import BrokerProtocol, NSQProtocol
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+_VERSION_TIMEOUT_S = 10.0
 
 _LISTENING = re.compile(r"\b(TCP|HTTP): listening on (\S+)")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -176,6 +177,17 @@ def other_nsqd(path: str, data_root: str | None = None) -> Launcher:
     """Return the launcher for the nsqd at ``path``."""
     name = Path(path).name
     return NSQDLauncher("Go nsqd" if name == "nsqd" else name, [path], data_root)
+
+
+def is_nsqd(path: str) -> bool:
+    """Return True if the program at ``path`` calls itself an nsqd when it is asked for its version."""
+    try:
+        done = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout.startswith(b"nsqd v")
 
 
 def own_nsqd(data_root: str | None = None) -> NSQDLauncher:

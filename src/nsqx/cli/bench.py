@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from nsqx.bench.brokers import Launcher, NSQDLauncher, Target, allow_many_files, other_nsqd, own_nsqd
+from nsqx.bench.brokers import Launcher, NSQDLauncher, Target, allow_many_files, is_nsqd, other_nsqd, own_nsqd
 from nsqx.bench.chart import draw
 from nsqx.bench.comparison import Comparison, Run, compare, machine, markdown, table
 from nsqx.bench.failure import BenchFailed
@@ -143,13 +143,15 @@ def _run(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) 
 def _compare(find_launcher: FindLauncher, values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) -> int:
     peer = values["peer"]
     if not peer:
-        raise ConfigError("-peer PATH is required: the path of the other broker")
+        raise ConfigError("-peer PATH is required: the path of the other nsqd")
     if not Path(peer).is_file() or not os.access(peer, os.X_OK):
         raise ConfigError(f"-peer {peer} is not an executable file")
     data_root = values["data_path"] or None
     if data_root is not None and not Path(data_root).is_dir():
         raise ConfigError(f"-data-path {data_root} is not a directory")
     theirs = find_launcher(peer, data_root)
+    if theirs.is_nsqd and not is_nsqd(peer):
+        raise ConfigError(f"-peer {peer} is not an nsqd: use the path of an nsqd, Go's or one with the same flags")
     client = values["client"]
     runs: list[tuple[Workload, Run]] = []
     if client == "go":

@@ -16,7 +16,7 @@ from nsqx.cli.bench import main
         (["run", "--runfor=0s", "mem"], "nsqx bench: -runfor must be positive"),
         (["run", "--nonsense"], "flag provided but not defined: -nonsense"),
         (["run", "--count=many"], 'invalid value "many" for flag -count: parse error'),
-        (["compare", "mem"], "nsqx bench: -peer PATH is required: the path of the other broker"),
+        (["compare", "mem"], "nsqx bench: -peer PATH is required: the path of the other nsqd"),
         (["compare", "--peer=/nonexistent"], "nsqx bench: -peer /nonexistent is not an executable file"),
         (["compare", "--peer=/bin/sh", "--client=c"], "nsqx bench: invalid -client 'c': use nsqx or go"),
         (["compare", "--peer=/bin/sh", "--rounds=0"], "nsqx bench: -rounds must be at least 1"),
@@ -50,9 +50,20 @@ def test_help(capsys):
     assert "-nsqd-tcp-address" in capsys.readouterr().err
 
 
-def test_a_program_that_is_no_broker(capsys, tmp_path):
-    program = tmp_path / "nsqd"
-    program.write_text("#!/bin/sh\necho it cannot be >&2\nexit 3\n")
-    program.chmod(0o755)
+def program_with(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_peer_that_is_not_an_nsqd_is_rejected(capsys, tmp_path):
+    program = program_with(tmp_path / "redis-server", 'echo "Redis server v=7.0.15"')
+    assert main(["compare", f"--peer={program}"]) == 2
+    line = f"-peer {program} is not an nsqd: use the path of an nsqd, Go's or one with the same flags"
+    assert capsys.readouterr().err == f"nsqx bench: {line}\n"
+
+
+def test_a_peer_that_does_not_start_fails(capsys, tmp_path):
+    program = program_with(tmp_path / "nsqd", 'echo "nsqd v0"; echo it cannot be >&2; exit 3')
     assert main(["compare", "idle", "--rounds=1", "--count=1", f"--peer={program}"]) == 1
     assert "idle on Go nsqd: Go nsqd did not start: it cannot be" in capsys.readouterr().err
