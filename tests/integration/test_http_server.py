@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import inspect
 import os
 import socket
 import ssl
@@ -11,13 +10,13 @@ import stat
 import struct
 import subprocess
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
+from event_loops import both_loops
 from http_doubles import Answer, RememberingLog, read_answers
 from nsqx.net.address import TCPAddress, UnixAddress
 from nsqx.net.http_server import HTTPServer
@@ -29,26 +28,6 @@ from nsqx.net.router import BodyLimit, Router
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 ECHO = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
 BIG = b"x" * 500_000
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any, None]], None]]:
-    with asyncio.Runner(loop_factory=request.param) as runner:
-        yield runner.run
-
-
-def both_loops(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Turn a coroutine function into a test that runs under each loop; its parameters are fixtures as usual."""
-
-    def test(run: Callable[[Coroutine[Any, Any, None]], None], **fixtures: Any) -> None:
-        run(scenario(**fixtures))
-
-    fixtures = inspect.signature(scenario).parameters.values()
-    runner = inspect.Parameter("run", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    test.__signature__ = inspect.Signature([runner, *fixtures])  # type: ignore[attr-defined]
-    test.__name__ = scenario.__name__
-    test.__doc__ = scenario.__doc__
-    return test
 
 
 class WatchedServer(HTTPServer):

@@ -24,6 +24,7 @@ cdef class HTTPConnection:
     cdef bint _waits_turn
     cdef Py_ssize_t _unsent
     cdef bint _running
+    cdef object _body
     cdef bint _pumping
     cdef object _first
     cdef object _last
@@ -45,6 +46,8 @@ cdef class HTTPConnection:
     cdef _dispatch(self, object request)
     cdef _link(self, object request)
     cpdef answered(self, object request)
+    cdef _send_ready(self)
+    cdef _unlink_first(self)
     @cython.locals(wire=bytes)
     cdef _emit(self, object request, object response)
     @cython.locals(out=list)
@@ -54,7 +57,10 @@ cdef class HTTPConnection:
     @cython.locals(reader=RequestReader, stage=int)
     cdef _settle(self)
     cdef _settle_idle(self)
+    cdef bytes _start_body(self, object request, object response)
+    cpdef bint write(self, bytes data)
     cdef bint _must_wait(self)
+    cdef bint _is_busy(self)
     cdef bint _has_many_pending(self)
     cdef _pause_reading(self)
     cdef _resume_reading(self)

@@ -1,8 +1,9 @@
 """One HTTP connection: passes requests to their handlers and sends the answers in the order of the requests.
 
 Owns the order of answers, backpressure, the amount of work per turn, the meaning of deadlines, and the ways in which a
-connection ends. ``request_reader`` turns bytes into requests. A connection has no task and no timer: handlers run in
-data_received and in the server's round-robin, and the server checks the deadlines.
+connection ends. ``request_reader`` turns bytes into requests, ``body_stream`` sends the body of a streamed response. A
+connection has no task and no timer: handlers run in data_received and in the server's round-robin, and the server
+checks the deadlines.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from nsqx.net.peer import peer_address
 from nsqx.net.request_log import request_line
 from nsqx.net.request_reader import DONE, HEAD, IDLE, RequestReader
 from nsqx.net.requests import DEFERRED, Request
-from nsqx.net.responses import CONTINUE, Response, refusal_response
+from nsqx.net.responses import CONTINUE, Response, StreamedResponse, refusal_response
 from nsqx.net.round_robin import LARGE_CHUNK
 
 if TYPE_CHECKING:
     import asyncio
     from ssl import SSLObject
 
+    from nsqx.net.body_stream import BodyStream
     from nsqx.net.http_server import HTTPServer
+    from nsqx.net.requests import AnyResponse
 
 # The stages of a connection.
 SERVING = 0
@@ -57,6 +60,7 @@ class HTTPConnection:
 
     __slots__ = (
         "__weakref__",
+        "_body",
         "_body_bytes",
         "_deadline",
         "_descriptor",
@@ -101,6 +105,7 @@ class HTTPConnection:
         self._waits_turn = False  # input is left over for a later turn
         self._unsent = 0  # size of the write buffer at the last check, while writing is paused
         self._running = False  # a handler's awaitable has not finished
+        self._body: BodyStream | None = None  # the streamed answer to the first request
         self._pumping = False  # answers are being collected; the method that set this sends them
         # Dispatched requests without an answer, linked by Request.following.
         self._first: Request | None = None
@@ -135,6 +140,9 @@ class HTTPConnection:
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._stage = CLOSING
         self._deadline = NEVER
+        if self._body is not None:
+            self._body.cancel()
+            self._body = None
         request = self._first
         while request is not None:
             following = request.following
@@ -192,6 +200,8 @@ class HTTPConnection:
         server = self._server
         phase = self._reader.phase
         self._deadline = server.now + (server.header_timeout_s if phase == HEAD else server.body_timeout_s)
+        if self._body is not None:
+            self._body.resume()
         if not self._pumping:
             self._settle()
 
@@ -200,7 +210,7 @@ class HTTPConnection:
         reader = self._reader
         left = _REQUESTS_PER_SLICE
         self._pumping = True
-        while not (self._running or self._write_paused or self._has_many_pending() or self._stage):
+        while not (self._is_busy() or self._write_paused or self._has_many_pending() or self._stage):
             request = reader.next(self)
             if request is not None:
                 head_begun = False
@@ -259,7 +269,7 @@ class HTTPConnection:
                 return
         if answer is DEFERRED:
             return
-        if isinstance(answer, Response):
+        if isinstance(answer, Response) or type(answer) is StreamedResponse:
             request.respond(answer)
         elif inspect.isawaitable(answer):
             self._running = True
@@ -267,7 +277,7 @@ class HTTPConnection:
         else:
             request.respond(self._server.failed(request, TypeError(f"the handler returned {answer!r}")))
 
-    def finish_awaited(self, request: Request, response: Response) -> None:
+    def finish_awaited(self, request: Request, response: AnyResponse) -> None:
         """Answer a request whose handler returned an awaitable."""
         self._running = False
         request.respond(response)
@@ -286,32 +296,41 @@ class HTTPConnection:
         """Send the response of ``request`` once it is the first in the queue, with the finished ones behind it."""
         if request.started_ns:
             self._server.log.info(request_line(request, perf_counter_ns() - request.started_ns))
-        if request is not self._first:
-            return
-        ready: Request | None = request
+        if request is self._first:
+            self._send_ready()
+            if not self._pumping:
+                self._settle()
+
+    def _send_ready(self) -> None:
+        """Send the finished answers at the start of the queue; a streamed one keeps its place until its body ends."""
+        ready = self._first
         while ready is not None and ready.response is not None:
             self._emit(ready, ready.response)
-            self._pending_count -= 1
-            self._pending_bytes -= len(ready.body)
-            following = ready.following
-            ready.detach()
-            ready = following
-        self._first = ready
-        if ready is None:
-            self._last = None
-            if self._reader.wants_continue:
-                self._send_continue()
-        if not self._pumping:
-            self._settle()
+            if self._body is not None:
+                return
+            ready = self._unlink_first()
+        if ready is None and self._reader.wants_continue:
+            self._send_continue()
 
-    def _emit(self, request: Request, response: Response) -> None:
+    def _unlink_first(self) -> Request | None:
+        """Remove the first request, which is answered; return the next one."""
+        request = self._first
+        assert request is not None
+        self._pending_count -= 1
+        self._pending_bytes -= len(request.body)
+        self._first = request.following
+        if self._first is None:
+            self._last = None
+        request.detach()
+        return self._first
+
+    def _emit(self, request: Request, response: AnyResponse) -> None:
         head = request.head
         if self._server.closing and request.following is None and self._reader.phase == IDLE:
-            # The last answer for this client; further requests are not read.
-            request.final = True
-            self._stop_reading()
-            self._lingers = True
-        if head.ordinary and not request.final:
+            self._end_after(request)
+        if type(response) is StreamedResponse:
+            wire = self._start_body(request, response)
+        elif head.ordinary and not request.final:
             wire = response.wire()
         else:
             with_body = head.method != "HEAD"
@@ -320,6 +339,38 @@ class HTTPConnection:
         self._out_size += len(wire)
         if self._out_size > _FLUSH_SIZE:
             self._flush()
+
+    def _end_after(self, request: Request) -> None:
+        """Make the answer to ``request`` the last one for this client; further requests are not read."""
+        request.final = True
+        self._stop_reading()
+        self._lingers = True
+
+    def _start_body(self, request: Request, response: StreamedResponse) -> bytes:
+        """Start sending the body after the head, which is returned."""
+        head = request.head
+        if head.method != "HEAD":
+            if not request.final and response.needs_close(http10=head.http10):
+                self._end_after(request)
+            self._body = self._server.stream(self, request, response)
+        return response.head_for(http10=head.http10, keep_alive=not request.final)
+
+    def write(self, data: bytes) -> bool:
+        """Send a part of a streamed body; return False if the client must read before the next one."""
+        self._out.append(data)
+        self._flush()
+        return not self._write_paused
+
+    def body_ended(self) -> None:
+        """Send the answers behind a streamed one."""
+        if self._body is None:
+            return  # the client has disconnected
+        self._body = None
+        self._unlink_first()
+        self._send_ready()
+        self._settle()
+        if self._server.closing:
+            self.close_if_idle()
 
     def _flush(self) -> None:
         out = self._out
@@ -374,7 +425,11 @@ class HTTPConnection:
             self._deadline = server.now + server.idle_timeout_s
 
     def _must_wait(self) -> bool:
-        return self._running or self._write_paused or self._waits_turn or self._has_many_pending()
+        return self._is_busy() or self._write_paused or self._waits_turn or self._has_many_pending()
+
+    def _is_busy(self) -> bool:
+        """True while a handler or a streamed body is running: the next request waits."""
+        return self._running or self._body is not None
 
     def _has_many_pending(self) -> bool:
         return self._pending_count >= _MAX_PENDING_ANSWERS or self._pending_bytes >= _MAX_PENDING_BYTES

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from nsqx.errors import HTTPError
+from nsqx.net.body_stream import BodyStream
 from nsqx.net.http_connection import HTTPConnection
 from nsqx.net.http_head import parse_head, refusal
 from nsqx.net.listen import BACKLOG
@@ -21,14 +22,14 @@ from nsqx.net.tls_protocol import TLSProtocol
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from nsqx.net.cross_origin import HeadCheck
     from nsqx.net.http_head import Head
     from nsqx.net.listen import Listening
     from nsqx.net.request_log import RequestLog
-    from nsqx.net.requests import Request
-    from nsqx.net.responses import Response
+    from nsqx.net.requests import AnyResponse, Request
+    from nsqx.net.responses import Response, StreamedResponse
     from nsqx.net.router import Router
 
 _MAX_SWEEP_S = 1.0
@@ -198,13 +199,23 @@ class HTTPServer:
             self.heads[raw] = head
         return head
 
-    def run(self, connection: HTTPConnection, request: Request, answer: Awaitable[Response]) -> None:
+    def run(self, connection: HTTPConnection, request: Request, answer: Awaitable[AnyResponse]) -> None:
         """Wait for a handler's awaitable in a task; ``connection`` may be closed before the task ends."""
-        task = asyncio.get_running_loop().create_task(self._finish(connection, request, answer))
+        self._start(self._finish(connection, request, answer))
+
+    def stream(self, connection: HTTPConnection, request: Request, response: StreamedResponse) -> BodyStream:
+        """Send the body of ``response`` in a task."""
+        body = BodyStream(connection, request, response, self.log)
+        body.task = self._start(body.run())
+        return body
+
+    def _start(self, job: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(job)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _finish(self, connection: HTTPConnection, request: Request, answer: Awaitable[Response]) -> None:
+    async def _finish(self, connection: HTTPConnection, request: Request, answer: Awaitable[AnyResponse]) -> None:
         try:
             response = await answer
         except Exception as error:

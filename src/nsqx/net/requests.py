@@ -1,7 +1,7 @@
 """A request as its handler sees it, and the ways to answer it.
 
-A handler is called with a Request and returns a Response, an awaitable of a Response, or DEFERRED. After DEFERRED,
-``request.respond`` must be called once. A request uses its connection only to send the answer.
+A handler is called with a Request and returns a Response, a StreamedResponse, an awaitable of one of them, or DEFERRED.
+After DEFERRED, ``request.respond`` must be called once. A request uses its connection only to send the answer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from nsqx.net.http_head import Head
-    from nsqx.net.responses import Response
+    from nsqx.net.responses import Response, StreamedResponse
 
-    Answer: TypeAlias = "Response | DeferredAnswer | Awaitable[Response]"
+    AnyResponse: TypeAlias = "Response | StreamedResponse"
+    Answer: TypeAlias = "AnyResponse | DeferredAnswer | Awaitable[AnyResponse]"
     Handler: TypeAlias = "Callable[[Request], Answer]"
     Gate: TypeAlias = "Callable[[Request], Response | None]"
 
@@ -63,7 +64,7 @@ class Request:
     body: bytes
     remote: str  # the peer in Go's form: 127.0.0.1:4151, [::1]:4151, or @ for a unix socket
     tls: SSLObject | None
-    response: Response | None
+    response: AnyResponse | None
     # Set by the connection: an answer that needs no handler, whether to close after the answer, the next request, and
     # the start time if the request is logged.
     answer: Response | None
@@ -111,7 +112,7 @@ class Request:
         """The values of the route's ``:name`` parts."""
         return self.head.params
 
-    def respond(self, response: Response) -> None:
+    def respond(self, response: AnyResponse) -> None:
         """Answer the request; call it once. No-op if the client has disconnected."""
         assert self.response is None, "a request was answered twice"
         self.response = response

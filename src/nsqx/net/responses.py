@@ -1,7 +1,8 @@
 """HTTP responses and their encoding.
 
-Owns the headers of each kind of response, as Go's nsqd sends them. A response that is sent again within the same
-second, such as ``OK`` or an error, reuses its bytes. No routes, no sockets.
+Owns the headers of each kind of response, as Go's nsqd sends them. A response has its whole body, or produces the body
+piece by piece while it is sent. A response that is sent again within the same second, such as ``OK`` or an error,
+reuses its bytes. No routes, no sockets.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from functools import lru_cache
 from html import escape
 from http import HTTPStatus
 from time import time
+from typing import TYPE_CHECKING, final
 
 import orjson
 
 from nsqx.wire.http_headers import NSQ_HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
@@ -24,6 +29,8 @@ HTML = "text/html; charset=utf-8"
 _PHRASES = {413: "Request Entity Too Large"}
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Ends a chunked body.
+LAST_CHUNK = b"0\r\n\r\n"
 
 
 class _DateLine:
@@ -57,6 +64,15 @@ def _start_of(status: int, content_type: str | None, headers: tuple[tuple[str, s
     if text.count("\n") != len(lines) or text.count("\r") != len(lines):
         raise ValueError("line break in a response header")
     return text.encode("latin-1")
+
+
+def _open_head(start: bytes, http10: bool, keep_alive: bool) -> bytes:
+    """Return a head without the lines that describe the body, and without its end."""
+    if keep_alive:
+        connection = b"Connection: keep-alive\r\n" if http10 else b""
+    else:
+        connection = b"" if http10 else b"Connection: close\r\n"
+    return b"HTTP/%b%b%b%b" % (b"1.0" if http10 else b"1.1", start, _date_line.at(int(time())), connection)
 
 
 class Response:
@@ -99,18 +115,54 @@ class Response:
 
     def wire_for(self, *, http10: bool, keep_alive: bool, with_body: bool) -> bytes:
         """Encode for any other client."""
-        if keep_alive:
-            connection = b"Connection: keep-alive\r\n" if http10 else b""
-        else:
-            connection = b"" if http10 else b"Connection: close\r\n"
-        return b"HTTP/%b%b%b%bContent-Length: %d\r\n\r\n%b" % (
-            b"1.0" if http10 else b"1.1",
-            self._start,
-            _date_line.at(int(time())),
-            connection,
-            len(self.body),
-            self.body if with_body else b"",
-        )
+        head = _open_head(self._start, http10, keep_alive)
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(self.body), self.body if with_body else b"")
+
+
+@final
+class StreamedResponse:
+    """A response whose body is produced while it is sent, only as fast as the client reads.
+
+    ``pieces`` is read once, so a response answers one request. It is closed early if the client disconnects, and never
+    started if the client asked for the head only: it must open files at its first piece. If it raises an error, the
+    connection is closed without the end of the body. ``length`` is the size of the body, if it is known.
+    """
+
+    __slots__ = ("_start", "length", "pieces", "status")
+
+    status: int
+    pieces: AsyncGenerator[bytes, None]
+    length: int | None
+
+    def __init__(
+        self,
+        status: int,
+        pieces: AsyncGenerator[bytes, None],
+        content_type: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+        *,
+        length: int | None = None,
+    ) -> None:
+        self.status = status
+        self.pieces = pieces
+        self.length = length
+        self._start = _start_of(status, content_type, headers)
+
+    def needs_close(self, *, http10: bool) -> bool:
+        """True if only the end of the connection can end the body: HTTP/1.0 has no chunks."""
+        return http10 and self.length is None
+
+    def head_for(self, *, http10: bool, keep_alive: bool) -> bytes:
+        """Encode the head."""
+        head = _open_head(self._start, http10, keep_alive)
+        if self.length is not None:
+            return b"%bContent-Length: %d\r\n\r\n" % (head, self.length)
+        return head + (b"\r\n" if http10 else b"Transfer-Encoding: chunked\r\n\r\n")
+
+
+def chunk(piece: bytes) -> bytes:
+    """Encode a piece of a chunked body; an empty piece has no encoding, because an empty chunk ends the body."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
 
 
 OK = Response(200, b"OK", TEXT, NSQ_HEADERS)
