@@ -12,11 +12,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from daemons import Daemon, Fleet, start_nsqd, wait_until
+from daemons import Daemon, Fleet, start_nsqd, wait_until, write_metadata
 from rawclient import OK, ConnectionEnded, RawClient, mpub_body
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
+TOPICS = tuple(f"t{number:04}" for number in range(5000))
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,15 @@ def nsqd():
 @pytest.fixture(scope="module")
 def debug_nsqd():
     with start_nsqd("nsqx", "--enable-debug-endpoints", "--metrics-per-client") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="class")
+def large_nsqd(tmp_path_factory):
+    """A daemon with the topics in TOPICS, each with one channel."""
+    directory = tmp_path_factory.mktemp("large")
+    write_metadata(directory, dict.fromkeys(TOPICS, ["ch"]))
+    with start_nsqd("nsqx", data_path=directory) as daemon:
         yield daemon
 
 
@@ -191,6 +201,44 @@ class TestStats:
             latency = daemon.topic_stats(topic)["e2e_processing_latency"]
         assert [entry["quantile"] for entry in latency["percentiles"]] == [1, 0.5]
         assert all(0 < entry["value"] < 60_000_000_000 for entry in latency["percentiles"])
+
+
+class TestLargeBroker:
+    """Answers of more than 64 KiB are streamed; their content is that of the short ones."""
+
+    def test_stats_as_json(self, large_nsqd):
+        answer = large_nsqd.request("GET", "/stats?format=json")
+        assert (answer.headers["transfer-encoding"], answer.headers["content-type"]) == ("chunked", JSON)
+        assert json.dumps(answer.json(), separators=(",", ":")).encode() == answer.body
+        assert [topic["topic_name"] for topic in answer.json()["topics"]] == list(TOPICS)
+        one = large_nsqd.request("GET", "/stats?format=json&topic=t2500")
+        assert one.headers["content-length"] == str(len(one.body))
+        assert one.json()["topics"] == answer.json()["topics"][2500:2501]
+
+    def test_stats_as_text(self, large_nsqd):
+        answer = large_nsqd.request("GET", "/stats")
+        assert (answer.headers["transfer-encoding"], answer.headers["content-type"]) == ("chunked", TEXT)
+        one = large_nsqd.request("GET", "/stats?topic=t2500").body.decode()
+        shown = one.partition("\nTopics:\n")[2].partition("\n\n")[0]
+        topics = [shown.replace("t2500", name) for name in TOPICS]
+        assert answer.body.decode().partition("\nTopics:\n")[2] == "\n\n".join([*topics, "Producers: None\n"])
+
+    def test_metrics(self, large_nsqd):
+        answer = large_nsqd.request("GET", "/metrics")
+        assert answer.headers["transfer-encoding"] == "chunked"
+        depths = [line for line in answer.body.decode().splitlines() if line.startswith("nsq_channel_depth{")]
+        assert depths == [f'nsq_channel_depth{{topic="{name}",channel="ch",paused="false"}} 0' for name in TOPICS]
+
+    def test_nsqd_serves_others_while_a_client_does_not_read(self, large_nsqd):
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(("127.0.0.1", large_nsqd.http_port))
+            slow.sendall(b"GET /stats?format=json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert slow.recv(8) == b"HTTP/1.1"
+            assert large_nsqd.request("GET", "/ping").body == b"OK"
+            received = slow.makefile("rb").read()
+        assert received.endswith(b"0\r\n\r\n")
+        assert b'"topic_name":"t4999"' in received
 
 
 class TestConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -29,15 +29,6 @@ def finish(steps: Steps[Result]) -> Result:
         except StopIteration as end:
             result: Result = end.value
             return result
-
-
-def join_steps(separator: bytes, pieces: Iterable[bytes]) -> Steps[bytes]:
-    """Join pieces, one step for each."""
-    made = []
-    for piece in pieces:
-        made.append(piece)
-        yield
-    return separator.join(made)
 
 
 class StepScheduler:
@@ -61,13 +52,14 @@ class StepScheduler:
                         break
             except StopIteration as end:
                 if is_long:
-                    await self._next_turn()
+                    await self.next_turn()
                 result: Result = end.value
                 return result
             is_long = True
-            await self._next_turn()
+            await self.next_turn()
 
-    async def _next_turn(self) -> None:
+    async def next_turn(self) -> None:
+        """Wait until the loop has handled its other events and the jobs that wait already have had their turns."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)

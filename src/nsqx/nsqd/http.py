@@ -18,11 +18,13 @@ from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, N
 from nsqx.gotext import INT64_MAX, INT64_MIN
 from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, PUBLISH, READ, tls_required
+from nsqx.net.pieces import answer_in_pieces
 from nsqx.net.requests import DEFERRED
 from nsqx.net.responses import (
     EMPTY,
     JSON,
     OK,
+    TEXT,
     Response,
     error_response,
     json_response,
@@ -44,7 +46,7 @@ from nsqx.wire.http_headers import NSQ_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from nsqx.net.requests import DeferredAnswer, Handler, Request
+    from nsqx.net.requests import AnyResponse, DeferredAnswer, Handler, Request
     from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
@@ -373,7 +375,7 @@ class ReportAPI:
         }
         return json_response(document)
 
-    async def stats(self, request: "Request") -> Response:
+    async def stats(self, request: "Request") -> "AnyResponse":
         """Answer in JSON with ``format=json``, else as text; ``topic`` and ``channel`` select what is shown."""
         broker = self._broker
         query = request.query
@@ -385,19 +387,20 @@ class ReportAPI:
         )
         memory = self._memory.stats() if _BOOLEANS.get(query.get("include_mem", ""), True) else None
         if query.get("format") == "json":
-            document = await broker.long_jobs.run(stats.json_steps(broker, now_ns, selection, memory))
-            return Response(200, document, JSON, NSQ_HEADERS)
-        return text_response(await broker.long_jobs.run(stats.text_steps(broker, now_ns, selection, memory)))
+            pieces = stats.json_pieces(broker, now_ns, selection, memory)
+            return await answer_in_pieces(broker.long_jobs, pieces, JSON, NSQ_HEADERS)
+        pieces = stats.text_pieces(broker, now_ns, selection, memory)
+        return await answer_in_pieces(broker.long_jobs, pieces, TEXT, NSQ_HEADERS)
 
-    async def metrics(self, request: "Request") -> Response:
+    async def metrics(self, request: "Request") -> "AnyResponse":
         """Answer with the page for Prometheus."""
         broker = self._broker
         openmetrics = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
         selection = stats.StatsFilter(include_clients=broker.options.metrics_per_client)
         topics = stats.each_topic(broker, broker.clock.wall_ns(), selection)
-        steps = self._metrics_page.steps(topics, healthy=broker.is_healthy, openmetrics=openmetrics)
-        page = await broker.long_jobs.run(steps)
-        return Response(200, page, OPENMETRICS_CONTENT_TYPE if openmetrics else TEXT_CONTENT_TYPE)
+        pieces = self._metrics_page.pieces(topics, healthy=broker.is_healthy, openmetrics=openmetrics)
+        content_type = OPENMETRICS_CONTENT_TYPE if openmetrics else TEXT_CONTENT_TYPE
+        return await answer_in_pieces(broker.long_jobs, pieces, content_type)
 
 
 def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":

@@ -14,10 +14,10 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import accumulate
 from math import ceil
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 # Latencies wait in a plain list and are counted this many at a time.
 BATCH_SIZE = 500
@@ -38,6 +38,9 @@ class LatencyResult(TypedDict):
 
     count: int
     percentiles: list[Percentile] | None
+
+
+NO_LATENCY: "Final[LatencyResult]" = {"count": 0, "percentiles": None}
 
 
 class LatencySketch:
@@ -65,7 +68,7 @@ class LatencySketch:
 
     def result(self, now_ns: int) -> LatencyResult:
         """Return the percentiles of the window; every value is 0 if the window is empty."""
-        return merged_result((self,), now_ns)
+        return _result(self.counts(now_ns), self.percentiles)
 
     def counts(self, now_ns: int) -> Counter[int]:
         """Return the number of latencies in each bucket."""
@@ -91,15 +94,26 @@ class LatencySketch:
         self._window_end_ns += halves_passed * self._half_window_ns
 
 
-def merged_result(sketches: "Iterable[LatencySketch]", now_ns: int) -> LatencyResult:
-    """Return the percentiles of several sketches together, as for a topic over all its channels."""
-    percentiles: tuple[float, ...] | None = None
-    counts: Counter[int] = Counter()
-    for sketch in sketches:
-        percentiles = sketch.percentiles
-        counts.update(sketch.counts(now_ns))
-    if percentiles is None:
-        return {"count": 0, "percentiles": None}
+class MergedLatency:
+    """The latencies of several sketches together, as for a topic over all its channels."""
+
+    __slots__ = ("_counts", "_percentiles")
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self._percentiles: tuple[float, ...] | None = None
+
+    def add(self, sketch: LatencySketch, now_ns: int) -> None:
+        """Count the latencies of ``sketch``."""
+        self._counts.update(sketch.counts(now_ns))
+        self._percentiles = sketch.percentiles
+
+    def result(self) -> LatencyResult:
+        """Return the percentiles; null without a sketch."""
+        return NO_LATENCY if self._percentiles is None else _result(self._counts, self._percentiles)
+
+
+def _result(counts: Counter[int], percentiles: tuple[float, ...]) -> LatencyResult:
     return {
         "count": counts.total(),
         "percentiles": [

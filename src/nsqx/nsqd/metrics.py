@@ -5,31 +5,36 @@ of a counter must never change, so the additional ``_total`` series have no ``pa
 
 The families of topics and channels are formatted here, because there can be ten thousand of each: prometheus_client
 creates several objects per sample and takes many times as long. It formats the numbers of the process. The page is
-built in steps (see ``nsqx.net.steps``), one for each topic, channel and client.
+built in pieces (see ``nsqx.net.pieces``). First the numbers of all topics, channels and clients are collected, so that
+all series of a channel are of one moment; then they are formatted family by family.
 """
 
+from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_latest_openmetrics
 
+from nsqx.nsqd.latency import NO_LATENCY
 from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from nsqx.net.pieces import Pieces
     from nsqx.net.steps import Steps
     from nsqx.nsqd.latency import LatencyResult
-    from nsqx.nsqd.stats import ChannelStats, ClientStats, TopicStats
+    from nsqx.nsqd.stats import ClientStats, TopicCollector
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class _Family(NamedTuple):
-    """A metric: its name, its help text, and the key of its number in a snapshot's dict."""
+    """A metric: its name, its help text, and the key of its number in the dict of a topic, channel or client."""
 
     name: str
     help: str
@@ -74,11 +79,18 @@ _CLIENT_GAUGES = (
 _TOPIC_PERCENTILES = ((0.99, "99_percentile"), (0.95, "95_percentile"))
 _CHANNEL_PERCENTILES = ((0.99, "99p"), (0.95, "95p"))
 
-_INFO = _Family("nsq_info", "Versions of the implemented NSQ and of the package", "")
-_HEALTHY = _Family("nsq_healthy", "1 if the last disk write succeeded", "")
-_CHANNEL_COUNT = _Family("nsq_topic_channel_count", "Channels of the topic", "")
-# How many lines are joined and encoded at a time.
-_LINES_PER_CHUNK = 500
+_CHANNEL_COUNT = _Family("nsq_topic_channel_count", "Channels of the topic", "channel_count")
+
+# The numbers of a row, in order.
+_TOPIC_KEYS = ("depth", "backend_depth", "message_count", "message_bytes")
+_CHANNEL_KEYS = tuple(family.key for family in _CHANNEL_GAUGES)
+_CLIENT_KEYS = tuple(family.key for family in _CLIENT_GAUGES)
+_TOPIC_NUMBERS = itemgetter(*_TOPIC_KEYS)
+_CHANNEL_NUMBERS = itemgetter(*_CHANNEL_KEYS)
+_CLIENT_NUMBERS = itemgetter(*_CLIENT_KEYS)
+
+# Rows that are formatted in one step.
+_ROWS_PER_STEP = 50
 
 
 def accepts_openmetrics(accept: str) -> bool:
@@ -95,174 +107,172 @@ class NsqdMetricsPage:
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
 
-    def steps(self, topics: "Iterable[Steps[TopicStats]]", *, healthy: bool, openmetrics: bool) -> "Steps[bytes]":
-        """Build the whole page, with series for each client if the topics include clients."""
-        families = _Families(openmetrics)
-        for steps in topics:
-            topic = yield from steps
-            _add(families.topics, _topic_row(topic))
-            for channel in topic["channels"]:
-                _add(families.channels, _channel_row(topic["topic_name"], channel))
-                yield
-                for client in channel["clients"] or ():
-                    _add(families.clients, _client_row(topic["topic_name"], channel["channel_name"], client))
-                    yield
+    def pieces(self, topics: "Iterable[TopicCollector]", *, healthy: bool, openmetrics: bool) -> "Pieces":
+        """Yield the page, with series for each client if the topics include clients."""
+        rows = _Rows()
+        for collector in topics:
+            yield from rows.add_steps(collector)
+        yield _broker_text(healthy, openmetrics).encode()
+        for family in _topic_families(openmetrics, rows.have_latency):
+            yield from family.pieces(rows.topics)
+        for family in _channel_families(openmetrics, rows.have_latency):
+            yield from family.pieces(rows.channels)
+        if rows.clients:
+            for family in map(_gauge, _CLIENT_GAUGES, repeat(_CLIENT_KEYS)):
+                yield from family.pieces(rows.clients)
         # Last, because prometheus_client ends its OpenMetrics text with an end marker.
         process = generate_latest_openmetrics if openmetrics else generate_latest
-        return b"".join([*families.chunks(healthy), process(self._process)])
+        yield process(self._process)
 
 
 class _Row(NamedTuple):
-    """One topic, channel or client: its labels for gauges and for counters, with braces, and its numbers."""
+    """One topic, channel or client: its labels, without braces, and its numbers."""
 
     labels: str
-    counter_labels: str
-    numbers: "Mapping[str, object]"
-    latency: "LatencyResult | None" = None
-    channel_count: int = 0
+    numbers: tuple[object, ...]
+    paused: str = ""  # the label that counters do not have
+    latency: "LatencyResult" = NO_LATENCY
 
 
-def _topic_row(topic: "TopicStats") -> _Row:
-    name = f'topic="{topic["topic_name"]}"'
-    labels = f'{{{name},paused="{_boolean(topic["paused"])}"}}'
-    return _Row(labels, f"{{{name}}}", topic, topic["e2e_processing_latency"], len(topic["channels"]))
+class _Rows:
+    """The numbers of the whole page, because each family needs all topics, all channels or all clients."""
+
+    def __init__(self) -> None:
+        self.topics: list[_Row] = []
+        self.channels: list[_Row] = []
+        self.clients: list[_Row] = []
+        self.have_latency = False
+
+    def add_steps(self, collector: "TopicCollector") -> "Steps[None]":
+        """Add a topic, its channels and its clients."""
+        topic = yield from collector.steps()
+        topic_label = f'topic="{topic["topic_name"]}"'
+        channel_count = 0
+        for channel, clients in collector.channels():
+            channel_count += 1
+            labels = f'{topic_label},channel="{channel["channel_name"]}"'
+            latency = channel["e2e_processing_latency"]
+            self.channels.append(_Row(labels, _CHANNEL_NUMBERS(channel), _PAUSED[channel["paused"]], latency))
+            yield
+            for client in clients:
+                self.clients.append(_Row(f"{labels},{_client_labels(client)}", _CLIENT_NUMBERS(client)))
+                yield
+        latency = topic["e2e_processing_latency"]
+        self.have_latency |= bool(latency["percentiles"])
+        numbers = (*_TOPIC_NUMBERS(topic), channel_count)
+        self.topics.append(_Row(topic_label, numbers, _PAUSED[topic["paused"]], latency))
+        yield
 
 
-def _channel_row(topic_name: str, channel: "ChannelStats") -> _Row:
-    names = f'topic="{topic_name}",channel="{channel["channel_name"]}"'
-    labels = f'{{{names},paused="{_boolean(channel["paused"])}"}}'
-    return _Row(labels, f"{{{names}}}", channel, channel["e2e_processing_latency"])
+class _Samples(NamedTuple):
+    """A family: its head, and the function that returns the sample lines of a row."""
+
+    head: str
+    lines: "Callable[[_Row], str]"
+
+    def pieces(self, rows: "Sequence[_Row]") -> "Pieces":
+        """Yield the head and the samples, a few rows at a time."""
+        yield self.head.encode()
+        for first in range(0, len(rows), _ROWS_PER_STEP):
+            yield "".join(map(self.lines, rows[first : first + _ROWS_PER_STEP])).encode()
 
 
-def _client_row(topic_name: str, channel_name: str, client: "ClientStats") -> _Row:
-    labels = _client_labels(topic_name, channel_name, client)
-    return _Row(labels, labels, client)
+def _head(name: str, help_text: str, kind: str) -> str:
+    return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n"
 
 
-class _Samples:
-    """The text of one family. Samples are added one by one, because the rows of all families are built together."""
-
-    def __init__(self, family: _Family, kind: str = "gauge", *, head_name: str = "", is_shown: bool = True) -> None:
-        """Start the family; one with ``is_shown=False`` is hidden until its first row."""
-        self.name, help_text, self.key = family
-        head_name = head_name or self.name
-        self._chunks = [f"# HELP {head_name} {help_text}\n# TYPE {head_name} {kind}\n".encode()]
-        self._lines: list[str] = []
-        self._is_shown = is_shown
-
-    def add_row(self, row: _Row) -> None:
-        """Add the sample of ``row``."""
-        self.add(f"{self.name}{row.labels} {row.numbers[self.key]}\n")
-
-    def add(self, line: str) -> None:
-        """Add a sample line, with its newline."""
-        self._is_shown = True
-        self._lines.append(line)
-        if len(self._lines) == _LINES_PER_CHUNK:
-            self._encode()
-
-    def show(self) -> None:
-        """Show the family even without samples."""
-        self._is_shown = True
-
-    def _encode(self) -> None:
-        self._chunks.append("".join(self._lines).encode())
-        self._lines.clear()
-
-    def chunks(self) -> list[bytes]:
-        """Return the head and all samples, or nothing if the family is hidden."""
-        self._encode()
-        return self._chunks if self._is_shown else []
-
-
-class _Counter(_Samples):
-    def __init__(self, family: _Family, openmetrics: bool) -> None:
-        # In OpenMetrics the family name of a counter has no _total suffix.
-        super().__init__(family, "counter", head_name=family.name.removesuffix("_total") if openmetrics else "")
-
-    def add_row(self, row: _Row) -> None:
-        self.add(f"{self.name}{row.counter_labels} {row.numbers[self.key]}\n")
-
-
-class _ChannelCount(_Samples):
-    def add_row(self, row: _Row) -> None:
-        self.add(f"{self.name}{row.labels} {row.channel_count}\n")
-
-
-class _LatencySeconds(_Samples):
-    """The configured percentiles in seconds."""
-
-    def __init__(self, prefix: str) -> None:
-        family = _Family(f"{prefix}_e2e_processing_latency_seconds", "Time from publish to finish", "")
-        super().__init__(family, "summary", is_shown=False)
-
-    def add_row(self, row: _Row) -> None:
-        for entry in (row.latency and row.latency["percentiles"]) or ():
-            labels = f'{row.counter_labels[:-1]},quantile="{entry["quantile"]}"}}'
-            self.add(f"{self.name}{labels} {entry['value'] / NS_PER_S}\n")
-
-
-class _LatencyPercentile(_Samples):
-    """A percentile of nsq_exporter, in nanoseconds."""
-
-    def __init__(self, prefix: str, quantile: float, ending: str) -> None:
-        help_text = f"{quantile * 100:.0f}th percentile of the time from publish to finish, in nanoseconds"
-        super().__init__(_Family(f"{prefix}_e2e_latency_{ending}", help_text, ""), is_shown=False)
-        self._quantile = quantile
-
-    def add_row(self, row: _Row) -> None:
-        for entry in (row.latency and row.latency["percentiles"]) or ():
-            self.show()
-            if entry["quantile"] == self._quantile:
-                self.add(f"{self.name}{row.labels} {entry['value']}\n")
-
-
-class _Families:
-    """All families of the page, in order."""
-
-    def __init__(self, openmetrics: bool) -> None:
-        self._openmetrics = openmetrics
-        self.topics: list[_Samples] = [
-            *map(_Samples, _TOPIC_GAUGES),
-            _ChannelCount(_CHANNEL_COUNT),
-            *(_Counter(family, openmetrics) for family in _TOPIC_COUNTERS),
-            _LatencySeconds("nsq_topic"),
-            *(_LatencyPercentile("nsq_topic", *percentile) for percentile in _TOPIC_PERCENTILES),
+def _broker_text(healthy: bool, openmetrics: bool) -> str:
+    """Return the families of the broker itself."""
+    help_text = "Versions of the implemented NSQ and of the package"
+    return "".join(
+        [
+            _head("nsq", help_text, "info") if openmetrics else _head("nsq_info", help_text, "gauge"),
+            f'nsq_info{{version="{NSQ_VERSION}",nsqx_version="{VERSION}"}} 1\n',
+            _head("nsq_healthy", "1 if the last disk write succeeded", "gauge"),
+            f"nsq_healthy {int(healthy)}\n",
         ]
-        self.channels: list[_Samples] = [
-            *map(_Samples, _CHANNEL_GAUGES),
-            *(_Counter(family, openmetrics) for family in _CHANNEL_COUNTERS),
-            _LatencySeconds("nsq_channel"),
-            *(_LatencyPercentile("nsq_channel", *percentile) for percentile in _CHANNEL_PERCENTILES),
-        ]
-        self.clients = [_Samples(family, is_shown=False) for family in _CLIENT_GAUGES]
-
-    def chunks(self, healthy: bool) -> "Iterator[bytes]":
-        """Yield the families of the broker itself, then those of topics, channels and clients."""
-        info = _Samples(_INFO, "info", head_name="nsq") if self._openmetrics else _Samples(_INFO)
-        info.add(f'nsq_info{{version="{NSQ_VERSION}",nsqx_version="{VERSION}"}} 1\n')
-        health = _Samples(_HEALTHY)
-        health.add(f"nsq_healthy {int(healthy)}\n")
-        for family in (info, health, *self.topics, *self.channels, *self.clients):
-            yield from family.chunks()
+    )
 
 
-def _add(families: list[_Samples], row: _Row) -> None:
-    for family in families:
-        family.add_row(row)
+def _topic_families(openmetrics: bool, with_latency: bool) -> "Iterator[_Samples]":
+    keys = (*_TOPIC_KEYS, _CHANNEL_COUNT.key)
+    for family in (*_TOPIC_GAUGES, _CHANNEL_COUNT):
+        yield _gauge(family, keys)
+    for family in _TOPIC_COUNTERS:
+        yield _counter(family, keys, openmetrics)
+    if with_latency:
+        yield _latency_seconds("nsq_topic")
+        for quantile, ending in _TOPIC_PERCENTILES:
+            yield _latency_percentile("nsq_topic", quantile, ending)
 
 
-def _client_labels(topic_name: str, channel_name: str, client: "ClientStats") -> str:
+def _channel_families(openmetrics: bool, with_latency: bool) -> "Iterator[_Samples]":
+    for family in _CHANNEL_GAUGES:
+        yield _gauge(family, _CHANNEL_KEYS)
+    for family in _CHANNEL_COUNTERS:
+        yield _counter(family, _CHANNEL_KEYS, openmetrics)
+    if with_latency:
+        yield _latency_seconds("nsq_channel")
+        for quantile, ending in _CHANNEL_PERCENTILES:
+            yield _latency_percentile("nsq_channel", quantile, ending)
+
+
+def _gauge(family: _Family, keys: tuple[str, ...]) -> _Samples:
+    name, help_text, key = family
+    column = keys.index(key)
+    return _Samples(
+        _head(name, help_text, "gauge"), lambda row: f"{name}{{{row.labels}{row.paused}}} {row.numbers[column]}\n"
+    )
+
+
+def _counter(family: _Family, keys: tuple[str, ...], openmetrics: bool) -> _Samples:
+    name, help_text, key = family
+    column = keys.index(key)
+    # In OpenMetrics the family name of a counter has no _total suffix.
+    head = _head(name.removesuffix("_total") if openmetrics else name, help_text, "counter")
+    return _Samples(head, lambda row: f"{name}{{{row.labels}}} {row.numbers[column]}\n")
+
+
+def _latency_seconds(prefix: str) -> _Samples:
+    """Return the configured percentiles in seconds."""
+    name = f"{prefix}_e2e_processing_latency_seconds"
+    return _Samples(
+        _head(name, "Time from publish to finish", "summary"),
+        lambda row: "".join(
+            f'{name}{{{row.labels},quantile="{entry["quantile"]}"}} {entry["value"] / NS_PER_S}\n'
+            for entry in row.latency["percentiles"] or ()
+        ),
+    )
+
+
+def _latency_percentile(prefix: str, quantile: float, ending: str) -> _Samples:
+    """Return a percentile of nsq_exporter, in nanoseconds; without samples if it is not configured."""
+    name = f"{prefix}_e2e_latency_{ending}"
+    help_text = f"{quantile * 100:.0f}th percentile of the time from publish to finish, in nanoseconds"
+    return _Samples(
+        _head(name, help_text, "gauge"),
+        lambda row: "".join(
+            f"{name}{{{row.labels}{row.paused}}} {entry['value']}\n"
+            for entry in row.latency["percentiles"] or ()
+            if entry["quantile"] == quantile
+        ),
+    )
+
+
+def _client_labels(client: "ClientStats") -> str:
     return (
-        f'{{topic="{topic_name}",channel="{channel_name}",client_id="{_escaped(client["client_id"])}"'
+        f'client_id="{_escaped(client["client_id"])}"'
         f',hostname="{_escaped(client["hostname"])}",remote_address="{_escaped(client["remote_address"])}"'
         f',version="{client["version"]}",deflate="{_boolean(client["deflate"])}"'
-        f',snappy="{_boolean(client["snappy"])}",tls="{_boolean(client["tls"])}"}}'
+        f',snappy="{_boolean(client["snappy"])}",tls="{_boolean(client["tls"])}"'
     )
 
 
 def _boolean(value: bool) -> str:
     return "true" if value else "false"
+
+
+_PAUSED = {value: f',paused="{_boolean(value)}"' for value in (False, True)}
 
 
 def _escaped(value: str) -> str:

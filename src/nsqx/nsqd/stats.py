@@ -1,26 +1,29 @@
-"""/stats: a snapshot of the broker, as JSON and as text.
+"""/stats: the state of the broker, as JSON and as text.
 
-A snapshot is plain dicts with the keys, order and optional keys of nsqd's JSON. The text form, statsd and the
-Prometheus page use the same dicts. This module reads the broker, never changes it, and is independent of HTTP.
+A topic, a channel and a client are plain dicts with the keys, order and optional keys of nsqd's JSON. The text form,
+statsd and the Prometheus page use the same dicts. This module reads the broker, never changes it, and is independent of
+HTTP.
 
-A broker can have ten thousand topics, a topic as many channels, and a channel as many clients. So every function here
-works in steps (see ``nsqx.net.steps``), one for each of them.
+A broker can have ten thousand topics, a topic as many channels, and a channel as many clients. So they are collected
+one by one, each in a step (see ``nsqx.net.steps``), and a report never holds more than one of each. Each channel and
+client is consistent by itself; the whole is not, because the broker works between the steps.
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import orjson
 
 from nsqx.gotext import format_duration
-from nsqx.net.steps import Steps, finish
-from nsqx.nsqd.latency import LatencyResult, merged_result
+from nsqx.net.steps import Steps
+from nsqx.nsqd.latency import NO_LATENCY, LatencyResult, MergedLatency
 from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, version_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from nsqx.net.pieces import Pieces
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.client import Client
@@ -99,13 +102,6 @@ class TopicStats(TypedDict):
     e2e_processing_latency: LatencyResult
 
 
-class Snapshot(NamedTuple):
-    """The state of the broker. None is nsqd's null: unknown topic, clients not requested, or no producer."""
-
-    topics: list[TopicStats] | None
-    producers: list[ClientStats] | None
-
-
 class StatsFilter(NamedTuple):
     """The requested part of the state; an empty name selects every topic or channel."""
 
@@ -118,138 +114,106 @@ EVERYTHING = StatsFilter()
 WITHOUT_CLIENTS = StatsFilter(include_clients=False)
 
 
-Kind = TypeVar("Kind")
+class TopicCollector:
+    """Collects one topic: ``steps`` returns the topic itself, then ``channels`` yields its channels one by one."""
+
+    __slots__ = ("_latency", "_now_ns", "_only_channel", "_selection", "_topic")
+
+    def __init__(self, topic: "Topic", now_ns: int, selection: StatsFilter) -> None:
+        self._topic = topic
+        self._now_ns = now_ns
+        self._selection = selection
+        self._only_channel: Channel | None = None
+        self._latency = NO_LATENCY
+
+    def steps(self) -> Steps[TopicStats]:
+        """Collect the topic, with an empty list of channels."""
+        topic = self._topic
+        channels = list(topic.channels.values())
+        if len(channels) == 1:
+            self._only_channel = channels[0]
+        self._latency = yield from _latency_steps(channels, self._now_ns)
+        return {
+            "topic_name": topic.name,
+            "channels": [],
+            "depth": topic.depth,
+            "backend_depth": topic.backend_depth,
+            "message_count": topic.message_count,
+            "message_bytes": topic.message_bytes,
+            "paused": topic.paused,
+            "e2e_processing_latency": self._latency,
+        }
+
+    def channels(self) -> "Iterator[tuple[ChannelStats, Iterator[ClientStats]]]":
+        """Yield the selected channels, sorted by name, each with an empty list of clients, and the clients themselves.
+
+        Channels that are deleted in between are left out. There are no clients if they are not requested.
+        """
+        topic, selection = self._topic, self._selection
+        for name in [selection.channel_name] if selection.channel_name else sorted(topic.channels):
+            channel = topic.channels.get(name)
+            if channel is not None:
+                clients = list(channel.clients.values()) if selection.include_clients else []
+                yield self._channel_stats(channel), (client_stats(client, selection.topic_name) for client in clients)
+
+    def _channel_stats(self, channel: "Channel") -> ChannelStats:
+        if channel is self._only_channel:
+            latency = self._latency  # a single channel has the latency of its topic
+        else:
+            latency = NO_LATENCY if channel.latency is None else channel.latency.result(self._now_ns)
+        stats: ChannelStats = {
+            "channel_name": channel.name,
+            "depth": channel.depth,
+            "backend_depth": channel.backend_depth,
+            "in_flight_count": channel.in_flight_count,
+            "deferred_count": channel.deferred_count,
+            "message_count": channel.message_count,
+            "zone_local_msg_count": channel.zone_local_msg_count,
+            "region_local_msg_count": channel.region_local_msg_count,
+            "global_msg_count": channel.global_msg_count,
+            "requeue_count": channel.requeue_count,
+            "timeout_count": channel.timeout_count,
+            "client_count": len(channel.clients),
+            "clients": [] if self._selection.include_clients else None,
+            "paused": channel.paused,
+            "e2e_processing_latency": latency,
+        }
+        if not stats["zone_local_msg_count"]:
+            del stats["zone_local_msg_count"]
+        if not stats["region_local_msg_count"]:
+            del stats["region_local_msg_count"]
+        if not stats["global_msg_count"]:
+            del stats["global_msg_count"]
+        return stats
 
 
-class StatsEncoder(Protocol):
-    """Converts each client, channel and topic as soon as it is collected."""
-
-    def __call__(self, stats: Kind) -> Kind: ...
-
-
-def _unchanged(stats: Kind) -> Kind:
-    return stats
-
-
-def _as_json(stats: Kind) -> Kind:
-    """Encode as JSON that orjson inserts unchanged: it needs little memory, and the garbage collector ignores it."""
-    return cast("Kind", orjson.Fragment(orjson.dumps(stats)))
-
-
-def collect(
-    broker: "Broker", now_ns: int, *, topic_name: str = "", channel_name: str = "", include_clients: bool = True
-) -> Snapshot:
-    """Return a snapshot, sorted by name; an empty name selects every topic or channel."""
-    return finish(snapshot_steps(broker, now_ns, StatsFilter(topic_name, channel_name, include_clients)))
-
-
-def snapshot_steps(
-    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, encode: "StatsEncoder" = _unchanged
-) -> Steps[Snapshot]:
-    """Collect a snapshot, sorted by name. Each channel and client is consistent by itself; the whole is not."""
-    if selection.topic_name and selection.topic_name not in broker.topics:
-        return Snapshot(None, None)
-    topics = []
-    for steps in each_topic(broker, now_ns, selection, encode):
-        topic = yield from steps
-        topics.append(encode(topic))
-    return Snapshot(topics, (yield from _producer_steps(broker, selection, encode)))
-
-
-def each_topic(
-    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, encode: "StatsEncoder" = _unchanged
-) -> "Iterator[Steps[TopicStats]]":
-    """Yield, for each selected topic sorted by name, the job that collects it; deleted topics are skipped."""
+def each_topic(broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING) -> "Iterator[TopicCollector]":
+    """Yield the selected topics, sorted by name; topics that are deleted in between are left out."""
     for name in [selection.topic_name] if selection.topic_name else sorted(broker.topics):
         topic = broker.topics.get(name)
         if topic is not None and (not selection.channel_name or selection.channel_name in topic.channels):
-            yield _topic_steps(topic, now_ns, selection, encode)
+            yield TopicCollector(topic, now_ns, selection)
 
 
-def _producer_steps(
-    broker: "Broker", selection: StatsFilter, encode: "StatsEncoder"
-) -> Steps[list[ClientStats] | None]:
-    """Collect the clients that have published to any topic; None if there are none or clients are not requested."""
-    producers = []
-    if selection.include_clients:
-        for client in list(broker.clients.values()):
-            if client.pub_counts:
-                producers.append(encode(client_stats(client, selection.topic_name)))
-            yield
-    return producers or None
-
-
-def _topic_steps(topic: "Topic", now_ns: int, selection: StatsFilter, encode: "StatsEncoder") -> Steps[TopicStats]:
-    channels = []
-    latency: LatencyResult | None = None
-    for name in [selection.channel_name] if selection.channel_name else sorted(topic.channels):
-        channel = topic.channels.get(name)
-        if channel is not None:
-            stats = yield from _channel_steps(channel, now_ns, selection, encode)
-            latency = stats["e2e_processing_latency"]
-            channels.append(encode(stats))
-        yield
-    # The latency over all channels, shown or not. With a single channel there is nothing to merge.
-    if latency is None or not len(topic.channels) == len(channels) == 1:
-        latency = yield from _merge_steps(topic, now_ns)
-    yield
-    return {
-        "topic_name": topic.name,
-        "channels": channels,
-        "depth": topic.depth,
-        "backend_depth": topic.backend_depth,
-        "message_count": topic.message_count,
-        "message_bytes": topic.message_bytes,
-        "paused": topic.paused,
-        "e2e_processing_latency": latency,
-    }
-
-
-def _merge_steps(topic: "Topic", now_ns: int) -> Steps[LatencyResult]:
-    sketches = []
-    for channel in list(topic.channels.values()):
+def _latency_steps(channels: "Iterable[Channel]", now_ns: int) -> Steps[LatencyResult]:
+    """Merge the latencies of all channels of a topic, shown or not."""
+    merged = MergedLatency()
+    for channel in channels:
         if channel.latency is not None:
-            sketches.append(channel.latency)
-            yield
-    return merged_result(sketches, now_ns)
+            merged.add(channel.latency, now_ns)
+        yield
+    return merged.result()
 
 
-def _channel_steps(
-    channel: "Channel", now_ns: int, selection: StatsFilter, encode: "StatsEncoder"
-) -> Steps[ChannelStats]:
-    clients: list[ClientStats] | None = None
-    if selection.include_clients:
-        clients = []
-        for client in list(channel.clients.values()):
-            clients.append(encode(client_stats(client, selection.topic_name)))
-            yield
-    latency: LatencyResult = {"count": 0, "percentiles": None}
-    if channel.latency is not None:
-        latency = channel.latency.result(now_ns)
-    stats: ChannelStats = {
-        "channel_name": channel.name,
-        "depth": channel.depth,
-        "backend_depth": channel.backend_depth,
-        "in_flight_count": channel.in_flight_count,
-        "deferred_count": channel.deferred_count,
-        "message_count": channel.message_count,
-        "zone_local_msg_count": channel.zone_local_msg_count,
-        "region_local_msg_count": channel.region_local_msg_count,
-        "global_msg_count": channel.global_msg_count,
-        "requeue_count": channel.requeue_count,
-        "timeout_count": channel.timeout_count,
-        "client_count": len(channel.clients),
-        "clients": clients,
-        "paused": channel.paused,
-        "e2e_processing_latency": latency,
-    }
-    if not stats["zone_local_msg_count"]:
-        del stats["zone_local_msg_count"]
-    if not stats["region_local_msg_count"]:
-        del stats["region_local_msg_count"]
-    if not stats["global_msg_count"]:
-        del stats["global_msg_count"]
-    return stats
+def _each_producer(broker: "Broker", selection: StatsFilter) -> "Iterator[ClientStats | None]":
+    """Yield the clients that have published to any topic, and None for the others: each takes a step."""
+    if selection.include_clients and _is_known(broker, selection):
+        for client in list(broker.clients.values()):
+            yield client_stats(client, selection.topic_name) if client.pub_counts else None
+
+
+def _is_known(broker: "Broker", selection: StatsFilter) -> bool:
+    return not selection.topic_name or selection.topic_name in broker.topics
 
 
 def client_stats(client: "Client", topic_filter: str = "") -> ClientStats:
@@ -301,74 +265,126 @@ def client_stats(client: "Client", topic_filter: str = "") -> ClientStats:
     return stats
 
 
-def json_steps(
+def json_pieces(
     broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
-) -> Steps[bytes]:
-    """Build the answer to /stats?format=json; without ``memory`` that key is absent."""
-    snapshot = yield from snapshot_steps(broker, now_ns, selection, _as_json)
-    document: dict[str, object] = {
-        "version": NSQ_VERSION,
-        "health": broker.health,
-        "start_time": broker.start_time_ns // NS_PER_S,
-        "topics": snapshot.topics,
-    }
+) -> "Pieces":
+    """Yield the answer to /stats?format=json; without ``memory`` that key is absent."""
+    start = {"version": NSQ_VERSION, "health": broker.health, "start_time": broker.start_time_ns // NS_PER_S}
+    yield orjson.dumps(start)[:-1] + b',"topics":'
+    if _is_known(broker, selection):
+        yield b"["
+        separator = b""
+        for collector in each_topic(broker, now_ns, selection):
+            yield from _topic_json(separator, collector)
+            separator = b","
+        yield b"]"
+    else:
+        yield b"null"
     if memory is not None:
-        document["memory"] = memory
-    document["producers"] = snapshot.producers
-    return orjson.dumps(document)
+        yield b',"memory":' + orjson.dumps(memory)
+    yield b',"producers":'
+    separator = b"["
+    for producer in _each_producer(broker, selection):
+        if producer is None:
+            yield None
+        else:
+            yield separator + orjson.dumps(producer)
+            separator = b","
+    yield b"null}" if separator == b"[" else b"]}"
 
 
-def text_steps(
+def _topic_json(separator: bytes, collector: TopicCollector) -> "Pieces":
+    head, tail = _json_around(b'"channels":[]', (yield from collector.steps()))
+    yield separator + head
+    separator = b""
+    for channel, clients in collector.channels():
+        yield from _channel_json(separator, channel, clients)
+        separator = b","
+    yield tail
+
+
+def _channel_json(separator: bytes, channel: ChannelStats, clients: "Iterable[ClientStats]") -> "Pieces":
+    if not channel["client_count"] or channel["clients"] is None:
+        yield separator + orjson.dumps(channel)
+        return
+    head, tail = _json_around(b'"clients":[]', channel)
+    yield separator + head
+    separator = b""
+    for client in clients:
+        yield separator + orjson.dumps(client)
+        separator = b","
+    yield tail
+
+
+def _json_around(empty_list: bytes, document: object) -> tuple[bytes, bytes]:
+    """Return the JSON of ``document`` before and after the items of its empty list; no string can contain the list."""
+    head, _, tail = orjson.dumps(document).partition(empty_list)
+    return head + empty_list[:-1], b"]" + tail
+
+
+def text_pieces(
     broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
-) -> Steps[str]:
-    """Build the text form of /stats."""
+) -> "Pieces":
+    """Yield the text form of /stats, line by line."""
+    for step in _text_lines(broker, now_ns, selection, memory):
+        yield None if step is None else b"%b\n" % step.encode()
+
+
+def _text_lines(
+    broker: "Broker", now_ns: int, selection: StatsFilter, memory: "MemoryStats | None"
+) -> "Iterator[str | None]":
+    """Yield each line, and None after other steps."""
     start_time_ns = broker.start_time_ns
     started = datetime.fromtimestamp(start_time_ns // NS_PER_S).astimezone().isoformat().replace("+00:00", "Z")
-    lines = [
-        version_line("nsqd"),
-        f"start_time {started}",
-        f"uptime {format_duration(now_ns - start_time_ns)}",
-        "",
-        f"Health: {broker.health}",
-    ]
+    yield version_line("nsqd")
+    yield f"start_time {started}"
+    yield f"uptime {format_duration(now_ns - start_time_ns)}"
+    yield ""
+    yield f"Health: {broker.health}"
     if memory is not None:
-        lines += ["", "Memory:", *(f"   {name:<25}\t{value}" for name, value in memory.items())]
-    lines += ["", "Topics: None"]
+        yield ""
+        yield "Memory:"
+        yield from (f"   {name:<25}\t{value}" for name, value in memory.items())
     has_topics = False
-    is_known = not selection.topic_name or selection.topic_name in broker.topics
-    for steps in each_topic(broker, now_ns, selection):
-        topic = yield from steps
-        if has_topics:
-            lines.append("")
-        else:
-            lines[-1] = "Topics:"
-            has_topics = True
-        for line in _topic_lines(topic, now_ns):
-            lines.append(line)
-            yield
-    producers = (yield from _producer_steps(broker, selection, _unchanged)) if is_known else None
-    lines += ["", "Producers:" if producers else "Producers: None"]
-    for client in producers or ():
-        lines.append(f"   {_client_line(client, now_ns)}")
-        yield
-    return "\n".join(lines) + "\n"
+    for collector in each_topic(broker, now_ns, selection):
+        topic = yield from collector.steps()
+        yield "" if has_topics else "\nTopics:"
+        has_topics = True
+        yield _topic_line(topic)
+        for channel, clients in collector.channels():
+            yield _channel_line(channel)
+            yield from (f"        {_client_line(client, now_ns)}" for client in clients)
+    if not has_topics:
+        yield "\nTopics: None"
+    has_producers = False
+    for producer in _each_producer(broker, selection):
+        if producer is None:
+            yield None
+            continue
+        if not has_producers:
+            yield "\nProducers:"
+            has_producers = True
+        yield f"   {_client_line(producer, now_ns)}"
+    if not has_producers:
+        yield "\nProducers: None"
 
 
-def _topic_lines(topic: TopicStats, now_ns: int) -> "Iterator[str]":
-    yield (
+def _topic_line(topic: TopicStats) -> str:
+    return (
         f"{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}]"
         f" depth: {topic['depth']:<5} be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8}"
         f" e2e%: {_latencies(topic['e2e_processing_latency'])}"
     )
-    for channel in topic["channels"]:
-        yield (
-            f"{'   *P ' if channel['paused'] else '      '}[{channel['channel_name']:<25}]"
-            f" depth: {channel['depth']:<5} be-depth: {channel['backend_depth']:<5}"
-            f" inflt: {channel['in_flight_count']:<4} def: {channel['deferred_count']:<4}"
-            f" re-q: {channel['requeue_count']:<5} timeout: {channel['timeout_count']:<5}"
-            f" msgs: {channel['message_count']:<8} e2e%: {_latencies(channel['e2e_processing_latency'])}"
-        )
-        yield from (f"        {_client_line(client, now_ns)}" for client in channel["clients"] or ())
+
+
+def _channel_line(channel: ChannelStats) -> str:
+    return (
+        f"{'   *P ' if channel['paused'] else '      '}[{channel['channel_name']:<25}]"
+        f" depth: {channel['depth']:<5} be-depth: {channel['backend_depth']:<5}"
+        f" inflt: {channel['in_flight_count']:<4} def: {channel['deferred_count']:<4}"
+        f" re-q: {channel['requeue_count']:<5} timeout: {channel['timeout_count']:<5}"
+        f" msgs: {channel['message_count']:<8} e2e%: {_latencies(channel['e2e_processing_latency'])}"
+    )
 
 
 def _client_line(client: ClientStats, now_ns: int) -> str:

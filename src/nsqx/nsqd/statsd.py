@@ -12,7 +12,7 @@ from nsqx.errors import ConfigError
 from nsqx.names import is_ephemeral
 from nsqx.net.address import TCPAddress, parse_address
 from nsqx.net.steps import Steps
-from nsqx.nsqd.stats import WITHOUT_CLIENTS, ChannelStats, TopicStats, each_topic
+from nsqx.nsqd.stats import WITHOUT_CLIENTS, ChannelStats, TopicCollector, TopicStats, each_topic
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -33,11 +33,21 @@ Totals = dict[str, tuple[int, ...]]
 """The counters at the last push, by topic, channel or memory. A push sends the differences."""
 
 
-def lines_of(topic: TopicStats, previous: Totals, current: Totals, *, exclude_ephemeral: bool) -> "Iterator[str]":
-    """Yield the lines of one topic, without prefix and newline; adds its counters to ``current``."""
+def line_steps(
+    collector: TopicCollector, previous: Totals, current: Totals, *, exclude_ephemeral: bool
+) -> "Iterator[str | None]":
+    """Yield the lines of a topic, without prefix and newline, and None for other steps; add counters to ``current``."""
+    topic = yield from collector.steps()
     if exclude_ephemeral and is_ephemeral(topic["topic_name"]):
         return
     name = f"topic.{topic['topic_name']}"
+    yield from _topic_lines(name, topic, previous, current)
+    for channel, _ in collector.channels():
+        if not (exclude_ephemeral and is_ephemeral(channel["channel_name"])):
+            yield from _channel_lines(name, channel, previous, current)
+
+
+def _topic_lines(name: str, topic: TopicStats, previous: Totals, current: Totals) -> "Iterator[str]":
     totals = current[name] = topic["message_count"], topic["message_bytes"]
     messages, size = _growth(totals, previous.get(name))
     yield f"{name}.message_count:{messages}|c"
@@ -45,9 +55,6 @@ def lines_of(topic: TopicStats, previous: Totals, current: Totals, *, exclude_ep
     yield f"{name}.depth:{topic['depth']}|g"
     yield f"{name}.backend_depth:{topic['backend_depth']}|g"
     yield from _latency_lines(name, topic["e2e_processing_latency"])
-    for channel in topic["channels"]:
-        if not (exclude_ephemeral and is_ephemeral(channel["channel_name"])):
-            yield from _channel_lines(name, channel, previous, current)
 
 
 def memory_lines(memory: "MemoryStats", previous: Totals, current: Totals) -> "Iterator[str]":
@@ -140,10 +147,11 @@ class StatsdPusher:
         broker, options = self._broker, self._broker.options
         packets = Packets(options.statsd_prefix, options.statsd_udp_packet_size)
         current: Totals = {}
-        for steps in each_topic(broker, broker.clock.wall_ns(), WITHOUT_CLIENTS):
-            topic = yield from steps
-            for line in lines_of(topic, self._previous, current, exclude_ephemeral=options.statsd_exclude_ephemeral):
-                packets.add(line)
+        exclude_ephemeral = options.statsd_exclude_ephemeral
+        for collector in each_topic(broker, broker.clock.wall_ns(), WITHOUT_CLIENTS):
+            for line in line_steps(collector, self._previous, current, exclude_ephemeral=exclude_ephemeral):
+                if line is not None:
+                    packets.add(line)
                 yield
         if options.statsd_mem_stats:
             for line in memory_lines(self._memory.stats(), self._previous, current):

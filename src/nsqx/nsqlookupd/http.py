@@ -1,13 +1,12 @@
 """nsqlookupd's HTTP API: its routes and answers.
 
 Handlers read the request, query the registry and build the answer; a rejected request raises HTTPError. Lists are in
-the order of registration, which is not guaranteed. Answers that grow with the registry are encoded in slices, so that
+the order of registration, which is not guaranteed. Answers that grow with the registry are built in pieces, so that
 other requests are served in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -16,16 +15,18 @@ import orjson
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, READ
+from nsqx.net.pieces import answer_in_pieces
 from nsqx.net.responses import EMPTY, JSON, Response, json_response, plain_response
 from nsqx.net.router import Router
-from nsqx.net.steps import Steps, StepScheduler, join_steps
+from nsqx.net.steps import StepScheduler
 from nsqx.nsqlookupd.lookupd import on_one_line
 from nsqx.nsqlookupd.metrics import LookupdMetricsPage
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.http_headers import NSQ_HEADERS
 
 if TYPE_CHECKING:
-    from nsqx.net.requests import Handler, Request
+    from nsqx.net.pieces import Pieces
+    from nsqx.net.requests import AnyResponse, Handler, Request
     from nsqx.nsqlookupd.lookupd import Lookupd
     from nsqx.nsqlookupd.openapi import RegisteredProducer
     from nsqx.nsqlookupd.registry import Peer, Registration, Tombstone
@@ -106,28 +107,31 @@ class LookupdQueryAPI:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         channels = orjson.dumps([channel.subkey for channel in self._registry.channels(topic_name)])
         producers = b",".join([peer.described for peer in self._registry.producers(topics)])
-        return _json(b'{"channels":%b,"producers":[%b]}' % (channels, producers))
+        return Response(200, b'{"channels":%b,"producers":[%b]}' % (channels, producers), JSON, NSQ_HEADERS)
 
-    async def nodes(self, _request: Request) -> Response:
+    async def nodes(self, _request: Request) -> AnyResponse:
         """Return every nsqd that is not silent, with its topics."""
-        nodes = await self._long_jobs.run(join_steps(b",", self._nodes()))
-        return _json(b'{"producers":[%b]}' % nodes)
+        return await answer_in_pieces(self._long_jobs, self._node_pieces(), JSON, NSQ_HEADERS)
 
-    def _nodes(self) -> Iterator[bytes]:
+    def _node_pieces(self) -> Pieces:
+        yield b'{"producers":['
+        separator = b""
         present = self._registry.clients.producers
         for peer in self._registry.active_peers():
             if peer in present:
-                yield self._node(peer)
+                yield separator + self._node(peer)
+                separator = b","
+        yield b"]}"
 
     def _node(self, peer: Peer) -> bytes:
         tombstones = orjson.dumps(self._registry.tombstones(peer))
         topics = orjson.dumps([topic.key for topic in peer.topics])
         return b'%b,"tombstones":%b,"topics":%b}' % (peer.described[:-1], tombstones, topics)
 
-    async def debug(self, _request: Request) -> Response:
+    async def debug(self, _request: Request) -> AnyResponse:
         """Return all registrations that have producers."""
-        named = await self._long_jobs.run(_named_steps(list(self._registry.registrations())))
-        return _json(b"{%b}" % await self._long_jobs.run(join_steps(b",", _debug_entries(named))))
+        pieces = _debug_pieces(list(self._registry.registrations()))
+        return await answer_in_pieces(self._long_jobs, pieces, JSON, NSQ_HEADERS)
 
     def metrics(self, request: Request) -> Response:
         accept = request.headers.get(b"accept", b"").decode("latin-1")
@@ -200,30 +204,22 @@ def _topic_and_channel(request: Request) -> tuple[str, str]:
     return topic_name, channel_name
 
 
-def _json(document: bytes) -> Response:
-    return Response(200, document, JSON, NSQ_HEADERS)
-
-
-def _named_steps(registrations: list[Registration]) -> Steps[list[tuple[str, Registration]]]:
-    """Sort registrations by their names in /debug."""
+def _debug_pieces(registrations: list[Registration]) -> Pieces:
+    """Yield the registrations as a JSON object, sorted by their names."""
     named = []
     for registration in registrations:
-        named.append((_debug_name(registration), registration))
-        yield
+        named.append((f"{registration.category}:{registration.key}:{registration.subkey}", registration))
+        yield None
     named.sort(key=lambda pair: pair[0])
-    return named
-
-
-def _debug_name(registration: Registration) -> str:
-    return f"{registration.category}:{registration.key}:{registration.subkey}"
-
-
-def _debug_entries(registrations: list[tuple[str, Registration]]) -> Iterator[bytes]:
-    for name, registration in registrations:
+    yield b"{"
+    separator = b""
+    for name, registration in named:
         # Registrations without producers are omitted.
         if registration.producers:
             producers = [_debug_producer(peer, tombstone) for peer, tombstone in registration.producers.items()]
-            yield b"%b:%b" % (orjson.dumps(name), orjson.dumps(producers))
+            yield b"%b%b:%b" % (separator, orjson.dumps(name), orjson.dumps(producers))
+            separator = b","
+    yield b"}"
 
 
 def _debug_producer(peer: Peer, tombstone: Tombstone | None) -> RegisteredProducer:

@@ -6,7 +6,7 @@ import pytest
 
 from loop_turns import Progress
 from nsqx.net import steps
-from nsqx.net.steps import STEPS_PER_TURN, StepScheduler, finish, join_steps
+from nsqx.net.steps import STEPS_PER_TURN, StepScheduler, finish
 
 
 def counting(done, count):
@@ -21,11 +21,6 @@ def test_finish_runs_every_step():
     done = []
     assert finish(counting(done, 1000)) == "result"
     assert len(done) == 1000
-
-
-def test_joining_takes_a_step_for_each_piece():
-    assert sum(1 for _ in join_steps(b",", [b"a", b"b", b"c"])) == 3
-    assert finish(join_steps(b",", [b"a", b"b", b"c"])) == b"a,b,c"
 
 
 async def test_a_long_job_yields_to_the_loop():

@@ -1,5 +1,6 @@
 """HTTP handlers in states that are hard to reach with a real daemon: exiting, failing disk, unhealthy."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,8 @@ from loop_turns import Progress
 from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError
 from nsqx.log import INFO, WARN, Log
 from nsqx.net.requests import DEFERRED
+from nsqx.net.responses import StreamedResponse
+from nsqx.net.steps import STEPS_PER_TURN
 from nsqx.nsqd.http import NsqdAdminAPI, PublishAPI, ReportAPI, refuse_without_tls
 from nsqx.nsqd.memory import MemoryMonitor
 from nsqx.nsqd.options import NsqdOptions
@@ -19,6 +22,7 @@ class RequestStandIn:
         self.body = body
         self.query = query
         self.params = params or {}
+        self.headers = {}
         self.answer = None
 
     def respond(self, response):
@@ -223,6 +227,39 @@ class TestPing:
         broker.health = "NOK - no space left on device"
         response = ReportAPI(broker, MemoryMonitor()).ping(RequestStandIn())
         assert (response.status, response.body) == (500, b"NOK - no space left on device")
+
+
+class CountingDict(dict):
+    """Counts the calls of ``get``."""
+
+    count = 0
+
+    def get(self, key, default=None):
+        self.count += 1
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("report", ["/stats?format=json", "/stats", "/metrics"])
+async def test_a_report_of_very_many_topics_is_streamed_without_blocking_the_loop(tmp_path, report):
+    broker = Bench(tmp_path).broker
+    for number in range(600):
+        broker.topic(f"t{number:04}").channel("c")
+    topics = broker.topics = CountingDict(broker.topics)
+    api = ReportAPI(broker, MemoryMonitor())
+    query = {"format": "json"} if "json" in report else {}
+
+    async def read():
+        response = await (api.metrics if report == "/metrics" else api.stats)(RequestStandIn(**query))
+        assert isinstance(response, StreamedResponse)
+        return b"".join([chunk async for chunk in response.pieces])
+
+    progress = Progress(lambda: topics.count)
+    body = (await progress.watch(read())).decode()
+    assert topics.count == 600
+    assert progress.longest <= STEPS_PER_TURN
+    if report == "/stats?format=json":
+        assert [topic["topic_name"] for topic in json.loads(body)["topics"]] == list(topics)
+    assert all(name in body for name in topics)
 
 
 def test_plain_requests_are_refused_with_the_https_port():

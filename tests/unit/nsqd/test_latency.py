@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.nsqd.latency import BATCH_SIZE, LatencySketch, merged_result
+from nsqx.nsqd.latency import BATCH_SIZE, LatencySketch, MergedLatency
 
 # Half a bucket, and the rounding to a 32-bit float.
 MAX_RELATIVE_ERROR = 1 / 256 + 2**-23
@@ -45,7 +45,10 @@ def test_each_percentile_is_close_to_the_latency_of_its_rank(latencies, percenti
 @given(st.lists(st.lists(st.integers(1, 10**12), max_size=700), min_size=1, max_size=4))
 def test_merged_sketches_equal_one_sketch_of_all_latencies(parts):
     together = filled([latency for part in parts for latency in part])
-    assert merged_result(map(filled, parts), START_NS) == together.result(START_NS)
+    merged = MergedLatency()
+    for part in parts:
+        merged.add(filled(part), START_NS)
+    assert merged.result() == together.result(START_NS)
 
 
 def test_the_result_has_the_percentiles_in_the_configured_order():
@@ -72,7 +75,7 @@ def test_the_percentiles_of_an_empty_sketch_are_0():
 
 
 def test_the_result_without_sketches_has_no_percentiles():
-    assert merged_result([], START_NS) == {"count": 0, "percentiles": None}
+    assert MergedLatency().result() == {"count": 0, "percentiles": None}
 
 
 def test_result_does_not_change_the_sketch():

@@ -5,7 +5,6 @@ from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, Cli
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from nsqx.net.steps import finish
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.metrics import NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.stats import StatsFilter, each_topic
@@ -41,7 +40,8 @@ def busy_broker(**channel):
 
 def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True):
     topics = each_topic(broker, NOW_NS, StatsFilter(include_clients=include_clients))
-    return finish(NsqdMetricsPage().steps(topics, healthy=healthy, openmetrics=openmetrics)).decode()
+    pieces = NsqdMetricsPage().pieces(topics, healthy=healthy, openmetrics=openmetrics)
+    return b"".join(piece for piece in pieces if piece is not None).decode()
 
 
 @pytest.fixture(params=[False, True], ids=["text", "openmetrics"])
@@ -191,4 +191,4 @@ def test_each_topic_channel_and_client_takes_a_step():
     clients = {number: ClientStandIn() for number in range(30)}
     channels = [ChannelStandIn(f"c{number}", clients=clients) for number in range(20)]
     topics = each_topic(BrokerStandIn().add(TopicStandIn("t").add(*channels), TopicStandIn("u")), NOW_NS)
-    assert sum(1 for _ in NsqdMetricsPage().steps(topics, healthy=True, openmetrics=False)) >= 20 * 30 + 20 + 2
+    assert sum(1 for _ in NsqdMetricsPage().pieces(topics, healthy=True, openmetrics=False)) >= 20 * 30 + 20 + 2

@@ -4,10 +4,9 @@ from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, Cli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqx.net.steps import finish
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.stats import WITHOUT_CLIENTS, each_topic
-from nsqx.nsqd.statsd import Packets, lines_of, memory_lines
+from nsqx.nsqd.statsd import Packets, line_steps, memory_lines
 
 MEMORY = {
     "heap_objects": 1,
@@ -27,8 +26,9 @@ def pushed(*pushes, memory=(), exclude_ephemeral=False):
     found, previous = [], {}
     for number, topics in enumerate(pushes):
         found, current = [], {}
-        for steps in each_topic(BrokerStandIn().add(*topics), NOW_NS, WITHOUT_CLIENTS):
-            found += lines_of(finish(steps), previous, current, exclude_ephemeral=exclude_ephemeral)
+        for collector in each_topic(BrokerStandIn().add(*topics), NOW_NS, WITHOUT_CLIENTS):
+            steps = line_steps(collector, previous, current, exclude_ephemeral=exclude_ephemeral)
+            found += (line for line in steps if line is not None)
         if memory:
             found += memory_lines(memory[number], previous, current)
         previous = current
