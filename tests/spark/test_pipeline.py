@@ -10,9 +10,11 @@ from pipeline_runs import SLOW_S, PipelineFile, read_rows
 from streams import make_channel, publish
 
 from daemons import wait_until
-from nsqx.cli import pipeline as command
 from nsqx.client.blocking import Consumer
+from nsqx.pipeline.display import make_display
 from nsqx.pipeline.parser import read_pipeline
+from nsqx.pipeline.phases import run_pipeline
+from nsqx.pipeline.runner import RunOptions
 from nsqx.pipeline.state import STATUS, PipelineState
 
 
@@ -334,9 +336,11 @@ def test_a_pipeline_runs_until_stopped_and_rejects_a_second_run(spark, pipeline,
     state = PipelineState(described.state)
     stopping = threading.Event()
     codes = []
-    runner = threading.Thread(
-        target=lambda: codes.append(command.run_pipeline(described, stopping, once=False)), daemon=True
-    )
+
+    def run():
+        codes.append(run_pipeline(described, RunOptions(), make_display(described.name), stopping).exit_code)
+
+    runner = threading.Thread(target=run, daemon=True)
     runner.start()
     try:
         publish(our_nsqd, topic, as_json(*({"number": number} for number in range(100))))

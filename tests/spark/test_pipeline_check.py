@@ -84,3 +84,8 @@ def test_every_error_is_reported_in_one_line_before_consuming(spark, pipeline, o
     assert our_nsqd.topic_stats(topic)["channels"] == []
     assert pipeline.call("check", "--set=source.messages.schema=infer") == 0
     assert "not inferred yet: the first run infers it" in pipeline.out
+    # Sinks that do not depend on the missing schema are checked.
+    other = ["source.other.topic=$topic", "source.other.format=raw", "sink.again.from=other", "sink.again.type=topic"]
+    flags = [f"--set={each.replace('$topic', topic)}" for each in (*other, "source.messages.schema=infer")]
+    assert pipeline.call("check", *flags) == 1
+    assert "sink.again.topic: required" in pipeline.err

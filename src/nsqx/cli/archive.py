@@ -8,8 +8,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsqx.cli.pipeline import run_pipeline, stop_signals
 from nsqx.cli.spark_flags import CLUSTER_FLAGS, check_packages
+from nsqx.cli.stop_signals import stop_signals
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, UsageError
 from nsqx.tools.cluster_address import find_tcp, read_words
@@ -86,7 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def archive(options: ArchiveOptions, stopping: threading.Event) -> int:
     """Run the pipeline of an archive; return the exit code."""
     from nsqx.pipeline.archive import ArchiveSpec, archive_pipeline
+    from nsqx.pipeline.display import make_display
     from nsqx.pipeline.model import Nsq
+    from nsqx.pipeline.phases import run_pipeline
+    from nsqx.pipeline.runner import RunOptions
 
     place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
     wanted = ArchiveSpec(
@@ -101,7 +104,8 @@ def archive(options: ArchiveOptions, stopping: threading.Event) -> int:
     )
     nsq = Nsq(tuple(place.lookupd_addresses), tuple(place.nsqd_addresses), _client_settings(options))
     pipeline = archive_pipeline(wanted, nsq, _pairs(options.set, "--set"))
-    return run_pipeline(pipeline, stopping, once=options.once, master=options.master, verbose=options.verbose)
+    run_options = RunOptions(once=options.once, master=options.master, verbose=options.verbose)
+    return run_pipeline(pipeline, run_options, make_display(pipeline.name), stopping).exit_code
 
 
 def _client_settings(options: ArchiveOptions) -> dict[str, str]:

@@ -10,23 +10,19 @@ spark-submit can run this file too, and then determines the master:
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsqx.cli.spark_flags import MASTER_FLAG, check_packages
+from nsqx.cli.stop_signals import stop_signals
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, STRINGS, Flag, UsageError, usage
 from nsqx.tools.cluster_address import find_tcp, read_words
 
 if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline
-    from nsqx.pipeline.plan import Planned
 
 PROGRAM = "nsqx pipeline"
 VERBS = ("run", "check", "explain", "status")
@@ -84,76 +80,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: PipelineOptions) -> int:
     """Run the pipeline; return the exit code."""
-    with stop_signals() as stopping:
-        return run_pipeline(
-            read(options),
-            stopping,
-            once=options.once,
-            master=options.master,
-            verbose=options.verbose,
-            accepts_schema_change=options.accept_schema_change,
-        )
-
-
-def run_pipeline(
-    pipeline: Pipeline,
-    stopping: threading.Event,
-    *,
-    once: bool,
-    master: str = "",
-    verbose: bool = False,
-    accepts_schema_change: bool = False,
-) -> int:
-    """Run a pipeline until it ends or ``stopping`` is set, and return the exit code.
-
-    Raises ConfigError before any message is consumed.
-    """
-    from nsqx.pipeline.channels import check_reachable, make_channels
     from nsqx.pipeline.display import make_display
-    from nsqx.pipeline.runner import Runner
-    from nsqx.spark.session import check_spark
+    from nsqx.pipeline.phases import run_pipeline
+    from nsqx.pipeline.runner import RunOptions
 
-    check_spark()
-    try:
-        check_reachable(pipeline.nsq)
-    except ConfigError as error:
-        raise ConfigError(f"{pipeline.file}: {error}") from None
-    display = make_display(pipeline.name)
-    with session(pipeline, master, verbose=verbose, runs=True) as spark:
-
-        def plan() -> Sequence[Planned]:
-            planned = plan_with_samples(spark, pipeline, display.note)
-            make_channels(pipeline, planned)
-            return planned
-
-        return Runner(pipeline, display, once=once, accepts_schema_change=accepts_schema_change).run(plan, stopping)
+    pipeline = read(options)
+    run_options = RunOptions(options.once, options.accept_schema_change, options.master, options.verbose)
+    with stop_signals() as stopping:
+        return run_pipeline(pipeline, run_options, make_display(pipeline.name), stopping).exit_code
 
 
 def check(options: PipelineOptions) -> int:
     """Check that the pipeline can run, without consuming messages; return the exit code."""
-    from nsqx.pipeline.plan import NotInferred, Planner
+    from nsqx.pipeline.phases import plan_pipeline
+    from nsqx.pipeline.schemas import not_inferred
+    from nsqx.pipeline.session import open_pipeline_session
 
     pipeline = read(options)
-    with session(pipeline, options.master, verbose=options.verbose) as spark:
-        try:
-            planned = Planner(spark, pipeline).plan()
-        except NotInferred as error:
-            print(f"{error}; steps and sinks that depend on it were not checked")
-            return 0
-    print(f"{options.file}: no errors, sinks: {', '.join(each.sink.name for each in planned)}")
+    with open_pipeline_session(pipeline, options.master, verbose=options.verbose) as spark:
+        found = plan_pipeline(spark, pipeline)
+    for source in found.not_inferred:
+        print(f"{not_inferred(pipeline, source)}; steps and sinks that depend on it were not checked")
+    if not found.not_inferred:
+        print(f"{options.file}: no errors, sinks: {', '.join(each.sink.name for each in found.planned)}")
     return 0
 
 
 def explain(options: PipelineOptions) -> int:
     """Print sources, steps and sinks with their columns; return the exit code."""
     from nsqx.pipeline.explanation import explain_pipeline
-    from nsqx.pipeline.plan import Planner
+    from nsqx.pipeline.phases import plan_pipeline
+    from nsqx.pipeline.session import open_pipeline_session
 
     pipeline = read(options)
-    with session(pipeline, options.master, verbose=options.verbose) as spark:
-        planner = Planner(spark, pipeline)
-        planned = planner.plan()
-        print("\n".join(explain_pipeline(pipeline, planner, planned)))
+    with open_pipeline_session(pipeline, options.master, verbose=options.verbose) as spark:
+        planned = plan_pipeline(spark, pipeline).planned
+        print("\n".join(explain_pipeline(spark, pipeline, planned)))
         if options.plan:
             for each in planned:
                 print(f"\n{each.sink.name}")
@@ -186,61 +148,6 @@ def read(options: PipelineOptions, *, must_find_nsq: bool = True) -> Pipeline:
         nsq = replace(pipeline.nsq, lookupd=tuple(place.lookupd_addresses), nsqd=tuple(place.nsqd_addresses))
         pipeline = replace(pipeline, nsq=nsq)
     return pipeline
-
-
-@contextmanager
-def session(pipeline: Pipeline, master: str, *, verbose: bool, runs: bool = False) -> Iterator[Any]:
-    """Open a Spark session for a pipeline; only with ``runs`` is Spark's log kept in the state directory."""
-    from nsqx.pipeline.session import open_session
-    from nsqx.spark.s3_urls import check_spark_reaches
-
-    settings = dict(pipeline.spark.settings)
-    if pipeline.spark.packages:
-        settings["spark.jars.packages"] = ",".join(pipeline.spark.packages)
-    is_local = "://" not in pipeline.state
-    log = "" if verbose else f"{pipeline.state}/spark.log" if runs and is_local else os.devnull
-    with open_session(pipeline.name, master or None, settings, is_local_state=is_local, log=log) as spark:
-        # Spark writes its checkpoints to the state directory.
-        check_spark_reaches(spark, pipeline.state)
-        yield spark
-
-
-def plan_with_samples(spark: Any, pipeline: Pipeline, note: Any) -> Sequence[Planned]:
-    """Return the plan, after taking samples of the sources whose schema must be inferred."""
-    from nsqx.pipeline.plan import NotInferred, Planner
-    from nsqx.pipeline.sample import infer_schema
-
-    while True:
-        try:
-            return Planner(spark, pipeline).plan()
-        except NotInferred as error:
-            note(f"source.{error.source.name}: taking a sample to infer the schema")
-            ddl = infer_schema(spark, pipeline, error.source)
-            note(f"source.{error.source.name}: {ddl}")
-
-
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """Provide an event that SIGTERM and SIGINT set; a second signal ends the process at once."""
-    stopping = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
-    before = {}
-
-    def on_signal(number: int, _: object) -> None:
-        if stopping.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, on_signal)
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

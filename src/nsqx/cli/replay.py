@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from nsqx.cli.pipeline import stop_signals
 from nsqx.cli.spark_flags import CLUSTER_FLAGS, check_packages
+from nsqx.cli.stop_signals import stop_signals
 from nsqx.client.blocking import Producer
 from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError, NSQError

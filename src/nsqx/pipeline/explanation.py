@@ -6,36 +6,40 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqx.pipeline.query import FILE_TRIGGER_MS
+from nsqx.pipeline.references import names_read_by
+from nsqx.pipeline.schemas import known_schemas, not_inferred
 
 if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline, Sink, Source, Step
-    from nsqx.pipeline.plan import Planned, Planner
+    from nsqx.pipeline.plan import Planned
 
 
-def explain_pipeline(pipeline: Pipeline, planner: Planner, planned: Sequence[Planned]) -> Iterator[str]:
-    """Yield the lines that describe a pipeline."""
+def explain_pipeline(spark: Any, pipeline: Pipeline, planned: Sequence[Planned]) -> Iterator[str]:
+    """Yield the lines that describe a pipeline; raises ConfigError if a schema has not been inferred."""
+    schemas = known_schemas(pipeline, pipeline.sources.values())
     place = f"nsqlookupd {', '.join(pipeline.nsq.lookupd)}" if pipeline.nsq.lookupd else ", ".join(pipeline.nsq.nsqd)
     yield f"pipeline {pipeline.name} on {place}, state in {pipeline.state}"
     dead = pipeline.dead_letters
     yield f"dead letters: {f'topic {dead.topic}' if dead.topic else dead.directory}"
     for source in pipeline.sources.values():
         yield ""
-        yield from _source_lines(source, planner)
+        if source.name not in schemas:
+            raise not_inferred(pipeline, source)
+        yield from _source_lines(source, schemas[source.name])
     for table in pipeline.tables.values():
         yield ""
         yield f"table {table.name}: {table.format} {table.path}"
     for step in pipeline.steps.values():
         yield ""
-        yield from _step_lines(step, planner)
+        yield from _step_lines(step, names_read_by(spark, pipeline, step))
     for each in planned:
         yield ""
         yield from _sink_lines(pipeline, each)
 
 
-def _source_lines(source: Source, planner: Planner) -> Iterator[str]:
+def _source_lines(source: Source, schema: Any) -> Iterator[str]:
     topics = f"topics matching {source.pattern}" if source.pattern else f"topic {', '.join(source.topics)}"
     yield f"source {source.name}: {topics} as {source.format}"
-    schema = planner.schema_of(source)
     if schema is not None:
         yield f"  columns: {_columns(schema)}"
     for condition in source.require:
@@ -46,8 +50,8 @@ def _source_lines(source: Source, planner: Planner) -> Iterator[str]:
         yield f"  one row for each {', '.join(source.dedup)}"
 
 
-def _step_lines(step: Step, planner: Planner) -> Iterator[str]:
-    yield f"step {step.name}: from {', '.join(planner.references(step)) or 'nothing'}"
+def _step_lines(step: Step, names: Sequence[str]) -> Iterator[str]:
+    yield f"step {step.name}: from {', '.join(names) or 'nothing'}"
     if step.function:
         yield f"  function {step.function}"
     for line in step.sql.splitlines():

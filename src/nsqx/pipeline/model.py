@@ -1,6 +1,6 @@
 """The content of a pipeline file: sources, tables, steps, sinks, addresses and directories.
 
-Built by ``parser`` from a file, or by ``archive``. Knows neither TOML nor Spark.
+Built by ``parser`` from a file, or by ``archive``. Knows neither TOML nor Spark's objects.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nsqx.client.discovery import http_credentials
 from nsqx.client.options import Options, read_option_flags
 from nsqx.errors import ConfigError
+from nsqx.spark.options import ClusterAddresses, read_sink_options
 
 if TYPE_CHECKING:
     from nsqx.net.daemon_http import Credentials
@@ -159,6 +160,10 @@ class Pipeline:
         """The directory of the file."""
         return os.path.dirname(os.path.abspath(self.file))
 
+    def relations(self) -> list[str]:
+        """Return the names that SQL can read: those of sources, tables and steps."""
+        return [*self.sources, *self.tables, *self.steps]
+
     def channel_of(self, source: Source, sink: Sink) -> str:
         """Return the channel through which a sink reads a source; each sink gets every message."""
         return f"{source.channel}.{sink.name}" if self.has_channel_by_sink else source.channel
@@ -177,6 +182,14 @@ def source_options(pipeline: Pipeline, source: Source, sink: Sink) -> dict[str, 
         "segmentDir": f"{pipeline.state}/{sink.name}/segments-{source.name}",
         **source.options,
     }
+
+
+def cluster_of(pipeline: Pipeline) -> ClusterAddresses:
+    """Return the addresses of the cluster with the client's options; raises ConfigError."""
+    try:
+        return read_sink_options(pipeline.nsq.settings(), has_topic_column=True).cluster
+    except ConfigError as error:
+        raise pipeline.fail("nsq", str(error).removeprefix("nsq: ")) from None
 
 
 def located(directory: str, path: str) -> str:

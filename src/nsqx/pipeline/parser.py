@@ -91,7 +91,7 @@ def _check(pipeline: Pipeline, document: Section) -> None:
             if name.lower() in seen:
                 document.fail(f"{kind}.{name}", f"a {seen[name.lower()]} has the same name: rename one of them")
             seen[name.lower()] = kind
-    relations = [*pipeline.sources, *pipeline.tables, *pipeline.steps]
+    relations = pipeline.relations()
     for step in pipeline.steps.values():
         if step.function and step.from_ not in relations:
             document.fail(f"step.{step.name}.from", f"unknown source or step {step.from_!r}: {_one_of(relations)}")

@@ -1,4 +1,4 @@
-"""Runs a planned pipeline until a signal stops it, a bounded run (``once``) is complete, or a sink fails."""
+"""Runs planned sinks until a signal stops it, a bounded run (``once``) is complete, or a sink fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
@@ -14,68 +15,108 @@ from nsqx.pipeline.figures import FAILED
 from nsqx.pipeline.query import SinkQuery
 from nsqx.pipeline.schema_change import check_columns
 from nsqx.pipeline.spark_errors import explain
-from nsqx.pipeline.state import STATUS, PipelineState
+from nsqx.pipeline.state import STATUS
 from nsqx.spark.s3_urls import for_spark
 
 if TYPE_CHECKING:
     from nsqx.pipeline.display import Display
     from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
+    from nsqx.pipeline.state import PipelineState
 
 _POLL_INTERVAL_S = 0.2
 _STATUS_INTERVAL_S = 2.0
-_LOCK_WAIT_S = 5.0
 _BEGIN_TIMEOUT_S = 5.0
 
 
-class Runner:
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run a pipeline."""
+
+    once: bool = False
+    """Process the messages that are in the channels now, then end."""
+    accepts_schema_change: bool = False
+    master: str = ""
+    verbose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """The result of a run."""
+
+    failed_sinks: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command: 1 if a sink has failed."""
+        return 1 if self.failed_sinks else 0
+
+
+def run_sinks(
+    pipeline: Pipeline,
+    state: PipelineState,
+    planned: Sequence[Planned],
+    options: RunOptions,
+    display: Display,
+    stopping: threading.Event,
+) -> PipelineResult:
+    """Run the queries of all sinks until they end or ``stopping`` is set.
+
+    Raises ConfigError before any message is consumed.
+    """
+    runner = _Runner(pipeline, state, planned, options, display)
+    runner.prepare()
+    return runner.run(stopping)
+
+
+class _Runner:
     """One run of a pipeline."""
 
     def __init__(
-        self, pipeline: Pipeline, display: Display, *, once: bool, accepts_schema_change: bool = False
+        self,
+        pipeline: Pipeline,
+        state: PipelineState,
+        planned: Sequence[Planned],
+        options: RunOptions,
+        display: Display,
     ) -> None:
         self._pipeline = pipeline
+        self._state = state
+        self._planned = planned
+        self._options = options
         self._display = display
-        self._once = once
-        self._accepts = accepts_schema_change
-        self._state = PipelineState(pipeline.state)
         self._queries: list[SinkQuery] = []
         self._drift: dict[str, set[str]] = {}
         self._status_s = 0.0
         self._has_report_failed = False
         self._began_s = time.time()
 
-    def run(self, plan: Callable[[], Sequence[Planned]], stopping: threading.Event) -> int:
-        """Plan and run; return 0, or 1 if a sink has failed. Raises ConfigError before any message is consumed."""
-        self._state.create()
-        lock = self._state.lock(_LOCK_WAIT_S)
-        try:
-            planned = plan()
-            self._prepare(planned)
-            try:
-                self._run_queries(planned, stopping)
-            finally:
-                self._report("ended")
-        finally:
-            lock.release()
-        return 1 if any(query.figures.state == FAILED for query in self._queries) else 0
-
-    def _prepare(self, planned: Sequence[Planned]) -> None:
-        for each in planned:
-            for text in check_columns(self._pipeline, self._state, each, accepts=self._accepts):
+    def prepare(self) -> None:
+        """Compare the columns with those of the last run, and prepare the writers; raises ConfigError."""
+        accepts = self._options.accepts_schema_change
+        for each in self._planned:
+            for text in check_columns(self._pipeline, self._state, each, accepts=accepts):
                 self._display.note(text)
         for source in self._pipeline.sources.values():
             self._drift[source.name] = self._state.drift(source.name)
-        for each in planned:
+        for each in self._planned:
             try:
                 each.writer.prepare()
             except ConfigError as error:
                 raise self._pipeline.fail(f"sink.{each.sink.name}", str(error)) from None
 
-    def _run_queries(self, planned: Sequence[Planned], stopping: threading.Event) -> None:
-        for each in planned:
+    def run(self, stopping: threading.Event) -> PipelineResult:
+        """Run the queries, and write the status until the end."""
+        try:
+            self._run_queries(stopping)
+        finally:
+            self._report("ended")
+        return PipelineResult(tuple(query.figures.sink for query in self._queries if query.figures.state == FAILED))
+
+    def _run_queries(self, stopping: threading.Event) -> None:
+        for each in self._planned:
             checkpoint = for_spark(f"{self._pipeline.state}/{each.sink.name}/checkpoint")
-            self._queries.append(SinkQuery(each, checkpoint, once=self._once))
+            self._queries.append(SinkQuery(each, checkpoint, once=self._options.once))
         with self._display:
             try:
                 for query in self._queries if not stopping.is_set() else []:

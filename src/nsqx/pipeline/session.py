@@ -7,11 +7,16 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
+from nsqx.pipeline.functions import find_function, module_file
 from nsqx.spark.jvm import has_context
+from nsqx.spark.s3_urls import check_spark_reaches
 from nsqx.spark.session import build_session, check_spark
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.model import Pipeline
 
 DEFAULTS = {
     # A failed cast returns NULL instead of ending the query. Times in an old format are not read.
@@ -57,6 +62,40 @@ def open_session(
     finally:
         if not was_there:
             session.stop()
+
+
+@contextlib.contextmanager
+def open_pipeline_session(pipeline: Pipeline, master: str, *, verbose: bool, keeps_log: bool = False) -> Iterator[Any]:
+    """Open a session for a pipeline, with its jars and Python modules; raises ConfigError.
+
+    Spark's log goes to stderr if ``verbose``, to a local state directory if ``keeps_log``, and else nowhere.
+    """
+    settings = dict(pipeline.spark.settings)
+    if pipeline.spark.packages:
+        settings["spark.jars.packages"] = ",".join(pipeline.spark.packages)
+    is_local = "://" not in pipeline.state
+    log = "" if verbose else f"{pipeline.state}/spark.log" if keeps_log and is_local else os.devnull
+    with open_session(pipeline.name, master or None, settings, is_local_state=is_local, log=log) as spark:
+        # Spark writes its checkpoints to the state directory.
+        check_spark_reaches(spark, pipeline.state)
+        _add_files(spark, pipeline)
+        yield spark
+
+
+def _add_files(spark: Any, pipeline: Pipeline) -> None:
+    """Send the jars, and the modules of functions beside the pipeline file, to the executors."""
+    for jar in pipeline.spark.jars:
+        spark.sql(f"ADD JAR '{jar}'")
+    steps = [(f"step.{step.name}", step.function) for step in pipeline.steps.values() if step.function]
+    sinks = [(f"sink.{sink.name}", sink.function) for sink in pipeline.sinks.values() if sink.function]
+    for key, path in (*steps, *sinks):
+        try:
+            find_function(path, pipeline.directory)
+        except ConfigError as error:
+            raise pipeline.fail(f"{key}.function", str(error)) from None
+        file = module_file(path, pipeline.directory)
+        if file is not None:
+            spark.sparkContext.addPyFile(file)
 
 
 def sink_session(spark: Any, settings: Mapping[str, str]) -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,18 @@ class PipelineState:
         """Return the fields of a source's messages that were noticed and are not in its schema."""
         prefix = f"drift-{source}-"
         return {name.removeprefix(prefix) for name in self._storage.names() if name.startswith(prefix)}
+
+
+@contextlib.contextmanager
+def hold_state(location: str, wait_s: float) -> Iterator[PipelineState]:
+    """Create the state directory and lock it for the block; raises ConfigError."""
+    state = PipelineState(location)
+    state.create()
+    lock = state.lock(wait_s)
+    try:
+        yield state
+    finally:
+        lock.release()
 
 
 def create(storage: Storage, what: str) -> None:

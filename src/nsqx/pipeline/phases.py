@@ -1,0 +1,73 @@
+"""The phases of a pipeline. Each takes the values that the phases before it returned.
+
+read               ``parser.read_pipeline``, or ``archive.archive_pipeline``: the ``Pipeline``
+infer              ``references.find_references``, ``schemas.infer_schemas``: the ``References`` and the schemas
+plan               ``plan.plan_sinks``: a ``Planned`` for each sink
+create channels    ``channels.make_channels``
+run                ``runner.run_sinks``: the ``PipelineResult``
+
+Every phase raises ConfigError for an error that the user can correct. No message is consumed before the last phase: the
+sample of the phase infer is requeued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nsqx.errors import ConfigError
+from nsqx.pipeline.channels import check_reachable, make_channels
+from nsqx.pipeline.plan import plan_sinks
+from nsqx.pipeline.references import find_references
+from nsqx.pipeline.runner import PipelineResult, RunOptions, run_sinks
+from nsqx.pipeline.schemas import infer_schemas, known_schemas
+from nsqx.pipeline.session import open_pipeline_session
+from nsqx.pipeline.state import hold_state
+from nsqx.spark.session import check_spark
+
+if TYPE_CHECKING:
+    import threading
+
+    from nsqx.pipeline.display import Display
+    from nsqx.pipeline.model import Pipeline, Source
+    from nsqx.pipeline.plan import Planned
+
+_LOCK_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan with the schemas that are known without samples."""
+
+    planned: tuple[Planned, ...]
+    not_inferred: tuple[Source, ...]
+    """Sources without a schema. Sinks that depend on them are not planned."""
+
+
+def plan_pipeline(spark: Any, pipeline: Pipeline) -> StoredPlan:
+    """Plan a pipeline without samples and without other effects; raises ConfigError."""
+    references = find_references(spark, pipeline)
+    sources = references.used_sources()
+    schemas = known_schemas(pipeline, sources)
+    planned = plan_sinks(spark, pipeline, references, schemas)
+    return StoredPlan(planned, tuple(source for source in sources if source.name not in schemas))
+
+
+def run_pipeline(
+    pipeline: Pipeline, options: RunOptions, display: Display, stopping: threading.Event
+) -> PipelineResult:
+    """Run a pipeline until it ends or ``stopping`` is set; raises ConfigError before any message is consumed."""
+    check_spark()
+    try:
+        check_reachable(pipeline.nsq)
+    except ConfigError as error:
+        raise ConfigError(f"{pipeline.file}: {error}") from None
+    with (
+        open_pipeline_session(pipeline, options.master, verbose=options.verbose, keeps_log=True) as spark,
+        hold_state(pipeline.state, _LOCK_WAIT_S) as state,
+    ):
+        references = find_references(spark, pipeline)
+        schemas = infer_schemas(spark, pipeline, references.used_sources(), display.note)
+        planned = plan_sinks(spark, pipeline, references, schemas)
+        make_channels(pipeline, planned)
+        return run_sinks(pipeline, state, planned, options, display, stopping)

@@ -1,0 +1,153 @@
+"""The schemas of sources: given in the pipeline file, or inferred from the first messages of a topic.
+
+The sample of messages is received from the channel of the first sink and requeued, so no message is lost and no
+additional channel is created. The sample and its schema are stored, so every later run uses the same schema.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nsqx.client.blocking import Consumer, Message
+from nsqx.errors import ConfigError, NSQError
+from nsqx.pipeline.avro import spark_schema_json
+from nsqx.pipeline.decode import META
+from nsqx.pipeline.model import INFER, cluster_of
+from nsqx.pipeline.spark_errors import explain
+from nsqx.pipeline.state import PipelineState
+from nsqx.spark.cluster import find_topics
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.model import Pipeline, Source
+    from nsqx.spark.options import ClusterAddresses
+
+SAMPLE_SIZE = 1000
+# How long to wait for the first message, and for each further message.
+FIRST_WAIT_S = 30.0
+MORE_WAIT_S = 1.0
+
+Schemas = dict[str, Any]
+"""The StructType of each source by name; None for the formats text and raw."""
+
+
+def known_schemas(pipeline: Pipeline, sources: Iterable[Source]) -> Schemas:
+    """Return the schemas of sources, without those that have not been inferred yet; raises ConfigError."""
+    state = PipelineState(pipeline.state)
+    found: Schemas = {}
+    for source in sources:
+        text = source.schema
+        if text == INFER:
+            kept = state.read(_file_of(source))
+            if kept is None:
+                continue
+            text = kept["schema"]
+        found[source.name] = _parse(pipeline, source, text)
+    return found
+
+
+def not_inferred(pipeline: Pipeline, source: Source) -> ConfigError:
+    """Return the error for a source that :func:`known_schemas` has left out."""
+    return pipeline.fail(f"source.{source.name}.schema", "not inferred yet: the first run infers it")
+
+
+def infer_schemas(spark: Any, pipeline: Pipeline, sources: Sequence[Source], note: Callable[[str], None]) -> Schemas:
+    """Return the schemas of all ``sources``; takes a sample where none is stored. Raises ConfigError."""
+    found = known_schemas(pipeline, sources)
+    for source in sources:
+        if source.name not in found:
+            note(f"source.{source.name}: taking a sample to infer the schema")
+            ddl = _infer(spark, pipeline, source)
+            note(f"source.{source.name}: {ddl}")
+            found[source.name] = _parse(pipeline, source, ddl)
+    return found
+
+
+def _file_of(source: Source) -> str:
+    return f"schema-{source.name}.json"
+
+
+def _parse(pipeline: Pipeline, source: Source, text: str) -> Any:
+    from pyspark.sql.types import DataType, StructType
+
+    if source.format in ("text", "raw"):
+        return None
+    key = f"source.{source.name}.schema"
+    try:
+        if source.format == "avro":
+            schema: Any = StructType.fromJson(spark_schema_json(text))
+        elif text.lstrip().startswith("{"):
+            schema = StructType.fromJson(json.loads(text))
+        else:
+            schema = DataType.fromDDL(text)
+    except ConfigError as error:
+        raise pipeline.fail(key, str(error)) from None
+    except Exception as error:  # Spark raises various errors for JSON that is not a schema
+        raise pipeline.fail(key, f"invalid schema: {explain(error)}") from None
+    taken = sorted({field.name for field in schema.fields} & set(META.values()))
+    if taken:
+        raise pipeline.fail(key, f"{', '.join(taken)} is a column that the pipeline adds: rename the field")
+    return schema
+
+
+def _infer(spark: Any, pipeline: Pipeline, source: Source) -> str:
+    """Take a sample, store it with its schema in the state directory, and return the DDL; raises ConfigError."""
+    key = f"source.{source.name}.schema"
+    cluster = cluster_of(pipeline)
+    try:
+        sample = _take_sample(pipeline, source, cluster)
+    except NSQError as error:
+        raise pipeline.fail(key, f"cannot take a sample: {error}") from None
+    texts = [body.decode("utf-8", "replace") for body in sample]
+    if not texts:
+        raise pipeline.fail(
+            key, f"cannot infer it: no message arrived within {FIRST_WAIT_S:g} s: publish one, or write the schema"
+        )
+    rows = spark.createDataFrame([(text,) for text in texts], "value STRING")
+    schema = spark.read.option("inferTimestamp", "true").json(rows.rdd.map(lambda row: row[0])).schema
+    fields = [field for field in schema.fields if field.name != "_corrupt_record"]
+    if not fields:
+        raise pipeline.fail(key, f"cannot infer it: none of {len(texts)} messages is a JSON object: check the format")
+    ddl = str(type(schema)(fields).toDDL())
+    PipelineState(pipeline.state).write(_file_of(source), {"schema": ddl, "messages": len(texts), "sample": texts})
+    return ddl
+
+
+def _take_sample(pipeline: Pipeline, source: Source, cluster: ClusterAddresses) -> list[bytes]:
+    """Return the bodies of messages, which are requeued."""
+    topic = (
+        source.topics[0]
+        if source.topics
+        else _matching(source, asyncio.run(find_topics(cluster.lookupd_http_addresses, pipeline.nsq.credentials())))
+    )
+    sink = next(iter(pipeline.sinks.values()))
+    options = {**dict(cluster.client_options), "max_in_flight": SAMPLE_SIZE}
+    with Consumer(
+        topic,
+        pipeline.channel_of(source, sink),
+        nsqd_tcp_addresses=cluster.nsqd_tcp_addresses,
+        lookupd_http_addresses=cluster.lookupd_http_addresses,
+        **options,
+    ) as consumer:
+        taken: list[Message] = []
+        wait_until_s = time.monotonic() + FIRST_WAIT_S
+        while len(taken) < SAMPLE_SIZE:
+            wait_s = MORE_WAIT_S if taken else max(0.0, wait_until_s - time.monotonic())
+            message = consumer.get(wait_s)
+            if message is None:
+                break
+            taken.append(message)
+        for message in taken:
+            message.requeue(0, backoff=False)
+        return [message.body for message in taken]
+
+
+def _matching(source: Source, topics: list[str]) -> str:
+    found = [topic for topic in topics if re.fullmatch(source.pattern, topic)]
+    if not found:
+        raise NSQError(f"no topic matches {source.pattern} yet")
+    return found[0]
