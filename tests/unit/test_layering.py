@@ -35,8 +35,9 @@ ALLOWED = {
     "cli": {"net", "client", "nsqd", "nsqlookupd", "nsqadmin", "tools", "spark", "pipeline", "bench", "doctor"},
 }
 
-# These layers use no event loop, no socket and no clock. Bytes and the time are arguments.
+# These layers, and the session of nsqd, use no event loop, no socket and no clock. Bytes and the time are arguments.
 PURE = {"wire", "queues"}
+SESSION = [ROOT / "nsqd" / f"{name}.py" for name in ("session", "effects", "protocol_states", "negotiation")]
 FORBIDDEN_IN_PURE = {"asyncio", "uvloop", "socket", "ssl", "select", "selectors", "time", "datetime", "httptools"}
 
 # NSQ's own headers and media type. They belong to ``wire``; ``net`` is HTTP and TLS.
@@ -110,9 +111,14 @@ def test_every_allowed_import_is_used(layer):
     assert not unused, f"{layer} does not import {', '.join(sorted(unused))}: remove the permission"
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if layer_of(path) in PURE], ids=relative)
-def test_wire_and_queues_import_no_event_loop_no_socket_and_no_clock(path):
+@pytest.mark.parametrize("path", [*(path for path in SOURCES if layer_of(path) in PURE), *SESSION], ids=relative)
+def test_wire_queues_and_the_session_import_no_event_loop_no_socket_and_no_clock(path):
     assert not {module.partition(".")[0] for module in imported_modules(path)} & FORBIDDEN_IN_PURE
+
+
+@pytest.mark.parametrize("path", SESSION, ids=relative)
+def test_the_session_does_not_import_net(path):
+    assert "net" not in set(imported_layers(path))
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if layer_of(path) == "net"], ids=relative)

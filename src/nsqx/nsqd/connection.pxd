@@ -1,9 +1,17 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from nsqx.net.read_pause cimport ReadPause
+from nsqx.nsqd.heartbeat cimport Heartbeat
 from nsqx.nsqd.session cimport ClientSession
 from nsqx.nsqd.turn cimport Turn
 
+cdef int _OUTPUT_UNREAD
+cdef int _UNCONFIRMED_INPUT
+cdef int _WAITS_FOR_EFFECT
+cdef int _WAITS_TURN
+cdef int _COALESCES_FINS
+cdef int _STOPS_INPUT
 cdef int64_t _MANY_IN_FLIGHT
 cdef Py_ssize_t _FEW_FINS_SIZE
 cdef Py_ssize_t _LARGE_CHUNK
@@ -13,27 +21,18 @@ cdef Py_ssize_t _MAX_UNCONFIRMED_BYTES
 cdef class ClientConnection:
     cdef object _broker
     cdef Turn _turn
+    cdef object _round_robin
     cdef object _loop
     cdef object _transport
     cdef int _descriptor
     cdef ClientSession _session
+    cdef object _stream
+    cdef ReadPause _pause
+    cdef Heartbeat _heartbeat
     cdef str _host
     cdef bytes _prelude
     cdef int64_t _seen_commands
-    cdef int64_t _interval_ns
-    cdef double _alive_at_s
-    cdef double _heartbeat_at_s
-    cdef double _blocked_at_s
-    cdef object _timer
-    cdef object _layers
-    cdef object _handshake
-    cdef object _round_robin
-    cdef bint _accepts_commands
-    cdef bint _waits_turn
-    cdef bint _is_coalescing
-    cdef bint _is_reading
     cdef Py_ssize_t _unconfirmed_bytes
-    cdef object _pieces_left
 
     @cython.locals(session=ClientSession)
     cpdef data_received(self, bytes data)
@@ -42,14 +41,12 @@ cdef class ClientConnection:
     cdef _note_commands(self, ClientSession session)
     @cython.locals(session=ClientSession)
     cpdef work(self)
-    cdef _read_later(self, ClientSession session)
-    cdef _read_or_wait(self, ClientSession session)
-    cdef bint _may_proceed(self, ClientSession session)
-    cdef _note_unconfirmed(self, ClientSession session, Py_ssize_t size)
-    @cython.locals(session=ClientSession, had_to_wait=bint)
+    cdef bint _has_input(self, ClientSession session) except *
+    cdef _wait_turn(self)
+    cdef _end_pause(self, ClientSession session, int reason)
+    cdef _note_unconfirmed(self, Py_ssize_t size)
+    @cython.locals(session=ClientSession)
     cdef _note_confirmed(self)
-    @cython.locals(has_input=bint, is_held=bint, reads=bint)
-    cdef _update_reading(self, ClientSession session)
     cpdef write(self, bytearray data)
     @cython.locals(sent=Py_ssize_t)
     cdef _send(self, bytearray data)

@@ -1,35 +1,31 @@
-"""The connection between an asyncio transport and a session: bytes in, bytes out, heartbeats and deadlines.
+"""The connection between an asyncio transport and a session: carries bytes and the effects of the session.
 
 A connection is closed when no complete command came for two heartbeat intervals, or when its socket took no data for
 one interval. There is no session before the magic.
 
-The socket is read only after everything received before is processed. It is not read while slices of input wait for
-their turn in the round-robin, while the session waits for an answer from elsewhere, while much of what the client
-published waits for the disk, or while the client does not read its answers. So the memory used for one client is
-bounded, and TCP slows the client down.
+The socket is read only after everything received before is processed, and only while there is no ``PauseReason``. So
+the memory used for one client is bounded, and TCP slows the client down.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from enum import IntFlag
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from nsqx.net.compression import BadCompression, Deflate
-from nsqx.net.layers import Layers
+from nsqx.net.compression import BadCompression
 from nsqx.net.peer import keep_alive, peer_address
+from nsqx.net.read_pause import ReadPause
 from nsqx.net.round_robin import LARGE_CHUNK
-from nsqx.net.snappy import Snappy
-from nsqx.net.tls import TLSFailed, TLSLayer
+from nsqx.net.tls import TLSFailed
 from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.nsqd.effects import Authenticate, Close, PublishInSlices, RenewRights, Upgrade, WatchRights
-from nsqx.nsqd.handshake import Handshake
+from nsqx.nsqd.heartbeat import Heartbeat
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.session import MAGIC, ClientSession
-from nsqx.units import NS_PER_S
+from nsqx.nsqd.upgraded_stream import UpgradedStream
 from nsqx.wire import frames
 from nsqx.wire.batches import BatchSlices
 
@@ -38,6 +34,26 @@ if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.effects import Outcome
+
+
+class PauseReason(IntFlag):
+    """The reasons for not reading the socket of a client."""
+
+    OUTPUT_UNREAD = 1  # the client does not read its answers
+    UNCONFIRMED_INPUT = 2  # much of what the client published waits for the disk
+    WAITS_FOR_EFFECT = 4  # the session waits for the outcome of an effect
+    WAITS_TURN = 8  # input is left, or was a large chunk, and waits in the round-robin
+    COALESCES_FINS = 16
+
+
+# Typed in the .pxd.
+_OUTPUT_UNREAD = PauseReason.OUTPUT_UNREAD
+_UNCONFIRMED_INPUT = PauseReason.UNCONFIRMED_INPUT
+_WAITS_FOR_EFFECT = PauseReason.WAITS_FOR_EFFECT
+_WAITS_TURN = PauseReason.WAITS_TURN
+_COALESCES_FINS = PauseReason.COALESCES_FINS
+# With one of these, input that was received is not processed either.
+_STOPS_INPUT = _OUTPUT_UNREAD | _UNCONFIRMED_INPUT | _WAITS_FOR_EFFECT
 
 _BAD_PROTOCOL = frames.encode_frame(frames.ERROR, b"E_BAD_PROTOCOL")
 # How long a closing connection may take to send its remaining output; it has no heartbeat deadline any more.
@@ -59,29 +75,20 @@ class ClientConnection:
     """The asyncio protocol of one TCP client. It has no base class, which allows it to be compiled."""
 
     __slots__ = (
-        "_accepts_commands",
-        "_alive_at_s",
-        "_blocked_at_s",
         "_broker",
         "_descriptor",
-        "_handshake",
-        "_heartbeat_at_s",
+        "_heartbeat",
         "_host",
-        "_interval_ns",
-        "_is_coalescing",
-        "_is_reading",
-        "_layers",
         "_loop",
-        "_pieces_left",
+        "_pause",
         "_prelude",
         "_round_robin",
         "_seen_commands",
         "_session",
-        "_timer",
+        "_stream",
         "_transport",
         "_turn",
         "_unconfirmed_bytes",
-        "_waits_turn",
     )
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
@@ -92,32 +99,21 @@ class ClientConnection:
         self._transport: Any = None
         self._descriptor = -1
         self._session: ClientSession | None = None
+        self._stream: UpgradedStream | None = None  # after an upgrade
+        self._pause = ReadPause(None)
+        self._heartbeat = Heartbeat(self, loop)
         self._host = ""
         self._prelude = b""
         self._seen_commands = 0
-        self._interval_ns = 0
-        self._alive_at_s = 0.0
-        self._heartbeat_at_s = 0.0
-        self._blocked_at_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        # The active layers, and the running handshake.
-        self._layers: Layers | None = None
-        self._handshake: Handshake | None = None
-        # Reasons for not reading the socket: unread answers, input waiting in the round-robin, coalescing of FINs.
-        self._accepts_commands = True
-        self._waits_turn = False
-        self._is_coalescing = False
-        self._is_reading = True
         # Bytes received since an answer began to wait for the disk.
         self._unconfirmed_bytes = 0
-        # Input that the layers have not unwrapped yet.
-        self._pieces_left: Iterator[bytes] | None = None
 
     # From the transport
 
     def connection_made(self, transport: Any) -> None:
         """Accept or refuse a new client."""
         self._transport = transport
+        self._pause = ReadPause(transport)
         fileno = getattr(transport.get_extra_info("socket"), "fileno", None)  # not every transport has a socket
         if fileno is not None:
             self._descriptor = fileno()
@@ -131,7 +127,7 @@ class ClientConnection:
             return
         self._broker.connections.add(self)
         self._broker.hosts[self._host] += 1
-        self._timer = self._loop.call_later(self._broker.client_timeout_s, self._give_up_on_magic)
+        self._heartbeat.set_deadline(self._broker.client_timeout_s, self._give_up_on_magic)
 
     def data_received(self, data: bytes) -> None:
         """Process bytes from the client."""
@@ -149,51 +145,52 @@ class ClientConnection:
         if session.command_count != self._seen_commands:
             self._note_commands(session)
         if session.client.output.is_held:
-            self._note_unconfirmed(session, len(data))
-        if session.has_more or session.is_waiting or self._pieces_left is not None or len(data) >= _LARGE_CHUNK:
-            self._read_later(session)
-        if self._blocked_at_s:
-            self._pause_if_output_unread(session)
-        elif len(data) <= _FEW_FINS_SIZE and session.client.in_flight_count >= _MANY_IN_FLIGHT and self._layers is None:
-            self._coalesce_fins(session)
+            self._note_unconfirmed(len(data))
+        if len(data) >= _LARGE_CHUNK or self._has_input(session):
+            self._wait_turn()
+        if not session.client.writable:
+            self._pause_if_output_unread()
+        elif len(data) <= _FEW_FINS_SIZE and session.client.in_flight_count >= _MANY_IN_FLIGHT and self._stream is None:
+            self._coalesce_fins()
 
     def receive(self, data: bytes) -> None:
         """Process bytes for the session, within a turn."""
         session = self._session
         assert session is not None
-        if self._layers is None:
+        if self._stream is None:
             session.receive(data)
         else:
-            self._receive_layered(session, data)
+            self._receive_layered(session, self._stream, data)
         if session.effect is not None:
             self._carry_out(session)
 
     def _note_commands(self, session: ClientSession) -> None:
         """Note complete commands as a sign of life."""
         self._seen_commands = session.command_count
-        self._alive_at_s = self._loop.time()
-        # A handshake has its own deadline, and heartbeats begin after it.
-        if session.client.heartbeat_interval_ns != self._interval_ns and self._handshake is None:
+        self._heartbeat.note_alive()
+        if session.client.heartbeat_interval_ns != self._heartbeat.interval_ns:
             self._start_heartbeat(session.client)
 
     def work(self) -> None:
         """Process the next slice of the received input; called by the round-robin."""
-        self._waits_turn = False
         session = self._session
         if session is None or self._transport.is_closing():
             return
-        if self._may_proceed(session):
+        if not self._pause.reasons & _STOPS_INPUT:
             if session.has_more:
                 session.proceed()
-            elif self._pieces_left is not None:
-                self._receive_pieces(session, self._pieces_left)
+            elif self._stream is not None:
+                self._receive_pieces(session, self._stream)
             if session.effect is not None:
                 self._carry_out(session)
             if session.command_count != self._seen_commands:
                 self._note_commands(session)
-            if self._blocked_at_s:
-                self._pause_if_output_unread(session)
-        self._read_or_wait(session)
+            if not session.client.writable:
+                self._pause_if_output_unread()
+        if self._has_input(session) and not self._pause.reasons & _STOPS_INPUT:
+            self._round_robin.join(self)
+        else:
+            self._pause.remove(_WAITS_TURN)
 
     def eof_received(self) -> bool:
         """Handle the end of input; the session answers the remaining commands and closes."""
@@ -208,25 +205,24 @@ class ClientConnection:
 
     def pause_writing(self) -> None:
         """Stop deliveries: the socket takes no more data for now."""
-        self._blocked_at_s = self._loop.time()
         if self._session is not None:
             self._session.client.writable = False
-            self._schedule()
+            self._heartbeat.note_blocked()
 
     def resume_writing(self) -> None:
         """Resume deliveries: the socket takes data again."""
-        self._blocked_at_s = 0.0
-        if self._session is not None:
-            client = self._session.client
+        session = self._session
+        if session is not None:
+            client = session.client
             client.writable = True
-            self._accepts_commands = True
-            self._read_or_wait(self._session)
+            self._heartbeat.note_unblocked()
+            self._end_pause(session, _OUTPUT_UNREAD)
             if client.channel is not None:
                 self._turn.run(client.channel.add_if_ready, client)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after the connection is closed."""
-        self._cancel_timer()
+        self._heartbeat.stop()
         if self in self._broker.connections:
             self._broker.connections.discard(self)
             self._broker.hosts[self._host] -= 1
@@ -249,8 +245,8 @@ class ClientConnection:
         """Send ``data``."""
         if self._transport.is_closing():
             return
-        if self._layers is not None:
-            self._transport.write(self._layers.send(bytes(data)))
+        if self._stream is not None:
+            self._transport.write(self._stream.encode(bytes(data)))
         elif self._descriptor >= 0 and self._transport.get_write_buffer_size() == 0:
             self._send(data)
         else:
@@ -271,10 +267,8 @@ class ClientConnection:
         """Close after everything written has been sent, or after a time limit."""
         if self._transport.is_closing():
             return
+        self._heartbeat.set_deadline(_LINGER_S, self._transport.abort)
         self._transport.close()
-        self._cancel_timer()
-        if self._transport.get_write_buffer_size() > 0:
-            self._timer = self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
@@ -287,20 +281,18 @@ class ClientConnection:
         magic = data[: len(MAGIC)]
         self._prelude = b""
         self._broker.log.info("CLIENT(%s): desired protocol magic '%s'", address, magic.decode("latin-1"))
-        self._cancel_timer()
         if magic != MAGIC:
             self._broker.log.error("client(%s) bad protocol magic '%s'", address, magic.decode("latin-1"))
             self._transport.write(_BAD_PROTOCOL)
-            self._transport.close()
+            self.close()
             return None
         client = self._broker.new_client(address, host, self)
         self._session = ClientSession(self._broker, client)
-        self._alive_at_s = self._loop.time()
+        self._heartbeat.note_alive()
         self._start_heartbeat(client)
         return self._session
 
     def _give_up_on_magic(self) -> None:
-        self._timer = None
         self._broker.log.error(
             "failed to read protocol version - %s sent no magic in time", peer_address(self._transport)[0]
         )
@@ -309,12 +301,15 @@ class ClientConnection:
     # Effects of the session
 
     def _carry_out(self, session: ClientSession) -> None:
-        """Carry out the effect at which the session has stopped."""
+        """Carry out the effect at which the session has stopped, if any."""
         effect = session.take_effect()
         client = session.client
         if isinstance(effect, Close):
             self._turn.close(client)
-        elif isinstance(effect, Upgrade):
+            return
+        if effect is not None:
+            self._pause.add(_WAITS_FOR_EFFECT)
+        if isinstance(effect, Upgrade):
             client.when_sent(partial(self._begin_upgrade, effect))
         elif isinstance(effect, Authenticate):
             self._broker.authorizer.authenticate(client, effect.secret, self._resolve)
@@ -330,11 +325,11 @@ class ClientConnection:
     def _resolve(self, outcome: Outcome) -> None:
         """Let the session continue. The wait does not count as silence, because the socket was not read."""
         session = self._session
-        if session is None:
-            return
-        self._turn.run(self._continue, session, outcome)
-        self._alive_at_s = self._loop.time()
-        self._read_or_wait(session)
+        if session is not None:
+            self._turn.run(self._continue, session, outcome)
+            self._heartbeat.note_alive()
+            if not session.is_waiting:
+                self._end_pause(session, _WAITS_FOR_EFFECT)
 
     def _continue(self, session: ClientSession, outcome: Outcome) -> None:
         session.resolve(outcome)
@@ -351,200 +346,123 @@ class ClientConnection:
     # Upgrades
 
     def _begin_upgrade(self, upgrade: Upgrade) -> None:
+        """Add the layers. Called after the answer that announces them has been sent."""
         session = self._session
         if session is None:
             return
-        self._layers = Layers()
-        rest = session.take_rest()
-        if not upgrade.tls:
-            self._compress(session, upgrade, rest)
+        self._stream = UpgradedStream(upgrade, self._broker.tls_context)
+        if upgrade.tls:
+            self._heartbeat.set_deadline(_HANDSHAKE_S, self.drop, "TLS handshake - i/o timeout")
+            self._pause.remove(_WAITS_FOR_EFFECT)  # the TLS layer needs the bytes, not the session
+        self._continue_upgrade(session, self._stream, session.take_rest())
+
+    def _continue_upgrade(self, session: ClientSession, stream: UpgradedStream, data: bytes) -> None:
+        try:
+            stream.feed(data)
+        except TLSFailed as error:
+            self._send_own(stream)
+            self.drop(f"TLS handshake - {error}")
             return
-        assert self._broker.tls_context is not None
-        self._handshake = Handshake(TLSLayer(self._broker.tls_context, server_side=True), upgrade)
-        self._cancel_timer()
-        self._timer = self._loop.call_later(_HANDSHAKE_S, self._drop, session.client, "TLS handshake - i/o timeout")
-        self._receive_in_handshake(session, self._handshake, self._layers.push(self._handshake.layer, rest))
-        self._update_reading(session)
+        self._send_own(stream)
+        if stream.is_ready:
+            stream.note(session.client)
+            self._start_heartbeat(session.client)
+            self._resolve(None)
 
-    def _receive_layered(self, session: ClientSession, data: bytes) -> None:
-        """Process bytes from the socket of a connection that has layers or is in a TLS handshake."""
-        assert self._layers is not None
-        pieces = self._layers.receive(data)
-        if self._pieces_left is not None:
-            pieces = chain(self._pieces_left, pieces)
-        if self._handshake is not None:
-            self._receive_in_handshake(session, self._handshake, pieces)
+    def _receive_layered(self, session: ClientSession, stream: UpgradedStream, data: bytes) -> None:
+        """Process bytes from the socket of an upgraded connection."""
+        if stream.is_ready:
+            stream.feed(data)
+            self._receive_pieces(session, stream)
         else:
-            self._receive_pieces(session, pieces)
+            self._continue_upgrade(session, stream, data)
 
-    def _receive_pieces(self, session: ClientSession, pieces: Iterator[bytes]) -> None:
-        """Pass at most one slice of unwrapped data on: a few compressed bytes can become very many."""
-        assert self._layers is not None
-        self._pieces_left = pieces
+    def _receive_pieces(self, session: ClientSession, stream: UpgradedStream) -> None:
+        """Pass at most one slice of decoded input on: a few compressed bytes can become very many."""
         size = 0
         try:
             while size < _LARGE_CHUNK and not session.has_more and not session.is_waiting:
-                piece = next(pieces, None)
+                piece = stream.next_piece()
                 if piece is None or self._transport.is_closing():
-                    self._pieces_left = None
-                    return
+                    break
                 size += len(piece)
                 session.receive(piece)
                 if session.client.output.is_held:
-                    self._unconfirmed_bytes += len(piece)
+                    self._note_unconfirmed(len(piece))
         except (BadCompression, TLSFailed) as error:
-            self._pieces_left = None
-            self._drop(session.client, str(error))
-        finally:
-            self._send_own(self._layers)
+            self.drop(str(error))
+        self._send_own(stream)
+
+    def _send_own(self, stream: UpgradedStream) -> None:
+        output = stream.take_output()
+        if output and not self._transport.is_closing():
+            self._transport.write(output)
 
     # Backpressure: whether the socket is read
 
-    def _read_later(self, session: ClientSession) -> None:
-        """Stop reading: there is more input than one slice, or the session waits."""
-        if not session.is_waiting and not self._waits_turn:
-            self._waits_turn = True
+    def _has_input(self, session: ClientSession) -> bool:
+        """True if received input is left to process."""
+        return session.has_more or (self._stream is not None and self._stream.has_input)
+
+    def _wait_turn(self) -> None:
+        """Process the input that is left in the round-robin, and read after that."""
+        if not self._pause.reasons & _WAITS_TURN:
+            self._pause.add(_WAITS_TURN)
             self._round_robin.join(self)
-        self._update_reading(session)
 
-    def _read_or_wait(self, session: ClientSession) -> None:
-        """Join the round-robin if input is left; otherwise read."""
-        has_input = session.has_more or self._pieces_left is not None
-        if has_input and self._may_proceed(session) and not self._waits_turn:
-            self._waits_turn = True
-            self._round_robin.join(self)
-        self._update_reading(session)
+    def _end_pause(self, session: ClientSession, reason: int) -> None:
+        """Remove a reason for the pause. Input that is left is processed before more is read."""
+        if self._has_input(session) and not self._pause.reasons & _STOPS_INPUT & ~reason:
+            self._wait_turn()
+        self._pause.remove(reason)
 
-    def _may_proceed(self, session: ClientSession) -> bool:
-        return self._accepts_commands and not session.is_waiting and self._unconfirmed_bytes <= _MAX_UNCONFIRMED_BYTES
-
-    def _note_unconfirmed(self, session: ClientSession, size: int) -> None:
+    def _note_unconfirmed(self, size: int) -> None:
         """Count input while answers wait for the disk; stop reading if there is too much."""
         self._unconfirmed_bytes += size
         if self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES:
-            self._update_reading(session)
+            self._pause.add(_UNCONFIRMED_INPUT)
 
     def _note_confirmed(self) -> None:
         """Reset the count after answers were sent; read again if no answer waits for the disk."""
         session = self._session
         if session is not None and not session.client.output.is_held:
-            had_to_wait = self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES
             self._unconfirmed_bytes = 0
-            if had_to_wait:
-                self._read_or_wait(session)
+            self._end_pause(session, _UNCONFIRMED_INPUT)
 
-    def _update_reading(self, session: ClientSession) -> None:
-        has_input = session.has_more or self._pieces_left is not None
-        is_held = self._waits_turn or self._is_coalescing or not self._accepts_commands or has_input
-        is_held = is_held or self._unconfirmed_bytes > _MAX_UNCONFIRMED_BYTES
-        # During a handshake the TLS layer needs the bytes, not the session.
-        reads = not is_held and (not session.is_waiting or self._handshake is not None)
-        if reads != self._is_reading and not self._transport.is_closing():
-            self._is_reading = reads
-            if reads:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
-
-    def _pause_if_output_unread(self, session: ClientSession) -> None:
+    def _pause_if_output_unread(self) -> None:
         """Stop taking commands if too much output is unread: the number of answers would have no bound."""
-        if self._accepts_commands and self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
-            self._accepts_commands = False
-            self._update_reading(session)
+        if self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
+            self._pause.add(_OUTPUT_UNREAD)
 
-    def _coalesce_fins(self, session: ClientSession) -> None:
+    def _coalesce_fins(self) -> None:
         """Coalesce single FINs of a client that has many messages in flight."""
-        if not self._is_coalescing:
-            self._is_coalescing = True
-            self._update_reading(session)
-            self._loop.call_later(_COALESCE_S, self._end_coalescing)
+        if not self._pause.reasons & _COALESCES_FINS:
+            self._pause.add(_COALESCES_FINS)
+            self._loop.call_later(_COALESCE_S, self._pause.remove, _COALESCES_FINS)
 
-    def _end_coalescing(self) -> None:
-        self._is_coalescing = False
-        if self._session is not None:
-            self._update_reading(self._session)
-
-    def _receive_in_handshake(self, session: ClientSession, handshake: Handshake, pieces: Iterator[bytes]) -> None:
-        assert self._layers is not None
-        try:
-            rest = b"".join(pieces)
-        except TLSFailed as error:
-            self._send_own(self._layers)
-            self._drop(session.client, f"TLS handshake - {error}")
-            return
-        self._send_own(self._layers)
-        if handshake.layer.is_done:
-            self._handshake = None
-            handshake.note(session.client)
-            self._start_heartbeat(session.client)
-            self._transport.write(self._layers.send(frames.OK))
-            self._compress(session, handshake.upgrade, rest)
-
-    def _compress(self, session: ClientSession, upgrade: Upgrade, rest: bytes) -> None:
-        """Add the negotiated compression layer, if any, and let the session continue."""
-        assert self._layers is not None
-        client = session.client
-        pieces = iter((rest,))
-        if upgrade.snappy or upgrade.deflate:
-            client.snappy, client.deflate = upgrade.snappy, upgrade.deflate
-            layer = Snappy() if upgrade.snappy else Deflate(upgrade.deflate_level)
-            pieces = self._layers.push(layer, rest)
-            self._transport.write(self._layers.send(frames.OK))
-        if rest:
-            self._pieces_left = pieces
-        self._resolve(None)
-
-    def _send_own(self, layers: Layers) -> None:
-        output = layers.take_output()
-        if output and not self._transport.is_closing():
-            self._transport.write(output)
-
-    # Heartbeats and deadlines
+    # Heartbeats
 
     def _start_heartbeat(self, client: Client) -> None:
-        self._interval_ns = client.heartbeat_interval_ns
-        self._heartbeat_at_s = self._loop.time() + self._interval_ns / NS_PER_S
-        self._schedule()
+        """Send heartbeats at the interval of the client. A TLS handshake and the close have their own deadlines."""
+        is_in_handshake = self._stream is not None and not self._stream.is_ready
+        if not is_in_handshake and not self._transport.is_closing():
+            self._heartbeat.start(client.heartbeat_interval_ns)
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat."""
+        if self._session is not None:
+            self._turn.run(self._add_heartbeat, self._session.client)
 
-    def _schedule(self) -> None:
-        """Set the timer to the earliest of heartbeat, read timeout and write timeout."""
-        self._cancel_timer()
-        if self._interval_ns <= 0 or self._transport.is_closing():
-            return
-        interval_s = self._interval_ns / NS_PER_S
-        when_s = min(self._heartbeat_at_s, self._alive_at_s + 2 * interval_s)
-        if self._blocked_at_s:
-            when_s = min(when_s, self._blocked_at_s + interval_s)
-        self._timer = self._loop.call_later(max(0.0, when_s - self._loop.time()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        assert self._session is not None
-        client = self._session.client
-        now_s = self._loop.time()
-        interval_s = self._interval_ns / NS_PER_S
-        if not self._is_reading and self._accepts_commands:
-            self._alive_at_s = now_s  # its commands wait here or in the socket
-        if now_s >= self._alive_at_s + 2 * interval_s:
-            self._drop(client, "failed to read command - i/o timeout")
-            return
-        if self._blocked_at_s and now_s >= self._blocked_at_s + interval_s:
-            self._drop(client, "failed to send - i/o timeout")
-            return
-        if now_s >= self._heartbeat_at_s:
-            self._heartbeat_at_s = now_s + interval_s
-            self._turn.run(self._send_heartbeat, client)
-        self._schedule()
-
-    def _send_heartbeat(self, client: Client) -> None:
+    def _add_heartbeat(self, client: Client) -> None:
         client.send_heartbeat()
         self._turn.send_to(client)
 
-    def _drop(self, client: Client, reason: str) -> None:
-        self._broker.log.error("client(%s) - %s", client.remote_address, reason)
+    def delays_input(self) -> bool:
+        """True if commands of the client may wait here or in its socket. Unread output is the client's own fault."""
+        return self._pause.reasons != 0 and not self._pause.reasons & _OUTPUT_UNREAD
+
+    def drop(self, reason: str) -> None:
+        """Close at once, and log why."""
+        if self._session is not None:
+            self._broker.log.error("client(%s) - %s", self._session.client.remote_address, reason)
         self._transport.abort()

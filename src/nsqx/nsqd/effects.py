@@ -1,4 +1,4 @@
-"""Effects: what a session needs from outside of the protocol, as values that the connection carries out.
+"""Effects: requests of a session to its connection, as values. The connection carries them out.
 
 A session stops at an effect and continues when ``resolve`` gives it the outcome. Sending is not in this list: frames
 are appended to the output buffer of the client, because that is done for every command.

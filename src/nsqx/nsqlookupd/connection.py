@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from nsqx.net.peer import keep_alive, peer_address
+from nsqx.net.read_pause import ReadPause
 from nsqx.net.round_robin import LARGE_CHUNK
 from nsqx.nsqlookupd.session import PeerSession
 from nsqx.units import NS_PER_S
@@ -24,6 +25,9 @@ STRANGER_TIMEOUT_S = 60.0
 BLOCKED_TIMEOUT_S = 60.0
 # Time for a closing connection to send its remaining output.
 _LINGER_S = 5.0
+# Reasons for not reading the socket: the client does not read its answers; input waits in the round-robin.
+_OUTPUT_UNREAD = 1
+_WAITS_TURN = 2
 
 
 class LookupdConnection(asyncio.Protocol):
@@ -35,9 +39,7 @@ class LookupdConnection(asyncio.Protocol):
         self._identify_timeout_s = max(STRANGER_TIMEOUT_S, lookupd.options.inactive_producer_timeout / NS_PER_S)
         self._transport: asyncio.Transport | None = None
         self._session: PeerSession | None = None
-        self._blocked = False
-        self._waits_turn = False
-        self._is_reading = True
+        self._pause = ReadPause(None)
         self._timer: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
         """Completed when the connection is closed."""
@@ -45,6 +47,7 @@ class LookupdConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the session of a new client."""
         self._transport = cast("asyncio.Transport", transport)
+        self._pause = ReadPause(transport)
         self._lookupd.connections.add(self)
         self._lookupd.counts.connections += 1
         keep_alive(transport)
@@ -55,41 +58,39 @@ class LookupdConnection(asyncio.Protocol):
         """Process received bytes."""
         assert self._session is not None
         self._send(self._session.receive(data))
-        self._settle(is_large=len(data) >= LARGE_CHUNK)
+        if self._session.has_more or len(data) >= LARGE_CHUNK:
+            self._wait_turn()
+        self._settle()
 
     def work(self) -> None:
         """Process the next slice of the input, as a member of the round-robin."""
         assert self._transport is not None
         assert self._session is not None
-        self._waits_turn = False
         if self._transport.is_closing() or self._session.ended:
             return
-        if self._session.has_more and not self._blocked:
+        if self._session.has_more and not self._is_blocked():
             self._send(self._session.proceed())
+        if self._session.has_more and not self._is_blocked():
+            self._lookupd.round_robin.join(self)
+        else:
+            self._pause.remove(_WAITS_TURN)
         self._settle()
 
-    def _settle(self, *, is_large: bool = False) -> None:
-        """Determine the next step; after a large chunk always take another turn."""
+    def _settle(self) -> None:
         assert self._session is not None
         if self._session.ended:
             self._finish()
-            return
-        if (self._session.has_more or is_large) and not self._blocked and not self._waits_turn:
-            self._waits_turn = True
-            self._lookupd.round_robin.join(self)
-        self._update_reading()
-        self._set_deadline()
+        else:
+            self._set_deadline()
 
-    def _update_reading(self) -> None:
-        assert self._transport is not None
-        assert self._session is not None
-        reads = not self._blocked and not self._waits_turn and not self._session.has_more
-        if reads != self._is_reading and not self._transport.is_closing():
-            self._is_reading = reads
-            if reads:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
+    def _wait_turn(self) -> None:
+        """Process the input that is left in the round-robin, and read after that."""
+        if not self._pause.reasons & _WAITS_TURN:
+            self._pause.add(_WAITS_TURN)
+            self._lookupd.round_robin.join(self)
+
+    def _is_blocked(self) -> bool:
+        return bool(self._pause.reasons & _OUTPUT_UNREAD)
 
     def eof_received(self) -> bool:
         """Handle the end of input; the transport closes after sending the remaining output."""
@@ -102,15 +103,17 @@ class LookupdConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading, so that answers do not accumulate."""
         assert self._transport is not None
-        self._blocked = True
+        self._pause.add(_OUTPUT_UNREAD)
         if not self._transport.is_closing():
-            self._update_reading()
             self._set_deadline()
 
     def resume_writing(self) -> None:
-        """Read again."""
+        """Process the input that is left, and read again."""
         assert self._transport is not None
-        self._blocked = False
+        assert self._session is not None
+        if self._session.has_more and not self._transport.is_closing():
+            self._wait_turn()
+        self._pause.remove(_OUTPUT_UNREAD)
         if not self._transport.is_closing():
             self._settle()
 
@@ -150,7 +153,7 @@ class LookupdConnection(asyncio.Protocol):
         """Set the deadline for blocked output or for IDENTIFY; none otherwise."""
         assert self._session is not None
         self._cancel_timer()
-        if self._blocked:
+        if self._is_blocked():
             self._timer = self._loop.call_later(BLOCKED_TIMEOUT_S, self._time_out)
         elif self._session.peer is None:
             self._timer = self._loop.call_later(self._identify_timeout_s, self._time_out)
