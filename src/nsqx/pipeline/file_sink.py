@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from nsqx.errors import ConfigError
 from nsqx.pipeline.state import create, read_json, write_json
 from nsqx.spark.s3_urls import for_python
-from nsqx.spark.storage import open_storage, remote_filesystem
+from nsqx.spark.storage import StorageUnusable, open_storage, remote_filesystem
 
 _COMMIT = "commit.json"
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -46,8 +46,8 @@ def locate(location: str) -> tuple[pafs.FileSystem, str]:
         return pafs.LocalFileSystem(), os.path.abspath(location)
     try:
         return remote_filesystem(for_python(location))
-    except ConfigError as error:
-        raise ConfigError(str(error).removeprefix("nsq: segmentDir ")) from None
+    except StorageUnusable as error:
+        raise ConfigError(error.problem) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from typing import Any
 import orjson
 
 from nsqx.errors import ConfigError
-from nsqx.spark.storage import Lock, Storage, open_storage
+from nsqx.spark.lease import DirectoryInUse
+from nsqx.spark.storage import Lock, Storage, StorageUnusable, open_storage
 
 STATUS = "status.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]")
@@ -43,10 +44,10 @@ class PipelineState:
         """Lock the directory against other runs of the pipeline; raises ConfigError."""
         try:
             return self._storage.lock(wait_s)
-        except ConfigError as error:
-            holder = str(error).partition(" is in use by ")[2].partition(": stop")[0]
+        except DirectoryInUse as error:
             raise ConfigError(
-                f"{self.location}: the pipeline is already running ({holder}): stop it, or use another state directory"
+                f"{self.location}: the pipeline is already running ({error.holder}): stop it, or use another state"
+                " directory"
             ) from None
 
     def read(self, name: str) -> Any:
@@ -79,8 +80,8 @@ def create(storage: Storage, what: str) -> None:
     """Create a directory; ``what`` names it in the error."""
     try:
         storage.create()
-    except ConfigError as error:
-        raise ConfigError(f"{what} {str(error).removeprefix('nsq: segmentDir ')}") from None
+    except StorageUnusable as error:
+        raise ConfigError(f"{what} {error.problem}") from None
 
 
 def read_json(storage: Storage, name: str) -> Any:

@@ -44,6 +44,17 @@ class LeaseLost(NSQError):
     """Another process has taken over the directory."""
 
 
+class DirectoryInUse(ConfigError):
+    """Another process holds the directory; ``holder`` describes that process."""
+
+    def __init__(self, location: str, holder: str) -> None:
+        self.holder = holder or "another process"
+        super().__init__(
+            f"nsq: segmentDir {location} is in use by {self.holder}: stop that query, or give this query its own"
+            " segmentDir and channel"
+        )
+
+
 class VersionStore(Protocol):
     """The storage operations of a lease. Every call must see the effects of all calls that returned before it."""
 
@@ -78,14 +89,6 @@ def owner_text() -> str:
     return f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
 
 
-def in_use(location: str, holder: str) -> ConfigError:
-    """Return the error for a directory that another process holds."""
-    return ConfigError(
-        f"nsq: segmentDir {location} is in use by {holder or 'another process'}: stop that query, or give this query"
-        " its own segmentDir and channel"
-    )
-
-
 def take_lease(
     store: VersionStore,
     wait_s: float,
@@ -95,8 +98,8 @@ def take_lease(
 ) -> Lease:
     """Take the lease of a directory; if its owner does not renew, wait until the owner's lease has expired.
 
-    Raises ConfigError if the owner renews its lease and does not release it within ``wait_s``. Only the clock of this
-    process is used: a lease has expired when this process has seen no new version for LEASE_S.
+    Raises DirectoryInUse if the owner renews its lease and does not release it within ``wait_s``. Only the clock of
+    this process is used: a lease has expired when this process has seen no new version for LEASE_S.
     """
     began_s = seen_s = clock()
     first_number = last_number = -1
@@ -124,7 +127,7 @@ def take_lease(
                 return lease
             continue
         if number != first_number and clock() - began_s >= wait_s:
-            raise in_use(store.location, version.owner)
+            raise DirectoryInUse(store.location, version.owner)
         sleep(_POLL_S)
 
 

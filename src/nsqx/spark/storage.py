@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from nsqx.errors import ConfigError
 from nsqx.spark.exclusive_create import CreateOnce, exclusive_creation
-from nsqx.spark.lease import in_use, owner_text, take_lease
+from nsqx.spark.lease import DirectoryInUse, owner_text, take_lease
 from nsqx.spark.s3_urls import for_python
 
 LOCK_NAME = "lock"
@@ -31,6 +31,14 @@ _URI = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 
 Fill = Callable[[Any], None]
 """Writes the content of a file to a stream."""
+
+
+class StorageUnusable(ConfigError):
+    """A location cannot be used; ``problem`` has the location and the reason."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"nsq: segmentDir {problem}")
+        self.problem = problem
 
 
 class Lock(Protocol):
@@ -66,7 +74,7 @@ class Storage(Protocol):
     is_local: bool
 
     def create(self) -> None:
-        """Create the directory if it does not exist."""
+        """Create the directory if it does not exist; raises StorageUnusable."""
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names of all complete files of the directory or of a folder in it; nothing if it is missing."""
@@ -84,7 +92,7 @@ class Storage(Protocol):
         """Remove a file; no-op if it does not exist."""
 
     def lock(self, wait_s: float) -> Lock:
-        """Lock the directory against all other processes; raises ConfigError if another one holds it.
+        """Lock the directory against all other processes; raises DirectoryInUse if another one holds it.
 
         If the lock is a lease whose holder does not renew it, this waits longer than ``wait_s``.
         """
@@ -102,19 +110,19 @@ def open_storage(location: str) -> Storage:
 
 
 def remote_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system for a URI, and the path in it; raises ConfigError."""
+    """Return the file system for a URI, and the path in it; raises StorageUnusable."""
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         try:
             import fsspec
         except ImportError:
-            raise ConfigError(f"nsq: segmentDir {uri}: {error}; pip install fsspec may help") from None
+            raise StorageUnusable(f"{uri}: {error}; pip install fsspec may help") from None
         try:
             scheme, _, path = uri.partition("://")
             return pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem(scheme))), path
         except (ImportError, ValueError, OSError) as other:
-            raise ConfigError(f"nsq: segmentDir {uri}: {other}") from None
+            raise StorageUnusable(f"{uri}: {other}") from None
     return filesystem, path
 
 
@@ -132,7 +140,7 @@ class LocalStorage:
             os.makedirs(self.location, exist_ok=True)
             _sync(os.path.dirname(self.location))
         except OSError as error:
-            raise ConfigError(f"nsq: segmentDir {self.location} cannot be used: {error.strerror}") from None
+            raise StorageUnusable(f"{self.location} cannot be used: {error.strerror}") from None
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names of all complete files."""
@@ -186,7 +194,7 @@ class LocalStorage:
                     continue
                 holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
                 os.close(descriptor)
-                raise in_use(self.location, holder) from None
+                raise DirectoryInUse(self.location, holder) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, owner_text().encode(), 0)
         for name in os.listdir(self.location):
@@ -280,7 +288,7 @@ class RemoteStorage:
         try:
             self._filesystem.create_dir(self._path, recursive=True)
         except OSError as error:
-            raise ConfigError(f"nsq: segmentDir {self.location} cannot be used: {error}") from None
+            raise StorageUnusable(f"{self.location} cannot be used: {error}") from None
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names of all complete files."""
