@@ -20,6 +20,7 @@ from nsqx.net.daemon_http import Credentials
 from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
+from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.group_commit import GroupCommit
 from nsqx.nsqd.latency import LatencySketch
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.clock import Clock, Timer
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
+    from nsqx.nsqd.topic_flow import TopicFlow
     from nsqx.nsqd.turn import Pump
 
 # NSQ's client timeout. The default heartbeat interval is half of it.
@@ -189,8 +191,6 @@ class Broker:
         topic.delete()
         if self.lookup is not None:
             self.lookup.unregistered(name)
-        for queue in topic.disk_queues():
-            self.commits.forget(queue)
         self._unrecorded.pop(topic, None)
         if not topic.is_ephemeral:
             self.save_metadata()
@@ -257,6 +257,10 @@ class Broker:
         client = Client(self._client_serial, remote_address, remote_host, link, self.clock.wall_ns() // NS_PER_S)
         self.clients[client.id] = client
         return client
+
+    def open_flow(self, topic: Topic) -> TopicFlow:
+        """Return the flow of a new topic, which decides how its messages are kept; raises DiskQueueError or OSError."""
+        return ClassicFlow(topic, self)
 
     def open_backlog(self, name: str, is_ephemeral: bool, pump: Pump) -> Backlog:
         """Return a backlog for the topic or channel whose files start with ``name``; raises DiskQueueError.

@@ -4,10 +4,11 @@ from libc.stdint cimport int64_t
 from nsqx.nsqd.channel cimport Channel
 from nsqx.nsqd.channel_store cimport ChannelStore
 from nsqx.nsqd.client cimport Client
-from nsqx.nsqd.ready_clients cimport ReadyClients
 from nsqx.nsqd.group_commit cimport GroupCommit
+from nsqx.nsqd.ready_clients cimport ReadyClients
 from nsqx.queues.backlog cimport Backlog
 from nsqx.queues.deadlines cimport Deferred, InFlight
+from nsqx.queues.diskqueue cimport DiskQueue
 from nsqx.wire cimport byteops
 from nsqx.wire.message cimport Batch, QueuedMessage
 
@@ -17,12 +18,13 @@ cdef int64_t _NEVER_NS
 # Cython refuses a final class whose .pxd declares overridden methods, so the private methods are final instead.
 cdef class ClassicStore(ChannelStore):
     cdef readonly str name
-    cdef readonly Backlog backlog
+    cdef readonly DiskQueue disk
     cdef readonly int64_t lost_count
     cdef Channel _channel
     cdef object _broker
     cdef GroupCommit _commits
     cdef object _clock
+    cdef Backlog _backlog
     cdef InFlight _in_flight
     cdef Deferred _deferred
     cdef dict _due_ns

@@ -39,6 +39,7 @@ class ClassicStore(ChannelStore):
     """Backlog, messages in flight, deferred messages and due times of one channel."""
 
     __slots__ = (
+        "_backlog",
         "_broker",
         "_channel",
         "_clock",
@@ -47,7 +48,7 @@ class ClassicStore(ChannelStore):
         "_due_ns",
         "_in_flight",
         "_recorded_count",
-        "backlog",
+        "disk",
         "lost_count",
         "name",
     )
@@ -63,19 +64,20 @@ class ClassicStore(ChannelStore):
         self._deferred = Deferred()
         self._recorded_count = 0  # messages that are in the disk queue twice since ``spill``
         self.lost_count = 0  # messages that ``close`` could not write
-        self.backlog: Backlog = broker.open_backlog(self.name, channel.is_ephemeral, self)
+        self._backlog: Backlog = broker.open_backlog(self.name, channel.is_ephemeral, channel)
+        self.disk = self._backlog.disk  # None for an ephemeral channel
         # Due times of waiting messages, from the topic or an earlier process.
         self._due_ns: dict[bytes, int] = {} if channel.is_ephemeral else self._load_due_times()
 
     @property
     def depth(self) -> int:
         """Waiting messages, without those in flight or deferred."""
-        return self.backlog.depth
+        return self._backlog.depth
 
     @property
     def backend_depth(self) -> int:
         """Messages waiting on disk."""
-        return self.backlog.disk_depth
+        return self._backlog.disk_depth
 
     @property
     def in_flight_count(self) -> int:
@@ -87,15 +89,6 @@ class ClassicStore(ChannelStore):
         """Deferred messages."""
         return len(self._deferred)
 
-    @property
-    def disk(self) -> DiskQueue | None:
-        """The disk queue; None for an ephemeral channel."""
-        return self.backlog.disk
-
-    def pump(self) -> None:
-        """Deliver messages that have just been written: they can be read now."""
-        self._channel.pump()
-
     # Arrivals
 
     def put_batch(self, batch: Batch) -> None:
@@ -103,11 +96,11 @@ class ClassicStore(ChannelStore):
         channel = self._channel
         channel.arrived(batch.count)
         # With a memory queue of 0 a message is on disk before it is delivered.
-        may_skip_disk = channel.is_ephemeral or self.backlog.holds_memory()
-        if may_skip_disk and not channel.paused and not self.backlog.has_messages():
+        may_skip_disk = channel.is_ephemeral or self._backlog.holds_memory()
+        if may_skip_disk and not channel.paused and not self._backlog.has_messages():
             self._hand_out_batch(channel.ready, batch)
         if batch.count:
-            self.backlog.put_batch(batch)
+            self._backlog.put_batch(batch)
             if channel.ready.has_any():
                 channel.wake()  # otherwise the channel wakes when a client becomes ready
 
@@ -121,22 +114,22 @@ class ClassicStore(ChannelStore):
 
     def put_moved(self, message: QueuedMessage) -> None:
         """Move one message from the topic's disk queue to the channel's own, where it stays durable."""
-        assert self.backlog.disk is not None
+        assert self.disk is not None
         self._channel.arrived(1)
         if message.defer_ns > 0:
             self._due_ns[message.id] = self._clock.now_ns() + message.defer_ns
-        self.backlog.disk.put_message(message)
+        self.disk.put_message(message)
 
     def refuse_if_full(self, count: int) -> None:
         """Raise DiskQueueError if ``count`` more messages need the disk queue and it cannot be written."""
-        if self.backlog.disk is not None and self.backlog.must_refuse(count):
-            self._commits.recover(self.backlog.disk)
+        if self.disk is not None and self._backlog.must_refuse(count):
+            self._commits.recover(self.disk)
 
     def _put_back(self, message: QueuedMessage) -> None:
-        if self.backlog.disk is None and not self.backlog.holds_memory():
+        if self.disk is None and not self._backlog.holds_memory():
             self._deliver_or_drop(message)
             return
-        self.backlog.put_back(message)
+        self._backlog.put_back(message)
         self._channel.wake()
 
     def _deliver_or_drop(self, message: QueuedMessage) -> None:
@@ -154,7 +147,7 @@ class ClassicStore(ChannelStore):
 
     def has_messages(self) -> bool:
         """True if ``hand_out`` may deliver a message now."""
-        return self.backlog.has_messages()
+        return self._backlog.has_messages()
 
     def hand_out(self, ready: ReadyClients, now_ns: int) -> int:
         """Deliver waiting messages to ready clients in turn; return the earliest deadline."""
@@ -163,9 +156,9 @@ class ClassicStore(ChannelStore):
             client = ready.next()
             if client is None:
                 break
-            message = self.backlog.get()
+            message = self._backlog.get()
             if message is None:
-                if self.backlog.has_messages():
+                if self._backlog.has_messages():
                     earliest_ns = now_ns + RETRY_NS
                 break
             if self._due_ns and self._hold_if_not_due(message, now_ns):
@@ -173,8 +166,8 @@ class ClassicStore(ChannelStore):
             self._deliver(client, message, now_ns)
             if now_ns + client.msg_timeout_ns < earliest_ns:
                 earliest_ns = now_ns + client.msg_timeout_ns
-        if self.backlog.disk is not None and self.backlog.disk.has_unsynced():
-            self._commits.sync_later(self.backlog.disk)
+        if self.disk is not None and self.disk.has_unsynced():
+            self._commits.sync_later(self.disk)
         return earliest_ns
 
     def _hand_out_batch(self, ready: ReadyClients, batch: Batch) -> None:
@@ -193,7 +186,7 @@ class ClassicStore(ChannelStore):
 
     def _deliver(self, client: Client, message: QueuedMessage, now_ns: int) -> None:
         if client.sample_rate > 0 and randrange(100) > client.sample_rate:
-            self.backlog.finish(message)  # sampling discards the message for this channel
+            self._backlog.finish(message)  # sampling discards the message for this channel
             return
         if not self._in_flight.add(message, now_ns, client.msg_timeout_ns):
             self._resolve_duplicate_id(message, now_ns)
@@ -209,7 +202,7 @@ class ClassicStore(ChannelStore):
         if existing is None or existing.timestamp != message.timestamp:
             self._defer(message, now_ns + _ID_CLASH_DELAY_NS)
         else:
-            self.backlog.finish(message)
+            self._backlog.finish(message)
 
     def _hold_if_not_due(self, message: QueuedMessage, now_ns: int) -> bool:
         """Defer a message that has a due time from the topic or an earlier process; True if it is not due yet."""
@@ -243,8 +236,8 @@ class ClassicStore(ChannelStore):
             if message.client_id != client.id:
                 return NOT_OWNER
             self._in_flight.remove(message, client.msg_timeout_ns)
-        if message.record and self.backlog.finish(message) and self.backlog.disk is not None:
-            self._commits.sync_later(self.backlog.disk)
+        if message.record and self._backlog.finish(message) and self.disk is not None:
+            self._commits.sync_later(self.disk)
         self._channel.finished(client, message.timestamp)
         return None
 
@@ -281,12 +274,12 @@ class ClassicStore(ChannelStore):
         """Discard all messages: waiting, in flight and deferred."""
         self._discard_unfinished()
         self._due_ns.clear()
-        self.backlog.empty()
+        self._backlog.empty()
 
     def delete(self) -> None:
         """Discard all messages and remove the files."""
         self._discard_unfinished()
-        self.backlog.delete()
+        self._backlog.delete()
         for queue in self.disk_queues():
             self._commits.forget(queue)
         self._save_due_times({})
@@ -297,13 +290,13 @@ class ClassicStore(ChannelStore):
 
     def spill(self) -> None:
         """Move every message to the disk queue, which writes them later."""
-        disk = self.backlog.disk
+        disk = self.disk
         if disk is None:
             return
         deferred = self._deferred.clear()
         self._due_ns.update((message.id, message.deadline_ns) for message in deferred)
         recorded: list[QueuedMessage] = []
-        for item in [*self.backlog.drain_memory(), *self._in_flight.clear(), *deferred]:
+        for item in [*self._backlog.drain_memory(), *self._in_flight.clear(), *deferred]:
             if isinstance(item, Batch):
                 disk.put_batch(item)
             elif item.record:
@@ -318,7 +311,7 @@ class ClassicStore(ChannelStore):
 
     def close(self) -> None:
         """Write every message to disk and release the files; raises DiskQueueError or OSError on failure."""
-        disk = self.backlog.disk
+        disk = self.disk
         if disk is None:
             return
         try:
@@ -336,7 +329,7 @@ class ClassicStore(ChannelStore):
 
     def disk_queues(self) -> list[DiskQueue]:
         """Return the disk queue, if the store has one."""
-        return [] if self.backlog.disk is None else [self.backlog.disk]
+        return [] if self.disk is None else [self.disk]
 
     def _load_due_times(self) -> dict[bytes, int]:
         now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()

@@ -1,0 +1,80 @@
+# ruff: noqa: ARG002  (the flow of a deleted topic ignores the arguments)
+"""The interface between a topic and the flow of its messages to the channels.
+
+The flow owns the messages from the publish until every channel has them, with their ids and their files, and it opens
+the stores of the channels. The topic owns the channels, the counters, and whether messages may flow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nsqx.nsqd.channel_store import ChannelStore
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.channel import Channel
+    from nsqx.queues.diskqueue import DiskQueue
+
+
+class TopicFlow:
+    """The messages of a topic on their way to its channels. This class has none: it is the flow of a deleted topic.
+
+    ``publish`` is called for each PUB and each MPUB. Nothing is called for each message of an MPUB.
+    """
+
+    __slots__ = ()
+
+    @property
+    def depth(self) -> int:
+        """Messages that have not reached the channels."""
+        return 0
+
+    @property
+    def backend_depth(self) -> int:
+        """Messages that have not reached the channels and are not in memory."""
+        return 0
+
+    # Publishing
+
+    def publish(self, items: bytes, count: int) -> None:
+        """Take ``count`` messages in the layout of an MPUB body; raises DiskQueueError if they cannot be kept."""
+
+    def publish_deferred(self, body: bytes, defer_ns: int) -> None:
+        """Take a message that each channel defers for ``defer_ns``; raises the errors of ``publish``."""
+
+    # Channels
+
+    def open_store(self, channel: Channel) -> ChannelStore:
+        """Return the store of a new channel, which gets messages from now on; raises DiskQueueError."""
+        return ChannelStore()
+
+    def remove_store(self, store: ChannelStore) -> None:
+        """Give no more messages to a store. The caller deletes it."""
+
+    def update(self, is_flowing: bool) -> None:
+        """Note whether messages may go to the channels. Called after each change of the channels, too."""
+
+    def finish_moves(self) -> None:
+        """Note that nsqd.dat names the topic and its channels, so that their files are found again."""
+
+    # Administration
+
+    def empty(self) -> None:
+        """Discard the messages that have not reached the channels."""
+
+    def delete(self) -> None:
+        """Discard the messages and remove the files. The flow is not used afterwards."""
+
+    def spill(self) -> None:
+        """Queue every message for writing. Nothing is published afterwards."""
+
+    def close(self) -> None:
+        """Write every message to disk and release the files; raises DiskQueueError or OSError on failure."""
+
+    def disk_queues(self) -> list[DiskQueue]:
+        """Return the disk queues that the flow and its stores write."""
+        return []
+
+    def lost_counts(self) -> dict[str, int]:
+        """Return how many messages could not be written at the end, by the name of their queue."""
+        return {}
