@@ -231,7 +231,7 @@ async def test_nsqds_are_discovered_and_lost_ones_removed(fleet: Fleet, topic):
 
 
 async def test_start_fails_if_no_nsqlookupd_is_reachable():
-    with pytest.raises(LookupFailed, match="nsqlookupd 127.0.0.1:.*Connect call failed"):
+    with pytest.raises(LookupFailed, match="nsqlookupd 127.0.0.1:.*connection refused"):
         async with Producer(lookupd_http_addresses=f"127.0.0.1:{free_port()}"):
             pass
 

@@ -204,7 +204,7 @@ class TestLive:
             stream.wait_for(lambda _, data: any(row["nodes"] == 2 for row in data["topics"]))
             cluster.lookupd.kill()
             event = stream.wait_for(lambda _, data: bool(data["message"]))
-            assert event["message"].startswith("WARNING: Get ")
+            assert event["message"].startswith(f"WARNING: nsqlookupd {cluster.lookupd.http_address}: ")
             assert event["totals"]["topics"] == 1, "the last values are still shown"
 
     def test_a_stopped_node_is_missing(self, cluster: Cluster, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Imports point downward: cli -> daemons, tools, spark -> client, net -> queues -> wire -> errors and names.
+"""Imports point downward: cli -> daemons, tools, spark -> client -> cluster -> net, queues -> wire -> the bottom.
 
 The table of allowed imports is exact. An import outside of the table fails, and so does a permission without an import.
 """
@@ -23,16 +23,29 @@ ALLOWED = {
     "wire": set(),
     "queues": {"wire"},
     "net": {"wire"},
-    "client": {"wire", "net"},
-    "nsqd": {"wire", "queues", "net"},
+    "cluster": {"wire", "net"},
+    "client": {"wire", "net", "cluster"},
+    "nsqd": {"wire", "queues", "net", "cluster"},
     "nsqlookupd": {"wire", "net"},
-    "nsqadmin": {"wire", "net", "client"},
-    "tools": {"net", "client"},
+    "nsqadmin": {"wire", "net", "client", "cluster"},
+    "tools": {"net", "client", "cluster"},
     "bench": {"wire", "net"},
-    "spark": {"wire", "net", "client"},
-    "pipeline": {"net", "client", "spark"},
+    "spark": {"wire", "client", "cluster"},
+    "pipeline": {"client", "spark", "cluster"},
     "doctor": {"wire", "queues", "nsqd"},
-    "cli": {"net", "client", "nsqd", "nsqlookupd", "nsqadmin", "tools", "spark", "pipeline", "bench", "doctor"},
+    "cli": {
+        "net",
+        "client",
+        "cluster",
+        "nsqd",
+        "nsqlookupd",
+        "nsqadmin",
+        "tools",
+        "spark",
+        "pipeline",
+        "bench",
+        "doctor",
+    },
 }
 
 # These layers, and the session of nsqd, use no event loop, no socket and no clock. Bytes and the time are arguments.

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import orjson
 
+from nsqx.cluster.credentials import Credentials
+from nsqx.cluster.fan_out import ask_all
+from nsqx.cluster.http import HTTPSession
+from nsqx.cluster.nsqd import NsqdClient
 from nsqx.flags import BOOL, DURATION, Flag
-from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import ClusterQueries, total
 from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.table import print_table
+from nsqx.tools.totals import total
 from nsqx.tools.utility import UtilityFailed, write_stdout
 from nsqx.units import NS_PER_S
 
@@ -70,7 +74,7 @@ def read_options(argv: Sequence[str]) -> StatsOptions:
 
 
 async def run(options: StatsOptions, stopping: asyncio.Event) -> int:
-    """Print the counts and return the exit code; raises UtilityFailed or QueryFailed."""
+    """Print the counts and return the exit code; raises UtilityFailed or RequestFailed."""
     interval_s = options.interval / NS_PER_S
     before: dict[Key, dict[str, int]] | None = None
     while True:
@@ -91,12 +95,12 @@ async def run(options: StatsOptions, stopping: asyncio.Event) -> int:
 
 
 async def _ask(options: StatsOptions) -> dict[Key, dict[str, int]]:
-    cluster = ClusterQueries(options.credentials)
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, cluster)
-    entries, failures = await cluster.stats_of_reachable(addresses, options.topic, options.channel)
-    warn(failures)
+    http = HTTPSession(options.credentials)
+    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, http)
+    answers = await ask_all(NsqdClient.at(http, addresses), NsqdClient.stats, options.topic, options.channel)
+    warn(answers.require_one().problems)
     parts: dict[Key, list[dict[str, Any]]] = {}
-    for entry in entries:
+    for entry in chain.from_iterable(answers.values):
         parts.setdefault((entry["topic_name"], ""), []).append(entry)
         for channel in entry["channels"] or []:
             parts.setdefault((entry["topic_name"], channel["channel_name"]), []).append(channel)

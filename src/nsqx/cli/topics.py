@@ -6,14 +6,18 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
+from nsqx.cluster.credentials import Credentials
+from nsqx.cluster.fan_out import ask_all
+from nsqx.cluster.http import HTTPSession
+from nsqx.cluster.nsqd import NsqdClient
 from nsqx.flags import BOOL, Flag
-from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import ClusterQueries, total
 from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.table import print_table
+from nsqx.tools.totals import total
 from nsqx.tools.utility import write_stdout
 
 PROGRAM = "nsqx topics"
@@ -43,13 +47,13 @@ def read_options(argv: Sequence[str]) -> TopicsOptions:
 
 
 async def run(options: TopicsOptions, _stopping: asyncio.Event) -> int:
-    """Print the topics and return the exit code; raises UtilityFailed or QueryFailed."""
-    cluster = ClusterQueries(options.credentials)
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, cluster)
-    entries, failures = await cluster.stats_of_reachable(addresses)
-    warn(failures)
+    """Print the topics and return the exit code; raises UtilityFailed or RequestFailed."""
+    http = HTTPSession(options.credentials)
+    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, http)
+    answers = await ask_all(NsqdClient.at(http, addresses), NsqdClient.stats)
+    warn(answers.require_one().problems)
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for entry in entries:
+    for entry in chain.from_iterable(answers.values):
         by_name.setdefault(entry["topic_name"], []).append(entry)
     if options.is_long or sys.stdout.isatty():
         print_table(

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from nsqx.cluster.http import RequestFailed
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit
+from nsqx.nsqadmin.nodes import node_document
 from nsqx.nsqadmin.reports import TopicReport
 from nsqx.nsqadmin.request_context import RequestContext, json_bytes_response, json_response, query_fault
-from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -47,7 +48,7 @@ class PartialAnswer:
         problems: list[str] = []
         try:
             found = await ask(problems)
-        except UpstreamFailed as error:
+        except RequestFailed as error:
             self._log.error("failed to %s - %s", what, error)
             raise HTTPError(502, f"UPSTREAM_ERROR: {error}") from None
         if problems:
@@ -141,7 +142,7 @@ class ClusterQueryAPI:
 
     async def _nodes(self, report: PartialAnswer) -> dict[str, Any]:
         nodes = await report.step("get nodes", self._cluster.nodes)
-        return {"nodes": [node.document() for node in nodes] or None}
+        return {"nodes": [node_document(node) for node in nodes] or None}
 
     async def _node(self, report: PartialAnswer, address: str) -> dict[str, Any]:
         nodes = await report.step("get producers", self._cluster.nodes)
@@ -188,7 +189,7 @@ class ActionAPI:
             context,
             actions,
             "create topic/channel",
-            lambda problems: self._cluster.create_topic(topic, channel, problems),
+            lambda problems: self._cluster.create(topic, channel, problems),
         )
 
     async def delete_topic(self, context: RequestContext) -> Response:
@@ -197,7 +198,7 @@ class ActionAPI:
             context,
             [Action("delete_topic", topic)],
             "delete topic",
-            lambda problems: self._cluster.delete_topic(topic, problems),
+            lambda problems: self._cluster.delete(topic, "", problems),
         )
 
     async def delete_channel(self, context: RequestContext) -> Response:
@@ -206,7 +207,7 @@ class ActionAPI:
             context,
             [Action("delete_channel", topic, channel)],
             "delete channel",
-            lambda problems: self._cluster.delete_channel(topic, channel, problems),
+            lambda problems: self._cluster.delete(topic, channel, problems),
         )
 
     async def act(self, context: RequestContext) -> Response:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.cluster.http import RequestFailed
 
 if TYPE_CHECKING:
+    from nsqx.cluster.http import HTTPSession
     from nsqx.log import Log
     from nsqx.nsqadmin.access import Caller
     from nsqx.nsqadmin.options import NsqadminOptions
-    from nsqx.nsqadmin.upstream import Upstream
 
 DONE = "done"
 PARTLY = "partly"
@@ -47,9 +47,9 @@ class Action:
 class Audit:
     """Records actions. ``start`` it in a running event loop, ``stop`` it once."""
 
-    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, http: HTTPSession, log: Log) -> None:
         self._options = options
-        self._upstream = upstream
+        self._http = http
         self._log = log
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_WAITING)
         self._task: asyncio.Task[None] | None = None
@@ -124,10 +124,10 @@ class Audit:
             endpoint = self._options.notification_http_endpoint
             self._log.info("POSTing notification to %s", endpoint)
             try:
-                await self._upstream.fetch(
+                await self._http.fetch(
                     "POST", endpoint, orjson.dumps(notification), {"Content-Type": "application/json"}
                 )
-            except UpstreamFailed as error:
+            except RequestFailed as error:
                 self._log.error("failed to POST notification - %s", error)
             finally:
                 self._waiting.task_done()

@@ -8,22 +8,51 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import quote_plus
 
-from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
-from nsqx.nsqadmin.json_fields import objects, strings, text
-from nsqx.nsqadmin.nodes import Node, merge
+from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, Credentials, HTTPClientTLS, read_tokens
+from nsqx.cluster.daemon import Change, DaemonClient
+from nsqx.cluster.fan_out import Answers, ask_all
+from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.json_fields import objects, text
+from nsqx.cluster.lookupd import LookupdClient
+from nsqx.cluster.node import Node, merge_nodes
+from nsqx.cluster.nsqd import NsqdClient
+from nsqx.nsqadmin.nodes import merge, place_of
 from nsqx.nsqadmin.reports import ChannelReport, TopicReport
 from nsqx.nsqadmin.tail_check import TopicState
-from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed
+from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.nsqadmin.options import NsqadminOptions
 
 _T = TypeVar("_T")
+
+
+def http_session(options: NsqadminOptions, credentials: Credentials, concurrency: int) -> HTTPSession:
+    """Return a session that sends at most ``concurrency`` requests at a time."""
+    return HTTPSession(
+        credentials,
+        options.http_client_connect_timeout / NS_PER_S,
+        options.http_client_request_timeout / NS_PER_S,
+        limit=asyncio.Semaphore(concurrency),
+    )
+
+
+def http_credentials(options: NsqadminOptions) -> Credentials:
+    """Return the credentials for nsqd and nsqlookupd; raises ConfigError."""
+    files = {NSQD: options.nsqd_http_token_file, NSQLOOKUPD: options.lookupd_http_token_file}
+    flags = {NSQD: "--nsqd-http-token-file", NSQLOOKUPD: "--lookupd-http-token-file"}
+    tls = HTTPClientTLS(
+        options.http_client_tls_root_ca_file,
+        options.http_client_tls_insecure_skip_verify,
+        options.http_client_tls_cert,
+        options.http_client_tls_key,
+    )
+    return Credentials(read_tokens(files, flags), tls.context())
 
 
 class Stats(NamedTuple):
@@ -36,76 +65,67 @@ class Stats(NamedTuple):
 class ClusterClient:
     """Queries and changes the cluster that the options name.
 
-    Every method appends partial failures to ``problems``. If all daemons fail, it raises UpstreamFailed with the reason
+    Every method appends partial failures to ``problems``. If all daemons fail, it raises RequestFailed with the reason
     of each.
     """
 
-    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, http: HTTPSession, log: Log) -> None:
         self._options = options
-        self._upstream = upstream
-        self._log = log
+        self._unlogged = http
+        self._http = replace(http, on_query=lambda kind, url: log.info("CI: querying %s %s", kind, url))
 
     @property
-    def lookupds(self) -> list[str]:
-        """The addresses of all nsqlookupds; empty if nsqadmin queries the nsqds directly."""
-        return self._options.nsqlookupd_http_addresses
+    def lookupds(self) -> list[LookupdClient]:
+        """All nsqlookupds; empty if nsqadmin queries the nsqds directly."""
+        return LookupdClient.at(self._http, self._options.nsqlookupd_http_addresses)
 
     @property
-    def _nsqds(self) -> list[str]:
-        return self._options.nsqd_http_addresses
+    def _given_nsqds(self) -> list[NsqdClient]:
+        return NsqdClient.at(self._http, self._options.nsqd_http_addresses)
+
+    def nsqds(self, nodes: Iterable[Node]) -> list[NsqdClient]:
+        """Return clients for these nodes."""
+        return NsqdClient.at(self._http, (node.http_address for node in nodes))
 
     # Queries
 
     async def topics(self, problems: list[str]) -> list[str]:
         """Return the names of all topics, sorted."""
         if self.lookupds:
-            found = await self._ask_lookupds("topics", problems, lambda document: strings(document, "topics"))
+            found = _found(NSQLOOKUPD, await ask_all(self.lookupds, LookupdClient.topics), problems)
         else:
-            found = await self._ask_nsqds("stats?format=json", problems, _topic_names)
+            found = _found(NSQD, await ask_all(self._given_nsqds, _topic_names), problems)
         return sorted({name for _, names in found for name in names})
 
     async def topic_channels(self, topic: str, problems: list[str]) -> list[str]:
         """Return the names of a topic's channels according to nsqlookupd, sorted."""
-        path = f"channels?topic={quote_plus(topic)}"
-        found = await self._ask_lookupds(path, problems, lambda document: strings(document, "channels"))
+        found = _found(NSQLOOKUPD, await ask_all(self.lookupds, LookupdClient.channels, topic), problems)
         return sorted({name for _, names in found for name in names})
 
     async def nodes(self, problems: list[str]) -> list[Node]:
         """Return every nsqd."""
         if self.lookupds:
-            return merge(await self._ask_lookupds("nodes", problems, _producers))
-        return await self.nodes_at(self._nsqds, problems)
-
-    async def nodes_at(self, addresses: Sequence[str], problems: list[str]) -> list[Node]:
-        """Return the nsqds at these addresses."""
-        found = await self._gather("nsqd", addresses, self._describe, problems)
-        return [node for _, node in found]
+            return merge(_found(NSQLOOKUPD, await ask_all(self.lookupds, LookupdClient.nodes), problems))
+        return [node for _, node in _found(NSQD, await ask_all(self._given_nsqds, _describe), problems)]
 
     async def topic_nodes(self, topic: str, problems: list[str]) -> list[Node]:
         """Return the nsqds that have a topic."""
-        if not self.lookupds:
-            described = await self._gather(
-                "nsqd", self._nsqds, lambda address: self._describe_if_has_topic(address, topic), problems
-            )
-            return [node for _, node in described if node is not None]
-        return await self.topic_nodes_by_lookup(topic, problems)
+        if self.lookupds:
+            return await self.topic_nodes_by_lookup(topic, problems)
+        described = _found(NSQD, await ask_all(self._given_nsqds, _describe_if_has_topic, topic), problems)
+        return [node for _, node in described if node is not None]
 
     async def topic_nodes_by_lookup(self, topic: str, problems: list[str]) -> list[Node]:
         """Return the nsqds that have a topic, according to nsqlookupd."""
-        found = await self._ask_lookupds(f"lookup?topic={quote_plus(topic)}", problems, _producers)
-        by_address: dict[str, Node] = {}
-        for _, nodes in found:
-            for node in nodes:
-                by_address.setdefault(node.http_address, node)
-        return list(by_address.values())
+        answers = await ask_all(self.lookupds, LookupdClient.lookup, topic, must_exist=True)
+        return merge_nodes(nodes for _, nodes in _found(NSQLOOKUPD, answers, problems))
 
     async def topic_state(self, address: str, topic: str) -> TopicState | None:
-        """Return the state of a topic on one nsqd, None without the topic; raises UpstreamFailed.
+        """Return the state of a topic on one nsqd, None without the topic; raises RequestFailed.
 
         Not logged, because tails call it every two seconds.
         """
-        url = f"http://{address}/{_stats_path(topic, '', False)}"
-        return TopicState.decode(await self._upstream.get(NSQD, url), topic)
+        return TopicState.decode(await NsqdClient(self._unlogged, address).stats(topic), topic)
 
     async def inactive_topics(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Return the topics that no nsqd has, each with its channels; a topic whose lookup fails counts as inactive."""
@@ -118,11 +138,11 @@ class ClusterClient:
         try:
             if await self.topic_nodes_by_lookup(topic, []):
                 return None
-        except UpstreamFailed:
+        except RequestFailed:
             pass
         try:
             return await self.topic_channels(topic, [])
-        except UpstreamFailed:
+        except RequestFailed:
             return []
 
     async def stats(
@@ -135,16 +155,15 @@ class ClusterClient:
         include_clients: bool,
     ) -> Stats:
         """Return the statistics of ``nodes`` for one topic, one channel, or everything."""
-        places = {node.http_address: node.place for node in nodes}
-        path = _stats_path(topic, channel, include_clients)
+        places = {node.http_address: place_of(node) for node in nodes}
 
-        async def ask(address: str) -> list[TopicReport]:
-            document = await self._get("nsqd", address, path)
+        async def ask(nsqd: NsqdClient) -> list[TopicReport]:
+            topics = await nsqd.stats(topic, channel, include_clients=include_clients)
             now_s = int(time.time())
-            entries = [TopicReport.decode(each, places[address], now_s) for each in objects(document, "topics") or ()]
+            entries = [TopicReport.decode(each, places[nsqd.address], now_s) for each in topics]
             return [entry for entry in entries if not topic or entry.topic_name == topic]
 
-        found = await self._gather("nsqd", [node.http_address for node in nodes], ask, problems)
+        found = _found(NSQD, await ask_all(self.nsqds(nodes), ask), problems)
         entries = [entry for _, topics in found for entry in topics]
         channels: dict[str, ChannelReport] = {}
         for entry in entries:
@@ -159,190 +178,112 @@ class ClusterClient:
         """Return the message count of each channel on each node."""
         counters: dict[str, dict[str, Any]] = {}
 
-        async def ask(address: str) -> None:
-            document = await self._get("nsqd", address, _stats_path("", "", include_clients=False))
-            for topic in objects(document, "topics") or ():
+        async def ask(nsqd: NsqdClient) -> None:
+            for topic in await nsqd.stats():
                 topic_name = text(topic, "topic_name")
                 for channel in objects(topic, "channels") or ():
                     channel_name = text(channel, "channel_name")
-                    counters[f"{topic_name}:{channel_name}:{address}"] = {
-                        "node": address,
+                    counters[f"{topic_name}:{channel_name}:{nsqd.address}"] = {
+                        "node": nsqd.address,
                         "topic_name": topic_name,
                         "channel_name": channel_name,
                         "message_count": channel.get("message_count", 0),
                     }
 
-        await self._gather("nsqd", [node.http_address for node in nodes], ask, problems)
+        _found(NSQD, await ask_all(self.nsqds(nodes), ask), problems)
         return counters
 
     # Actions
 
-    async def create_topic(self, topic: str, channel: str, problems: list[str]) -> None:
+    async def create(self, topic: str, channel: str, problems: list[str]) -> None:
         """Create a topic on nsqlookupd; with ``channel``, also create the channel there and on the topic's nsqds."""
-        query = f"topic={quote_plus(topic)}"
-        broadcast = _Broadcast(self, problems)
-        await broadcast.post(NSQLOOKUPD, self.lookupds, f"topic/create?{query}")
+        broadcast = _Broadcast(problems)
+        await broadcast.apply(Change("create", topic), self.lookupds)
         if channel:
-            path = f"channel/create?{query}&channel={quote_plus(channel)}"
-            await broadcast.post(NSQLOOKUPD, self.lookupds, path)
+            change = Change("create", topic, channel)
+            await broadcast.apply(change, self.lookupds)
             broadcast.check()
-            await broadcast.post_to_nodes(await self.topic_nodes_by_lookup(topic, problems), path)
+            await broadcast.apply(change, self.nsqds(await self.topic_nodes_by_lookup(topic, problems)))
         broadcast.check()
 
-    async def delete_topic(self, topic: str, problems: list[str]) -> None:
-        """Remove a topic from nsqlookupd and from the nsqds that have it."""
-        await self._delete(topic, f"topic/delete?topic={quote_plus(topic)}", problems)
-
-    async def delete_channel(self, topic: str, channel: str, problems: list[str]) -> None:
-        """Remove a channel from nsqlookupd and from the nsqds that have its topic."""
-        path = f"channel/delete?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
-        await self._delete(topic, path, problems)
-
-    async def _delete(self, topic: str, path: str, problems: list[str]) -> None:
+    async def delete(self, topic: str, channel: str, problems: list[str]) -> None:
+        """Remove a topic, or the channel if one is named, from nsqlookupd and from the nsqds that have the topic."""
         # Find the nodes first: afterwards nsqlookupd no longer knows them.
         nodes = await self.topic_nodes(topic, problems)
-        broadcast = _Broadcast(self, problems)
-        await broadcast.post(NSQLOOKUPD, self.lookupds, path)
-        await broadcast.post_to_nodes(nodes, path)
+        change = Change("delete", topic, channel)
+        broadcast = _Broadcast(problems)
+        await broadcast.apply(change, self.lookupds)
+        await broadcast.apply(change, self.nsqds(nodes))
         broadcast.check()
 
     async def act(self, action: str, topic: str, channel: str, problems: list[str]) -> None:
         """``pause``, ``unpause`` or ``empty`` a topic, or the channel if one is named, on every nsqd that has it."""
-        path = f"topic/{action}?topic={quote_plus(topic)}"
-        if channel:
-            path = f"channel/{action}?topic={quote_plus(topic)}&channel={quote_plus(channel)}"
-        broadcast = _Broadcast(self, problems)
-        await broadcast.post_to_nodes(await self.topic_nodes(topic, problems), path)
+        nodes = await self.topic_nodes(topic, problems)
+        broadcast = _Broadcast(problems)
+        await broadcast.apply(Change(action, topic, channel), self.nsqds(nodes))
         broadcast.check()
 
     async def tombstone(self, topic: str, node_address: str, problems: list[str]) -> None:
         """Hide one nsqd's topic from consumers, then delete the topic there."""
-        query = f"topic={quote_plus(topic)}"
-        path = f"topic/tombstone?{query}&node={quote_plus(node_address)}"
-        broadcast = _Broadcast(self, problems)
-        await broadcast.post(NSQLOOKUPD, self.lookupds, path)
-        nodes = await self.nodes_at([node_address], problems)
-        await broadcast.post_to_nodes(nodes, f"topic/delete?{query}")
+        broadcast = _Broadcast(problems)
+        await broadcast.apply(Change("tombstone", topic, node=node_address), self.lookupds)
+        found = _found(NSQD, await ask_all([NsqdClient(self._http, node_address)], _describe), problems)
+        await broadcast.apply(Change("delete", topic), self.nsqds(node for _, node in found))
         broadcast.check()
-
-    async def publish(self, node: Node, topic: str, body: bytes, defer_ms: int) -> None:
-        """Publish a message on one nsqd; raises UpstreamFailed."""
-        path = f"pub?topic={quote_plus(topic)}" + (f"&defer={defer_ms}" if defer_ms else "")
-        self._log.info("CI: querying nsqd http://%s/%s", node.http_address, path)
-        await self._upstream.post(NSQD, f"http://{node.http_address}/{path}", body)
-
-    async def post(self, kind: str, address: str, path: str) -> None:
-        """Send a POST to one daemon; raises UpstreamFailed."""
-        url = f"http://{address}/{path}"
-        self._log.info("CI: querying %s %s", kind, url)
-        await self._upstream.post(kind, url)
-
-    # Requests
-
-    async def _get(self, kind: str, address: str, path: str) -> Any:
-        url = f"http://{address}/{path}"
-        self._log.info("CI: querying %s %s", kind, url)
-        return await self._upstream.get(kind, url)
-
-    async def _ask_lookupds(self, path: str, problems: list[str], read: Callable[[Any], _T]) -> list[tuple[str, _T]]:
-        async def ask(address: str) -> _T:
-            return read(await self._get("nsqlookupd", address, path))
-
-        return await self._gather("nsqlookupd", self.lookupds, ask, problems)
-
-    async def _ask_nsqds(self, path: str, problems: list[str], read: Callable[[Any], _T]) -> list[tuple[str, _T]]:
-        async def ask(address: str) -> _T:
-            return read(await self._get("nsqd", address, path))
-
-        return await self._gather("nsqd", self._nsqds, ask, problems)
-
-    async def _gather(
-        self, kind: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[_T]], problems: list[str]
-    ) -> list[tuple[str, _T]]:
-        """Return pairs of address and answer; raise UpstreamFailed if no daemon answers."""
-        outcomes = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
-        found: list[tuple[str, _T]] = []
-        failures: list[str] = []
-        for address, outcome in zip(addresses, outcomes, strict=True):
-            if isinstance(outcome, UpstreamFailed):
-                failures.append(str(outcome))
-            elif isinstance(outcome, BaseException):
-                raise outcome
-            else:
-                found.append((address, outcome))
-        if not found:
-            raise UpstreamFailed(f"failed to query any {kind}: " + "\n".join(failures))
-        problems.extend(failures)
-        return found
-
-    async def _describe(self, address: str) -> Node:
-        info = await self._get("nsqd", address, "info")
-        stats = await self._get("nsqd", address, "stats?format=json&include_clients=false")
-        return _node_of(info, stats)
-
-    async def _describe_if_has_topic(self, address: str, topic: str) -> Node | None:
-        path = f"stats?format=json&topic={quote_plus(topic)}&include_clients=false"
-        stats = await self._get("nsqd", address, path)
-        if topic not in _topic_names(stats):
-            return None
-        node = _node_of(await self._get("nsqd", address, "info"), stats)
-        host, _, port = address.rpartition(":")
-        if not node.broadcast_address:
-            node.broadcast_address, node.http_port = host.strip("[]"), int(port)
-        node.hostname = node.hostname or host.strip("[]")
-        return node
 
 
 class _Broadcast:
     """One action on several daemons; collects successes and failures."""
 
-    def __init__(self, cluster: ClusterClient, problems: list[str]) -> None:
-        self._cluster = cluster
+    def __init__(self, problems: list[str]) -> None:
         self._problems = problems
         self._refusals: list[str] = []
         self._is_done_somewhere = False
 
-    async def post_to_nodes(self, nodes: Sequence[Node], path: str) -> None:
-        await self.post(NSQD, [node.http_address for node in nodes], path)
-
-    async def post(self, kind: str, addresses: Sequence[str], path: str) -> None:
-        requests = (self._cluster.post(kind, address, path) for address in addresses)
-        outcomes = await asyncio.gather(*requests, return_exceptions=True)
-        for address, outcome in zip(addresses, outcomes, strict=True):
-            if isinstance(outcome, UpstreamFailed):
-                self._problems.append(str(outcome))
-                self._refusals.append(f"{kind} {address}: {outcome}")
-            elif outcome is not None:
-                raise outcome
-            else:
-                self._is_done_somewhere = True
+    async def apply(self, change: Change, daemons: Sequence[DaemonClient]) -> None:
+        answers = await ask_all(daemons, DaemonClient.apply, change)
+        for daemon, error in answers.failures:
+            self._problems.append(str(error))
+            self._refusals.append(f"{daemon}: {error}")
+        self._is_done_somewhere |= bool(answers.found)
 
     def check(self) -> None:
-        """Raise UpstreamFailed if every daemon failed."""
+        """Raise RequestFailed if every daemon failed."""
         if self._refusals and not self._is_done_somewhere:
-            raise UpstreamFailed("; ".join(self._refusals))
+            raise RequestFailed("; ".join(self._refusals))
 
 
-def _stats_path(topic: str, channel: str, include_clients: bool) -> str:
-    path = "stats?format=json"
-    if topic:
-        path += f"&topic={quote_plus(topic)}"
-        if channel:
-            path += f"&channel={quote_plus(channel)}"
-    return path if include_clients else path + "&include_clients=false"
+def _found(kind: str, answers: Answers[_T], problems: list[str]) -> list[tuple[str, _T]]:
+    """Return pairs of address and answer; raise RequestFailed if no daemon answers."""
+    failures = [str(error) for _, error in answers.failures]
+    if not answers.found:
+        raise RequestFailed(f"failed to query any {kind}: " + "\n".join(failures))
+    problems.extend(failures)
+    return answers.found
 
 
-def _topic_names(document: Any) -> list[str]:
-    return [text(topic, "topic_name") for topic in objects(document, "topics") or ()]
+async def _topic_names(nsqd: NsqdClient) -> list[str]:
+    return _names(await nsqd.stats(include_clients=True))
 
 
-def _producers(document: Any) -> list[Node]:
-    return [Node.decode(each) for each in objects(document, "producers") or ()]
+def _names(topics: Iterable[dict[str, Any]]) -> list[str]:
+    return [text(topic, "topic_name") for topic in topics]
 
 
-def _node_of(info: Any, stats: Any) -> Node:
-    if not isinstance(info, dict):
-        raise UpstreamFailed("json: not an object")
-    node = Node.decode({key: value for key, value in info.items() if key != "topics"})
-    node.topics = [(name, False) for name in _topic_names(stats)]
+async def _describe(nsqd: NsqdClient) -> Node:
+    node = await nsqd.info()
+    node.topics = [(name, False) for name in _names(await nsqd.stats())]
+    return node
+
+
+async def _describe_if_has_topic(nsqd: NsqdClient, topic: str) -> Node | None:
+    names = _names(await nsqd.stats(topic))
+    if topic not in names:
+        return None
+    node = await nsqd.info()
+    node.topics = [(name, False) for name in names]
+    host, _, port = nsqd.address.rpartition(":")
+    if not node.broadcast_address:
+        node.broadcast_address, node.http_port = host.strip("[]"), int(port)
+    node.hostname = node.hostname or host.strip("[]")
     return node

@@ -129,12 +129,12 @@ class ClusterStats:
         self.clock.tick(time_s)
         self.removed = []
 
-    def add_node(self, address: str, document: Any, time_s: float) -> None:
-        """Add the /stats of one nsqd; raise ValueError if the document is not nsqd's /stats."""
+    def add_node(self, address: str, topics: list[dict[str, Any]], time_s: float) -> None:
+        """Add the topics in the /stats of one nsqd; raise ValueError if they are not nsqd's."""
         before = self._nodes.get(address)
         now = NodeCounters(time_s, before)
         try:
-            for topic in document["topics"] or ():
+            for topic in topics:
                 self._add_topic(topic, before, now)
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not nsqd's stats: {error!r}") from None

@@ -13,7 +13,7 @@ from nsqx.nsqadmin.access import Access
 from nsqx.nsqadmin.api import ActionAPI, ClusterQueryAPI
 from nsqx.nsqadmin.app import Handlers, build_app
 from nsqx.nsqadmin.audit import Audit
-from nsqx.nsqadmin.cluster import ClusterClient
+from nsqx.nsqadmin.cluster import ClusterClient, http_credentials, http_session
 from nsqx.nsqadmin.config_api import ConfigAPI
 from nsqx.nsqadmin.graphite import GraphiteAPI
 from nsqx.nsqadmin.inventory_api import InventoryAPI
@@ -26,14 +26,13 @@ from nsqx.nsqadmin.poller import Poller
 from nsqx.nsqadmin.server import Server
 from nsqx.nsqadmin.single_flight import SingleFlight
 from nsqx.nsqadmin.sse import Viewers
-from nsqx.nsqadmin.upstream import Upstream, credentials
 from nsqx.version import version_line
 
 if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.nsqadmin.options import NsqadminOptions
 
-# Limits of concurrent upstream requests: for API requests, and for the poller.
+# Limits of concurrent requests to daemons: for API requests, and for the poller.
 _MAX_API_REQUESTS = 64
 _MAX_POLL_REQUESTS = 8
 _MAX_VIEWERS = 500
@@ -48,16 +47,15 @@ class NsqadminDaemon:
         validate(options)
         self._options = options
         self._log = log
-        upstream_credentials = credentials(options)
-        upstream = Upstream(options, upstream_credentials, _MAX_API_REQUESTS)
-        cluster = ClusterClient(options, upstream, log)
+        credentials = http_credentials(options)
+        http = http_session(options, credentials, _MAX_API_REQUESTS)
+        cluster = ClusterClient(options, http, log)
         access = self._access = Access(options, log)
-        self._audit = Audit(options, upstream, log)
+        self._audit = Audit(options, http, log)
         self.poller: Poller | None = None
         if options.poll_interval:
-            self.poller = Poller(
-                options, Upstream(options, upstream_credentials, _MAX_POLL_REQUESTS), log, history_points(options)
-            )
+            poll_http = http_session(options, credentials, _MAX_POLL_REQUESTS)
+            self.poller = Poller(options, poll_http, log, history_points(options))
         single_flight = SingleFlight(self.poller.wake) if self.poller is not None else SingleFlight()
         self._viewers = Viewers(_MAX_VIEWERS)
         self._tails = Viewers(_MAX_TAILS)
@@ -70,7 +68,7 @@ class NsqadminDaemon:
             LiveAPI(self.poller, queries, self._viewers),
             InventoryAPI(self.poller, self._audit),
             MessageAPI(options, cluster, single_flight, self._tails, self._audit),
-            GraphiteAPI(options, upstream, log),
+            GraphiteAPI(options, http, log),
             ConfigAPI(options, access, single_flight, self._audit, log),
             self._page,
         )

@@ -8,15 +8,15 @@ from urllib.parse import quote_plus, unquote, urlsplit
 
 from starlette.responses import Response
 
+from nsqx.cluster.http import RequestFailed, body_of, decode
 from nsqx.errors import HTTPError
 from nsqx.nsqadmin.request_context import RequestContext, json_response
-from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from nsqx.cluster.http import HTTPSession
     from nsqx.log import Log
     from nsqx.nsqadmin.options import NsqadminOptions
-    from nsqx.nsqadmin.upstream import Upstream
 
 # Headers of one connection, and headers that the HTTP client or server sets.
 _NOT_FORWARDED = frozenset(
@@ -42,9 +42,9 @@ _NOT_FORWARDED = frozenset(
 class GraphiteAPI:
     """``/api/graphite`` and ``/render``."""
 
-    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, http: HTTPSession, log: Log) -> None:
         self._options = options
-        self._upstream = upstream
+        self._http = http
         self._log = log
 
     async def rate(self, context: RequestContext) -> Response:
@@ -59,10 +59,10 @@ class GraphiteAPI:
         url = f"{self._options.graphite_url}/render?{query}"
         self._log.info("GRAPHITE: %s", url)
         try:
-            document = await self._upstream.get_external(url, _credentials(url))
+            document = decode(body_of(await self._http.fetch("GET", url, headers=_credentials(url))))
             count = document[0]["datapoints"][0][0]
             rate = "N/A" if count < 0 else f"{count / interval_s:.2f}"
-        except (UpstreamFailed, LookupError, TypeError, ArithmeticError) as error:
+        except (RequestFailed, LookupError, TypeError, ArithmeticError) as error:
             self._log.error("graphite request failed - %s", error)
             raise HTTPError(500, "INTERNAL_ERROR") from None
         return json_response({"rate": rate})
@@ -79,8 +79,8 @@ class GraphiteAPI:
             )
         )
         try:
-            answer = await self._upstream.fetch("GET", url, headers={**headers, **_credentials(base.geturl())})
-        except UpstreamFailed as error:
+            answer = await self._http.fetch("GET", url, headers={**headers, **_credentials(base.geturl())})
+        except RequestFailed as error:
             self._log.warn("http: proxy error: %s", error)
             return Response(b"", 502)
         shown = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_FORWARDED}

@@ -10,6 +10,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from typing import TYPE_CHECKING, Any
 
+from nsqx.cluster.http import RequestFailed
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
@@ -17,13 +18,12 @@ from nsqx.nsqadmin.audit import Action, Audit
 from nsqx.nsqadmin.options import tail_options
 from nsqx.nsqadmin.request_context import RequestContext, json_response
 from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, MAX_SEARCH_LENGTH, Tail, TailOptions
-from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
+    from nsqx.cluster.node import Node
     from nsqx.nsqadmin.cluster import ClusterClient
-    from nsqx.nsqadmin.nodes import Node
     from nsqx.nsqadmin.options import NsqadminOptions
     from nsqx.nsqadmin.single_flight import SingleFlight
     from nsqx.nsqadmin.sse import Viewers
@@ -76,7 +76,7 @@ class MessageAPI:
         try:
             nodes = await self._candidates(topic, fields.get("node", ""), problems)
             node = await self._publish_on_one(nodes, topic, body, defer_ms)
-        except UpstreamFailed as error:
+        except RequestFailed as error:
             detail = f"UPSTREAM_ERROR: {error}"
             self._audit.record(Action("publish_message", topic), context.caller, audit.FAILED, detail)
             raise HTTPError(502, detail) from None
@@ -103,24 +103,24 @@ class MessageAPI:
             return found
         try:
             nodes = await self._cluster.topic_nodes(topic, problems)
-        except UpstreamFailed:  # nsqlookupd does not know the topic
+        except RequestFailed:  # nsqlookupd does not know the topic
             nodes = []
         nodes = nodes or await self._cluster.nodes(problems)
         if not nodes:
-            raise UpstreamFailed("no nsqd is known")
+            raise RequestFailed("no nsqd is known")
         return random.sample(nodes, len(nodes))
 
     async def _publish_on_one(self, nodes: list[Node], topic: str, body: bytes, defer_ms: int) -> str:
-        """Publish to the first node that accepts the message; return its address; raise UpstreamFailed if none does."""
+        """Publish to the first node that accepts the message; return its address; raise RequestFailed if none does."""
         failures: list[str] = []
-        for node in nodes:
+        for nsqd in self._cluster.nsqds(nodes):
             try:
-                await self._cluster.publish(node, topic, body, defer_ms)
-            except UpstreamFailed as error:
+                await nsqd.publish(topic, body, defer_ms)
+            except RequestFailed as error:
                 failures.append(str(error))
             else:
-                return node.http_address
-        raise UpstreamFailed("\n".join(failures))
+                return nsqd.address
+        raise RequestFailed("\n".join(failures))
 
 
 def _body(fields: dict[str, Any]) -> bytes:

@@ -1,15 +1,15 @@
-"""The nsqds of a cluster, as described by nsqlookupd or by their own /info."""
+"""Nodes in the form of nsqadmin's API, and the nodes of several nsqlookupds merged."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nsqx.net.address import format_host_port
-from nsqx.nsqadmin.json_fields import integer, items, strings, text
 from nsqx.nsqadmin.reports import NodePlace
+
+if TYPE_CHECKING:
+    from nsqx.cluster.node import Node
 
 _SEMVER = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"
@@ -32,73 +32,29 @@ def parse_version(version: str) -> _Version:
     return int(match.group(1)), int(match.group(2)), int(match.group(3)), not parts, tuple(parts)
 
 
-@dataclass(slots=True)
-class Node:
-    """One nsqd."""
+def place_of(node: Node) -> NodePlace:
+    return NodePlace(node.http_address, node.hostname, node.topology_zone, node.topology_region)
 
-    hostname: str
-    broadcast_address: str
-    tcp_port: int
-    http_port: int
-    version: str
-    remote_address: str = ""
-    topology_zone: str = ""
-    topology_region: str = ""
-    topics: list[tuple[str, bool]] = field(default_factory=list)
-    """Pairs of the name and whether a tombstone hides the topic on this node from consumers."""
-    remote_addresses: list[str] = field(default_factory=list)
-    """For each nsqlookupd its address, a slash, and the address of the node as that nsqlookupd sees it."""
-    is_out_of_date: bool = False
 
-    @classmethod
-    def decode(cls, document: dict[str, Any]) -> Node:
-        """Decode an entry of nsqlookupd's answer or of nsqd's /info; raises UpstreamFailed."""
-        tombstones = items(document, "tombstones") or []
-        names = strings(document, "topics")
-        flags = [*map(bool, tombstones), *[False] * len(names)]
-        return cls(
-            text(document, "hostname"),
-            text(document, "broadcast_address"),
-            integer(document, "tcp_port"),
-            integer(document, "http_port"),
-            text(document, "version"),
-            text(document, "remote_address"),
-            text(document, "topology_zone"),
-            text(document, "topology_region"),
-            list(zip(names, flags, strict=False)),
-        )
-
-    @property
-    def http_address(self) -> str:
-        return format_host_port(self.broadcast_address, self.http_port)
-
-    @property
-    def tcp_address(self) -> str:
-        return format_host_port(self.broadcast_address, self.tcp_port)
-
-    @property
-    def place(self) -> NodePlace:
-        return NodePlace(self.http_address, self.hostname, self.topology_zone, self.topology_region)
-
-    def document(self) -> dict[str, Any]:
-        """Return the node in the form of /api/nodes."""
-        topics = [{"topic": name, "tombstoned": tombstoned} for name, tombstoned in self.topics]
-        shown: dict[str, Any] = {
-            "remote_addresses": self.remote_addresses or None,
-            "remote_address": self.remote_address,
-            "hostname": self.hostname,
-            "broadcast_address": self.broadcast_address,
-            "tcp_port": self.tcp_port,
-            "http_port": self.http_port,
-            "version": self.version,
-            "topics": topics or None,
-            "out_of_date": self.is_out_of_date,
-        }
-        if self.topology_zone:
-            shown["topology_zone"] = self.topology_zone
-        if self.topology_region:
-            shown["topology_region"] = self.topology_region
-        return shown
+def node_document(node: Node) -> dict[str, Any]:
+    """Return a node in the form of /api/nodes."""
+    topics = [{"topic": name, "tombstoned": tombstoned} for name, tombstoned in node.topics]
+    shown: dict[str, Any] = {
+        "remote_addresses": node.remote_addresses or None,
+        "remote_address": node.remote_address,
+        "hostname": node.hostname,
+        "broadcast_address": node.broadcast_address,
+        "tcp_port": node.tcp_port,
+        "http_port": node.http_port,
+        "version": node.version,
+        "topics": topics or None,
+        "out_of_date": node.is_out_of_date,
+    }
+    if node.topology_zone:
+        shown["topology_zone"] = node.topology_zone
+    if node.topology_region:
+        shown["topology_region"] = node.topology_region
+    return shown
 
 
 def merge(found: Iterable[tuple[str, list[Node]]]) -> list[Node]:

@@ -10,25 +10,24 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
 
+from nsqx.cluster.daemon import Change
+from nsqx.cluster.http import RequestFailed
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.api import warning
 from nsqx.nsqadmin.audit import Action, Audit
 from nsqx.nsqadmin.request_context import RequestContext, json_response
-from nsqx.nsqadmin.upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
+    from nsqx.cluster.daemon import DaemonClient
+    from nsqx.cluster.node import Node
     from nsqx.nsqadmin.cluster import ClusterClient
-    from nsqx.nsqadmin.nodes import Node
     from nsqx.nsqadmin.single_flight import SingleFlight
 
-_LOOKUPD = "nsqlookupd"
-_NSQD = "nsqd"
 _NAMES = ("pause", "unpause", "empty", "delete", "create", "tombstone")
 
 
@@ -51,23 +50,18 @@ class ClusterOperation:
         return Action(f"{self.name}_{subject}", self.topic, self.channel, self.node)
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        """Return the request paths for nsqd and nsqlookupd; a new channel's topic is created first."""
-        topic = f"topic={quote_plus(self.topic)}"
-        of_topic = f"topic/{self.name}?{topic}"
-        if not self.channel:
-            return (of_topic,)
-        of_channel = f"channel/{self.name}?{topic}&channel={quote_plus(self.channel)}"
-        return (of_topic, of_channel) if self.name == "create" else (of_channel,)
+    def changes(self) -> tuple[Change, ...]:
+        """Return the changes at each nsqd and nsqlookupd; a new channel's topic is created first."""
+        change = Change(self.name, self.topic, self.channel)
+        return (Change(self.name, self.topic), change) if self.channel and self.name == "create" else (change,)
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonRequest:
-    """The requests for one daemon."""
+    """The changes at one daemon."""
 
-    kind: str
-    address: str
-    paths: tuple[str, ...]
+    daemon: DaemonClient
+    changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +76,21 @@ class DaemonOutcome:
 async def plan(cluster: ClusterClient, operation: ClusterOperation, problems: list[str]) -> list[list[DaemonRequest]]:
     """Return the requests, in rounds that run one after the other.
 
-    Raises UpstreamFailed if the nodes cannot be determined, HTTPError 404 if the given node does not exist.
+    Raises RequestFailed if the nodes cannot be determined, HTTPError 404 if the given node does not exist.
     """
     if operation.node:
         node = await _find_node(cluster, operation.node, problems)
         if operation.name == "tombstone":
             return _tombstone(cluster, operation, node)
-        return [_requests_to_nodes([node], operation.paths)]
-    lookupds = [DaemonRequest(_LOOKUPD, address, operation.paths) for address in cluster.lookupds]
+        return [_requests_to_nodes(cluster, [node], operation.changes)]
+    lookupds = [DaemonRequest(lookupd, operation.changes) for lookupd in cluster.lookupds]
     if operation.name == "create":
         return await _create(cluster, operation, lookupds, problems)
     nodes = await cluster.topic_nodes(operation.topic, problems)
     if operation.name == "delete":
         # nsqlookupd first: it must not send consumers to an nsqd that no longer has the topic.
-        return [lookupds, _requests_to_nodes(nodes, operation.paths)]
-    return [_requests_to_nodes(nodes, operation.paths)]
+        return [lookupds, _requests_to_nodes(cluster, nodes, operation.changes)]
+    return [_requests_to_nodes(cluster, nodes, operation.changes)]
 
 
 async def _create(
@@ -108,27 +102,28 @@ async def _create(
     the topic and the channel.
     """
     if not lookupds:
-        return [_requests_to_nodes(await cluster.nodes(problems), operation.paths)]
+        return [_requests_to_nodes(cluster, await cluster.nodes(problems), operation.changes)]
     if not operation.channel:
         return [lookupds]
     try:
         nodes = await cluster.topic_nodes(operation.topic, [])
-    except UpstreamFailed:  # no daemon knows the topic yet
+    except RequestFailed:  # no daemon knows the topic yet
         nodes = []
-    return [lookupds, _requests_to_nodes(nodes, operation.paths[-1:])]
+    return [lookupds, _requests_to_nodes(cluster, nodes, operation.changes[-1:])]
 
 
 def _tombstone(cluster: ClusterClient, operation: ClusterOperation, node: Node) -> list[list[DaemonRequest]]:
-    topic = f"topic={quote_plus(operation.topic)}"
-    mark = f"topic/tombstone?{topic}&node={quote_plus(operation.node)}"
+    tombstone = Change("tombstone", operation.topic, node=operation.node)
     return [
-        [DaemonRequest(_LOOKUPD, address, (mark,)) for address in cluster.lookupds],
-        _requests_to_nodes([node], (f"topic/delete?{topic}",)),
+        [DaemonRequest(lookupd, (tombstone,)) for lookupd in cluster.lookupds],
+        _requests_to_nodes(cluster, [node], (Change("delete", operation.topic),)),
     ]
 
 
-def _requests_to_nodes(nodes: Sequence[Node], paths: tuple[str, ...]) -> list[DaemonRequest]:
-    return [DaemonRequest(_NSQD, node.http_address, paths) for node in nodes]
+def _requests_to_nodes(
+    cluster: ClusterClient, nodes: Sequence[Node], changes: tuple[Change, ...]
+) -> list[DaemonRequest]:
+    return [DaemonRequest(nsqd, changes) for nsqd in cluster.nsqds(nodes)]
 
 
 async def _find_node(cluster: ClusterClient, address: str, problems: list[str]) -> Node:
@@ -155,7 +150,7 @@ class OperationAPI:
         try:
             outcomes = await self._do(operation, problems)
             code, result = _summarize(outcomes, problems)
-        except UpstreamFailed as error:
+        except RequestFailed as error:
             code = f"UPSTREAM_ERROR: {error}"
             raise HTTPError(502, code) from None
         except HTTPError as error:
@@ -178,12 +173,13 @@ class OperationAPI:
         return outcomes
 
     async def _run(self, request: DaemonRequest) -> DaemonOutcome:
+        daemon = request.daemon
         try:
-            for path in request.paths:
-                await self._cluster.post(request.kind, request.address, path)
-        except UpstreamFailed as error:
-            return DaemonOutcome(request.kind, request.address, str(error))
-        return DaemonOutcome(request.kind, request.address, "")
+            for change in request.changes:
+                await daemon.apply(change)
+        except RequestFailed as error:
+            return DaemonOutcome(daemon.kind, daemon.address, str(error))
+        return DaemonOutcome(daemon.kind, daemon.address, "")
 
 
 def _read_operation(fields: dict[str, Any]) -> ClusterOperation:

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from nsqx import log
 from nsqx.client.options import Options as ClientOptions
 from nsqx.client.options import read_option_flags
+from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, TOKEN_VARIABLES
 from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
 from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
 from nsqx.net.cross_origin import check_host_names
-from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, TOKEN_VARIABLES
 from nsqx.units import NS_PER_S
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

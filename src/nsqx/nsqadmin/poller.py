@@ -12,21 +12,21 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nsqx.net.daemon_http import NSQD, NSQLOOKUPD
+from nsqx.cluster.fan_out import ask_all
+from nsqx.cluster.http import RequestFailed
+from nsqx.cluster.lookupd import LookupdClient
+from nsqx.cluster.nsqd import NsqdClient, topics_of
 from nsqx.nsqadmin import trouble
 from nsqx.nsqadmin.cluster_stats import ClusterStats
 from nsqx.nsqadmin.inventory import Inventory
 from nsqx.nsqadmin.inventory_file import InventoryFile, state_path
-from nsqx.nsqadmin.json_fields import objects, strings
-from nsqx.nsqadmin.nodes import Node
-from nsqx.nsqadmin.upstream import Upstream, UpstreamFailed, decode
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from nsqx.cluster.http import HTTPSession
     from nsqx.log import Log
     from nsqx.nsqadmin.options import NsqadminOptions
 
-_STATS = "stats?format=json&include_clients=false&include_mem=false"
 # Between two polls, even after a change.
 _MIN_PAUSE_S = 0.1
 _SAVE_S = 30.0
@@ -47,7 +47,7 @@ class _Listed:
 class Poller:
     """``start`` it in a running event loop, ``stop`` it once."""
 
-    def __init__(self, options: NsqadminOptions, upstream: Upstream, log: Log, capacity: int) -> None:
+    def __init__(self, options: NsqadminOptions, http: HTTPSession, log: Log, capacity: int) -> None:
         self.interval_s = options.poll_interval / NS_PER_S
         self.cluster_stats = ClusterStats(capacity, round(trouble.WINDOW_S / self.interval_s) if self.interval_s else 0)
         self.inventory = Inventory()
@@ -58,7 +58,7 @@ class Poller:
         """The duration of the last poll."""
         self.is_stopped = False
         self._options = options
-        self._upstream = upstream
+        self._http = http
         self._log = log
         self._polled = asyncio.Event()
         self._adding = asyncio.Lock()
@@ -140,7 +140,7 @@ class Poller:
         problems: list[str] = []
         try:
             listed = await self._list(problems)
-        except UpstreamFailed as error:
+        except RequestFailed as error:
             self._log_new_problems([str(error)])
             self.cluster_stats.skip(time.time())
             return
@@ -149,7 +149,7 @@ class Poller:
         outcomes = await asyncio.gather(*map(self._poll_node, addresses))
         failures = {address: reason for address, reason in zip(addresses, outcomes, strict=True) if reason is not None}
         self.node_count = len(addresses)
-        self._log_new_problems([*problems, *failures.values()])
+        self._log_new_problems([*problems, *(f"nsqd {address}: {failures[address]}" for address in failures)])
         lost = self._update_inventory(listed, failures)
         if addresses and len(failures) == len(addresses):
             self.cluster_stats.skip(time.time())
@@ -175,8 +175,8 @@ class Poller:
         running = set()
         for address in addresses:
             try:
-                await self._upstream.get_bytes(NSQD, f"http://{address}/ping")
-            except UpstreamFailed:
+                await NsqdClient(self._http, address).ping()
+            except RequestFailed:
                 continue
             running.add(address)
         self.inventory.running = running
@@ -198,48 +198,33 @@ class Poller:
         await self._file.save(self.inventory)
 
     async def _list(self, problems: list[str]) -> _Listed:
-        """Return the nsqds and topics of the cluster; raise UpstreamFailed if no nsqlookupd answers."""
+        """Return the nsqds and topics of the cluster; raise RequestFailed if no nsqlookupd answers."""
         lookupds = self._options.nsqlookupd_http_addresses
         if not lookupds:
             return _Listed(dict.fromkeys(self._options.nsqd_http_addresses, ""))
-        outcomes = await asyncio.gather(*map(self._listed_by, lookupds), return_exceptions=True)
+        answers = await ask_all(LookupdClient.at(self._http, lookupds), _listed_by)
+        if not answers.found:
+            raise RequestFailed("\n".join(answers.problems))
+        problems.extend(answers.problems)
         listed = _Listed()
-        failures: list[str] = []
-        for outcome in outcomes:
-            if isinstance(outcome, UpstreamFailed):
-                failures.append(str(outcome))
-            elif isinstance(outcome, BaseException):
-                raise outcome
-            else:
-                listed.nodes.update(outcome.nodes)
-                listed.topics |= outcome.topics
-        if len(failures) == len(lookupds):
-            raise UpstreamFailed("\n".join(failures))
-        problems.extend(failures)
+        for each in answers.values:
+            listed.nodes.update(each.nodes)
+            listed.topics |= each.topics
         return listed
 
-    async def _listed_by(self, lookupd: str) -> _Listed:
-        nodes, topics = await asyncio.gather(
-            self._upstream.get(NSQLOOKUPD, f"http://{lookupd}/nodes"),
-            self._upstream.get(NSQLOOKUPD, f"http://{lookupd}/topics"),
-        )
-        described = [Node.decode(each) for each in objects(nodes, "producers") or ()]
-        return _Listed({node.http_address: node.hostname for node in described}, set(strings(topics, "topics")))
-
     async def _poll_node(self, address: str) -> str | None:
-        """Query one nsqd and add its statistics; return the error, or None."""
-        url = f"http://{address}/{_STATS}"
+        """Query one nsqd and add its statistics; return the reason of a failure, or None."""
         try:
-            body = await self._upstream.get_bytes(NSQD, url)
+            stats = await NsqdClient(self._http, address).stats_bytes(include_mem=False)
             time_s = time.time()
             # One node at a time, with a yield to the event loop between them.
             async with self._adding:
-                self.cluster_stats.add_node(address, decode(body), time_s)
+                self.cluster_stats.add_node(address, topics_of(stats), time_s)
                 await asyncio.sleep(0)
-        except UpstreamFailed as error:
-            return str(error)
+        except RequestFailed as error:
+            return error.reason
         except ValueError as error:
-            return f"Get {url}: {error}"
+            return str(error)
         return None
 
     def _log_new_problems(self, problems: list[str]) -> None:
@@ -248,3 +233,8 @@ class Poller:
             if problem not in self.problems:
                 self._log.warn("poll: %s", " ".join(problem.split()))
         self.problems = problems
+
+
+async def _listed_by(lookupd: LookupdClient) -> _Listed:
+    nodes, topics = await asyncio.gather(lookupd.nodes(), lookupd.topics())
+    return _Listed({node.http_address: node.hostname for node in nodes}, set(topics))

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nsqx.nsqadmin.json_fields import integer, objects, switch, text
-from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.cluster.http import RequestFailed
+from nsqx.cluster.json_fields import integer, objects, switch, text
 from nsqx.units import NS_PER_S
 
 _ALL_NODES = "*"
@@ -46,7 +46,7 @@ class Latency:
         if document is None:
             return None
         if not isinstance(document, dict):
-            raise UpstreamFailed("json: e2e_processing_latency is not an object")
+            raise RequestFailed("json: e2e_processing_latency is not an object")
         latency = cls(
             integer(document, "count"),
             objects(document, "percentiles"),
@@ -56,7 +56,7 @@ class Latency:
         )
         for percentile in latency.percentiles or ():
             if not all(isinstance(value, int | float) for value in percentile.values()):
-                raise UpstreamFailed("json: percentiles are not numbers")
+                raise RequestFailed("json: percentiles are not numbers")
             value = percentile.get("value", 0)
             percentile.update(min=value, max=value, average=value, count=latency.count)
         return latency

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 from nsqx.client.connection import FrameReceiver, NsqdConnection
 from nsqx.client.handshake import open_connection
 from nsqx.client.options import Options as ClientOptions
+from nsqx.cluster.http import RequestFailed
 from nsqx.errors import ConfigError, NSQError
 from nsqx.nsqadmin.search import Search
 from nsqx.nsqadmin.sse import event
 from nsqx.nsqadmin.tail_check import refusal
-from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.version import VERSION
 from nsqx.wire import requests
 
@@ -274,7 +274,7 @@ class Tail:
         problems: list[str] = []
         try:
             nodes = await self._cluster.topic_nodes(self._options.topic, problems)
-        except UpstreamFailed as error:
+        except RequestFailed as error:
             if "TOPIC_NOT_FOUND" not in str(error):
                 self.problems[""] = str(error)
                 return
@@ -289,7 +289,7 @@ class Tail:
     async def _check_node(self, node: str) -> None:
         try:
             state = await self._cluster.topic_state(node, self._options.topic)
-        except UpstreamFailed as error:
+        except RequestFailed as error:
             self._leave(node, str(error))
             return
         reason = refusal(state, self.channel)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from nsqx.cluster.json_fields import integer, objects, switch, text
 from nsqx.names import is_ephemeral
-from nsqx.nsqadmin.json_fields import integer, objects, switch, text
 
 NO_TOPIC = "Not followed, because this nsqd does not have the topic."
 NO_CHANNEL = (
@@ -40,9 +40,9 @@ class TopicState:
     channels: dict[str, ChannelCounts]
 
     @classmethod
-    def decode(cls, stats: Any, topic: str) -> TopicState | None:
-        """Decode the topic from an answer to /stats; None if it is absent; raises UpstreamFailed."""
-        for each in objects(stats, "topics") or ():
+    def decode(cls, topics: list[dict[str, Any]], topic: str) -> TopicState | None:
+        """Decode the topic from the topics in /stats; None if it is absent; raises RequestFailed."""
+        for each in topics:
             if text(each, "topic_name") == topic:
                 channels = {
                     text(channel, "channel_name"): _counts(channel) for channel in objects(each, "channels") or ()

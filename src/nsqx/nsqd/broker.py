@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nsqx.cluster.credentials import Credentials
 from nsqx.errors import BrokerExiting, DiskQueueError
 from nsqx.names import is_valid_name
-from nsqx.net.daemon_http import Credentials
 from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer

@@ -12,11 +12,11 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
+from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, Credentials, read_tokens
 from nsqx.errors import ConfigError, DataPathLocked, MessagesLost, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqx.net.access import ADMIN, PUBLISH, READ, access_rules
 from nsqx.net.cross_origin import HostRule, head_check
-from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, Credentials, read_tokens
 from nsqx.net.gc_tuning import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on

@@ -12,14 +12,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
-from urllib.parse import quote as url_quote
 
-import orjson
-
+from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.json_fields import items
+from nsqx.cluster.lookupd import LookupdClient
 from nsqx.errors import ConfigError, NSQError
 from nsqx.names import is_ephemeral, is_valid_name
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
-from nsqx.net.daemon_http import NSQLOOKUPD, ask
 from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION
 from nsqx.wire import lookup as wire
@@ -311,24 +310,16 @@ class Lookup:
 
     async def _ask_channels(self, http_address: str, topic_name: str) -> set[str]:
         options = self._broker.options
-        url = f"http://{http_address}/channels?topic={url_quote(topic_name)}"
+        http = HTTPSession(
+            self._broker.lookup_credentials,
+            options.http_client_connect_timeout / NS_PER_S,
+            options.http_client_request_timeout / NS_PER_S,
+            max_body_size=_MAX_CHANNELS_SIZE,
+        )
         try:
-            answer = await ask(
-                NSQLOOKUPD,
-                "GET",
-                url,
-                self._broker.lookup_credentials,
-                connect_timeout_s=options.http_client_connect_timeout / NS_PER_S,
-                request_timeout_s=options.http_client_request_timeout / NS_PER_S,
-                max_body_size=_MAX_CHANNELS_SIZE,
-            )
-            if answer.status != 200:
-                raise PeerFailed(f"GET {url}: status {answer.status}")
-            names = orjson.loads(answer.body)["channels"]
-            if not isinstance(names, list):
-                raise PeerFailed(f"GET {url}: channels is not a list")
-            return await _permanent_names(names)
-        except (NSQError, ValueError, TypeError, KeyError) as error:
+            document = await LookupdClient(http, http_address).get("/channels", topic=topic_name)
+            return await _permanent_names(items(document, "channels") or [])
+        except RequestFailed as error:
             self._broker.log.warn(
                 "failed to query nsqlookupd for channels to pre-create for topic %s - %s", topic_name, error
             )

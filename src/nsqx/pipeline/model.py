@@ -16,7 +16,7 @@ from nsqx.errors import ConfigError
 from nsqx.spark.options import ClusterAddresses, read_sink_options
 
 if TYPE_CHECKING:
-    from nsqx.net.daemon_http import Credentials
+    from nsqx.cluster.credentials import Credentials
 
 FILE_SINKS = ("parquet", "json", "csv")
 INFER = "infer"

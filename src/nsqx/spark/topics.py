@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from nsqx.client.consumer import Consumer
 from nsqx.client.discovery import http_credentials
 from nsqx.client.options import Options
-from nsqx.errors import ConfigError, ConnectFailed, LookupFailed, NSQError
+from nsqx.cluster.http import RequestFailed
+from nsqx.errors import ConfigError, ConnectFailed, NSQError
 from nsqx.spark.cluster import channel_depth, find_topics
 from nsqx.spark.columns import ColumnReceiver
 from nsqx.spark.intake import ConnectionLost, FinishFailed, Intake
@@ -138,7 +139,7 @@ class Topics:
             return list(options.topics)
         try:
             found = await find_topics(addresses, self._credentials)
-        except LookupFailed as error:
+        except RequestFailed as error:
             if options.cluster.nsqd_tcp_addresses and not options.topic_pattern:
                 return list(options.topics)
             raise ConfigError(

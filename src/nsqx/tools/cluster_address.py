@@ -11,18 +11,18 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nsqx.client.handshake import check_address
+from nsqx.cluster.fan_out import ask_all
+from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.lookupd import LookupdClient
+from nsqx.cluster.node import merge_nodes
 from nsqx.errors import ConfigError
 from nsqx.flags import STRINGS, Flag, UsageError, parse, resolve, usage
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
-from nsqx.net.http_client import HTTPRequestFailed, request
 from nsqx.tools.sources import check_sources
 from nsqx.tools.utility import UtilityFailed, log_line
-
-if TYPE_CHECKING:
-    from nsqx.tools.cluster import ClusterQueries, QueryFailed
 
 LOOKUPD_VARIABLE = "NSQX_LOOKUPD"
 NSQD_VARIABLE = "NSQX_NSQD"
@@ -74,14 +74,15 @@ async def find_tcp(
 async def find_http(
     nsqd_addresses: Sequence[str],
     lookupd_addresses: Sequence[str],
-    cluster: ClusterQueries,
+    http: HTTPSession,
     environment: Mapping[str, str] = os.environ,
 ) -> list[str]:
-    """Return the HTTP addresses of all nsqds; raises UtilityFailed or QueryFailed."""
+    """Return the HTTP addresses of all nsqds; raises UtilityFailed or RequestFailed."""
     place = await _find(nsqd_addresses, lookupd_addresses, environment, "http")
     if not place.lookupd_addresses:
         return place.nsqd_addresses
-    found = await cluster.nsqds(place.lookupd_addresses)
+    answers = await ask_all(LookupdClient.at(http, place.lookupd_addresses), LookupdClient.nodes)
+    found = [node.http_address for node in merge_nodes(answers.require_all().values)]
     if not found:
         raise UtilityFailed(f"no nsqd is registered at nsqlookupd {', '.join(place.lookupd_addresses)}")
     return found
@@ -126,12 +127,12 @@ def http_address(tcp_address: str) -> str:
 
 async def _answers(lookupd_address: str) -> bool:
     """Return True if an nsqlookupd answers /ping, which needs no token."""
-    url = f"http://{lookupd_address}/ping"
+    http = HTTPSession(connect_timeout_s=_PROBE_TIMEOUT_S, request_timeout_s=_PROBE_TIMEOUT_S)
     try:
-        answer = await request("GET", url, connect_timeout_s=_PROBE_TIMEOUT_S, request_timeout_s=_PROBE_TIMEOUT_S)
-    except HTTPRequestFailed:
+        await LookupdClient(http, lookupd_address).ping()
+    except RequestFailed:
         return False
-    return answer.status == 200
+    return True
 
 
 async def _listens(tcp_address: str) -> bool:
@@ -170,7 +171,7 @@ def _continued(flag: Flag, given: Mapping[str, Any]) -> Flag:
     return Flag(flag.name, flag.kind, given[flag.name], flag.help, flag.config_key, flag.in_config)
 
 
-def warn(failures: Sequence[QueryFailed]) -> None:
-    """Print a warning for each nsqd that did not answer."""
-    for failure in failures:
-        log_line(f"WARNING: {failure}")
+def warn(problems: Sequence[str]) -> None:
+    """Print a warning for each problem."""
+    for problem in problems:
+        log_line(f"WARNING: {problem}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, TOKEN_VARIABLES, Credentials, HTTPClientTLS, read_tokens
 from nsqx.errors import ConfigError
 from nsqx.flags import BOOL, STRING, Flag
-from nsqx.net.daemon_http import NSQD, NSQLOOKUPD, TOKEN_VARIABLES, Credentials, HTTPClientTLS, read_tokens
 
 _TOKEN_FLAGS = {NSQD: "nsqd-http-token-file", NSQLOOKUPD: "lookupd-http-token-file"}
 _TLS_FIELDS = ("tls_root_ca_file", "tls_insecure_skip_verify", "tls_cert", "tls_key")

@@ -7,13 +7,19 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
+from nsqx.cluster.credentials import Credentials
+from nsqx.cluster.fan_out import ask_all
+from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.lookupd import LookupdClient
+from nsqx.cluster.node import merge_nodes
+from nsqx.cluster.nsqd import NsqdClient
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, Kind
 from nsqx.gotext import quote
-from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import ClusterQueries, QueryFailed, total
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.sources import LOOKUPD_FLAG, check_sources
+from nsqx.tools.totals import total
 from nsqx.tools.utility import UtilityFailed, check_positive, read_flags, write_stdout
 from nsqx.units import NS_PER_S
 
@@ -112,16 +118,16 @@ def report_line(now: Mapping[str, int], before: Mapping[str, int], interval_s: f
 async def run(options: NsqStatOptions, stopping: asyncio.Event) -> int:
     """Print lines until ``count`` is reached or ``stopping`` is set; raises UtilityFailed if a query fails."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stopping.set)
-    cluster = ClusterQueries(
+    http = HTTPSession(
         options.credentials,
-        connect_timeout_s=options.http_client_connect_timeout / NS_PER_S,
-        request_timeout_s=options.http_client_request_timeout / NS_PER_S,
+        options.http_client_connect_timeout / NS_PER_S,
+        options.http_client_request_timeout / NS_PER_S,
     )
     interval_s = options.interval / NS_PER_S
     before: Mapping[str, int] | None = None
     poll = 0
     while not stopping.is_set():
-        now = await _poll(cluster, options)
+        now = await _poll(http, options)
         if poll % _LINES_PER_HEADER == 0:
             write_stdout(f"{HEADER}\n".encode())
         if before is not None:
@@ -138,21 +144,24 @@ async def run(options: NsqStatOptions, stopping: asyncio.Event) -> int:
     return 0
 
 
-async def _poll(cluster: ClusterQueries, options: NsqStatOptions) -> dict[str, int]:
+async def _poll(http: HTTPSession, options: NsqStatOptions) -> dict[str, int]:
     addresses = options.nsqd_http_addresses
     if options.lookupd_http_addresses:
+        lookupds = LookupdClient.at(http, options.lookupd_http_addresses)
         try:
-            addresses = await cluster.nsqds(options.lookupd_http_addresses, options.topic)
-        except QueryFailed as error:
+            found = (await ask_all(lookupds, LookupdClient.lookup, options.topic)).require_all()
+            addresses = [node.http_address for node in merge_nodes(found.values)]
+        except RequestFailed as error:
             raise UtilityFailed(f"ERROR: failed to get topic producers - {error}") from error
     try:
-        topics = await cluster.stats(addresses, options.topic, options.channel)
-    except QueryFailed as error:
+        stats = await ask_all(NsqdClient.at(http, addresses), NsqdClient.stats, options.topic, options.channel)
+        stats.require_all()
+    except RequestFailed as error:
         step = "nsqd stats" if options.lookupd_http_addresses else "topic producers"
         raise UtilityFailed(f"ERROR: failed to get {step} - {error}") from error
     channels = [
         channel
-        for topic in topics
+        for topic in chain.from_iterable(stats.values)
         if topic["topic_name"] == options.topic
         for channel in topic["channels"] or []
         if channel["channel_name"] == options.channel

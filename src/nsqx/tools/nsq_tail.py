@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqx.client.subscription import Message
+from nsqx.cluster.http import HTTPSession
 from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag
-from nsqx.tools.cluster import ClusterQueries
 from nsqx.tools.io_thread import IOThread
 from nsqx.tools.progress import ProgressLine
 from nsqx.tools.safe_tail import TAKE_BACKLOG_FLAG, Rule, SafeTail, SafeTailConsumer
@@ -132,8 +132,8 @@ async def tail(
             if options.channel or options.take_backlog:
                 consumer = make_consumer(topic, channel, *sources, client)
             else:
-                cluster = ClusterQueries(client_credentials(options.consumer_options))
-                safe_tail = SafeTail(topic, rule, named, options.lookupd_http_addresses, cluster)
+                http = HTTPSession(client_credentials(options.consumer_options))
+                safe_tail = SafeTail(topic, rule, named, options.lookupd_http_addresses, http)
                 consumer = make_consumer(topic, channel, *sources, client, kind=SafeTailConsumer, safe_tail=safe_tail)
                 await safe_tail.check()
             consumers.append(consumer)

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import re2
 
+from nsqx.cluster.fan_out import ask_all
+from nsqx.cluster.http import HTTPSession
+from nsqx.cluster.lookupd import LookupdClient
 from nsqx.errors import NSQError
 from nsqx.flags import BOOL, DURATION, INT, STRING, STRINGS, Flag, VersionRequested, parse, resolve
 from nsqx.log import INFO, Log, parse_level
-from nsqx.tools.cluster import ClusterQueries, QueryFailed
 from nsqx.tools.file_names import FileNames, file_names, host_identifier
 from nsqx.tools.io_thread import IOThread
 from nsqx.tools.progress import ProgressLine
@@ -310,11 +312,12 @@ class TopicWriters:
         self._options = options
         self._log = log
         self._progress = progress
-        self._cluster = ClusterQueries(
+        http = HTTPSession(
             client_credentials(options.consumer_options),
-            connect_timeout_s=options.http_client_connect_timeout / NS_PER_S,
-            request_timeout_s=options.http_client_request_timeout / NS_PER_S,
+            options.http_client_connect_timeout / NS_PER_S,
+            options.http_client_request_timeout / NS_PER_S,
         )
+        self._lookupds = LookupdClient.at(http, options.lookupd_http_addresses)
         self._pattern = re2.compile(options.topic_pattern)
         self._writers: dict[str, TopicWriter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -350,14 +353,11 @@ class TopicWriters:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(self._options.topic_refresh / NS_PER_S)
-            try:
-                found, failures = await self._cluster.topics(self._options.lookupd_http_addresses)
-            except QueryFailed as error:
-                self._log.error("could not retrieve topic list: %s", error)
-                continue
-            for failure in failures:
-                self._log.error("could not retrieve topic list: %s", failure)
-            await self._add(found, is_required=False)
+            answers = await ask_all(self._lookupds, LookupdClient.topics)
+            for problem in answers.problems:
+                self._log.error("could not retrieve topic list: %s", problem)
+            found = {topic for topics in answers.values for topic in topics}
+            await self._add(sorted(found), is_required=False)
 
     async def _add(self, topics: Sequence[str], *, is_required: bool) -> None:
         for topic in topics:

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqx.client.consumer import Consumer
+from nsqx.cluster.fan_out import ask_all
+from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.lookupd import LookupdClient
+from nsqx.cluster.nsqd import NsqdClient
 from nsqx.errors import ConfigError, ConnectFailed
 from nsqx.flags import BOOL, Flag
 from nsqx.names import is_ephemeral
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
-from nsqx.tools.cluster import ClusterQueries, QueryFailed
 from nsqx.tools.utility import UtilityFailed, log_line
 
 TAKE_BACKLOG_FLAG = Flag(
@@ -59,25 +62,25 @@ class SafeTail:
     """Decides on which nsqds a topic may be viewed."""
 
     def __init__(
-        self, topic: str, rule: Rule, nsqds: dict[str, str], lookupd_addresses: Sequence[str], cluster: ClusterQueries
+        self, topic: str, rule: Rule, nsqds: dict[str, str], lookupd_addresses: Sequence[str], http: HTTPSession
     ) -> None:
         """``nsqds`` are the HTTP addresses, by TCP address, of the given nsqds."""
         self._topic = topic
         self._rule = rule
         self._nsqds = dict(nsqds)
-        self._lookupd_addresses = lookupd_addresses
-        self._cluster = cluster
+        self._lookupds = LookupdClient.at(http, lookupd_addresses)
+        self._http = http
         self._refused: dict[str, str] = {}
         self._unchecked: dict[str, str] = {}
 
     async def check(self) -> None:
         """Raise UtilityFailed unless the topic may be viewed on every given nsqd, or on one that nsqlookupd found."""
-        if self._lookupd_addresses:
+        if self._lookupds:
             await self._find()
         refusals = [refusal for refusal in await asyncio.gather(*map(self.refusal, self._nsqds)) if refusal]
         if not self._nsqds and self._rule.is_strict:
             raise UtilityFailed(f"no nsqd has topic {self._topic}. {self._rule.advice}")
-        if refusals and (not self._lookupd_addresses or len(refusals) == len(self._nsqds)):
+        if refusals and (not self._lookupds or len(refusals) == len(self._nsqds)):
             raise UtilityFailed(f"{refusals[0]}. {self._rule.advice}")
 
     async def allows(self, address: str) -> bool:
@@ -91,12 +94,12 @@ class SafeTail:
     async def refusal(self, address: str) -> str:
         """Return why the topic must not be viewed on the nsqd at ``address``; empty if it may be."""
         try:
-            if address not in self._nsqds and self._lookupd_addresses:
+            if address not in self._nsqds and self._lookupds:
                 await self._find()
             http_address = self._nsqds.get(address) or await self._neighbour(address)
-            entries = await self._cluster.stats([http_address], self._topic)
-        except QueryFailed as error:
-            text = f"cannot check which channels topic {self._topic} has on nsqd {address}: {error}"
+            entries = await NsqdClient(self._http, http_address).stats(self._topic)
+        except RequestFailed as error:
+            text = f"cannot check which channels topic {self._topic} has on nsqd {address}: {error.reason}"
             if self._rule.is_strict:
                 return text
             self._unchecked[address] = text
@@ -112,19 +115,21 @@ class SafeTail:
             log_line(f"WARNING: {text}")
 
     async def _find(self) -> None:
-        self._nsqds.update(await self._cluster.producers(self._lookupd_addresses, self._topic))
+        answers = await ask_all(self._lookupds, LookupdClient.lookup, self._topic)
+        for nodes in answers.require_one().values:
+            self._nsqds.update({node.tcp_address: node.http_address for node in nodes})
 
     async def _neighbour(self, tcp_address: str) -> str:
-        """Return the HTTP address of an nsqd whose HTTP port is its TCP port plus one; raises QueryFailed."""
+        """Return the HTTP address of an nsqd whose HTTP port is its TCP port plus one; raises RequestFailed."""
         try:
             address = parse_address(tcp_address)
         except ConfigError as error:
-            raise QueryFailed(str(error)) from None
+            raise RequestFailed(str(error)) from None
         if not isinstance(address, TCPAddress):
-            raise QueryFailed("its HTTP address is unknown")
+            raise RequestFailed("its HTTP address is unknown")
         http_address = format_host_port(address.host or "127.0.0.1", address.port + 1)
-        if await self._cluster.tcp_port(http_address) != address.port:
-            raise QueryFailed(f"{http_address} belongs to another nsqd")
+        if (await NsqdClient(self._http, http_address).info()).tcp_port != address.port:
+            raise RequestFailed(f"{http_address} belongs to another nsqd")
         return http_address
 
 

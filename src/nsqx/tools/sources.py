@@ -17,7 +17,7 @@ from nsqx.tools.utility import UtilityFailed, explain, kept_client_log, log_line
 
 if TYPE_CHECKING:
     from nsqx.client.dispatcher import Handler
-    from nsqx.net.daemon_http import Credentials
+    from nsqx.cluster.credentials import Credentials
 
 MAX_IN_FLIGHT = 200
 

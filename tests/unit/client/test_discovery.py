@@ -2,30 +2,15 @@
 
 import pytest
 
-from nsqx.client.discovery import Discovery, lookupd_url
+from nsqx.client.discovery import Discovery
 from nsqx.client.options import Options
+from nsqx.cluster import http
 from nsqx.errors import ConfigError, LookupFailed
-from nsqx.net import daemon_http
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
 
 PRODUCERS = (
     b'{"channels":[],"producers":[{"broadcast_address":"a","tcp_port":1},{"broadcast_address":"::1","tcp_port":2}]}'
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "url"),
-    [
-        ("host:4161", "http://host:4161/lookup?topic=t"),
-        ("http://host:4161", "http://host:4161/lookup?topic=t"),
-        ("http://host:4161/", "http://host:4161/lookup?topic=t"),
-        ("https://host:443/proxied/lookup", "https://host:443/proxied/lookup?topic=t"),
-        ("http://host:4161/?key=a%20b", "http://host:4161/lookup?key=a+b&topic=t"),
-        ("[::1]:4161", "http://[::1]:4161/lookup?topic=t"),
-    ],
-)
-def test_the_url_of_a_query(text, url):
-    assert lookupd_url(text, "/lookup", topic="t") == url
 
 
 @pytest.mark.parametrize("text", ["host", "http://host", "ftp://host:1", ":4161", "host:port", "", 4161])
@@ -40,7 +25,7 @@ class Lookupds:
     def __init__(self, monkeypatch, **answers):
         self.answers = answers
         self.asked = []
-        monkeypatch.setattr(daemon_http, "request", self.request)
+        monkeypatch.setattr(http, "request", self.request)
 
     async def request(self, method, url, *, headers, **_limits):
         self.asked.append((method, url, headers))
@@ -105,13 +90,13 @@ async def test_after_a_failure_the_next_nsqlookupd_is_queried(monkeypatch):
 
 
 async def test_the_error_lists_every_failure(monkeypatch):
-    Lookupds(monkeypatch, one=HTTPRequestFailed("refused"), two=HTTPAnswer(200, {}, b"{"))
+    Lookupds(monkeypatch, one=HTTPRequestFailed("refused"), two=HTTPAnswer(200, {}, b"<html>"))
     asking = Discovery(["one:1", "two:1"], Options.of({}))
     with pytest.raises(LookupFailed) as caught:
         await asking.producers_of("t")
     assert sorted(str(caught.value).split("; ")) == [
         "nsqlookupd one:1: refused",
-        "nsqlookupd two:1: the answer is not JSON",
+        "nsqlookupd two:1: invalid character '<' looking for beginning of value",
     ]
 
 
@@ -121,11 +106,17 @@ async def test_an_unknown_topic_has_no_producers(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "body", [b"[]", b"{}", b'{"producers":[{}]}', b'{"producers":[{"broadcast_address":"a","tcp_port":"x"}]}']
+    ("body", "reason"),
+    [
+        (b"[]", "json: not an object"),
+        (b"{}", "the answer is not from nsqlookupd"),
+        (b'{"producers":[{}]}', "the answer is not from nsqlookupd"),
+        (b'{"producers":[{"broadcast_address":"a","tcp_port":"x"}]}', "json: field tcp_port is not an integer"),
+    ],
 )
-async def test_an_answer_that_is_not_from_nsqlookupd_is_rejected(monkeypatch, body):
+async def test_an_answer_that_is_not_from_nsqlookupd_is_rejected(monkeypatch, body, reason):
     Lookupds(monkeypatch, one=HTTPAnswer(200, {}, body))
-    with pytest.raises(LookupFailed, match="the answer is not from nsqlookupd"):
+    with pytest.raises(LookupFailed, match=f"nsqlookupd one:1: {reason}"):
         await Discovery(["one:1"], Options.of({})).producers_of("t")
 
 

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from nsqx.cluster.http import RequestFailed
 from nsqx.log import INFO, Log
 from nsqx.net.http_client import HTTPAnswer
 from nsqx.nsqadmin.access import Caller, Role
 from nsqx.nsqadmin.audit import DONE, FAILED, Action, Audit
 from nsqx.nsqadmin.options import NsqadminOptions
-from nsqx.nsqadmin.upstream import UpstreamFailed
 
 CALLER = Caller("1.2.3.4:5", "ann", "basic", Role.OPERATE, "agent/1", "http://h/x")
 
@@ -28,7 +28,7 @@ class Endpoint:
         assert (method, url, headers) == ("POST", "http://hook/", {"Content-Type": "application/json"})
         if self.failures:
             self.failures -= 1
-            raise UpstreamFailed("refused")
+            raise RequestFailed("refused")
         self.received.append(json.loads(body))
         return HTTPAnswer(500)
 

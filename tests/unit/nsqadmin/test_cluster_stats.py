@@ -39,7 +39,7 @@ class Polls:
         self.now_s += step_s
         self.cluster_stats.open()
         for address, topics in nodes.items():
-            self.cluster_stats.add_node(address, {"topics": topics}, self.now_s)
+            self.cluster_stats.add_node(address, topics or [], self.now_s)
         self.cluster_stats.close({*nodes, *failed}, self.now_s, absent, registered)
 
     def row(self, name: str) -> dict[str, Any]:
@@ -177,14 +177,14 @@ def test_a_failed_poll_leaves_a_gap_and_keeps_the_last_values(polls: Polls) -> N
 def test_readers_see_nothing_of_an_open_poll(polls: Polls) -> None:
     polls.poll(a=[topic("t", depth=4)])
     polls.cluster_stats.open()
-    polls.cluster_stats.add_node("a", {"topics": [topic("t", depth=9), topic("new")]}, 2000.0)
+    polls.cluster_stats.add_node("a", [topic("t", depth=9), topic("new")], 2000.0)
     assert polls.row("t")["depth"] == 4
     assert [each.name for each in polls.cluster_stats.present_topics()] == ["t"]
 
 
 @pytest.mark.parametrize(
     "document",
-    [None, [], {}, {"topics": 5}, {"topics": [1]}, {"topics": [{}]}, {"topics": [topic("t", depth="x")]}],
+    [[{}], [topic("t", depth="x")], [topic("t", depth=None)]],
 )
 def test_invalid_stats_are_rejected(polls: Polls, document: Any) -> None:
     polls.cluster_stats.open()

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from nsqx.nsqadmin.nodes import Node, merge, parse_version
-from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.cluster.http import RequestFailed
+from nsqx.cluster.node import Node
+from nsqx.nsqadmin.nodes import merge, node_document, parse_version
 
 
 def node(name: str, **changes: Any) -> Node:
@@ -43,12 +44,12 @@ def test_versions_are_compared_as_semantic_versions() -> None:
 
 
 def test_a_node_in_the_form_of_the_answer() -> None:
-    shown = node("a", topics=["z", "b"], tombstones=[True, False], topology_zone="z1").document()
+    shown = node_document(node("a", topics=["z", "b"], tombstones=[True, False], topology_zone="z1"))
     assert shown["topics"] == [{"topic": "z", "tombstoned": True}, {"topic": "b", "tombstoned": False}]
     assert shown["remote_addresses"] is None
     assert shown["topology_zone"] == "z1"
     assert "topology_region" not in shown
-    assert node("a").document()["topics"] is None
+    assert node_document(node("a"))["topics"] is None
 
 
 def test_tombstones_may_be_absent() -> None:
@@ -62,5 +63,5 @@ def test_addresses_of_a_node() -> None:
 
 @pytest.mark.parametrize("changes", [{"tcp_port": "x"}, {"topics": [1]}, {"hostname": []}, {"topics": "abc"}])
 def test_an_invalid_node_is_rejected(changes: dict[str, Any]) -> None:
-    with pytest.raises(UpstreamFailed):
+    with pytest.raises(RequestFailed):
         node("a", **changes)

@@ -1,22 +1,23 @@
-"""The names and request paths of operations. tests/integration covers their targets with real daemons."""
+"""The names and changes of operations. tests/integration covers their targets with real daemons."""
 
 import pytest
 
+from nsqx.cluster.daemon import Change
 from nsqx.nsqadmin.operations import ClusterOperation
 
 
 @pytest.mark.parametrize(
-    ("operation", "paths"),
+    ("operation", "changes"),
     [
-        (ClusterOperation("pause", "t"), ("topic/pause?topic=t",)),
-        (ClusterOperation("empty", "t#ephemeral", "c"), ("channel/empty?topic=t%23ephemeral&channel=c",)),
-        (ClusterOperation("create", "t"), ("topic/create?topic=t",)),
-        (ClusterOperation("create", "t", "c"), ("topic/create?topic=t", "channel/create?topic=t&channel=c")),
-        (ClusterOperation("delete", "t", "c"), ("channel/delete?topic=t&channel=c",)),
+        (ClusterOperation("pause", "t"), [Change("pause", "t")]),
+        (ClusterOperation("empty", "t#ephemeral", "c"), [Change("empty", "t#ephemeral", "c")]),
+        (ClusterOperation("create", "t"), [Change("create", "t")]),
+        (ClusterOperation("create", "t", "c"), [Change("create", "t"), Change("create", "t", "c")]),
+        (ClusterOperation("delete", "t", "c"), [Change("delete", "t", "c")]),
     ],
 )
-def test_the_request_paths_of_an_operation(operation: ClusterOperation, paths: tuple[str, ...]) -> None:
-    assert operation.paths == paths
+def test_the_changes_of_an_operation(operation: ClusterOperation, changes: list[Change]) -> None:
+    assert list(operation.changes) == changes
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from nsqx.cluster.http import RequestFailed
 from nsqx.log import WARN, Log
 from nsqx.nsqadmin.live import LiveAPI
 from nsqx.nsqadmin.options import NsqadminOptions
 from nsqx.nsqadmin.poller import Poller
 from nsqx.nsqadmin.sse import Viewers
-from nsqx.nsqadmin.upstream import UpstreamFailed
 
 
-class FakeUpstream:
-    """A fake upstream: documents by URL; other URLs fail."""
+class FakeSession:
+    """A fake HTTP session: documents by URL; other URLs fail."""
 
     def __init__(self) -> None:
         self.documents: dict[str, Any] = {}
@@ -42,19 +42,16 @@ class FakeUpstream:
         self.documents[f"http://{lookupd}/nodes"] = {"producers": producers}
         self.documents.setdefault(f"http://{lookupd}/topics", {"topics": []})
 
-    async def get(self, kind: str, url: str) -> Any:
-        return orjson.loads(await self.get_bytes(kind, url))
-
-    async def get_bytes(self, _kind: str, url: str) -> bytes:
+    async def ask(self, _kind: str, _method: str, url: str, _body: bytes) -> bytes:
         await asyncio.sleep(0)
         if url not in self.documents:
-            raise UpstreamFailed(f"no {url}")
+            raise RequestFailed(f"no {url}")
         return orjson.dumps(self.documents[url])
 
 
 class PollerHarness:
     def __init__(self, **options: Any) -> None:
-        self.answers = FakeUpstream()
+        self.answers = FakeSession()
         self.lines = io.StringIO()
         self.options = NsqadminOptions(state_file="-", **options)
         self.poller = Poller(self.options, cast("Any", self.answers), Log("", WARN, self.lines), 10)
@@ -96,13 +93,15 @@ async def test_an_nsqd_given_twice_is_polled_once() -> None:
 
 async def test_partial_failures_are_reported(harness: PollerHarness) -> None:
     del harness.answers.documents["http://l2:1/nodes"]
-    harness.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {"topics": [5]}
+    harness.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {"topics": [{}]}
     for _ in range(3):
         await harness.poll()
-    assert harness.poller.problems[0] == "no http://l2:1/nodes"
-    assert "not nsqd's stats" in harness.poller.problems[1]
+    assert harness.poller.problems[0] == "nsqlookupd l2:1: no http://l2:1/nodes"
+    assert harness.poller.problems[1].startswith("nsqd b:1: not nsqd's stats")
     assert harness.present() == ["t"]
-    assert harness.lines.getvalue().count("poll: no http://l2:1/nodes") == 1, "logged once, not at every poll"
+    assert harness.lines.getvalue().count("poll: nsqlookupd l2:1: no http://l2:1/nodes") == 1, (
+        "logged once, not at every poll"
+    )
 
 
 async def test_a_poll_without_nsqlookupd_is_skipped(harness: PollerHarness) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from nsqx.cluster.http import RequestFailed
 from nsqx.nsqadmin.reports import ChannelReport, Latency, NodePlace, TopicReport
-from nsqx.nsqadmin.upstream import UpstreamFailed
 
 A = NodePlace("a:4151", "host-a")
 B = NodePlace("b:4151", "host-b", "zone-1", "region-1")
@@ -140,6 +140,6 @@ def test_latencies_are_averaged_by_count() -> None:
         {"topic_name": "t", "channels": [{"clients": ["x"]}]},
     ],
 )
-def test_invalid_stats_raise_upstream_failed(document: dict[str, Any]) -> None:
-    with pytest.raises(UpstreamFailed, match="json: "):
+def test_invalid_stats_raise_request_failed(document: dict[str, Any]) -> None:
+    with pytest.raises(RequestFailed, match="json: "):
         decode(A, document)

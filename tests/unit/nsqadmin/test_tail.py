@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 import pytest
 
+from nsqx.cluster.http import RequestFailed
 from nsqx.nsqadmin.tail import MAX_READ_BYTES_PER_S, MAX_READ_PER_S, Tail, TailOptions, _Source, shown_body
 from nsqx.nsqadmin.tail_check import ChannelCounts, TopicState
-from nsqx.nsqadmin.upstream import UpstreamFailed
 from nsqx.wire.responses import MESSAGE, FrameReader
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class EmptyCluster:
     """A cluster without topics."""
 
     async def topic_nodes(self, topic: str, problems: list[str]) -> list[Any]:
-        raise UpstreamFailed(f"no {topic}")
+        raise RequestFailed(f"no {topic}")
 
 
 def tail_of(clock: Clock, **options: Any) -> Tail:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from nsqx.cluster.http import RequestFailed
 from nsqx.nsqadmin.tail_check import EPHEMERAL_ONLY, NO_CHANNEL, NO_TOPIC, ChannelCounts, TopicState, refusal
-from nsqx.nsqadmin.upstream import UpstreamFailed
 
 OWN = "nsqadmin-tail-1#ephemeral"
 
@@ -36,9 +36,9 @@ def test_the_state_of_a_topic_is_decoded() -> None:
         "in_flight_count": 2,
         "deferred_count": 1,
     }
-    stats = {"topics": [{"topic_name": "u"}, {"topic_name": "t", "paused": True, "channels": [channel]}]}
-    assert TopicState.decode(stats, "t") == TopicState(True, {"c": ChannelCounts(9, 6)})
-    assert TopicState.decode(stats, "u") == TopicState(False, {})
-    assert TopicState.decode(stats, "v") is None
-    with pytest.raises(UpstreamFailed):
-        TopicState.decode({"topics": [{"topic_name": "t", "channels": 5}]}, "t")
+    topics = [{"topic_name": "u"}, {"topic_name": "t", "paused": True, "channels": [channel]}]
+    assert TopicState.decode(topics, "t") == TopicState(True, {"c": ChannelCounts(9, 6)})
+    assert TopicState.decode(topics, "u") == TopicState(False, {})
+    assert TopicState.decode(topics, "v") is None
+    with pytest.raises(RequestFailed):
+        TopicState.decode([{"topic_name": "t", "channels": 5}], "t")

@@ -1,8 +1,7 @@
 import pytest
 
+from nsqx.cluster.http import HTTPSession
 from nsqx.flags import BOOL, INT, STRINGS, Flag, UsageError
-from nsqx.net.daemon_http import Credentials
-from nsqx.tools.cluster import ClusterQueries
 from nsqx.tools.cluster_address import ClusterAddress, find_http, find_tcp, http_address, read_words
 from nsqx.tools.table import plain_table
 from nsqx.tools.utility import UtilityFailed
@@ -42,8 +41,7 @@ async def test_flags_override_the_environment() -> None:
 async def test_addresses_are_read_from_the_environment() -> None:
     assert await find_tcp([], [], {"NSQX_LOOKUPD": "l:1, m:2,"}) == ClusterAddress(["l:1", "m:2"])
     assert await find_tcp([], [], {"NSQX_NSQD": "n:4150,o:1"}) == ClusterAddress([], ["n:4150", "o:1"])
-    cluster = ClusterQueries(Credentials())
-    assert await find_http([], [], cluster, {"NSQX_NSQD": "n:4150,[::1]:1"}) == ["n:4151", "[::1]:2"]
+    assert await find_http([], [], HTTPSession(), {"NSQX_NSQD": "n:4150,[::1]:1"}) == ["n:4151", "[::1]:2"]
 
 
 @pytest.mark.parametrize("address", ["n", "http://n:1", "n:port", "/run/nsqd.sock"])

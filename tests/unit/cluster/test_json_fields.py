@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nsqx.nsqadmin.json_fields import integer, items, objects, strings, switch, text
-from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.cluster.http import RequestFailed
+from nsqx.cluster.json_fields import integer, items, objects, strings, switch, text
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_a_field_may_be_present_absent_or_null(read: Callable[[Any, str], Any], 
     ],
 )
 def test_a_wrong_type_is_rejected(read: Callable[[Any, str], Any], value: Any) -> None:
-    with pytest.raises(UpstreamFailed, match="json: field depth "):
+    with pytest.raises(RequestFailed, match="json: field depth "):
         read({"depth": value}, "depth")
 
 
 @pytest.mark.parametrize("document", [None, [], "text"])
 def test_a_document_must_be_an_object(document: Any) -> None:
-    with pytest.raises(UpstreamFailed, match="json: not an object"):
+    with pytest.raises(RequestFailed, match="json: not an object"):
         items(document, "topics")

@@ -1,6 +1,5 @@
-"""Requests to the HTTP APIs of nsqd and nsqlookupd, with a bearer token and a client certificate if needed.
+"""The credentials for the HTTP APIs of nsqd and nsqlookupd: bearer tokens and client certificates.
 
-A daemon that requires HTTPS answers 403 with its HTTPS port, as Go's nsqd does; the request is then repeated there.
 Tokens come from files or from the environment, never from the command line, and are never printed.
 """
 
@@ -10,21 +9,13 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit, urlunsplit
-
-import orjson
 
 from nsqx.errors import ConfigError
-from nsqx.net.address import format_host_port
-from nsqx.net.http_client import DEFAULT_MAX_BODY_SIZE, HTTPAnswer, request
 from nsqx.net.tls import client_context
-from nsqx.wire.http_headers import NSQ_MEDIA_TYPE
 
 NSQD = "nsqd"
 NSQLOOKUPD = "nsqlookupd"
 TOKEN_VARIABLES = {NSQD: "NSQX_NSQD_HTTP_TOKEN", NSQLOOKUPD: "NSQX_LOOKUPD_HTTP_TOKEN"}
-
-_ACCEPT = {"Accept": NSQ_MEDIA_TYPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,46 +75,3 @@ class HTTPClientTLS:
     def context(self) -> ssl.SSLContext | None:
         """Return the SSL context, None for the defaults (system authorities, no certificate); raises ConfigError."""
         return None if self == HTTPClientTLS() else client_context(self)
-
-
-async def ask(
-    kind: str,
-    method: str,
-    url: str,
-    credentials: Credentials,
-    *,
-    connect_timeout_s: float = 2.0,
-    request_timeout_s: float = 5.0,
-    max_body_size: int = DEFAULT_MAX_BODY_SIZE,
-) -> HTTPAnswer:
-    """Send a request to nsqd or nsqlookupd, and repeat it over HTTPS if required; raises HTTPRequestFailed."""
-    headers = {**_ACCEPT, **credentials.headers(kind)}
-
-    async def once(address: str) -> HTTPAnswer:
-        return await request(
-            method,
-            address,
-            headers=headers,
-            connect_timeout_s=connect_timeout_s,
-            request_timeout_s=request_timeout_s,
-            ssl_context=credentials.ssl_context,
-            max_body_size=max_body_size,
-        )
-
-    answer = await once(url)
-    secure_url = https_url(url, answer) if answer.status == 403 else None
-    return answer if secure_url is None else await once(secure_url)
-
-
-def https_url(url: str, refusal: HTTPAnswer) -> str | None:
-    """Return the HTTPS URL from a daemon's refusal of a plain request; None if the refusal has no port."""
-    parts = urlsplit(url)
-    if parts.scheme == "https":
-        return None
-    try:
-        port = orjson.loads(refusal.body)["https_port"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-    if type(port) is not int or not 0 < port < 1 << 16:
-        return None
-    return urlunsplit(parts._replace(scheme="https", netloc=format_host_port(parts.hostname or "", port)))

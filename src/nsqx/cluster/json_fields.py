@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsqx.nsqadmin.upstream import UpstreamFailed
+from nsqx.cluster.http import RequestFailed
 
 
 def integer(document: dict[str, Any], key: str) -> int:
@@ -16,7 +16,7 @@ def integer(document: dict[str, Any], key: str) -> int:
     if value is None:
         return 0
     if type(value) is not int:
-        raise UpstreamFailed(f"json: field {key} is not an integer")
+        raise RequestFailed(f"json: field {key} is not an integer")
     return value
 
 
@@ -26,7 +26,7 @@ def text(document: dict[str, Any], key: str) -> str:
     if value is None:
         return ""
     if type(value) is not str:
-        raise UpstreamFailed(f"json: field {key} is not a string")
+        raise RequestFailed(f"json: field {key} is not a string")
     return value
 
 
@@ -36,17 +36,17 @@ def switch(document: dict[str, Any], key: str) -> bool:
     if value is None:
         return False
     if type(value) is not bool:
-        raise UpstreamFailed(f"json: field {key} is not a boolean")
+        raise RequestFailed(f"json: field {key} is not a boolean")
     return value
 
 
 def items(document: Any, key: str) -> list[Any] | None:
     """Return a list field; None if absent or null."""
     if not isinstance(document, dict):
-        raise UpstreamFailed("json: not an object")
+        raise RequestFailed("json: not an object")
     value = document.get(key)
     if value is not None and type(value) is not list:
-        raise UpstreamFailed(f"json: field {key} is not a list")
+        raise RequestFailed(f"json: field {key} is not a list")
     return value
 
 
@@ -54,7 +54,7 @@ def objects(document: Any, key: str) -> list[dict[str, Any]] | None:
     """Return a list field whose elements are objects; None if absent or null."""
     found = items(document, key)
     if found is not None and not all(isinstance(each, dict) for each in found):
-        raise UpstreamFailed(f"json: field {key} has elements that are not objects")
+        raise RequestFailed(f"json: field {key} has elements that are not objects")
     return found
 
 
@@ -62,5 +62,5 @@ def strings(document: Any, key: str) -> list[str]:
     """Return a list of strings; empty if absent or null."""
     found = items(document, key) or []
     if not all(isinstance(each, str) for each in found):
-        raise UpstreamFailed(f"json: field {key} has elements that are not strings")
+        raise RequestFailed(f"json: field {key} has elements that are not strings")
     return found

@@ -1,0 +1,49 @@
+"""Questions to nsqd over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nsqx.cluster.credentials import NSQD
+from nsqx.cluster.daemon import DaemonClient
+from nsqx.cluster.http import RequestFailed, decode
+from nsqx.cluster.json_fields import objects
+from nsqx.cluster.node import Node
+
+
+class NsqdClient(DaemonClient):
+    """Asks one nsqd. Every method raises RequestFailed."""
+
+    kind = NSQD
+
+    async def info(self) -> Node:
+        """Return the nsqd's description of itself, without its topics."""
+        return Node.decode(await self.get("/info"))
+
+    async def stats(self, topic: str = "", channel: str = "", *, include_clients: bool = False) -> list[dict[str, Any]]:
+        """Return the topics in /stats, all or those that match."""
+        return topics_of(await self.stats_bytes(topic, channel, include_clients=include_clients))
+
+    async def stats_bytes(
+        self, topic: str = "", channel: str = "", *, include_clients: bool = False, include_mem: bool = True
+    ) -> bytes:
+        """Return the answer of /stats, for ``topics_of``."""
+        query = {"format": "json", "topic": topic, "channel": channel}
+        if not include_clients:
+            query["include_clients"] = "false"
+        if not include_mem:
+            query["include_mem"] = "false"
+        return await self._ask("GET", "/stats", {name: value for name, value in query.items() if value})
+
+    async def publish(self, topic: str, body: bytes, defer_ms: int = 0) -> None:
+        query = {"topic": topic, "defer": str(defer_ms)} if defer_ms else {"topic": topic}
+        await self._ask("POST", "/pub", query, body)
+
+
+def topics_of(stats: bytes) -> list[dict[str, Any]]:
+    """Return the topics in an answer of /stats; raises RequestFailed."""
+    document = decode(stats)
+    topics = objects(document, "topics") or []
+    if "topics" not in document:
+        raise RequestFailed("the answer is not from nsqd")
+    return topics
