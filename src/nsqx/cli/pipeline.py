@@ -84,9 +84,14 @@ def run(options: PipelineOptions) -> int:
     from nsqx.pipeline.phases import run_pipeline
     from nsqx.pipeline.runner import RunOptions
 
-    pipeline = read(options)
-    run_options = RunOptions(options.once, options.accept_schema_change, options.master, options.verbose)
+    run_options = RunOptions(
+        once=options.once,
+        accepts_schema_change=options.accept_schema_change,
+        master=options.master,
+        verbose=options.verbose,
+    )
     with stop_signals() as stopping:
+        pipeline = read(options)
         return run_pipeline(pipeline, run_options, make_display(pipeline.name), stopping).exit_code
 
 

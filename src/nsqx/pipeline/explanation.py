@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.pipeline.query import FILE_TRIGGER_MS
 from nsqx.pipeline.references import names_read_by
-from nsqx.pipeline.schemas import known_schemas, not_inferred
+from nsqx.pipeline.schemas import find_schemas, not_inferred
 
 if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline, Sink, Source, Step
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 def explain_pipeline(spark: Any, pipeline: Pipeline, planned: Sequence[Planned]) -> Iterator[str]:
     """Yield the lines that describe a pipeline; raises ConfigError if a schema has not been inferred."""
-    schemas = known_schemas(pipeline, pipeline.sources.values())
+    schemas = find_schemas(pipeline, pipeline.sources.values())
+    if schemas.missing:
+        raise not_inferred(pipeline, schemas.missing[0])
     place = f"nsqlookupd {', '.join(pipeline.nsq.lookupd)}" if pipeline.nsq.lookupd else ", ".join(pipeline.nsq.nsqd)
     yield f"pipeline {pipeline.name} on {place}, state in {pipeline.state}"
     dead = pipeline.dead_letters
     yield f"dead letters: {f'topic {dead.topic}' if dead.topic else dead.directory}"
     for source in pipeline.sources.values():
         yield ""
-        if source.name not in schemas:
-            raise not_inferred(pipeline, source)
-        yield from _source_lines(source, schemas[source.name])
+        yield from _source_lines(source, schemas.known[source.name])
     for table in pipeline.tables.values():
         yield ""
         yield f"table {table.name}: {table.format} {table.path}"

@@ -1,7 +1,7 @@
 """The phases of a pipeline. Each takes the values that the phases before it returned.
 
 read               ``parser.read_pipeline``, or ``archive.archive_pipeline``: the ``Pipeline``
-infer              ``references.find_references``, ``schemas.infer_schemas``: the ``References`` and the schemas
+infer              ``references.find_references``, ``schemas.infer_schemas``: ``References`` and ``SourceSchemas``
 plan               ``plan.plan_sinks``: a ``Planned`` for each sink
 create channels    ``channels.make_channels``
 run                ``runner.run_sinks``: the ``PipelineResult``
@@ -20,7 +20,7 @@ from nsqx.pipeline.channels import check_reachable, make_channels
 from nsqx.pipeline.plan import plan_sinks
 from nsqx.pipeline.references import find_references
 from nsqx.pipeline.runner import PipelineResult, RunOptions, run_sinks
-from nsqx.pipeline.schemas import infer_schemas, known_schemas
+from nsqx.pipeline.schemas import find_schemas, infer_schemas
 from nsqx.pipeline.session import open_pipeline_session
 from nsqx.pipeline.state import hold_state
 from nsqx.spark.session import check_spark
@@ -47,10 +47,8 @@ class StoredPlan:
 def plan_pipeline(spark: Any, pipeline: Pipeline) -> StoredPlan:
     """Plan a pipeline without samples and without other effects; raises ConfigError."""
     references = find_references(spark, pipeline)
-    sources = references.used_sources()
-    schemas = known_schemas(pipeline, sources)
-    planned = plan_sinks(spark, pipeline, references, schemas)
-    return StoredPlan(planned, tuple(source for source in sources if source.name not in schemas))
+    schemas = find_schemas(pipeline, references.used_sources())
+    return StoredPlan(plan_sinks(spark, pipeline, references, schemas), schemas.missing)
 
 
 def run_pipeline(
@@ -67,7 +65,8 @@ def run_pipeline(
         hold_state(pipeline.state, _LOCK_WAIT_S) as state,
     ):
         references = find_references(spark, pipeline)
-        schemas = infer_schemas(spark, pipeline, references.used_sources(), display.note)
+        stored = find_schemas(pipeline, references.used_sources())
+        schemas = infer_schemas(spark, pipeline, stored, display.note)
         planned = plan_sinks(spark, pipeline, references, schemas)
         make_channels(pipeline, planned)
         return run_sinks(pipeline, state, planned, options, display, stopping)

@@ -24,9 +24,8 @@ from nsqx.spark.jvm import check_output_mode
 from nsqx.spark.s3_urls import check_spark_reaches, for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from nsqx.pipeline.references import References
+    from nsqx.pipeline.schemas import SourceSchemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,7 @@ class Planned:
     writer: SinkWriter
 
 
-def plan_sinks(
-    spark: Any, pipeline: Pipeline, references: References, schemas: Mapping[str, Any]
-) -> tuple[Planned, ...]:
+def plan_sinks(spark: Any, pipeline: Pipeline, references: References, schemas: SourceSchemas) -> tuple[Planned, ...]:
     """Return a plan for each sink whose sources all have a schema; raises ConfigError."""
     dead_letters = DeadLetters(
         pipeline.name, pipeline.dead_letters.topic, pipeline.dead_letters.directory, cluster_of(pipeline)
@@ -49,7 +46,7 @@ def plan_sinks(
     planned = []
     for sink in pipeline.sinks.values():
         sources = references.sources[sink.name]
-        if all(source.name in schemas for source in sources):
+        if all(source.name in schemas.known for source in sources):
             session = sink_session(spark, pipeline.spark.settings)
             rows = _Builder(session, pipeline, sink, references, schemas, dead_letters).relation(sink.from_)
             try:
@@ -69,7 +66,7 @@ class _Builder:
         pipeline: Pipeline,
         sink: Sink,
         references: References,
-        schemas: Mapping[str, Any],
+        schemas: SourceSchemas,
         dead_letters: DeadLetters,
     ) -> None:
         self._session = session
@@ -100,7 +97,7 @@ class _Builder:
         except Exception as error:
             raise self._pipeline.fail(f"source.{source.name}", explain(error)) from None
         notes = DriftNotes(self._pipeline.state, source.name)
-        decoder = Decoder(source, self._schemas[source.name], self._dead_letters_for(source.name), notes)
+        decoder = Decoder(source, self._schemas.known[source.name], self._dead_letters_for(source.name), notes)
         try:
             rows = decoder.apply(raw)
         except RequirementWrong as error:

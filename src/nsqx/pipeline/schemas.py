@@ -10,7 +10,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.blocking import Consumer, Message
@@ -31,40 +32,46 @@ SAMPLE_SIZE = 1000
 FIRST_WAIT_S = 30.0
 MORE_WAIT_S = 1.0
 
-Schemas = dict[str, Any]
-"""The StructType of each source by name; None for the formats text and raw."""
+
+@dataclass(frozen=True, slots=True)
+class SourceSchemas:
+    """The schemas of sources."""
+
+    known: Mapping[str, Any]
+    """The StructType of each source by name; None for the formats text and raw."""
+    missing: tuple[Source, ...] = ()
+    """The sources whose schema must be inferred, and of which there is no sample yet."""
 
 
-def known_schemas(pipeline: Pipeline, sources: Iterable[Source]) -> Schemas:
-    """Return the schemas of sources, without those that have not been inferred yet; raises ConfigError."""
+def find_schemas(pipeline: Pipeline, sources: Iterable[Source]) -> SourceSchemas:
+    """Return the schemas that are given or stored; raises ConfigError if one is invalid."""
     state = PipelineState(pipeline.state)
-    found: Schemas = {}
+    known: dict[str, Any] = {}
+    missing = []
     for source in sources:
-        text = source.schema
-        if text == INFER:
-            kept = state.read(_file_of(source))
-            if kept is None:
-                continue
-            text = kept["schema"]
-        found[source.name] = _parse(pipeline, source, text)
-    return found
+        if source.schema != INFER:
+            known[source.name] = _parse(pipeline, source, source.schema)
+        elif (stored := state.read(_file_of(source))) is not None:
+            known[source.name] = _parse(pipeline, source, stored["schema"])
+        else:
+            missing.append(source)
+    return SourceSchemas(known, tuple(missing))
+
+
+def infer_schemas(spark: Any, pipeline: Pipeline, schemas: SourceSchemas, note: Callable[[str], None]) -> SourceSchemas:
+    """Return ``schemas`` with the missing ones, each inferred from a sample; raises ConfigError."""
+    inferred = {}
+    for source in schemas.missing:
+        note(f"source.{source.name}: taking a sample to infer the schema")
+        ddl = _infer(spark, pipeline, source)
+        note(f"source.{source.name}: {ddl}")
+        inferred[source.name] = _parse(pipeline, source, ddl)
+    return SourceSchemas({**schemas.known, **inferred})
 
 
 def not_inferred(pipeline: Pipeline, source: Source) -> ConfigError:
-    """Return the error for a source that :func:`known_schemas` has left out."""
+    """Return the error for a source whose schema is missing."""
     return pipeline.fail(f"source.{source.name}.schema", "not inferred yet: the first run infers it")
-
-
-def infer_schemas(spark: Any, pipeline: Pipeline, sources: Sequence[Source], note: Callable[[str], None]) -> Schemas:
-    """Return the schemas of all ``sources``; takes a sample where none is stored. Raises ConfigError."""
-    found = known_schemas(pipeline, sources)
-    for source in sources:
-        if source.name not in found:
-            note(f"source.{source.name}: taking a sample to infer the schema")
-            ddl = _infer(spark, pipeline, source)
-            note(f"source.{source.name}: {ddl}")
-            found[source.name] = _parse(pipeline, source, ddl)
-    return found
 
 
 def _file_of(source: Source) -> str:
