@@ -195,7 +195,7 @@ class Bench:
         self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
         self.sync_threads = self.broker.commits.threads = BenchSyncThreads()
         self.metadata_store = self.broker.metadata_store = BenchMetadataStore()
-        self.broker.remover = BenchRemover()
+        self.broker.classic_files.remover = BenchRemover()
         self.broker.restore([])
 
     def settle(self) -> None:

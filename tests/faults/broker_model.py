@@ -173,7 +173,7 @@ class BrokerRun:
         options = NsqdOptions(data_path=str(self._data), id=1, max_msg_size=MAX_MESSAGE_SIZE, **self.options)
         self.log = BenchLog()
         self._broker = Broker(options, self.log, self._machine.clock, loop.call_soon)
-        self._broker.remover = BenchRemover()
+        self._broker.classic_files.remover = BenchRemover()
         self._broker.restore([])
         actors = [self._publisher(topic) for topic in (*TOPICS, TOPICS[0])]
         actors += [self._backlog(TOPICS[0])]

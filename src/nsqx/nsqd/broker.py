@@ -20,6 +20,7 @@ from nsqx.names import is_valid_name
 from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
+from nsqx.nsqd.classic_files import ClassicFiles
 from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.group_commit import GroupCommit
@@ -30,14 +31,6 @@ from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.ready_clients import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqx.nsqd.topic import Topic
 from nsqx.nsqd.turn import Turn
-from nsqx.queues.backlog import Backlog
-from nsqx.queues.diskqueue import DiskQueue
-from nsqx.queues.due_time_queue import DueTimeQueue
-from nsqx.queues.due_times import DueTime, due_times_path, load_due_times
-from nsqx.queues.files import DUE, remove_if_there
-from nsqx.queues.positions import data_path, is_discarded
-from nsqx.queues.recovery import data_file_numbers, remove_leftovers
-from nsqx.queues.removal import FileRemover
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -47,7 +40,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
     from nsqx.nsqd.topic_flow import TopicFlow
-    from nsqx.nsqd.turn import Pump
 
 # NSQ's client timeout. The default heartbeat interval is half of it.
 _CLIENT_TIMEOUT_S = 60
@@ -103,6 +95,7 @@ class Broker:
         self.lookup: Lookup | None = None  # set by the daemon when it serves
         self.turn = Turn(call_soon)
         self.commits = GroupCommit(self.turn, self, log, options.sync_every, options.sync_timeout)
+        self.classic_files = ClassicFiles(self.data_path, options, log, self.commits)
         self._call_soon = call_soon
         self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
         self.long_jobs = StepScheduler()
@@ -114,9 +107,6 @@ class Broker:
         )
         # Topics that are missing in nsqd.dat, or whose channels are not all in it, with the save that will add them.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
-        self.remover = FileRemover(log)
-        # Data files left by an earlier process, by queue name. Opening the queue takes them.
-        self._left_files: dict[str, list[int]] = {}
         self._client_serial = 0
         self._save_failure = ""
         self._is_loading = False
@@ -262,56 +252,11 @@ class Broker:
         """Return the flow of a new topic, which decides how its messages are kept; raises DiskQueueError or OSError."""
         return ClassicFlow(topic, self)
 
-    def open_backlog(self, name: str, is_ephemeral: bool, pump: Pump) -> Backlog:
-        """Return a backlog for the topic or channel whose files start with ``name``; raises DiskQueueError.
-
-        ``pump`` is pumped after records were written.
-        """
-        options = self.options
-        if is_ephemeral:
-            return Backlog(options.mem_queue_size, None, options.mem_queue_bytes)
-        self.remover.reopen(self.data_path, name)
-        try:
-            disk = DiskQueue(
-                name,
-                self.data_path,
-                options.max_bytes_per_file,
-                options.max_msg_size,
-                self.log,
-                lambda: self.commits.write_later(disk, pump),
-                self._left_files.get(name, []),
-                self.remover.remove,
-            )
-        except OSError as error:
-            raise DiskQueueError(f"cannot open the disk queue {name}: {error.strerror or error}") from error
-        self._left_files.pop(name, None)
-        return Backlog(options.mem_queue_size, disk, options.mem_queue_bytes)
-
     def discard(self, items: list[Any]) -> None:
         """Free the items of a possibly very long list, some in each turn of the loop."""
         del items[-_DISCARDS_PER_TURN:]
         if items:
             self._call_soon(partial(self.discard, items))
-
-    def load_due_times(self, name: str) -> dict[bytes, DueTime]:
-        """Return the due times of the messages of a channel that were deferred at the last exit."""
-        try:
-            return load_due_times(self.data_path, name, self.options.max_req_timeout)
-        except (OSError, ValueError) as error:
-            self._due_times_unreadable(name, error)
-            return {}
-
-    def open_due_times(self, name: str) -> DueTimeQueue:
-        """Return the due times of a topic's messages on disk; raises OSError if their file cannot be replaced."""
-        try:
-            return DueTimeQueue(self.data_path, name, self.options.max_req_timeout)
-        except (OSError, ValueError) as error:
-            self._due_times_unreadable(name, error)
-            remove_if_there(DUE, due_times_path(self.data_path, name))
-            return DueTimeQueue(self.data_path, name, self.options.max_req_timeout)
-
-    def _due_times_unreadable(self, name: str, error: Exception) -> None:
-        self.log.error("DEFERRED(%s): cannot read due times, delivering at once - %s", name, error)
 
     def new_latency_sketch(self) -> LatencySketch | None:
         """Return a sketch for a channel's end-to-end latency, or None if no percentiles are configured."""
@@ -412,8 +357,7 @@ class Broker:
 
     def _restore(self, saved: list[SavedTopic]) -> None:
         self._is_loading = True
-        remove_leftovers(self.data_path)
-        self._left_files = data_file_numbers(self.data_path)
+        self.classic_files.find_left()
         for entry in saved:
             if not is_valid_name(entry.name):
                 self.log.warn("skipping creation of invalid topic %s", entry.name)
@@ -429,7 +373,7 @@ class Broker:
                 if paused:
                     channel.pause()
             topic.start()
-        self._remove_deleted_queues()
+        self.classic_files.remove_deleted()
         self._is_loading = False
 
     async def close_disk_threads(self) -> None:
@@ -452,14 +396,6 @@ class Broker:
                 except DiskQueueError:
                     is_written = False
         return is_written
-
-    def _remove_deleted_queues(self) -> None:
-        """Remove files of deleted topics and channels that the last process did not remove in time."""
-        for name, numbers in list(self._left_files.items()):
-            if is_discarded(self.data_path, name, numbers):
-                del self._left_files[name]
-                paths = (data_path(self.data_path, name, number) for number in numbers)
-                self.remover.remove(self.data_path, name, paths, is_deleted=True)
 
     def close_topics(self) -> int:
         """Write every message to disk and release the files; return the number of lost messages.

@@ -81,10 +81,11 @@ class ClassicFlow(TopicFlow):
         self._is_awake = False
         self._moves: deque[BacklogMove] = deque()
         self._moving_count = 0
-        self._backlog: Backlog = broker.open_backlog(topic.name, topic.is_ephemeral, self)
+        files = broker.classic_files
+        self._backlog: Backlog = files.open_backlog(topic.name, topic.is_ephemeral, self)
         self._disk = self._backlog.disk
         # The due times of deferred messages that are on disk.
-        self._due_times: DueTimeQueue | None = None if topic.is_ephemeral else broker.open_due_times(topic.name)
+        self._due_times: DueTimeQueue | None = None if topic.is_ephemeral else files.open_due_times(topic.name)
 
     @property
     def depth(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore
 from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
-from nsqx.queues.due_times import DueTime, save_due_times
+from nsqx.queues.due_times import DueTime
 from nsqx.units import NS_PER_S
 from nsqx.wire import byteops
 from nsqx.wire.message import Batch, QueuedMessage
@@ -64,7 +64,7 @@ class ClassicStore(ChannelStore):
         self._deferred = Deferred()
         self._recorded_count = 0  # messages that are in the disk queue twice since ``spill``
         self.lost_count = 0  # messages that ``close`` could not write
-        self._backlog: Backlog = broker.open_backlog(self.name, channel.is_ephemeral, channel)
+        self._backlog: Backlog = broker.classic_files.open_backlog(self.name, channel.is_ephemeral, channel)
         self.disk = self._backlog.disk  # None for an ephemeral channel
         # Due times of waiting messages, from the topic or an earlier process.
         self._due_ns: dict[bytes, int] = {} if channel.is_ephemeral else self._load_due_times()
@@ -333,9 +333,9 @@ class ClassicStore(ChannelStore):
 
     def _load_due_times(self) -> dict[bytes, int]:
         now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
-        saved = self._broker.load_due_times(self.name)
+        saved = self._broker.classic_files.load_due_times(self.name)
         return {message_id: now_ns + due_time.delay_ns(wall_ns) for message_id, due_time in saved.items()}
 
     def _save_due_times(self, due_times: dict[bytes, DueTime]) -> None:
         if not self._channel.is_ephemeral:
-            save_due_times(self._broker.data_path, self.name, due_times)
+            self._broker.classic_files.save_due_times(self.name, due_times)

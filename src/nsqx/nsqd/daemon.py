@@ -278,7 +278,7 @@ class NsqdDaemon:
         for server in self._http_servers:
             await server.close(0)
         await self.broker.close_disk_threads()
-        await asyncio.get_running_loop().run_in_executor(None, self.broker.remover.close, _REMOVAL_WAIT_S)
+        await asyncio.get_running_loop().run_in_executor(None, self.broker.classic_files.remover.close, _REMOVAL_WAIT_S)
         self._memory.stop()
         self._reserve.release()
         if self._lock >= 0:
