@@ -12,10 +12,11 @@ import gc
 import io
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nsqx.log import ERROR, Log
+from nsqx.net.responses import Response, StreamedResponse
 from nsqx.nsqlookupd.http import LookupdQueryAPI
 from nsqx.nsqlookupd.lookupd import Lookupd
 from nsqx.nsqlookupd.options import NsqlookupdOptions
@@ -73,9 +74,16 @@ async def with_longest_pause(awaitable: Any) -> tuple[float, Any]:
     return longest, task.result()
 
 
+async def body_size(answer: Awaitable[Response | StreamedResponse]) -> int:
+    response = await answer
+    if isinstance(response, StreamedResponse):
+        return sum([len(chunk) async for chunk in response.pieces])
+    return len(response.body)
+
+
 def measure_listing(what: str, handler: Callable[[Any], Any]) -> None:
-    seconds, (pause, response) = timed(lambda: asyncio.run(with_longest_pause(handler(RequestStandIn()))))
-    report(what, seconds, 1, f"{len(response.body) / 1e6:.1f} MB, longest pause {pause * 1e3:.1f} ms")
+    seconds, (pause, size) = timed(lambda: asyncio.run(with_longest_pause(body_size(handler(RequestStandIn())))))
+    report(what, seconds, 1, f"{size / 1e6:.1f} MB, longest pause {pause * 1e3:.1f} ms")
 
 
 def main() -> None:
