@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) -> int:
     """Select rows and publish them; return the exit code."""
-    from nsqx.pipeline.replay import ReplaySelection, parse_time, replay, select_rows
+    from nsqx.pipeline.replay import ReplaySelection, parse_time, plan_replay, replay
     from nsqx.pipeline.session import open_session, sink_session
 
     now = datetime.now(UTC)
@@ -119,10 +119,9 @@ def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) 
     settings = dict(text.partition("=")[::2] for text in options.set)
     log = "" if options.verbose else os.path.join(tempfile.gettempdir(), f"nsqx-replay-{os.getpid()}.log")
     with open_session("replay", options.master or None, settings, is_local_state=False, log=log) as spark:
-        rows = select_rows(sink_session(spark, settings), options.directory, selection)
-        total = int(rows.count())
-        if options.dry_run or not total:
-            print(f"{total:,} messages")
+        plan = plan_replay(sink_session(spark, settings), options.directory, selection)
+        if options.dry_run or not plan.total:
+            print(f"{plan.total:,} messages")
             return 0
         place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
         client = read_option_flags(options.client_options)
@@ -132,9 +131,9 @@ def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) 
             publish_timeout=STREAM_PUBLISH_TIMEOUT_S,
             **client,
         )
-        with producer, progress_bar(options.to, total) as progress:
+        with producer, progress_bar(options.to, plan.total) as progress:
             outcome = replay(
-                rows.toLocalIterator(prefetchPartitions=True),
+                plan.rows.toLocalIterator(prefetchPartitions=True),
                 options.to,
                 producer,
                 rate=options.rate,
@@ -143,7 +142,7 @@ def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) 
             )
     if log and os.path.exists(log):
         os.unlink(log)
-    return print_result(outcome, total, options.to, argv)
+    return print_result(outcome, plan.total, options.to, argv)
 
 
 def print_result(outcome: ReplayResult, total: int, topic: str, argv: Sequence[str]) -> int:

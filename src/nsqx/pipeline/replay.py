@@ -1,5 +1,7 @@
 """Replay: publishes selected rows of an archive in the order of their time, at a given rate.
 
+It has the phases read (``parse_time``, ``ReplaySelection``), plan (``plan_replay``) and run (``replay``).
+
 The order (time, nsqd, id) is total, so one key identifies the last published row, and another replay can continue after
 it.
 """
@@ -54,8 +56,21 @@ def parse_time(text: str, now: datetime) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def select_rows(spark: Any, location: str, selection: ReplaySelection) -> Any:
-    """Return the rows to publish, in order, with the columns value, timestamp, node and id; raises ConfigError."""
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The rows to publish, in order, with the columns value, timestamp, node and id."""
+
+    rows: Any
+    total: int
+
+
+def plan_replay(spark: Any, location: str, selection: ReplaySelection) -> ReplayPlan:
+    """Select the rows of an archive and count them; raises ConfigError."""
+    rows = _select(spark, location, selection)
+    return ReplayPlan(rows, int(rows.count()))
+
+
+def _select(spark: Any, location: str, selection: ReplaySelection) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
     check_spark_reaches(spark, location)
@@ -124,16 +139,16 @@ class BatchPublisher(Protocol):
     def submit_many(self, topic: str, bodies: Iterable[bytes]) -> Future[None]: ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ReplayResult:
     """The number of published rows, and the key of the last one."""
 
-    published: int = 0
-    skipped: int = 0
+    published: int
+    skipped: int
     """Rows without a value, which nsqd would reject."""
-    last_key: str = ""
-    error: str = ""
-    is_complete: bool = False
+    last_key: str
+    error: str
+    is_complete: bool
 
 
 def replay(
@@ -149,48 +164,77 @@ def replay(
 
     Only acknowledged messages are counted in the result and passed to ``progress``.
     """
-    outcome = ReplayResult()
-    under_way: deque[tuple[Future[None], int, str]] = deque()
     size = min(_MESSAGES_AT_ONCE, max(1, rate // _BEATS_PER_S)) if rate else _MESSAGES_AT_ONCE
     limiter = _RateLimiter(rate, stopping)
-
-    def settle(allowed: int) -> None:
-        while len(under_way) > allowed:
-            future, count, key = under_way.popleft()
-            future.result()
-            outcome.published += count
-            outcome.last_key = key
-            progress(count)
-
+    sending = _Sending(topic, publisher, progress)
+    skipped, error, is_complete = 0, "", False
     try:
-        for bodies, key in _groups(rows, size, outcome):
-            if not limiter.wait(len(bodies)):
-                break
-            under_way.append((publisher.submit_many(topic, bodies), len(bodies), key))
-            settle(0 if rate else _BATCHES_UNDER_WAY)
+        for group in _groups(rows, size):
+            skipped += group.skipped
+            if group.bodies:
+                if not limiter.wait(len(group.bodies)):
+                    break
+                sending.send(group)
+                sending.settle(0 if rate else _BATCHES_UNDER_WAY)
         else:
-            outcome.is_complete = True
-        settle(0)
-    except NSQError as error:
-        outcome.is_complete = False
-        outcome.error = str(error)
-    return outcome
+            is_complete = True
+        sending.settle(0)
+    except NSQError as failure:
+        is_complete = False
+        error = str(failure)
+    return ReplayResult(sending.published, skipped, sending.last_key, error, is_complete)
 
 
-def _groups(rows: Iterable[Any], size: int, outcome: ReplayResult) -> Iterator[tuple[list[bytes], str]]:
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that are published together."""
+
+    bodies: list[bytes]
+    last_key: str
+    skipped: int
+
+
+def _groups(rows: Iterable[Any], size: int) -> Iterator[_Group]:
+    """Yield groups of up to ``size`` bodies; the last one may have none."""
     bodies: list[bytes] = []
     last: Any = None
+    skipped = 0
     for row in rows:
         if not row.value:
-            outcome.skipped += 1
+            skipped += 1
             continue
         bodies.append(bytes(row.value))
         last = row
         if len(bodies) >= size:
-            yield bodies, key_of(last)
-            bodies = []
-    if bodies:
-        yield bodies, key_of(last)
+            yield _Group(bodies, key_of(last), skipped)
+            bodies, skipped = [], 0
+    if bodies or skipped:
+        yield _Group(bodies, key_of(last) if bodies else "", skipped)
+
+
+class _Sending:
+    """Groups that were sent, counted once nsqd has acknowledged them."""
+
+    def __init__(self, topic: str, publisher: BatchPublisher, progress: Callable[[int], None]) -> None:
+        self.published = 0
+        self.last_key = ""
+        self._topic = topic
+        self._publisher = publisher
+        self._progress = progress
+        self._under_way: deque[tuple[Future[None], _Group]] = deque()
+
+    def send(self, group: _Group) -> None:
+        """Publish a group without waiting for the answer."""
+        self._under_way.append((self._publisher.submit_many(self._topic, group.bodies), group))
+
+    def settle(self, allowed: int) -> None:
+        """Wait until at most ``allowed`` groups have no answer; raises NSQError if one has failed."""
+        while len(self._under_way) > allowed:
+            future, group = self._under_way.popleft()
+            future.result()
+            self.published += len(group.bodies)
+            self.last_key = group.last_key
+            self._progress(len(group.bodies))
 
 
 class _RateLimiter:
