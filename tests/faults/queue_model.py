@@ -387,7 +387,7 @@ class Run:
     def _begin_sync(self) -> None:
         if self._job is None:
             try:
-                self._job = self._disk.begin_sync()
+                self._job = self._disk.begin_sync(saves_positions=self._rng.random() < 0.5)
             except OSError:
                 return
             self._job_bodies = set(self._written)

@@ -6,6 +6,18 @@ from nsqx.nsqd.turn cimport Turn
 
 
 @cython.final
+cdef class DueQueues:
+    cdef object _services
+    cdef int64_t _delay_ns
+    cdef object _handler
+    cdef dict _queues
+    cdef object _timer
+    cdef bint _is_closed
+
+    cpdef add(self, object queue)
+
+
+@cython.final
 cdef class Commit:
     cdef readonly list clients
     cdef readonly list callbacks
@@ -23,13 +35,14 @@ cdef class GroupCommit:
     cdef object _services
     cdef object _log
     cdef int64_t _sync_every
-    cdef int64_t _sync_timeout_ns
     cdef int64_t _commit_at
     cdef dict _writers
     cdef dict _commits
     cdef set _failing
-    cdef dict _unsynced
-    cdef object _timer
+    cdef DueQueues _soon
+    cdef DueQueues _later
+    cdef dict _overdue
+    cdef set _saves
     cdef bint _is_closing
 
     @cython.locals(commit=Commit)

@@ -9,19 +9,23 @@ queues are not durable after the write (any, with sync-every=1), the commit last
 records. A publish to a new topic also waits until nsqd.dat names the topic. Only clients that wait for a commit are
 held back, each until its own commit is done. Other clients, and commits of other topics, continue.
 
+A sync for a commit syncs only the data file, where the meta file on disk already names that file: after a power cut,
+records behind the saved write position are found. The positions of reading and writing are saved separately, by a sync
+that replaces the meta file (decision 13).
+
 A queue that cannot be written or synced is failing. Its write is retried every second, and publishes that need it are
 refused. ``failure`` is the disk's part of the health.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nsqx.errors import DiskQueueError
-from nsqx.nsqd.sync_threads import SyncThreads
-from nsqx.units import NS_PER_S
+from nsqx.nsqd.sync_threads import SAVE_THREADS, SyncThreads
+from nsqx.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 
 # The delay before a failed write is retried.
 _RETRY_WRITE_NS = NS_PER_S
+# The delay before the positions of a queue are saved after --sync-every operations or a change of its files.
+_POSITIONS_NS = 100 * NS_PER_MS
 
 
 class CommitServices(Protocol):
@@ -43,6 +49,46 @@ class CommitServices(Protocol):
 
     def when_recorded(self, topic: Topic, done: Callable[[None], object]) -> bool:
         """Call ``done`` when the save of nsqd.dat that names the topic and its channels has ended; False if it has."""
+
+
+class DueQueues:
+    """Queues that are due together, some time after the first of them was added."""
+
+    __slots__ = ("_delay_ns", "_handler", "_is_closed", "_queues", "_services", "_timer")
+
+    def __init__(
+        self, services: CommitServices, delay_ns: int, handler: Callable[[Iterable[DiskQueue]], object]
+    ) -> None:
+        """Call ``handler`` with the queues when they are due."""
+        self._services = services
+        self._delay_ns = delay_ns
+        self._handler = handler
+        self._queues: dict[DiskQueue, None] = {}
+        self._timer: Timer | None = None
+        self._is_closed = False
+
+    def add(self, queue: DiskQueue) -> None:
+        if self._is_closed:
+            return
+        self._queues[queue] = None
+        if self._timer is None:
+            self._timer = self._services.call_in(self._delay_ns, self._on_timer)
+
+    def discard(self, queue: DiskQueue) -> None:
+        self._queues.pop(queue, None)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        queues, self._queues = self._queues, {}
+        self._handler(queues)
+
+    def close(self) -> None:
+        """Forget all queues, and ignore those that are added later."""
+        self._is_closed = True
+        self._queues.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Commit:
@@ -66,13 +112,14 @@ class GroupCommit:
         "_commits",
         "_failing",
         "_is_closing",
+        "_later",
         "_log",
+        "_overdue",
+        "_saves",
         "_services",
+        "_soon",
         "_sync_every",
-        "_sync_timeout_ns",
-        "_timer",
         "_turn",
-        "_unsynced",
         "_writers",
         "failure",
         "has_failures",
@@ -87,15 +134,17 @@ class GroupCommit:
         self._services = services
         self._log = log
         self._sync_every = sync_every
-        self._sync_timeout_ns = sync_timeout_ns
         # With sync-every=1 a publish is acknowledged only after the sync. Otherwise one sync can run while the next
         # window fills, and publishers wait only when that window is full too.
         self._commit_at = 1 if sync_every <= 1 else 2 * sync_every
         self._writers: dict[DiskQueue, Pump] = {}
         self._commits: dict[Topic, Commit] = {}
         self._failing: set[DiskQueue] = set()
-        self._unsynced: dict[DiskQueue, None] = {}
-        self._timer: Timer | None = None
+        # Queues whose positions must be saved: soon, within --sync-timeout, and as soon as a thread is free.
+        self._soon = DueQueues(services, min(_POSITIONS_NS, sync_timeout_ns), self._on_positions_due)
+        self._later = DueQueues(services, sync_timeout_ns, self._on_timeout)
+        self._overdue: dict[DiskQueue, None] = {}
+        self._saves: set[SyncJob] = set()
         self._is_closing = False
 
     # Answers
@@ -221,7 +270,9 @@ class GroupCommit:
 
     def forget(self, queue: DiskQueue) -> None:
         """Never write or sync ``queue`` again: it was deleted."""
-        self._unsynced.pop(queue, None)
+        self._soon.discard(queue)
+        self._later.discard(queue)
+        self._overdue.pop(queue, None)
         self._failing.discard(queue)
         self.has_failures = len(self._failing) > 0
 
@@ -236,70 +287,79 @@ class GroupCommit:
 
     def sync_later(self, queue: DiskQueue) -> None:
         """Note that messages of ``queue`` were read or finished, so its positions must be saved eventually."""
-        self._sync_when_due(queue)
+        if queue.are_positions_due(self._sync_every):
+            self._soon.add(queue)
+        else:
+            self._later.add(queue)
 
     def _sync_when_due(self, queue: DiskQueue) -> None:
-        """Sync ``queue`` now if a sync is due by count or a commit waits for it, else within --sync-timeout."""
-        if queue.is_awaited() or queue.needs_sync(self._sync_every):
-            self._sync(queue, is_urgent=True)
-        else:
-            self._sync_at_timeout(queue)
+        """Sync the records of ``queue`` now if a commit waits for it or there are many; its positions follow later."""
+        if queue.is_awaited() or queue.unsynced_count() >= self._sync_every:
+            self._sync(queue)
+        if queue.has_unsynced():
+            self.sync_later(queue)
 
-    def _sync_at_timeout(self, queue: DiskQueue) -> None:
-        self._unsynced[queue] = None
-        if self._timer is None and not self._is_closing:
-            self._timer = self._services.call_in(self._sync_timeout_ns, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        queues, self._unsynced = self._unsynced, {}
+    def _on_positions_due(self, queues: Iterable[DiskQueue]) -> None:
         for queue in queues:
             if queue.has_unsynced():
-                self._sync(queue, is_urgent=False)
-            else:
-                queue.release_idle_files()
+                self._overdue[queue] = None
+        self._save_positions()
 
-    def _sync(self, queue: DiskQueue, *, is_urgent: bool) -> None:
-        """Begin a sync, unless one is in progress. Its end starts the next one if newer records need it."""
+    def _on_timeout(self, queues: Iterable[DiskQueue]) -> None:
+        self._on_positions_due(queues)
+        for queue in queues:
+            queue.release_idle_files()
+
+    def _save_positions(self) -> None:
+        """Begin syncs that save positions, as many as there are threads for them."""
+        for queue in list(self._overdue):
+            if len(self._saves) >= SAVE_THREADS:
+                return
+            self._sync(queue, saves_positions=True)
+
+    def _sync(self, queue: DiskQueue, *, saves_positions: bool = False) -> None:
+        """Begin a sync, unless one is in progress. Its end starts the next one if it is needed."""
         if self._is_closing:
             return
         try:
-            job = queue.begin_sync()
+            job = queue.begin_sync(saves_positions=saves_positions)
         except OSError as error:
             self._sync_failed(queue, error)
             return
-        if job is not None:
-            self.threads.run(job, partial(self._turn.run, self._synced), is_urgent=is_urgent)
+        if job is None:
+            return
+        if job.positions is not None:
+            self._overdue.pop(queue, None)
+        if saves_positions:
+            self._saves.add(job)
+        self.threads.run(job, partial(self._turn.run, self._synced), is_urgent=not saves_positions)
 
     def _synced(self, job: SyncJob) -> None:
         queue = job.queue
         queue.end_sync(job)
+        self._saves.discard(job)
         if job.error is not None:
             self._sync_failed(queue, job.error)
-            if queue.is_awaited():
-                self._sync_when_due(queue)
-            return
-        if queue in self._failing and queue.failure is None:
-            self.failure = ""
-        self._note_failing(queue)
-        if queue.is_awaited() or queue.has_unsynced():
-            self._sync_when_due(queue)
-        elif queue.depth == 0:
-            self._sync_at_timeout(queue)  # closes the files if the queue stays empty
         else:
-            self._unsynced[queue] = None
+            if queue in self._failing and queue.failure is None:
+                self.failure = ""
+            self._note_failing(queue)
+            if queue.depth == 0 and not queue.has_unsynced():
+                self._later.add(queue)  # closes the files if the queue stays empty
+        self._save_positions()
+        if job.error is None or queue.is_awaited():
+            self._sync_when_due(queue)
 
     def _sync_failed(self, queue: DiskQueue, error: OSError) -> None:
         self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
         self.failure = error.strerror or str(error)
         self._note_failing(queue)
-        self._sync_at_timeout(queue)
+        self._overdue.pop(queue, None)
+        self._later.add(queue)
 
     def close(self) -> Awaitable[None]:
         """Begin no other sync; the result can be awaited to wait for the syncs in progress."""
         self._is_closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._unsynced.clear()
+        self._soon.close()
+        self._later.close()
         return self.threads.close()

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nsqx.queues.sync import SyncJob
 
-# A slow sync occupies a thread. Syncs that are due by time have their own few threads, because on a large broker many
+# A slow sync occupies a thread. Syncs that save positions have their own few threads, because on a large broker many
 # queues become due at once; they must not delay the syncs that are due by count or that a client waits for.
 _THREADS = 32
-_TIMER_THREADS = 4
+SAVE_THREADS = 4
 
 
 class SyncThreads:
@@ -24,17 +24,17 @@ class SyncThreads:
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync")
-        self._timer_executor = ThreadPoolExecutor(_TIMER_THREADS, thread_name_prefix="sync-timer")
+        self._save_executor = ThreadPoolExecutor(SAVE_THREADS, thread_name_prefix="sync-timer")
 
     def run(self, job: SyncJob, done: Callable[[SyncJob], object], *, is_urgent: bool) -> None:
         """Run ``job`` in a thread, then call ``done`` in the running event loop."""
         loop = asyncio.get_running_loop()
-        executor = self._executor if is_urgent else self._timer_executor
+        executor = self._executor if is_urgent else self._save_executor
         executor.submit(job.run).add_done_callback(
             lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(done, job)
         )
 
     async def close(self) -> None:
         """Wait for the jobs in progress and stop."""
-        for executor in (self._executor, self._timer_executor):
+        for executor in (self._executor, self._save_executor):
             await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)

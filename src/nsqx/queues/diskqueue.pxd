@@ -27,7 +27,6 @@ cdef class DiskQueue:
     cdef int64_t _read_serial
     cdef dict _unfinished
     cdef int64_t _oldest_file
-    cdef bint _has_finished
     cdef bint _finishes_all
     cdef bint _is_announced
     cdef int _write_descriptor
@@ -40,14 +39,8 @@ cdef class DiskQueue:
     cdef int64_t _operations
     cdef bint _sync_wanted
     cdef object _job
-    cdef int64_t _job_operations
-    cdef int64_t _written_serial
-    cdef int64_t _job_serial
-    cdef int64_t _durable_serial
-    cdef int64_t _lost_serial
-    cdef object _loss
-    cdef int64_t _turn_serial
-    cdef object _waiting
+    cdef object _records
+    cdef int64_t _named_file
     cdef list _full_descriptors
     cdef list _finished_paths
 

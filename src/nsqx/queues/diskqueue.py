@@ -14,7 +14,8 @@ Differences from Go's disk queue:
 - Records are collected in memory and written with one ``write_pending``. The caller calls it before it acknowledges
   anything. Records that cannot be written stay in memory, and the write is retried.
 - ``fsync`` is not called here: ``begin_sync`` returns a SyncJob that a thread can run while the queue is in use. A
-  record is durable only when a completed sync covers it; ``when_durable`` calls back then.
+  record is durable only when a completed sync covers it; ``when_durable`` calls back then. A sync can leave out the
+  meta file if the one on disk names the file that is written.
 - The saved read position is that of the oldest message that was read and not finished. So a crash loses no message
   that was in flight, but some finished messages may be delivered again. A file is removed when all its messages are
   finished.
@@ -25,20 +26,20 @@ Differences from Go's disk queue:
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 
 from nsqx.errors import DiskQueueError
 from nsqx.queues import checksums
+from nsqx.queues.durability import DurableCallback, RecordDurability
 from nsqx.queues.files import DATA, META, cut_file, open_file, replace_file, write_all
 from nsqx.queues.positions import PositionFinder, QueueLog, data_path, meta_path
 from nsqx.queues.record_reader import AT_END, DAMAGED, NOT_NOW, READ_SIZE, RecordReader
 from nsqx.queues.recovery import data_file_numbers
 from nsqx.queues.removal import RemoveFiles, remove_now
 from nsqx.queues.sidecar import MAX_COUNT, add_sums, prepare_sidecar
-from nsqx.queues.sync import Sums, SyncJob
+from nsqx.queues.sync import PositionSave, Sums, SyncJob
 from nsqx.wire import byteops
 from nsqx.wire.message import HEADER_LENGTH, Batch, QueuedMessage
 
@@ -55,21 +56,16 @@ class DiskQueue:
     __slots__ = (
         "_bad_paths",
         "_directory",
-        "_durable_serial",
         "_finished_paths",
         "_finishes_all",
         "_full_descriptors",
-        "_has_finished",
         "_is_announced",
         "_job",
-        "_job_operations",
-        "_job_serial",
         "_left_paths",
         "_log",
-        "_loss",
-        "_lost_serial",
         "_max_file_size",
         "_max_record_size",
+        "_named_file",
         "_oldest_file",
         "_on_pending",
         "_operations",
@@ -79,18 +75,16 @@ class DiskQueue:
         "_read_file",
         "_read_serial",
         "_reader",
+        "_records",
         "_remove_files",
         "_sums",
         "_sums_start",
         "_sync_wanted",
-        "_turn_serial",
         "_unfinished",
         "_unsaved_sums",
-        "_waiting",
         "_write_descriptor",
         "_write_file",
         "_write_position",
-        "_written_serial",
         "depth",
         "failure",
         "lost_count",
@@ -134,7 +128,6 @@ class DiskQueue:
         # The positions of the records of unfinished messages, by read serial; oldest first.
         self._unfinished: dict[int, tuple[int, int]] = {}
         self._oldest_file = 0
-        self._has_finished = False  # since the last sync
         self._finishes_all = False  # as soon as the pending records are written
         # The error of the last write or sync; None if it succeeded.
         self.failure: DiskQueueError | None = None
@@ -146,19 +139,12 @@ class DiskQueue:
         self._unsaved_sums: list[Sums] = []
         self._bad_paths: set[str] = set()
         self._left_paths: list[str] = []  # files of an earlier process, which may have been killed before a sync
-        self._operations = 0
-        self._sync_wanted = False
+        self._operations = 0  # writes, reads and finishes since the positions were saved
+        self._sync_wanted = False  # files changed since then
         self._job: SyncJob | None = None
-        self._job_operations = 0
-        # Records are numbered as they are put. The last number that is written, covered by the running sync, durable,
-        # and lost in a failed sync. ``_waiting`` has callbacks that wait for a number to be durable, oldest first.
-        self._written_serial = 0
-        self._job_serial = 0
-        self._durable_serial = 0
-        self._lost_serial = 0
-        self._loss: DiskQueueError | None = None  # the error of that sync
-        self._turn_serial = 0  # the last number written when ``write_pending`` was last called
-        self._waiting: deque[tuple[int, Callable[[DiskQueueError | None], object]]] = deque()
+        self._records = RecordDurability()
+        # The file that the meta file on disk names as the one to write, after a sync of both; -1 if unknown.
+        self._named_file = -1
         self._full_descriptors: list[int] = []
         self._finished_paths: list[str] = []
         self._load(data_file_numbers(directory).get(name, []) if file_numbers is None else file_numbers)
@@ -227,12 +213,12 @@ class DiskQueue:
         that gets the error and publishes again causes duplicates.
         """
         self._is_announced = False
-        is_lost = self._lost_serial > self._turn_serial  # records that were written early because a file was full
+        loss = self._records.new_loss()  # of records that were written early because a file was full
         is_written = self._try_write_pending()
-        self._turn_serial = self._written_serial
-        if is_lost:
-            self.failure = self._loss
-        if self.failure is not None and (is_lost or not is_written):
+        self._records.note_checked()
+        if loss is not None:
+            self.failure = loss
+        if self.failure is not None and (loss is not None or not is_written):
             raise self.failure
 
     def _try_write_pending(self) -> bool:
@@ -261,7 +247,7 @@ class DiskQueue:
         if is_next and len(self._pending) <= READ_SIZE:
             self._reader.preload(self._pending)
         self._write_position += len(self._pending)
-        self._written_serial += self._pending_count
+        self._records.written += self._pending_count
         self._operations += self._pending_count
         self._pending, self._pending_count = bytearray(), 0
         if self._finishes_all:
@@ -275,6 +261,7 @@ class DiskQueue:
         self._log.info("DISKQUEUE(%s): writeOne() opened %s", self.name, path)
         if self._write_position == 0:
             self._sync_wanted = True  # for the new directory entry
+            self._named_file = -1
 
     def _prepare_sidecar(self) -> None:
         """Remove old checksums of the part that is written next; if that fails, write to a new file."""
@@ -345,9 +332,8 @@ class DiskQueue:
     def finish(self, record: int) -> bool:
         """Stop keeping the message of ``record``; True if nothing else waited for a sync before."""
         self._unfinished.pop(record, None)
-        is_news = not self.has_unsynced()
-        self._has_finished = True
-        return is_news
+        self._operations += 1
+        return self._operations == 1 and not self._sync_wanted
 
     def rewind(self) -> None:
         """Go back to the oldest unfinished message: it and all messages after it are read again."""
@@ -370,7 +356,7 @@ class DiskQueue:
         self._finishes_all = False
         if self._unfinished:
             self._unfinished.clear()
-            self._has_finished = True
+            self._operations += 1
 
     def peek_timestamp(self) -> int:
         """Return the timestamp of the message that ``get`` would return, or -1 if it would return None."""
@@ -456,73 +442,73 @@ class DiskQueue:
 
     # Durability
 
-    def needs_sync(self, sync_every: int) -> bool:
-        """True if a sync is due by the count of operations or because files changed."""
+    def has_unsynced(self) -> bool:
+        """True if there was a write, read or finish since the positions were saved."""
+        return self._sync_wanted or self._operations > 0
+
+    def are_positions_due(self, sync_every: int) -> bool:
+        """True if the positions must be saved because of the count of operations or because files changed."""
         return self._sync_wanted or self._operations >= sync_every
 
-    def has_unsynced(self) -> bool:
-        """True if there was a write, read or finish since the last sync."""
-        return self._sync_wanted or self._has_finished or self._operations > 0
-
     def unsynced_count(self) -> int:
-        """Return the number of operations that no completed sync covers."""
-        return self._operations + (self._job_operations if self._job is not None else 0)
+        """Return the number of written records that no completed sync covers."""
+        return self._records.unsynced_count
 
     def put_serial(self) -> int:
         """Return the number of the newest record that was put."""
-        return self._written_serial + self._pending_count
+        return self._records.written + self._pending_count
 
     def is_lost(self, serial: int) -> bool:
         """True if the record of this number may be lost because the sync that covered it failed."""
-        return self._durable_serial < serial <= self._lost_serial
+        return self._records.is_lost(serial)
 
-    def when_durable(self, callback: Callable[[DiskQueueError | None], object]) -> None:
+    def when_durable(self, callback: DurableCallback) -> None:
         """Call back with None when a completed sync covers every record put so far, or with the error if one fails.
 
         Emptying the queue covers its records too, because they are not needed any more. The caller must start a sync.
         """
-        serial = self.put_serial()
-        if serial <= self._durable_serial:
-            callback(None)
-        else:
-            self._waiting.append((serial, callback))
+        self._records.wait_for(self.put_serial(), callback)
 
     def is_awaited(self) -> bool:
         """True if a callback waits for written records to be durable, so that a sync is needed."""
-        return len(self._waiting) > 0 and self._waiting[0][0] <= self._written_serial
+        return self._records.is_awaited
 
-    def _answer_waiting(self, serial: int, failure: DiskQueueError | None) -> None:
-        """Call the callbacks that wait for records up to ``serial``."""
-        due = []
-        while self._waiting and self._waiting[0][0] <= serial:
-            due.append(self._waiting.popleft()[1])
-        for callback in due:
-            callback(failure)
+    def begin_sync(self, *, saves_positions: bool = True) -> SyncJob | None:
+        """Return a job that makes all written records durable, and saves the positions; None if a sync is running.
 
-    def begin_sync(self) -> SyncJob | None:
-        """Return a job that makes all written records and the positions durable; None if a sync is running.
-
-        The job can run in any thread. When it has run, the queue's own thread must call ``end_sync``. Raises OSError if
-        the job cannot be created.
+        Without ``saves_positions`` the job syncs only the data, if the meta file on disk names the file that is
+        written: records after the saved write position of that file are found after a power cut. The job can run in any
+        thread. When it has run, the queue's own thread must call ``end_sync``. Raises OSError if the job cannot be
+        created.
         """
         if self._job is not None:
             return None
+        self._records.begin_sync()
         try:
             current = [os.dup(self._write_descriptor)] if self._write_descriptor >= 0 else []
         except OSError as error:
-            self._answer_waiting(self._written_serial, DiskQueueError(f"{error.strerror or error}"))
+            self._records.fail(DiskQueueError(f"{error.strerror or error}"))
             raise
+        if saves_positions or self._named_file != self._write_file:
+            self._job = self._full_job(current)
+        else:
+            self._job = SyncJob(self, current)
+        self._job.sums, self._unsaved_sums = self._unsaved_sums + self._take_sums(), []
+        return self._job
+
+    def _full_job(self, current: list[int]) -> SyncJob:
+        """Return a job that also saves the positions, and forget that this is needed."""
         descriptors, self._full_descriptors = self._full_descriptors + current, []
         file, _, _ = self._oldest_needed()
         finished = self._finished_paths + [self._data_path(number) for number in range(self._oldest_file, file)]
         self._finished_paths, self._oldest_file = [], file
-        self._job = SyncJob(self, self._meta_path(), self._meta_text(), descriptors, finished, self._bad_paths)
-        self._job.sums, self._unsaved_sums = self._unsaved_sums + self._take_sums(), []
-        self._job.left_paths, self._left_paths = self._left_paths, []
-        self._job_operations, self._operations = self._operations, 0
-        self._job_serial = self._written_serial
-        self._sync_wanted = self._has_finished = False
-        return self._job
+        meta_text = self._meta_text()
+        positions = PositionSave(self._meta_path(), meta_text, self._write_file, finished, self._bad_paths)
+        job = SyncJob(self, descriptors, positions)
+        job.left_paths, self._left_paths = self._left_paths, []
+        self._operations = 0
+        self._sync_wanted = False
+        return job
 
     def end_sync(self, job: SyncJob) -> None:
         """Apply the result of a job and call the waiting callbacks; after a failed job the next one tries again."""
@@ -531,25 +517,35 @@ class DiskQueue:
         self._job = None
         self._save_sums(job)
         if job.error is not None:
-            self._left_paths = job.left_paths
-        if job.error is not None or job.is_abandoned:
-            self._sync_wanted = True
-            self._finished_paths = job.finished_paths + self._finished_paths
-        if job.error is not None:
-            self.failure = DiskQueueError(f"{job.error.strerror or job.error}")
-            covered = self._job_serial
-            if job.has_lost_data:
-                covered = self._lost_serial = self._written_serial
-                self._loss = self.failure
-                self._abandon_write_file()
-            self._answer_waiting(covered, self.failure)
+            self._sync_failed(job, job.error)
             return
         if not self._pending_count:
             self.failure = None
-        self._durable_serial = self._job_serial
-        if job.removable_paths and not job.is_abandoned:
-            self._remove(job.removable_paths, is_durable=True)
-        self._answer_waiting(self._job_serial, None)
+        if job.positions is not None:
+            self._positions_saved(job.positions)
+        self._records.confirm()
+
+    def _positions_saved(self, positions: PositionSave) -> None:
+        if positions.is_abandoned:
+            self._sync_wanted = True
+            self._finished_paths = positions.finished_paths + self._finished_paths
+            return
+        self._named_file = positions.write_file
+        if positions.removable_paths:
+            self._remove(positions.removable_paths, is_durable=True)
+
+    def _sync_failed(self, job: SyncJob, error: OSError) -> None:
+        self.failure = DiskQueueError(f"{error.strerror or error}")
+        self._named_file = -1  # the next sync must save the positions, or fail again
+        self._sync_wanted = True
+        self._left_paths += job.left_paths
+        if job.positions is not None:
+            self._finished_paths = job.positions.finished_paths + self._finished_paths
+        if job.has_lost_data:
+            self._abandon_write_file()
+            self._records.lose(self.failure)
+        else:
+            self._records.fail(self.failure)
 
     def _save_sums(self, job: SyncJob) -> None:
         """Save the checksums of the records that a job made durable, except for finished files."""
@@ -624,7 +620,8 @@ class DiskQueue:
     def _abandon_job(self) -> None:
         if self._job is not None:
             self._job.abandon()
-            self._finished_paths = self._job.finished_paths + self._finished_paths
+            if self._job.positions is not None:
+                self._finished_paths = self._job.positions.finished_paths + self._finished_paths
             self._save_sums(self._job)
             self._job = None
             self._sync_wanted = True
@@ -638,16 +635,15 @@ class DiskQueue:
 
     def empty(self, *, is_deleted: bool = False) -> None:
         """Discard all messages and remove the files."""
-        self._written_serial = self._durable_serial = self.put_serial()
+        self._records.discard(self.put_serial())
         self._pending, self._pending_count = bytearray(), 0
         self._abandon_job()
         self._bad_paths.clear()
         try:
             self._sync_wanted = self._skip_to_fresh_file(is_deleted=is_deleted)
             self._operations = 0
-            self._has_finished = False
         finally:
-            self._answer_waiting(self._durable_serial, None)
+            self._records.answer_discarded()
 
     def delete(self) -> None:
         """Remove the queue with all its files; it must not be used afterwards."""

@@ -93,10 +93,13 @@ def cut_file(kind: str, descriptor: int, length: int) -> None:
 
 
 def sync_file(kind: str, descriptor: int) -> None:
-    """Make the content of a file durable."""
+    """Make the content of a file durable. Times and permissions of data files are not needed, so they may follow."""
     if _hook is not None:
         _hook(FileOperation(kind, SYNC, descriptor=descriptor))
-    os.fsync(descriptor)
+    if kind == DATA:
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
 
 
 def rename(kind: str, source: str, target: str) -> None:

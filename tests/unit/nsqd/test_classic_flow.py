@@ -222,6 +222,7 @@ def test_copies_lost_in_a_failed_sync_are_made_again(tmp_path, monkeypatch):
     moving = MovedTopic(tmp_path / "data", "a")
     (channel,) = moving.channels
     with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", no_space)
         patch.setattr(os, "fsync", no_space)
         moving.sync(channel)
     assert (moving.topic.depth, moving.kept_count()) == (3, 3)
@@ -265,9 +266,11 @@ def test_deferred_messages_on_disk_stay_on_disk_until_they_are_due(tmp_path):
 
 def test_records_whose_copies_cannot_be_written_stay_when_the_broker_stops(tmp_path, monkeypatch):
     moving = MovedTopic(tmp_path, "a")
-    fsync = os.fsync
+    sync = os.fdatasync
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: no_space() if "t:a" in os.readlink(f"/proc/self/fd/{fd}") else fsync(fd))
+        patch.setattr(
+            os, "fdatasync", lambda fd: no_space() if "t:a" in os.readlink(f"/proc/self/fd/{fd}") else sync(fd)
+        )
         moving.bench.broker.close_topics()
     again = Bench(tmp_path, mem_queue_size=0)
     assert again.broker.topic("t").depth == 3

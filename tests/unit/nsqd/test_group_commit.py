@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import threading
+from collections import Counter
 
 import pytest
 
@@ -265,7 +266,7 @@ def test_a_failed_sync_is_reported_to_its_publisher_only(committing, monkeypatch
     send_heartbeat(committing, other)
     committing.settle()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", no_space)
+        patch.setattr(os, "fdatasync", no_space)
         end_sync(committing)
     assert list(map(str, results)) == ["No space left on device"]
     assert publisher.link.take_frames() == [FAILED]
@@ -278,11 +279,11 @@ def test_records_that_cannot_be_written_cause_no_syncs(tmp_path, monkeypatch):
     """A callback may wait for records whose write fails. Syncs cannot help before the write is retried."""
     bench = Bench(tmp_path, mem_queue_size=0)
     bench.publish("t", b"1")
-    syncs, fsync = [], os.fsync
+    syncs = []
     (queue,) = bench.broker.topic("t").disk_queues()
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", no_space)
-        patch.setattr(os, "fsync", lambda descriptor: (syncs.append(descriptor), fsync(descriptor)))
+        patch.setattr(os, "fdatasync", syncs.append)
         queue.put_message(new_message(b"%016x" % 0, b"2", 0, 0))
         queue.when_durable(syncs.append)
         bench.settle()
@@ -426,20 +427,21 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-async def test_a_new_file_is_synced_at_once(open_queue):
+async def test_the_positions_are_saved_soon_after_a_change_of_files(open_queue):
     synced = open_queue()
     await synced.write(b"x")
     await until(lambda: synced.meta_text() == b"1\n0,0\n0,31\n")
 
 
-async def test_a_sync_is_due_after_sync_every_operations(open_queue):
+async def test_a_sync_is_due_after_sync_every_records(open_queue):
     synced = open_queue(sync_every=3)
     await synced.write(b"1")
     await until(lambda: synced.queue.sync_count == 1)
     await synced.write(b"2")
     await synced.write(b"3")
-    assert synced.meta_text() == b"1\n0,0\n0,31\n"
+    assert synced.queue.unsynced_count() == 2
     await synced.write(b"4")
+    await until(lambda: synced.queue.unsynced_count() == 0)
     await until(lambda: synced.meta_text() == b"4\n0,0\n0,124\n")
 
 
@@ -454,8 +456,8 @@ async def test_a_sync_is_due_after_the_timeout(open_queue):
 async def test_the_event_loop_runs_during_a_sync(open_queue, monkeypatch):
     synced = open_queue()
     release = threading.Event()
-    fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (release.wait(10), fsync(descriptor)))
+    sync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: (release.wait(10), sync(descriptor)))
     await synced.write(b"1")
     for _ in range(10):
         await asyncio.sleep(0)
@@ -471,7 +473,7 @@ async def test_a_failed_sync_is_reported_and_retried(open_queue, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
+        patch.setattr(os, "fdatasync", fail)
         await synced.write(b"1")
         await until(lambda: synced.commits.failure)
     assert (synced.commits.failure, synced.commits.has_failures) == ("Input/output error", True)
@@ -490,7 +492,7 @@ async def test_a_sync_that_cannot_begin_is_reported_and_retried(open_queue, monk
     with monkeypatch.context() as patch:
         patch.setattr(os, "dup", fail)
         await synced.write(b"1")
-        assert synced.commits.failure == "Too many open files"
+        await until(lambda: synced.commits.failure == "Too many open files")
     await until(lambda: synced.meta_text() == b"1\n0,0\n0,31\n")
 
 
@@ -514,7 +516,7 @@ async def test_a_forgotten_queue_is_not_synced(open_queue):
 
 
 async def test_close_waits_for_the_sync_in_progress(open_queue):
-    synced = open_queue()
+    synced = open_queue(sync_every=1)
     await synced.write(b"1")
     await synced.commits.close()
     assert synced.meta.exists()
@@ -524,17 +526,55 @@ async def test_close_waits_for_the_sync_in_progress(open_queue):
 async def test_a_commit_ends_only_after_a_sync_that_covers_it(open_queue, monkeypatch):
     """A sync that began earlier does not end it, nor do records that other publishers put in the meantime."""
     synced = open_queue(sync_every=1)
+    assert await (await synced.write(b"0")) is None
     may_sync = threading.Semaphore(0)
-    fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (may_sync.acquire(timeout=10), fsync(descriptor)))
+    sync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: (may_sync.acquire(timeout=10), sync(descriptor)))
     first = await synced.write(b"1")  # begins a sync that does not cover what follows
     second = await synced.write(b"2")
     synced.put(b"3")
-    for _ in range(4):  # data file, meta file, directory; and the data file of the next sync
-        may_sync.release()
+    may_sync.release()
     await until(first.done)
     assert not second.done()
     for _ in range(100):
         may_sync.release()
     assert await second is None
-    assert synced.queue.sync_count == 2
+
+
+async def test_a_commit_costs_one_sync_and_the_positions_are_saved_ten_times_a_second(open_queue, monkeypatch):
+    synced = open_queue(sync_every=1)
+    await (await synced.write(b"0"))  # creates the file
+    await until(lambda: synced.meta_text() == b"1\n0,0\n0,31\n")
+    counts = Counter()
+    for name in ("fsync", "fdatasync"):
+        call = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda fd, name=name, call=call: (counts.update([name]), call(fd))[1])
+    for _ in range(50):
+        await (await synced.write(b"x"))
+    assert counts["fdatasync"] >= 50
+    assert counts["fsync"] <= counts["fdatasync"] // 2
+    await until(lambda: synced.meta_text() == b"51\n0,0\n0,1581\n")
+
+
+async def test_a_save_of_the_positions_waits_for_a_free_thread_and_delays_no_commit(tmp_path):
+    """On a broker with very many queues, a commit is a sync of the data while the save of its positions waits."""
+    bench = Bench(tmp_path, mem_queue_size=0, sync_every=1)
+    names = [f"t{number}" for number in range(8)]
+    client = bench.connect()
+    for name in names:
+        publish_and_settle(bench, client, name)
+        publish_and_settle(bench, client, name)  # the positions must be saved again
+    assert client.link.take_frames() == [OK] * 16
+    queues = {name: bench.broker.topic(name).disk_queues()[0] for name in names}
+    bench.sync_threads.is_slow = True
+    bench.advance(SECOND // 10)
+    saving = [name for name, queue in queues.items() if not queue.has_unsynced()]
+    assert len(saving) == 4
+    (waiting, *_) = [name for name in names if name not in saving]
+    publish_and_settle(bench, client, waiting)
+    end_sync(bench, waiting)
+    assert client.link.take_frames() == [OK]
+    bench.sync_threads.is_slow = False
+    bench.sync_threads.finish()
+    bench.settle()
+    assert not any(queue.has_unsynced() for queue in queues.values())

@@ -176,34 +176,34 @@ def test_peek_timestamp_removes_nothing(tmp_path):
 # Syncs
 
 
-def test_needs_sync_counts_puts_and_gets(tmp_path):
+def test_positions_are_due_after_a_number_of_puts_and_gets(tmp_path):
     queue = open_queue(tmp_path)
     write(queue, b"one")
     sync(queue)
     assert not queue.has_unsynced()
     write(queue, b"two")
-    assert (queue.needs_sync(3), queue.has_unsynced()) == (False, True)
+    assert (queue.are_positions_due(3), queue.has_unsynced()) == (False, True)
     queue.get()
-    assert not queue.needs_sync(3)
+    assert not queue.are_positions_due(3)
     queue.get()
-    assert queue.needs_sync(3)
+    assert queue.are_positions_due(3)
     queue.close()
 
 
-def test_a_new_file_needs_a_sync(tmp_path):
+def test_positions_are_due_after_a_change_of_files(tmp_path):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1")
-    assert queue.needs_sync(1000)
+    assert queue.are_positions_due(1000)
     sync(queue)
     write(queue, b"2")
-    assert not queue.needs_sync(1000)
+    assert not queue.are_positions_due(1000)
     write(queue, b"3")
-    assert queue.needs_sync(1000)
+    assert queue.are_positions_due(1000)
     sync(queue)
     assert [queue.get().body for _ in range(2)] == [b"1", b"2"]
-    assert not queue.needs_sync(1000)
+    assert not queue.are_positions_due(1000)
     assert queue.get().body == b"3"
-    assert queue.needs_sync(1000)
+    assert queue.are_positions_due(1000)
     queue.close()
 
 
@@ -214,11 +214,14 @@ def test_a_sync_writes_data_then_meta_and_then_removes_files(tmp_path, monkeypat
     inodes = {(tmp_path / data_name(number)).stat().st_ino: data_name(number) for number in (0, 1)}
     inodes[tmp_path.stat().st_ino] = "directory"
     calls = []
-    real = {name: getattr(os, name) for name in ("fsync", "rename", "unlink")}
+    real = {name: getattr(os, name) for name in ("fsync", "fdatasync", "rename", "unlink")}
 
-    def note_sync(descriptor):
-        calls.append(("fsync", inodes.get(os.fstat(descriptor).st_ino, "new meta")))
-        real["fsync"](descriptor)
+    def note_sync(name):
+        def sync_noted(descriptor):
+            calls.append((name, inodes.get(os.fstat(descriptor).st_ino, "new meta")))
+            real[name](descriptor)
+
+        return sync_noted
 
     def note_rename(source, target):
         calls.append(("rename", os.path.basename(target)))
@@ -229,19 +232,92 @@ def test_a_sync_writes_data_then_meta_and_then_removes_files(tmp_path, monkeypat
         real["unlink"](path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", note_sync)
+        patch.setattr(os, "fsync", note_sync("fsync"))
+        patch.setattr(os, "fdatasync", note_sync("fdatasync"))
         patch.setattr(os, "rename", note_rename)
         patch.setattr(os, "unlink", note_unlink)
         sync(queue)
     assert calls == [
-        ("fsync", data_name(0)),
-        ("fsync", data_name(1)),
+        ("fdatasync", data_name(0)),
+        ("fdatasync", data_name(1)),
         ("fsync", "new meta"),
         ("rename", META),
         ("fsync", "directory"),
         ("unlink", data_name(0)),
         ("unlink", sums_name(0)),
     ]
+    queue.close()
+
+
+def sync_data(queue):
+    """Make the records durable without saving the positions; return the job."""
+    job = queue.begin_sync(saves_positions=False)
+    job.run()
+    queue.end_sync(job)
+    return job
+
+
+def test_a_sync_of_the_data_alone_is_one_call_and_its_records_are_found(tmp_path, monkeypatch):
+    queue = open_queue(tmp_path)
+    write(queue, b"1")
+    sync(queue)
+    meta, syncs, fdatasync = (tmp_path / META).read_bytes(), [], os.fdatasync
+    write(queue, b"2", b"3")
+    answers = when_durable(queue)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(errno.EIO))
+        patch.setattr(os, "fdatasync", lambda fd: (syncs.append(fd), fdatasync(fd)))
+        assert sync_data(queue).error is None
+    assert (len(syncs), answers, queue.unsynced_count()) == (1, [None], 0)
+    assert queue.has_unsynced()  # the positions are not saved
+    assert (tmp_path / META).read_bytes() == meta
+    assert open_queue(tmp_path).depth == 3
+
+
+def test_the_data_is_synced_alone_only_where_the_meta_file_on_disk_names_the_file(tmp_path):
+    queue = open_queue(tmp_path, 2 * (HEAD + 1))
+    write(queue, b"1")
+    assert sync_data(queue).positions is not None  # a new file
+    write(queue, b"2")
+    assert sync_data(queue).positions is None
+    write(queue, b"3")
+    assert sync_data(queue).positions is not None  # in the next file
+    queue.empty()
+    write(queue, b"4")
+    assert sync_data(queue).positions is not None
+    queue.close()
+    queue = open_queue(tmp_path, 10_000)
+    write(queue, b"5")
+    assert sync_data(queue).positions is not None  # the last process may have been killed before its sync
+    write(queue, b"6")
+    assert sync_data(queue).positions is None
+    queue.close()
+
+
+def test_a_file_that_is_created_after_the_meta_file_names_it_needs_a_save_of_the_positions(tmp_path):
+    queue = open_queue(tmp_path, HEAD + 1)
+    write(queue, b"1")
+    queue.empty()
+    sync(queue)  # the meta file names a file that does not exist yet
+    write(queue, b"2")
+    assert sync_data(queue).positions is not None
+    queue.close()
+
+
+@pytest.mark.parametrize("saves_positions", [False, True])
+def test_after_a_failed_sync_the_next_one_saves_the_positions(tmp_path, monkeypatch, saves_positions):
+    queue = open_queue(tmp_path)
+    write(queue, b"1")
+    sync(queue)
+    write(queue, b"2")
+    job = queue.begin_sync(saves_positions=saves_positions)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync" if saves_positions else "fdatasync", failing(errno.EIO))
+        job.run()
+    queue.end_sync(job)
+    assert (str(queue.failure), queue.unsynced_count()) == ("Input/output error", 1)
+    assert sync_data(queue).positions is not None
+    assert (queue.failure, queue.unsynced_count()) == (None, 0)
     queue.close()
 
 
@@ -275,7 +351,7 @@ def test_a_sync_saves_the_state_at_its_start(tmp_path):
     queue.close()
 
 
-@pytest.mark.parametrize("call", ["fsync", "rename", "pwrite"])
+@pytest.mark.parametrize("call", ["fdatasync", "fsync", "rename", "pwrite"])
 def test_a_failed_sync_is_retried(tmp_path, monkeypatch, call):
     queue = open_queue(tmp_path, 2 * (HEAD + 1))
     write(queue, b"1", b"2", b"3")
@@ -288,11 +364,11 @@ def test_a_failed_sync_is_retried(tmp_path, monkeypatch, call):
     queue.end_sync(job)
     assert isinstance(job.error, OSError)
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if name != META} == before
-    assert queue.needs_sync(1000)
+    assert queue.are_positions_due(1000)
     sync(queue)
     assert names(tmp_path) == [data_name(1), META]
     # A file whose sync failed is not appended to.
-    assert (tmp_path / META).read_bytes() == (b"0\n1,31\n2,0\n" if call == "fsync" else b"0\n1,31\n1,31\n")
+    assert (tmp_path / META).read_bytes() == (b"0\n1,31\n2,0\n" if call == "fdatasync" else b"0\n1,31\n1,31\n")
     queue.close()
 
 
@@ -304,9 +380,9 @@ def test_a_sync_that_cannot_start_forgets_no_file(tmp_path, monkeypatch):
         patch.setattr(os, "dup", failing(errno.EMFILE))
         with pytest.raises(OSError, match="Too many open files"):
             queue.begin_sync()
-    fsync = os.fsync
+    fdatasync = os.fdatasync
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), fsync(fd)))
+        patch.setattr(os, "fdatasync", lambda fd: (synced.append(os.fstat(fd).st_ino), fdatasync(fd)))
         sync(queue)
     assert full_file in synced
     queue.close()
@@ -320,9 +396,9 @@ def test_a_sync_does_not_confirm_records_of_a_running_earlier_sync(tmp_path, mon
     write(queue, b"3")
     inodes = {(tmp_path / data_name(number)).stat().st_ino: number for number in range(3)}
     synced = []
-    fsync = os.fsync
+    fdatasync = os.fdatasync
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: (synced.append(inodes.get(os.fstat(fd).st_ino)), fsync(fd)))
+        patch.setattr(os, "fdatasync", lambda fd: (synced.append(inodes.get(os.fstat(fd).st_ino)), fdatasync(fd)))
         job = queue.begin_sync()
         if job is not None:
             job.run()
@@ -504,7 +580,7 @@ def test_a_file_whose_sync_failed_is_not_appended_to(tmp_path, monkeypatch):
     write(queue, b"one")
     job = queue.begin_sync()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(errno.EIO))
+        patch.setattr(os, "fdatasync", failing(errno.EIO))
         job.run()
     queue.end_sync(job)
     assert str(queue.failure) == os.strerror(errno.EIO)
@@ -527,7 +603,7 @@ def test_close_keeps_the_meta_file_if_the_last_sync_fails(tmp_path, monkeypatch)
     put(queue, b"one")
     queue.finish_all()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(errno.EIO))
+        patch.setattr(os, "fdatasync", failing(errno.EIO))
         with pytest.raises(DiskQueueError):
             queue.close()
     assert (tmp_path / META).read_bytes() == meta
@@ -852,7 +928,7 @@ def test_a_failed_sync_is_reported_to_every_waiting_callback(tmp_path, monkeypat
     write(queue, b"two")  # to the same file, which cannot be trusted any more
     answers = when_durable(queue)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(errno.EIO))
+        patch.setattr(os, "fdatasync", failing(errno.EIO))
         job.run()
     queue.end_sync(job)
     assert [str(answer) for answer in answers] == ["Input/output error"]
@@ -873,7 +949,7 @@ def test_write_pending_reports_early_written_records_that_a_failed_sync_lost(tmp
     put(queue, b"2")
     put(queue, b"3")  # this writes the second record
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(errno.EIO))
+        patch.setattr(os, "fdatasync", failing(errno.EIO))
         job.run()
     queue.end_sync(job)
     if fills_more:

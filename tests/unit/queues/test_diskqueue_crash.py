@@ -78,6 +78,7 @@ class Recorder:
         patch.setattr(os, "pwrite", watched_pwrite)
         patch.setattr(os, "rename", watched_rename)
         watched("fsync")
+        watched("fdatasync")
         watched("unlink")
 
     def bodies(self, sizes):

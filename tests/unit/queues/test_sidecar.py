@@ -150,7 +150,7 @@ def test_a_failed_sync_saves_no_checksums(tmp_path, monkeypatch):
     job = queue.begin_sync()
     write(queue, b"bbbb")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", _fail)
+        patch.setattr(os, "fdatasync", _fail)
         job.run()
     queue.end_sync(job)
     write(queue, b"cccc")
