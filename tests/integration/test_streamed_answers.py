@@ -186,6 +186,22 @@ async def test_the_body_for_http_1_0_ends_with_the_connection(headers: tuple[str
 
 
 @both_loops
+async def test_no_answer_follows_a_body_that_ends_with_the_connection() -> None:
+    async with serving(20) as service:
+        client = await Client.to(service)
+        for path in ("/late", "/stream", "/late"):
+            client.ask(path, "GET", "1.0", "Connection: keep-alive")
+        first, second = [await service.deferred.get() for _ in range(2)]
+        second.respond(plain_response(200, "dropped"))
+        first.respond(plain_response(200, "OK"))
+        await client.head()
+        assert await client.reader.readexactly(2) == b"OK"
+        await client.head()
+        assert await client.reader.read() == PIECE * 20
+        await client.close()
+
+
+@both_loops
 async def test_a_connection_that_the_client_wants_closed_ends_after_the_body() -> None:
     async with serving(20) as service:
         client = await Client.to(service)

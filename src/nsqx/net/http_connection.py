@@ -352,8 +352,20 @@ class HTTPConnection:
         if head.method != "HEAD":
             if not request.final and response.needs_close(http10=head.http10):
                 self._end_after(request)
+                self._drop_following(request)
             self._body = self._server.stream(self, request, response)
         return response.head_for(http10=head.http10, keep_alive=not request.final)
+
+    def _drop_following(self, request: Request) -> None:
+        """Drop the pipelined requests behind the last one: their answers would look like a part of its body."""
+        following = request.following
+        request.following = None
+        self._last = request
+        while following is not None:
+            dropped, following = following, following.following
+            self._pending_count -= 1
+            self._pending_bytes -= len(dropped.body)
+            dropped.detach()
 
     def write(self, data: bytes) -> bool:
         """Send a part of a streamed body; return False if the client must read before the next one."""
