@@ -91,7 +91,11 @@ class DirectoryState:
 
 
 class SegmentDirectory:
-    """The segments of one query. One thread may call ``append`` while another calls the other methods."""
+    """The segments of one query.
+
+    Three threads may use it at the same time: the receiver's pool thread (``append`` and pins), its event loop
+    (``buffered``, ``is_lost`` and ``verify``) and the reader's thread (everything else).
+    """
 
     def __init__(self, storage: Storage, window_rows: int, lock: Lock) -> None:
         self.storage = storage
