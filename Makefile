@@ -25,7 +25,7 @@ JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
 EXTRAS = server,admin,test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
 
 .NOTPARALLEL:
-.PHONY: setup system ui check test pure interop faults fuzz soak bench wheel docs up demo clean
+.PHONY: setup system ui check test pure interop faults fuzz soak bench wheel extras docs up demo clean
 
 ## Install everything, check the code and run all tests that this machine can run.
 test: system setup check interop
@@ -119,6 +119,10 @@ wheel: $(PAGE)
 	$(BUILD) .
 	NSQX_PURE=1 $(BUILD) .
 	@ls dist
+
+## Install the wheel with each extra into an empty environment, and try every feature there. Needs the network, and Java for Spark.
+extras: wheel
+	build/wheel/bin/python tests/packaging/extras.py $(ARGS)
 
 ## Build the manual as a site in build/site.
 docs: setup
