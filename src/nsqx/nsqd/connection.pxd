@@ -18,6 +18,7 @@ cdef Py_ssize_t _LARGE_CHUNK
 cdef Py_ssize_t _MAX_UNCONFIRMED_BYTES
 
 
+@cython.final
 cdef class ClientConnection:
     cdef object _broker
     cdef Turn _turn
