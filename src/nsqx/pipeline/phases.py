@@ -4,7 +4,7 @@ read               ``parser.read_pipeline``, or ``archive.archive_pipeline``: th
 infer              ``references.find_references``, ``schemas.infer_schemas``: ``References`` and ``SourceSchemas``
 plan               ``plan.plan_sinks``: a ``Planned`` for each sink
 create channels    ``channels.make_channels``
-run                ``runner.run_sinks``: the ``PipelineResult``
+run                ``runner.Runner``: the ``PipelineResult``
 
 Every phase raises ConfigError for an error that the user can correct. No message is consumed before the last phase: the
 sample of the phase infer is requeued.
@@ -19,7 +19,7 @@ from nsqx.errors import ConfigError
 from nsqx.pipeline.channels import check_reachable, make_channels
 from nsqx.pipeline.plan import plan_sinks
 from nsqx.pipeline.references import find_references
-from nsqx.pipeline.runner import PipelineResult, RunOptions, run_sinks
+from nsqx.pipeline.runner import PipelineResult, Runner, RunOptions
 from nsqx.pipeline.schemas import find_schemas, infer_schemas
 from nsqx.pipeline.session import open_pipeline_session
 from nsqx.pipeline.state import hold_state
@@ -69,4 +69,4 @@ def run_pipeline(
         schemas = infer_schemas(spark, pipeline, stored, display.note)
         planned = plan_sinks(spark, pipeline, references, schemas)
         make_channels(pipeline, planned)
-        return run_sinks(pipeline, state, planned, options, display, stopping)
+        return Runner(pipeline, state, planned, options, display).run(stopping)

@@ -8,7 +8,7 @@ for each other, and nsqadmin shows the lag of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
@@ -57,85 +57,77 @@ def plan_sinks(spark: Any, pipeline: Pipeline, references: References, schemas: 
     return tuple(planned)
 
 
+@dataclass(slots=True)
 class _Builder:
     """Builds the sources, tables and steps of one sink as views of its session."""
 
-    def __init__(
-        self,
-        session: Any,
-        pipeline: Pipeline,
-        sink: Sink,
-        references: References,
-        schemas: SourceSchemas,
-        dead_letters: DeadLetters,
-    ) -> None:
-        self._session = session
-        self._pipeline = pipeline
-        self._sink = sink
-        self._references = references
-        self._schemas = schemas
-        self._dead_letters = dead_letters
-        self._built: dict[str, Any] = {}
+    session: Any
+    pipeline: Pipeline
+    sink: Sink
+    references: References
+    schemas: SourceSchemas
+    dead_letters: DeadLetters
+    built: dict[str, Any] = field(default_factory=dict)
 
     def relation(self, name: str) -> Any:
         """Return the rows of a source, table or step, and register them as a view."""
-        if name not in self._built:
-            if name in self._pipeline.sources:
-                rows = self._source(self._pipeline.sources[name])
-            elif name in self._pipeline.tables:
-                rows = self._table(self._pipeline.tables[name])
+        if name not in self.built:
+            if name in self.pipeline.sources:
+                rows = self._source(self.pipeline.sources[name])
+            elif name in self.pipeline.tables:
+                rows = self._table(self.pipeline.tables[name])
             else:
-                rows = self._step(self._pipeline.steps[name])
+                rows = self._step(self.pipeline.steps[name])
             rows.createOrReplaceTempView(f"`{name}`")
-            self._built[name] = rows
-        return self._built[name]
+            self.built[name] = rows
+        return self.built[name]
 
     def _source(self, source: Source) -> Any:
-        options = source_options(self._pipeline, source, self._sink)
+        options = source_options(self.pipeline, source, self.sink)
         try:
-            raw = self._session.readStream.format("nsq").options(**options).load()
+            raw = self.session.readStream.format("nsq").options(**options).load()
         except Exception as error:
-            raise self._pipeline.fail(f"source.{source.name}", explain(error)) from None
-        notes = DriftNotes(self._pipeline.state, source.name)
-        decoder = Decoder(source, self._schemas.known[source.name], self._dead_letters_for(source.name), notes)
+            raise self.pipeline.fail(f"source.{source.name}", explain(error)) from None
+        notes = DriftNotes(self.pipeline.state, source.name)
+        decoder = Decoder(source, self.schemas.known[source.name], self._dead_letters_for(source.name), notes)
         try:
             rows = decoder.apply(raw)
         except RequirementWrong as error:
             cause = error.__cause__ or error
-            raise self._pipeline.fail(f"source.{source.name}.require", f"{error}: {explain(cause)}") from None
+            raise self.pipeline.fail(f"source.{source.name}.require", f"{error}: {explain(cause)}") from None
         return self._timed(rows, source.watermark, source.dedup, f"source.{source.name}")
 
     def _dead_letters_for(self, name: str) -> DeadLetters | None:
         """Return None unless this sink is the first of those that depend on a source or step; it writes them."""
-        return self._dead_letters if self._references.first_sink(name) == self._sink.name else None
+        return self.dead_letters if self.references.first_sink(name) == self.sink.name else None
 
     def _table(self, table: Table) -> Any:
-        reader = self._session.read.format(table.format).options(**table.options)
+        reader = self.session.read.format(table.format).options(**table.options)
         try:
-            check_spark_reaches(self._session, table.path)
+            check_spark_reaches(self.session, table.path)
         except ConfigError as error:
-            raise self._pipeline.fail(f"table.{table.name}.path", str(error)) from None
+            raise self.pipeline.fail(f"table.{table.name}.path", str(error)) from None
         try:
             return (reader.schema(table.schema) if table.schema else reader).load(for_spark(table.path))
         except Exception as error:
-            raise self._pipeline.fail(f"table.{table.name}.path", f"cannot read it: {explain(error)}") from None
+            raise self.pipeline.fail(f"table.{table.name}.path", f"cannot read it: {explain(error)}") from None
 
     def _step(self, step: Step) -> Any:
-        for name in self._references.steps[step.name]:
+        for name in self.references.steps[step.name]:
             self.relation(name)
         rows = self._mapped(step) if step.function else self._queried(step)
         return self._timed(rows, step.watermark, step.dedup, f"step.{step.name}")
 
     def _queried(self, step: Step) -> Any:
         try:
-            return self._session.sql(step.sql)
+            return self.session.sql(step.sql)
         except Exception as error:
             text = explain(error)
             if condition_of(error) == "TABLE_OR_VIEW_NOT_FOUND":
-                known = ", ".join(self._pipeline.relations())
+                known = ", ".join(self.pipeline.relations())
                 name = parameter_of(error, "relationName")
                 text = f"unknown source, table or step {name}: use one of {known}"
-            raise self._pipeline.fail(f"step.{step.name}.sql", text) from None
+            raise self.pipeline.fail(f"step.{step.name}.sql", text) from None
 
     def _mapped(self, step: Step) -> Any:
         from pyspark.sql.types import DataType
@@ -143,9 +135,9 @@ class _Builder:
         try:
             schema = DataType.fromDDL(step.schema)
         except Exception as error:
-            raise self._pipeline.fail(f"step.{step.name}.schema", f"invalid schema: {explain(error)}") from None
+            raise self.pipeline.fail(f"step.{step.name}.schema", f"invalid schema: {explain(error)}") from None
         letters = self._dead_letters_for(step.name)
-        function = RowFunction(step.function, self._pipeline.directory, f"step.{step.name}", letters)
+        function = RowFunction(step.function, self.pipeline.directory, f"step.{step.name}", letters)
         return self.relation(step.from_).mapInArrow(MapStage(function, schema.jsonValue()), schema)
 
     def _timed(self, rows: Any, watermark: Watermark | None, dedup: tuple[str, ...], key: str) -> Any:
@@ -155,11 +147,11 @@ class _Builder:
             rows = rows.withWatermark(watermark.column, watermark.delay)
             rows.schema  # noqa: B018  (forces Spark to analyse the plan now)
         except Exception as error:
-            raise self._pipeline.fail(f"{key}.watermark", explain(error)) from None
+            raise self.pipeline.fail(f"{key}.watermark", explain(error)) from None
         try:
             return rows.dropDuplicatesWithinWatermark(list(dedup)) if dedup else rows
         except Exception as error:
-            raise self._pipeline.fail(f"{key}.dedup", explain(error)) from None
+            raise self.pipeline.fail(f"{key}.dedup", explain(error)) from None
 
 
 def _explain_mode(sink: Sink, error: Exception) -> str:

@@ -52,25 +52,8 @@ class PipelineResult:
         return 1 if self.failed_sinks else 0
 
 
-def run_sinks(
-    pipeline: Pipeline,
-    state: PipelineState,
-    planned: Sequence[Planned],
-    options: RunOptions,
-    display: Display,
-    stopping: threading.Event,
-) -> PipelineResult:
-    """Run the queries of all sinks until they end or ``stopping`` is set.
-
-    Raises ConfigError before any message is consumed.
-    """
-    runner = _Runner(pipeline, state, planned, options, display)
-    runner.prepare()
-    return runner.run(stopping)
-
-
-class _Runner:
-    """One run of a pipeline."""
+class Runner:
+    """Runs the queries of all sinks."""
 
     def __init__(
         self,
@@ -91,7 +74,16 @@ class _Runner:
         self._has_report_failed = False
         self._began_s = time.time()
 
-    def prepare(self) -> None:
+    def run(self, stopping: threading.Event) -> PipelineResult:
+        """Run until all queries end or ``stopping`` is set; raises ConfigError before any message is consumed."""
+        self._prepare()
+        try:
+            self._run_queries(stopping)
+        finally:
+            self._report("ended")
+        return PipelineResult(tuple(query.figures.sink for query in self._queries if query.figures.state == FAILED))
+
+    def _prepare(self) -> None:
         """Compare the columns with those of the last run, and prepare the writers; raises ConfigError."""
         accepts = self._options.accepts_schema_change
         for each in self._planned:
@@ -104,14 +96,6 @@ class _Runner:
                 each.writer.prepare()
             except ConfigError as error:
                 raise self._pipeline.fail(f"sink.{each.sink.name}", str(error)) from None
-
-    def run(self, stopping: threading.Event) -> PipelineResult:
-        """Run the queries, and write the status until the end."""
-        try:
-            self._run_queries(stopping)
-        finally:
-            self._report("ended")
-        return PipelineResult(tuple(query.figures.sink for query in self._queries if query.figures.state == FAILED))
 
     def _run_queries(self, stopping: threading.Event) -> None:
         for each in self._planned:
