@@ -180,4 +180,7 @@ def test_delete_removes_channels_messages_and_files(tmp_path):
         topic.publish_deferred(b"3", 1)
     with pytest.raises(BrokerExiting):
         topic.channel("new")
+    assert (topic.depth, topic.backend_depth, topic.disk_queues(), topic.lost_counts()) == (0, 0, [], {})
+    for end in (topic.empty, topic.close, topic.delete):
+        end()
     assert not bench.broker.delete_topic("t")
