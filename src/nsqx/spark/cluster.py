@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.cluster.fan_out import ask_all
 from nsqx.cluster.http import HTTPSession, RequestFailed
-from nsqx.cluster.lookupd import LookupdClient
+from nsqx.cluster.lookupd import LookupdClient, check_lookupd_address
 from nsqx.cluster.node import merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
 
@@ -22,8 +22,13 @@ def http_session(credentials: Credentials) -> HTTPSession:
     return HTTPSession(credentials, _TIMEOUT_S, _TIMEOUT_S)
 
 
-async def find_topics(lookupds: Iterable[str], credentials: Credentials) -> list[str]:
-    """Return the topics of all nsqlookupds, sorted; raises RequestFailed if none of them answers."""
+async def find_topics(lookupds: Sequence[str], credentials: Credentials) -> list[str]:
+    """Return the topics of all nsqlookupds, sorted; raises RequestFailed if none of them answers.
+
+    Raises ConfigError for an invalid address.
+    """
+    for address in lookupds:
+        check_lookupd_address(address)
     answers = await ask_all(LookupdClient.at(http_session(credentials), lookupds), LookupdClient.topics)
     return sorted({topic for topics in answers.require_one().values for topic in topics})
 
