@@ -9,6 +9,7 @@ NSQError
 ├── MessagesLost           messages in memory could not be written at exit
 ├── MetadataError          nsqd.dat cannot be read or written
 ├── DataPathLocked         another process uses the data directory
+├── RequestFailed          nsqd or nsqlookupd did not answer an HTTP request, or not correctly
 ├── ConfigError            a flag or configuration value is invalid
 └── ClientError            base class of the client library's errors
     ├── ConnectFailed      an nsqd was unreachable or rejected the connection
@@ -87,6 +88,20 @@ class DataPathLocked(NSQError):
 
 class ConfigError(NSQError):
     """A flag, a configuration key or an argument is invalid. The text is one line for the user."""
+
+
+class RequestFailed(NSQError):
+    """A daemon did not answer, or its answer is an error or invalid. The text has Go's wording.
+
+    Attributes:
+        reason (str): The text without the method and the URL.
+        status (int): The status of an answer with an error; otherwise 0.
+    """
+
+    def __init__(self, reason: str, *, of: str = "", status: int = 0) -> None:
+        super().__init__(f"{of}: {reason}" if of else reason)
+        self.reason = reason
+        self.status = status
 
 
 class ClientError(NSQError):

@@ -8,10 +8,11 @@ import pytest
 from daemons import IMPLEMENTATIONS, Daemon, Fleet, free_port, wait_until
 from nsqx.cluster.daemon import Change
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
+from nsqx.errors import RequestFailed
 
 HTTP = HTTPSession()
 

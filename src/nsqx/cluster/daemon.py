@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from nsqx.cluster.http import RequestFailed, decode
+from nsqx.cluster.http import decode
+from nsqx.errors import RequestFailed
 
 if TYPE_CHECKING:
     from nsqx.cluster.http import HTTPSession

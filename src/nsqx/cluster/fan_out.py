@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from nsqx.cluster.daemon import DaemonClient
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 
 _D = TypeVar("_D", bound=DaemonClient)
 _P = ParamSpec("_P")

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 
 from nsqx.cluster.credentials import Credentials
-from nsqx.errors import NSQError
+from nsqx.errors import RequestFailed
 from nsqx.gotext import quote
 from nsqx.net.address import format_host_port
 from nsqx.net.http_client import DEFAULT_MAX_BODY_SIZE, HTTPAnswer, HTTPRequestFailed, request
@@ -31,20 +31,6 @@ _ACCEPT = {"Accept": NSQ_MEDIA_TYPE}
 _CUT_OFF = "the answer was cut off"
 # The most bytes of an answer that an error quotes.
 _MAX_QUOTED = 1000
-
-
-class RequestFailed(NSQError):
-    """A daemon did not answer, or its answer is an error or invalid. The text has Go's wording.
-
-    Attributes:
-        reason (str): The text without the method and the URL.
-        status (int): The status of an answer with an error; otherwise 0.
-    """
-
-    def __init__(self, reason: str, *, of: str = "", status: int = 0) -> None:
-        super().__init__(f"{of}: {reason}" if of else reason)
-        self.reason = reason
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 
 
 def integer(document: dict[str, Any], key: str) -> int:

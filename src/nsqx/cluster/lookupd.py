@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from nsqx.cluster.credentials import NSQLOOKUPD
 from nsqx.cluster.daemon import DaemonClient
-from nsqx.cluster.http import RequestFailed
 from nsqx.cluster.json_fields import objects, strings
 from nsqx.cluster.node import Node
-from nsqx.errors import ConfigError
+from nsqx.errors import ConfigError, RequestFailed
 
 
 class LookupdClient(DaemonClient):

@@ -6,9 +6,10 @@ from typing import Any
 
 from nsqx.cluster.credentials import NSQD
 from nsqx.cluster.daemon import DaemonClient
-from nsqx.cluster.http import RequestFailed, decode
+from nsqx.cluster.http import decode
 from nsqx.cluster.json_fields import objects
 from nsqx.cluster.node import Node
+from nsqx.errors import RequestFailed
 
 
 class NsqdClient(DaemonClient):

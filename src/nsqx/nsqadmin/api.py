@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from nsqx.cluster.http import RequestFailed
-from nsqx.errors import HTTPError
+from nsqx.errors import HTTPError, RequestFailed
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 
 if TYPE_CHECKING:
     from nsqx.cluster.http import HTTPSession

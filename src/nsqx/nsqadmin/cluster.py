@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, Credentials, HTTPClientTLS, read_tokens
 from nsqx.cluster.daemon import Change, DaemonClient
 from nsqx.cluster.fan_out import Answers, ask_all
-from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.json_fields import objects, text
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import Node, merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
+from nsqx.errors import RequestFailed
 from nsqx.nsqadmin.nodes import merge, place_of
 from nsqx.nsqadmin.reports import ChannelReport, TopicReport
 from nsqx.nsqadmin.tail_check import TopicState

@@ -8,8 +8,8 @@ from urllib.parse import quote_plus, unquote, urlsplit
 
 from starlette.responses import Response
 
-from nsqx.cluster.http import RequestFailed, body_of, decode
-from nsqx.errors import HTTPError
+from nsqx.cluster.http import body_of, decode
+from nsqx.errors import HTTPError, RequestFailed
 from nsqx.nsqadmin.request_context import RequestContext, json_response
 from nsqx.units import NS_PER_S
 

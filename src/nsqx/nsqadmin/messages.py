@@ -10,8 +10,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from typing import TYPE_CHECKING, Any
 
-from nsqx.cluster.http import RequestFailed
-from nsqx.errors import HTTPError
+from nsqx.errors import HTTPError, RequestFailed
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.audit import Action, Audit

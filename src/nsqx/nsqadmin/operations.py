@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.cluster.daemon import Change
-from nsqx.cluster.http import RequestFailed
-from nsqx.errors import HTTPError
+from nsqx.errors import HTTPError, RequestFailed
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin import audit
 from nsqx.nsqadmin.api import warning

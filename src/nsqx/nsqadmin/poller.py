@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import RequestFailed
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.nsqd import NsqdClient, topics_of
+from nsqx.errors import RequestFailed
 from nsqx.nsqadmin import trouble
 from nsqx.nsqadmin.cluster_stats import ClusterStats
 from nsqx.nsqadmin.inventory import Inventory

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nsqx.cluster.http import RequestFailed
 from nsqx.cluster.json_fields import integer, objects, switch, text
+from nsqx.errors import RequestFailed
 from nsqx.units import NS_PER_S
 
 _ALL_NODES = "*"

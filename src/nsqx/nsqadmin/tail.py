@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from nsqx.client.connection import FrameReceiver, NsqdConnection
 from nsqx.client.handshake import open_connection
 from nsqx.client.options import Options as ClientOptions
-from nsqx.cluster.http import RequestFailed
-from nsqx.errors import ConfigError, NSQError
+from nsqx.errors import ConfigError, NSQError, RequestFailed
 from nsqx.nsqadmin.search import Search
 from nsqx.nsqadmin.sse import event
 from nsqx.nsqadmin.tail_check import refusal

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.json_fields import items
 from nsqx.cluster.lookupd import LookupdClient
-from nsqx.errors import ConfigError, NSQError
+from nsqx.errors import ConfigError, NSQError, RequestFailed
 from nsqx.names import is_ephemeral, is_valid_name
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
 from nsqx.units import NS_PER_S

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nsqx.cluster.daemon import Change
 from nsqx.cluster.fan_out import Answers, ask_all
-from nsqx.cluster.http import RequestFailed
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
-from nsqx.errors import ConfigError, NSQError
+from nsqx.errors import ConfigError, NSQError, RequestFailed
 from nsqx.spark.cluster import find_topics, http_session
 
 if TYPE_CHECKING:

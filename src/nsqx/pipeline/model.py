@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nsqx.client.discovery import http_credentials
+from nsqx.client.http_credentials import http_credentials
 from nsqx.client.options import Options, read_option_flags
 from nsqx.errors import ConfigError
 from nsqx.spark.options import ClusterAddresses, read_sink_options

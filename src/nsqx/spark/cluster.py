@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.lookupd import LookupdClient, check_lookupd_address
 from nsqx.cluster.node import merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
+from nsqx.errors import RequestFailed
 
 if TYPE_CHECKING:
     from nsqx.cluster.credentials import Credentials

@@ -16,10 +16,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.consumer import Consumer
-from nsqx.client.discovery import http_credentials
+from nsqx.client.http_credentials import http_credentials
 from nsqx.client.options import Options
-from nsqx.cluster.http import RequestFailed
-from nsqx.errors import ConfigError, ConnectFailed, NSQError
+from nsqx.errors import ConfigError, ConnectFailed, NSQError, RequestFailed
 from nsqx.spark.cluster import channel_depth, find_topics
 from nsqx.spark.columns import ColumnReceiver
 from nsqx.spark.intake import ConnectionLost, FinishFailed, Intake

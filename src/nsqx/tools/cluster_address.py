@@ -15,10 +15,10 @@ from typing import Any
 
 from nsqx.client.handshake import check_address
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import merge_nodes
-from nsqx.errors import ConfigError
+from nsqx.errors import ConfigError, RequestFailed
 from nsqx.flags import STRINGS, Flag, UsageError, parse, resolve, usage
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
 from nsqx.tools.sources import check_sources

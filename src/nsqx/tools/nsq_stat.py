@@ -11,10 +11,11 @@ from itertools import chain
 
 from nsqx.cluster.credentials import Credentials
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession, RequestFailed
+from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
+from nsqx.errors import RequestFailed
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, Kind
 from nsqx.gotext import quote
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqx.client.consumer import Consumer
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession, RequestFailed
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.nsqd import NsqdClient
-from nsqx.errors import ConfigError, ConnectFailed
+from nsqx.errors import ConfigError, ConnectFailed, RequestFailed
 from nsqx.flags import BOOL, Flag
 from nsqx.names import is_ephemeral
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
 from nsqx.tools.utility import UtilityFailed, log_line
+
+if TYPE_CHECKING:
+    from nsqx.cluster.http import HTTPSession
 
 TAKE_BACKLOG_FLAG = Flag(
     "take-backlog",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.consumer import Consumer
-from nsqx.client.discovery import http_credentials
+from nsqx.client.http_credentials import http_credentials
 from nsqx.client.options import Options as ClientOptions
 from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError, NSQError

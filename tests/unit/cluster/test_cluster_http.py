@@ -11,9 +11,10 @@ import pytest
 from nsqx.cluster import http as http_module
 from nsqx.cluster.credentials import NSQD, Credentials
 from nsqx.cluster.daemon import Change, daemon_url
-from nsqx.cluster.http import HTTPSession, RequestFailed, decode
+from nsqx.cluster.http import HTTPSession, decode
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.nsqd import NsqdClient, topics_of
+from nsqx.errors import RequestFailed
 from nsqx.net.http_client import HTTPAnswer, HTTPRequestFailed
 from nsqx.nsqadmin.cluster import http_credentials
 from nsqx.nsqadmin.options import NsqadminOptions

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nsqx.cluster.http import RequestFailed
 from nsqx.cluster.json_fields import integer, items, objects, strings, switch, text
+from nsqx.errors import RequestFailed
 
 
 @pytest.mark.parametrize(

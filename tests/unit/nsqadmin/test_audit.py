@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 from nsqx.log import INFO, Log
 from nsqx.net.http_client import HTTPAnswer
 from nsqx.nsqadmin.access import Caller, Role

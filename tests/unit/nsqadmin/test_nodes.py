@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nsqx.cluster.http import RequestFailed
 from nsqx.cluster.node import Node
+from nsqx.errors import RequestFailed
 from nsqx.nsqadmin.nodes import merge, node_document, parse_version
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 from nsqx.log import WARN, Log
 from nsqx.nsqadmin.live import LiveAPI
 from nsqx.nsqadmin.options import NsqadminOptions

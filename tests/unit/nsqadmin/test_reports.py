@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 from nsqx.nsqadmin.reports import ChannelReport, Latency, NodePlace, TopicReport
 
 A = NodePlace("a:4151", "host-a")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 import pytest
 
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 from nsqx.nsqadmin.tail import MAX_READ_BYTES_PER_S, MAX_READ_PER_S, Tail, TailOptions, _Source, shown_body
 from nsqx.nsqadmin.tail_check import ChannelCounts, TopicState
 from nsqx.wire.responses import MESSAGE, FrameReader

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.cluster.http import RequestFailed
+from nsqx.errors import RequestFailed
 from nsqx.nsqadmin.tail_check import EPHEMERAL_ONLY, NO_CHANNEL, NO_TOPIC, ChannelCounts, TopicState, refusal
 
 OWN = "nsqadmin-tail-1#ephemeral"
