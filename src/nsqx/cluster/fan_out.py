@@ -32,6 +32,11 @@ class Answers(Generic[_T]):
         """A text with the daemon and the reason for each failure."""
         return [f"{daemon}: {error.reason}" for daemon, error in self.failures]
 
+    def failure(self, kind: str) -> RequestFailed:
+        """Return the error about the failures in the wording of Go's nsqadmin and nsq_stat."""
+        reasons = "\n".join(str(error) for _, error in self.failures)
+        return RequestFailed(reasons if self.found else f"failed to query any {kind}: {reasons}")
+
     def require_one(self) -> Answers[_T]:
         """Return the answers; raises RequestFailed if every daemon failed."""
         return self if self.found else self.require_all()

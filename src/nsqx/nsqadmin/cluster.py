@@ -256,10 +256,9 @@ class _Broadcast:
 
 def _found(kind: str, answers: Answers[_T], problems: list[str]) -> list[tuple[str, _T]]:
     """Return pairs of address and answer; raise RequestFailed if no daemon answers."""
-    failures = [str(error) for _, error in answers.failures]
     if not answers.found:
-        raise RequestFailed(f"failed to query any {kind}: " + "\n".join(failures))
-    problems.extend(failures)
+        raise answers.failure(kind)
+    problems.extend(str(error) for _, error in answers.failures)
     return answers.found
 
 

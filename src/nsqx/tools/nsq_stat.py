@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from nsqx.cluster.credentials import Credentials
+from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, Credentials
 from nsqx.cluster.fan_out import ask_all
 from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
-from nsqx.errors import RequestFailed
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, Kind
 from nsqx.gotext import quote
 from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
@@ -149,17 +148,14 @@ async def _poll(http: HTTPSession, options: NsqStatOptions) -> dict[str, int]:
     addresses = options.nsqd_http_addresses
     if options.lookupd_http_addresses:
         lookupds = LookupdClient.at(http, options.lookupd_http_addresses)
-        try:
-            found = (await ask_all(lookupds, LookupdClient.lookup, options.topic)).require_all()
-            addresses = [node.http_address for node in merge_nodes(found.values)]
-        except RequestFailed as error:
-            raise UtilityFailed(f"ERROR: failed to get topic producers - {error}") from error
-    try:
-        stats = await ask_all(NsqdClient.at(http, addresses), NsqdClient.stats, options.topic, options.channel)
-        stats.require_all()
-    except RequestFailed as error:
+        found = await ask_all(lookupds, LookupdClient.lookup, options.topic)
+        if found.failures:
+            raise UtilityFailed(f"ERROR: failed to get topic producers - {found.failure(NSQLOOKUPD)}")
+        addresses = [node.http_address for node in merge_nodes(found.values)]
+    stats = await ask_all(NsqdClient.at(http, addresses), NsqdClient.stats, options.topic, options.channel)
+    if stats.failures:
         step = "nsqd stats" if options.lookupd_http_addresses else "topic producers"
-        raise UtilityFailed(f"ERROR: failed to get {step} - {error}") from error
+        raise UtilityFailed(f"ERROR: failed to get {step} - {stats.failure(NSQD)}")
     channels = [
         channel
         for topic in chain.from_iterable(stats.values)
