@@ -11,7 +11,7 @@ held back, each until its own commit is done. Other clients, and commits of othe
 
 A sync for a commit syncs only the data file, where the meta file on disk already names that file: after a power cut,
 records behind the saved write position are found. The positions of reading and writing are saved separately, by a sync
-that replaces the meta file (decision 13).
+that replaces the meta file (decision 14).
 
 A queue that cannot be written or synced is failing. Its write is retried every second, and publishes that need it are
 refused. ``failure`` is the disk's part of the health.
