@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from nsqx.net.read_pause cimport ReadPause
 from nsqx.nsqd.heartbeat cimport Heartbeat
 from nsqx.nsqd.session cimport ClientSession
-from nsqx.nsqd.turn cimport Turn
+from nsqx.nsqd.turn cimport ByteReceiver, Turn
 
 cdef int _OUTPUT_UNREAD
 cdef int _UNCONFIRMED_INPUT
@@ -19,7 +19,8 @@ cdef Py_ssize_t _MAX_UNCONFIRMED_BYTES
 
 
 @cython.final
-cdef class ClientConnection:
+# ``receive`` is declared by the base class.
+cdef class ClientConnection(ByteReceiver):
     cdef object _broker
     cdef Turn _turn
     cdef object _round_robin
@@ -37,8 +38,6 @@ cdef class ClientConnection:
 
     @cython.locals(session=ClientSession)
     cpdef data_received(self, bytes data)
-    @cython.locals(session=ClientSession)
-    cpdef receive(self, bytes data)
     cdef _note_commands(self, ClientSession session)
     @cython.locals(session=ClientSession)
     cpdef work(self)

@@ -25,6 +25,7 @@ from nsqx.nsqd.effects import Authenticate, Close, PublishInSlices, RenewRights,
 from nsqx.nsqd.heartbeat import Heartbeat
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.session import MAGIC, ClientSession
+from nsqx.nsqd.turn import ByteReceiver
 from nsqx.nsqd.upgraded_stream import UpgradedStream
 from nsqx.wire import frames
 from nsqx.wire.batches import BatchSlices
@@ -71,8 +72,8 @@ _FEW_FINS_SIZE = 4 * len("FIN 0123456789abcdef\n")
 _COALESCE_S = 0.001
 
 
-class ClientConnection:
-    """The asyncio protocol of one TCP client. It has no base class, which allows it to be compiled."""
+class ClientConnection(ByteReceiver):
+    """The asyncio protocol of one TCP client. It has no base class of asyncio, which allows it to be compiled."""
 
     __slots__ = (
         "_broker",

@@ -5,7 +5,7 @@ from nsqx.nsqd.channel cimport Channel
 from nsqx.nsqd.client cimport Client
 from nsqx.nsqd.topic cimport Topic
 from nsqx.nsqd.group_commit cimport GroupCommit
-from nsqx.nsqd.turn cimport Turn
+from nsqx.nsqd.turn cimport ByteReceiver, Turn
 from nsqx.wire.commands cimport CommandReader
 
 cdef int _NEED_DATA
@@ -27,7 +27,7 @@ cdef int64_t _LOGGED_COST
 
 
 @cython.final
-cdef class ClientSession:
+cdef class ClientSession(ByteReceiver):
     cdef readonly Client client
     cdef public int64_t command_count
     cdef readonly object effect
@@ -51,7 +51,6 @@ cdef class ClientSession:
     cdef str _repeated_name
     cdef Topic _repeated_topic
 
-    cpdef receive(self, bytes data)
     cpdef proceed(self)
     @cython.locals(level=int)
     cdef _run(self)

@@ -16,6 +16,7 @@ from nsqx.names import is_valid_name
 from nsqx.nsqd.effects import Authenticate, Close, PublishInSlices, RenewRights, WatchRights
 from nsqx.nsqd.negotiation import negotiate
 from nsqx.nsqd.protocol_states import ALLOWED_BEFORE_TLS, ALLOWED_STATES, ClientState
+from nsqx.nsqd.turn import ByteReceiver
 from nsqx.units import NS_PER_MS
 from nsqx.wire import frames
 from nsqx.wire.batches import SLICE_COUNT
@@ -71,7 +72,7 @@ class _AuthPending(Exception):
     """The client's rights have expired and must be renewed before the command can be executed."""
 
 
-class ClientSession:
+class ClientSession(ByteReceiver):
     """The session of one client, from the magic to the end."""
 
     __slots__ = (

@@ -4,6 +4,10 @@ from nsqx.nsqd.client cimport Client
 from nsqx.nsqd.busy_poll cimport BusyPoll
 
 
+cdef class ByteReceiver:
+    cpdef receive(self, bytes data)
+
+
 @cython.final
 cdef class Turn:
     cdef readonly BusyPoll busy_poll
@@ -14,7 +18,7 @@ cdef class Turn:
     cdef bint _is_running
     cdef bint _is_scheduled
 
-    cpdef receive(self, object receiver, bytes data)
+    cpdef receive(self, ByteReceiver receiver, bytes data)
     cpdef send_to(self, Client client)
     cpdef close(self, Client client)
     cpdef wake(self, object pump)

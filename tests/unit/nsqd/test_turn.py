@@ -4,7 +4,7 @@ import pytest
 
 from broker_bench import BenchLink
 from nsqx.nsqd.client import Client
-from nsqx.nsqd.turn import Turn
+from nsqx.nsqd.turn import ByteReceiver, Turn
 from nsqx.wire import frames
 from rawclient import OK
 
@@ -67,7 +67,7 @@ def test_a_turn_ends_at_once(bench):
 def test_received_bytes_are_handled_in_a_turn(bench):
     client = bench.client()
 
-    class Connection:
+    class Connection(ByteReceiver):
         def receive(self, data):
             bench.answer(client)
             bench.answer(client)
