@@ -19,7 +19,7 @@ refused. ``failure`` is the disk's part of the health.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,7 +43,7 @@ _POSITIONS_NS = 100 * NS_PER_MS
 
 
 class CommitServices(Protocol):
-    """What the broker provides: timers whose handlers run in a turn, and the saves of nsqd.dat."""
+    """Services of the broker: timers whose handlers run in a turn, and the saves of nsqd.dat."""
 
     def call_in(self, delay_ns: int, handler: Callable[[], None]) -> Timer: ...
 
@@ -57,7 +57,7 @@ class DueQueues:
     __slots__ = ("_delay_ns", "_handler", "_is_closed", "_queues", "_services", "_timer")
 
     def __init__(
-        self, services: CommitServices, delay_ns: int, handler: Callable[[Iterable[DiskQueue]], object]
+        self, services: CommitServices, delay_ns: int, handler: Callable[[Collection[DiskQueue]], object]
     ) -> None:
         """Call ``handler`` with the queues when they are due."""
         self._services = services
@@ -299,13 +299,13 @@ class GroupCommit:
         if queue.has_unsynced():
             self.sync_later(queue)
 
-    def _on_positions_due(self, queues: Iterable[DiskQueue]) -> None:
+    def _on_positions_due(self, queues: Collection[DiskQueue]) -> None:
         for queue in queues:
             if queue.has_unsynced():
                 self._overdue[queue] = None
         self._save_positions()
 
-    def _on_timeout(self, queues: Iterable[DiskQueue]) -> None:
+    def _on_timeout(self, queues: Collection[DiskQueue]) -> None:
         self._on_positions_due(queues)
         for queue in queues:
             queue.release_idle_files()
