@@ -211,17 +211,20 @@ def resolve(flags: Sequence[Flag], given: Mapping[str, Any], config: Mapping[str
     return Settings(values, [key for key in config if key not in values])
 
 
-def read_options(flags: Sequence[Flag], argv: Sequence[str], program: str, stderr: TextIO) -> dict[str, Any]:
+def read_options(
+    flags: Sequence[Flag], argv: Sequence[str], program: str, stderr: TextIO, config_only: Sequence[Flag] = ()
+) -> dict[str, Any]:
     """Read a daemon's options from argv and from the configuration file that ``-config`` names.
 
-    Unknown keys and words after the flags are logged as warnings. The table must have the flags ``version``,
-    ``config``, ``log-prefix`` and ``log-level``.
+    ``config_only`` are options that only the configuration file can set. Unknown keys and words after the flags are
+    logged as warnings. The table must have the flags ``version``, ``config``, ``log-prefix`` and ``log-level``.
     """
     given, words = parse(flags, argv, program)
     if given.get("version"):
         raise VersionRequested
     config_path = given.get("config", "")
-    values, unknown_keys = resolve(flags, given, load_config(config_path) if config_path else {})
+    config = load_config(config_path) if config_path else {}
+    values, unknown_keys = resolve((*flags, *config_only), given, config)
     logger = log.Log(values.get("log_prefix", f"[{program}] "), values.get("log_level", log.INFO), stderr)
     for key in unknown_keys:
         logger.warn("config file %s: unknown key %s is ignored", config_path, quote(key))
@@ -323,6 +326,16 @@ def _strings_from_toml(value: Any, _default: list[str]) -> list[str]:
     return value
 
 
+def _tables_from_toml(value: Any, _default: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError("must be an array of tables: use two brackets, as in [[name]]")
+    return value
+
+
+def _no_text(_text: str, _so_far: Any) -> Any:
+    raise ValueError("only the configuration file can set it")
+
+
 def _add_floats(text: str, so_far: list[float]) -> list[float]:
     values = list(so_far)
     for item in text.split(","):
@@ -348,6 +361,7 @@ FLOAT = Kind("float", lambda text, _: parse_float(text), _float_from_toml, forma
 DURATION = Kind("duration", lambda text, _: _parse_duration(text), _duration_from_toml, format_duration, "0s")
 STRINGS = Kind("value", lambda text, so_far: [*so_far, text], _strings_from_toml, ",".join, "")
 FLOATS = Kind("value", _add_floats, _floats_from_toml, lambda values: ",".join(f"{value:f}" for value in values), "")
+TABLES = Kind("", _no_text, _tables_from_toml, str, "[]")
 LOG_LEVEL = Kind(
     "value",
     lambda text, _: log.parse_level(text),

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import md5
-from typing import TextIO
+from typing import Any, TextIO
 
 from nsqx import log
 from nsqx.errors import ConfigError
@@ -23,6 +23,7 @@ from nsqx.flags import (
     LOG_LEVEL,
     STRING,
     STRINGS,
+    TABLES,
     TLS_NOT_REQUIRED,
     TLS_REQUIRED,
     TLS_REQUIREMENT,
@@ -35,6 +36,7 @@ from nsqx.flags import (
 from nsqx.gotext import format_float, quote
 from nsqx.net.address import MAX_PORT, UnixAddress, format_host_port, parse_listen_address
 from nsqx.net.cross_origin import check_host_names
+from nsqx.nsqd.topic_settings import CLASSIC, DURABILITIES, FSYNC, STORES, TopicRules
 from nsqx.units import NS_PER_MS, NS_PER_S
 
 TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
@@ -50,6 +52,7 @@ MAX_MSG_SIZE_LIMIT = (1 << 31) - 1 - 26
 MAX_UDP_PAYLOAD_SIZE = 65507
 
 _MINUTE = 60 * NS_PER_S
+_MIB = 1024 * 1024
 
 
 def default_node_id(hostname: str) -> int:
@@ -141,6 +144,14 @@ class NsqdOptions:
     http_client_cert_groups: list[str] = field(default_factory=list)
     http_browser_checks: bool = True
     allowed_hosts: list[str] = field(default_factory=list)
+
+    store: str = CLASSIC
+    store_rules: list[str] = field(default_factory=list)
+    durability: str = FSYNC
+    log_memory: int = 128 * _MIB
+    commit_bytes: int = 64 * _MIB
+    min_free_disk: int = 256 * _MIB
+    topic: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # A policy for client certificates requires TLS, otherwise clients could connect without a certificate.
@@ -257,9 +268,30 @@ FLAGS: tuple[Flag, ...] = (
         "additional name in the Host header that is accepted over HTTP, * for any (nsqx only, may be repeated)",
         "allowed_hosts",
     ),
+    _option("store", STRING, f"store of topics that no rule matches: {' or '.join(STORES)} (nsqx only)"),
+    _option(
+        "store-rule",
+        STRINGS,
+        "store of topics by name as `GLOB=STORE`, for example orders*=log; the first match decides"
+        " (nsqx only, may be repeated)",
+        "store_rules",
+    ),
+    _option(
+        "durability",
+        STRING,
+        f"a publish to a log topic is answered after this: {' or '.join(DURABILITIES)} (nsqx only)",
+    ),
+    _option("log-memory", INT, "bytes of the newest messages of all log topics kept in memory (nsqx only)"),
+    _option("commit-bytes", INT, "size of each of the two commit files of the log topics, in bytes (nsqx only)"),
+    _option(
+        "min-free-disk", INT, "bytes of free disk below which log topics refuse to publish, 0 for none (nsqx only)"
+    ),
 )
 
-_OPTION_FLAGS = {flag.key: flag for flag in FLAGS if flag.in_config}
+# The settings of topics by name. See topic_settings.
+_TOPIC_TABLES = _option("topic", TABLES, "")
+
+_OPTION_FLAGS = {flag.key: flag for flag in (*FLAGS, _TOPIC_TABLES) if flag.in_config}
 
 
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqdOptions:
@@ -267,7 +299,7 @@ def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqdOptions:
 
     Raises UsageError, VersionRequested or ConfigError. Harmless mistakes are logged to ``stderr``.
     """
-    return NsqdOptions(**read_options(FLAGS, argv, "nsqd", stderr))
+    return NsqdOptions(**read_options(FLAGS, argv, "nsqd", stderr, (_TOPIC_TABLES,)))
 
 
 # Go nsqd accepts any number here, and then crashes, stalls or misleads others. Here such a value prevents the start.
@@ -299,6 +331,9 @@ _LEAST = {
     "max_connections": 0,
     "max_connections_per_ip": 0,
     "mem_queue_bytes": 0,
+    "log_memory": _MIB,
+    "commit_bytes": _MIB,
+    "min_free_disk": 0,
 }
 
 _MOST = {
@@ -328,6 +363,7 @@ def validate(options: NsqdOptions) -> None:
         if experiment not in EXPERIMENTS:
             raise ConfigError(f"unknown experiment {quote(experiment)} (known: {', '.join(EXPERIMENTS)})")
     _validate_ranges(options)
+    TopicRules(options)
     _validate_addresses(options)
 
 
@@ -350,7 +386,8 @@ def _validate_ranges(options: NsqdOptions) -> None:
         value = getattr(options, key)
         name = f"--{_OPTION_FLAGS[key].name}"
         if value < lowest:
-            raise ConfigError(f"{name} must be positive" if lowest == 1 else f"{name} must not be negative")
+            limits = {0: "must not be negative", 1: "must be positive"}
+            raise ConfigError(f"{name} {limits.get(lowest, f'must be at least {lowest}')}")
         if key in _MOST and value > _MOST[key]:
             raise ConfigError(f"{name} must be at most {_MOST[key]}")
 

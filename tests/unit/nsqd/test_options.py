@@ -90,6 +90,13 @@ LATER_DEFAULTS = {
     "http_client_cert_groups": [],
     "http_browser_checks": True,
     "allowed_hosts": [],
+    "store": "classic",
+    "store_rules": [],
+    "durability": "fsync",
+    "log_memory": 128 * 1024 * 1024,
+    "commit_bytes": 64 * 1024 * 1024,
+    "min_free_disk": 256 * 1024 * 1024,
+    "topic": [],
 }
 
 
@@ -112,7 +119,7 @@ def test_defaults_are_those_of_nsqd():
 
 
 def test_every_option_has_a_flag_and_every_flag_an_option():
-    keys = {flag.key for flag in FLAGS if flag.in_config}
+    keys = {flag.key for flag in FLAGS if flag.in_config} | {"topic"}  # [[topic]] is in configuration files only
     assert keys == {field.name for field in dataclasses.fields(NsqdOptions)}
     assert keys == GO_DEFAULTS.keys() | LATER_DEFAULTS.keys() | {"id", "broadcast_address"}
     assert len({flag.name for flag in FLAGS}) == len(FLAGS)
@@ -153,6 +160,9 @@ def test_the_host_name_determines_node_id_and_broadcast_address(monkeypatch):
         (["-enable-experiment", "topology-aware-consumption"], "enable_experiment", ["topology-aware-consumption"]),
         (["-shutdown-timeout", "1s"], "shutdown_timeout", S),
         (["-verbose", "-worker-id"], "log_level", 2),
+        (["-store=log"], "store", "log"),
+        (["-store-rule=a*=log", "-store-rule", "b=classic"], "store_rules", ["a*=log", "b=classic"]),
+        (["-commit-bytes", "0x200000"], "commit_bytes", 1 << 21),
     ],
 )
 def test_flags_set_options(argv, key, value):
@@ -171,6 +181,13 @@ def test_the_configuration_file_sets_options_by_key(tmp_path):
         msg_timeout = "30s"
         tls_min_version = ""
         node_id = 8
+        store = "log"
+        store_rules = ["audit=classic"]
+        log_memory = 2097152
+
+        [[topic]]
+        match = "orders*"
+        durability = "write"
         """
     )
     stderr = io.StringIO()
@@ -182,8 +199,26 @@ def test_the_configuration_file_sets_options_by_key(tmp_path):
         e2e_processing_latency_percentiles=[0.5, 0.99],
         sync_timeout=1_500_000_000,
         msg_timeout=S,
+        store="log",
+        store_rules=["audit=classic"],
+        log_memory=2097152,
+        topic=[{"match": "orders*", "durability": "write"}],
     )
+    assert config_value(read, "topic") == [{"match": "orders*", "durability": "write"}]
     assert 'unknown key "node_id" is ignored' in stderr.getvalue()
+
+
+@pytest.mark.parametrize("text", ['topic = "x"', '[topic]\nmatch = "x"', "topic = [1]"])
+def test_topic_must_be_an_array_of_tables(tmp_path, text):
+    path = tmp_path / "nsqd.cfg"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"^failed parsing topic .* - must be an array of tables: use two brackets"):
+        options("-config", str(path))
+
+
+def test_no_flag_sets_the_tables_of_topics():
+    with pytest.raises(UsageError, match="^flag provided but not defined: -topic\n"):
+        options("-topic=x")
 
 
 def test_bad_flags_and_version_raise_their_exceptions():
@@ -247,6 +282,10 @@ def test_invalid_options_are_refused_with_the_wording_of_nsqd(settings, message)
         ({"broadcast_http_port": -1}, "--broadcast-http-port must not be negative"),
         ({"queue_scan_selection_count": -1}, "--queue-scan-selection-count must not be negative"),
         ({"statsd_udp_packet_size": 65508}, "--statsd-udp-packet-size must be at most 65507"),
+        ({"log_memory": 1048575}, "--log-memory must be at least 1048576"),
+        ({"commit_bytes": 1048575}, "--commit-bytes must be at least 1048576"),
+        ({"min_free_disk": -1}, "--min-free-disk must not be negative"),
+        ({"store": "disk"}, 'invalid --store "disk": use classic or log'),
         ({"statsd_address": "a:1", "statsd_interval": 0}, "--statsd-interval must be positive"),
         (
             {"e2e_processing_latency_percentiles": [1.0], "e2e_processing_latency_window_time": 0},
