@@ -12,14 +12,20 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-# Kinds of files: records, checksums, positions, due times, topics and channels, and the data directory itself.
+# Kinds of files: records, checksums, positions, due times, topics and channels, and directories.
 DATA, SUMS, META, DUE, NSQD, DIRECTORY = "data", "sums", "meta", "due", "nsqd", "directory"
-KINDS = (DATA, SUMS, META, DUE, NSQD, DIRECTORY)
+# Kinds of files of topic logs: commit files, segments with the identity of their log, and indexes of segments.
+COMMIT, SEGMENT, INDEX = "commit", "segment", "index"
+KINDS = (DATA, SUMS, META, DUE, NSQD, DIRECTORY, COMMIT, SEGMENT, INDEX)
 OPEN, READ, WRITE, CUT, SYNC, RENAME, UNLINK = "open", "read", "write", "cut", "sync", "rename", "unlink"
-OPERATIONS = (OPEN, READ, WRITE, CUT, SYNC, RENAME, UNLINK)
+WRITEV, DATASYNC, PREALLOCATE, MAKE, REMOVE = "writev", "datasync", "preallocate", "make", "remove"
+OPERATIONS = (
+    OPEN, READ, WRITE, CUT, SYNC, RENAME, UNLINK, WRITEV, DATASYNC, PREALLOCATE, MAKE, REMOVE,
+)  # fmt: skip
+_MAX_BUFFERS = 1024  # in one pwritev: IOV_MAX of Linux
 
 Buffer = bytes | bytearray | memoryview
 
@@ -85,6 +91,28 @@ def write_all(kind: str, descriptor: int, data: Buffer, position: int) -> None:
         written += os.pwrite(descriptor, view[written:], position + written)
 
 
+def write_buffers(kind: str, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
+    """Write all bytes of ``buffers``, one after the other, at ``position``."""
+    if _hook is not None:
+        _hook(FileOperation(kind, WRITEV, descriptor=descriptor, data=b"".join(buffers), position=position))
+    for start in range(0, len(buffers), _MAX_BUFFERS):
+        part = buffers[start : start + _MAX_BUFFERS]
+        size = sum(map(len, part))
+        written = os.pwritev(descriptor, part, position)
+        if written < size:
+            rest = memoryview(b"".join(part))
+            while written < size:
+                written += os.pwrite(descriptor, rest[written:], position + written)
+        position += size
+
+
+def preallocate(kind: str, descriptor: int, size: int) -> None:
+    """Reserve the space of the first ``size`` bytes of a file; a shorter file is filled with zeros."""
+    if _hook is not None:
+        _hook(FileOperation(kind, PREALLOCATE, descriptor=descriptor, position=size))
+    os.posix_fallocate(descriptor, 0, size)
+
+
 def cut_file(kind: str, descriptor: int, length: int) -> None:
     """Truncate a file to ``length`` bytes."""
     if _hook is not None:
@@ -100,6 +128,13 @@ def sync_file(kind: str, descriptor: int) -> None:
         os.fdatasync(descriptor)
     else:
         os.fsync(descriptor)
+
+
+def sync_data(kind: str, descriptor: int) -> None:
+    """Make the bytes and the size of a file durable, but not its times."""
+    if _hook is not None:
+        _hook(FileOperation(kind, DATASYNC, descriptor=descriptor))
+    os.fdatasync(descriptor)
 
 
 def rename(kind: str, source: str, target: str) -> None:
@@ -126,6 +161,23 @@ def sync_directory(path: str) -> None:
         sync_file(DIRECTORY, descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directory(path: str) -> None:
+    """Create a directory if it does not exist, accessible to its owner only."""
+    if _hook is not None:
+        _hook(FileOperation(DIRECTORY, MAKE, path))
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+
+
+def remove_directory(path: str) -> None:
+    """Remove an empty directory."""
+    if _hook is not None:
+        _hook(FileOperation(DIRECTORY, REMOVE, path))
+    os.rmdir(path)
 
 
 def replace_file(path: str, data: bytes, kind: str = NSQD, *, is_durable: bool = True) -> None:

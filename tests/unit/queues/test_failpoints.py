@@ -24,7 +24,9 @@ DIRECT_FILE_ACCESS = {
     "nsqd/memory.py",
     "nsqd/cpu_quota.py",
 }
-FILE_CALL = re.compile(r"\bos\.(open|pread|pwrite|read|write|fsync|fdatasync|rename|replace|unlink|remove|ftruncate)\(")
+FILE_CALL = re.compile(
+    r"\bos\.(open|pread|pwritev?|read|write|fsync|fdatasync|rename|replace|unlink|remove|ftruncate)\("
+)
 
 
 def stop():
@@ -149,7 +151,7 @@ def test_invalid_faults_are_refused(text):
 
 def test_all_file_access_goes_through_the_files_module():
     found = []
-    for path in [*SOURCE.glob("queues/*.py"), *SOURCE.glob("nsqd/*.py")]:
+    for path in [*SOURCE.glob("queues/**/*.py"), *SOURCE.glob("nsqd/*.py")]:
         name = path.relative_to(SOURCE).as_posix()
         if name in DIRECT_FILE_ACCESS:
             continue

@@ -72,3 +72,36 @@ def test_remove_if_there_accepts_a_missing_file(tmp_path):
     files.remove_if_there(files.DATA, str(path))
     files.remove_if_there(files.DATA, str(path))
     assert not path.exists()
+
+
+def test_write_buffers_writes_any_number_of_buffers_after_short_writes(tmp_path, monkeypatch):
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda descriptor, buffers, position: write(descriptor, buffers[:700], position))
+    pieces = [b"%d," % number for number in range(3000)]
+    descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    try:
+        files.write_buffers(files.SEGMENT, descriptor, pieces, 2)
+        files.sync_data(files.SEGMENT, descriptor)
+    finally:
+        os.close(descriptor)
+    assert (tmp_path / "file").read_bytes() == b"\x00\x00" + b"".join(pieces)
+
+
+def test_preallocate_fills_a_shorter_file_with_zeros(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"data")
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        files.preallocate(files.COMMIT, descriptor, 10)
+    finally:
+        os.close(descriptor)
+    assert path.read_bytes() == b"data" + bytes(6)
+
+
+def test_make_directory_accepts_an_existing_one(tmp_path):
+    path = tmp_path / "directory"
+    files.make_directory(str(path))
+    files.make_directory(str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    files.remove_directory(str(path))
+    assert not path.exists()
