@@ -1,0 +1,328 @@
+"""Batches: the only record of a topic log, in segments and in commit files. All numbers are big-endian.
+
+      0  u32 magic "NXB1"     4  u32 size of the batch    8  u64 first offset        16 i64 timestamp, ns
+      24 u32 count of items   28 u16 kind                 30 u16 size of extension   32 u32 size of items
+      36 u64 synced below     44 u32 CRC of extension and sums                       48 u32 CRC of bytes 0 to 48
+      52 u32 zero             56 extension, items (int32 size and body each), sums (u32 CRC-32 of each item)
+
+The CRC of the head starts with a seed made from the id of the log and the first offset of the segment, which is 0 in a
+commit file. So a batch is valid only in its own file. The sums have no seed: extension, items and sums are copied
+unchanged from a commit file to a segment.
+
+*synced below* is an offset. Everything below it was durable when the batch was written. So a bad batch below it was
+damaged later; any other bad batch may be a write that a crash cut short.
+
+A batch of messages takes ``count`` offsets. The other kinds take no offset: the field of the first offset contains the
+serial of the state, or the number of a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from nsqx.queues.files import Buffer
+
+MAGIC = b"NXB1"
+_HEAD = Struct(">4sIQqIHHIQII4x")
+HEAD_SIZE = _HEAD.size
+_CRC_AT = 48
+_SUM = Struct(">I")
+_LENGTH = Struct(">i")
+_SEED = Struct(">QQ")
+_TAG = Struct(">BH")
+
+# Kinds. Messages for every channel; for one channel; due later. Changes of the state, and all of the state.
+MESSAGES, ADDRESSED, DEFERRED, DELTA, SNAPSHOT = 0, 1, 2, 8, 9
+# Only in commit files: the identity of a log, and the end of a log.
+IDENTITY, DELETED = 10, 11
+_FIRST_WITHOUT_OFFSETS = DELTA
+
+# Tags of an extension. 1, 3, 4, 5, 7 and 9 are reserved: producer, ttl, headers, keys, origin, query.
+DUE, CHANNEL, RELEASES = 2, 6, 8
+_DUE = Struct(">q")
+_CHANNEL = Struct(">IH")
+_OFFSET = Struct(">Q")
+
+
+def seed_of(log_id: int, segment_first: int = 0) -> int:
+    """Return the seed of the heads in a segment of a log; without ``segment_first``, of its heads in commit files."""
+    return crc32(_SEED.pack(log_id, segment_first))
+
+
+class BatchHead(NamedTuple):
+    """The head of a batch, without its checksum."""
+
+    size: int
+    first: int
+    timestamp: int
+    item_count: int
+    kind: int
+    extension_size: int
+    items_size: int
+    synced_below: int
+    tail_crc: int
+
+    @property
+    def has_offsets(self) -> bool:
+        """True if the batch contains messages."""
+        return self.kind < _FIRST_WITHOUT_OFFSETS
+
+
+class LogBatch:
+    """A batch in memory, which is not changed any more. ``synced_below`` is that of the file it was read from."""
+
+    __slots__ = ("count", "extension", "first", "items", "kind", "sums", "synced_below", "timestamp")
+
+    def __init__(
+        self, kind: int, first: int, count: int, timestamp: int, items: Buffer, sums: bytes, extension: bytes = b""
+    ) -> None:
+        self.kind = kind
+        self.first = first
+        self.count = count
+        self.timestamp = timestamp
+        self.items = items
+        self.sums = sums
+        self.extension = extension
+        self.synced_below = 0
+
+    @property
+    def has_offsets(self) -> bool:
+        """True if the batch contains messages."""
+        return self.kind < _FIRST_WITHOUT_OFFSETS
+
+    @property
+    def end(self) -> int:
+        """The offset after the last message."""
+        return self.first + self.count if self.kind < _FIRST_WITHOUT_OFFSETS else 0
+
+    @property
+    def size(self) -> int:
+        """The number of bytes in a file."""
+        return HEAD_SIZE + len(self.extension) + len(self.items) + len(self.sums)
+
+    def buffers(self, seed: int, synced_below: int = 0) -> tuple[bytes, Buffer, bytes]:
+        """Return the bytes in a file: head and extension, items, sums."""
+        head = _HEAD.pack(
+            MAGIC, self.size, self.first, self.timestamp, self.count, self.kind, len(self.extension), len(self.items),
+            synced_below, crc32(self.sums, crc32(self.extension)), 0,
+        )  # fmt: skip
+        crc = _SUM.pack(crc32(head[:_CRC_AT], seed))
+        return head[:_CRC_AT] + crc + head[_CRC_AT + 4 :] + self.extension, self.items, self.sums
+
+    def bodies(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the offset and the body of each message."""
+        position = 0
+        for offset in range(self.first, self.first + self.count):
+            end = position + 4 + _LENGTH.unpack_from(self.items, position)[0]
+            yield offset, bytes(self.items[position + 4 : end])
+            position = end
+
+
+def new_batch(kind: int, first: int, count: int, timestamp: int, items: Buffer, extension: bytes = b"") -> LogBatch:
+    """Return a batch of ``count`` valid items, with their checksums."""
+    return LogBatch(kind, first, count, timestamp, items, item_sums(items, count), extension)
+
+
+def new_record(kind: int, number: int, payload: bytes, timestamp: int = 0) -> LogBatch:
+    """Return a batch without offsets that contains ``payload`` as its only item."""
+    return new_batch(kind, number, 1, timestamp, _LENGTH.pack(len(payload)) + payload)
+
+
+def payload_of(batch: LogBatch) -> bytes:
+    """Return the payload of a batch made by ``new_record``."""
+    return bytes(batch.items[4:])
+
+
+def item_sums(items: Buffer, count: int) -> bytes:
+    """Return the checksums of ``count`` items: int32 size and body each."""
+    view = memoryview(items)
+    sums = bytearray()
+    position = 0
+    for _ in range(count):
+        end = position + 4 + _LENGTH.unpack_from(view, position)[0]
+        sums += _SUM.pack(crc32(view[position:end]))
+        position = end
+    return bytes(sums)
+
+
+# Extensions
+
+
+def encode_extension(values: dict[int, bytes]) -> bytes:
+    """Return an extension: for each tag u8 tag, u16 size, value."""
+    return b"".join(_TAG.pack(tag, len(value)) + value for tag, value in values.items())
+
+
+def decode_extension(extension: bytes) -> dict[int, bytes]:
+    """Return the values by tag."""
+    values = {}
+    position = 0
+    while position < len(extension):
+        tag, size = _TAG.unpack_from(extension, position)
+        position += _TAG.size
+        values[tag] = extension[position : position + size]
+        position += size
+    return values
+
+
+def addressed(channel: int, attempts: int = 0, due_ns: int = 0) -> bytes:
+    """Return the extension of messages for one channel, that have been attempted, and are not due before a time."""
+    values = {CHANNEL: _CHANNEL.pack(channel, attempts)}
+    if due_ns:
+        values[DUE] = _DUE.pack(due_ns)
+    return encode_extension(values)
+
+
+def deferred(due_ns: int) -> bytes:
+    """Return the extension of messages that are due at a time."""
+    return encode_extension({DUE: _DUE.pack(due_ns)})
+
+
+def releasing(offsets: list[int]) -> bytes:
+    """Return the extension of messages that were deferred at ``offsets`` (at most 8,000) and are due now."""
+    return encode_extension({RELEASES: b"".join(map(_OFFSET.pack, offsets))})
+
+
+def channel_of(batch: LogBatch) -> tuple[int, int]:
+    """Return the number of the channel and the attempts of an addressed batch."""
+    channel, attempts = _CHANNEL.unpack(decode_extension(batch.extension)[CHANNEL])
+    return channel, attempts
+
+
+def due_ns_of(batch: LogBatch) -> int:
+    """Return when the messages of a batch are due; 0 is at once."""
+    value = decode_extension(batch.extension).get(DUE)
+    return _DUE.unpack(value)[0] if value else 0
+
+
+def releases_of(batch: LogBatch) -> list[int]:
+    """Return the offsets of the deferred messages that a batch repeats because they are due."""
+    if not batch.extension:
+        return []
+    value = decode_extension(batch.extension).get(RELEASES, b"")
+    return [offset for (offset,) in _OFFSET.iter_unpack(value)]
+
+
+# Decoding
+
+
+def read_head(data: Buffer, position: int, seed: int) -> BatchHead | None:
+    """Return the head at ``position``, or None if there is no valid one."""
+    if len(data) - position < HEAD_SIZE or data[position : position + 4] != MAGIC:
+        return None
+    _, size, first, timestamp, count, kind, extension_size, items_size, below, tail_crc, crc = _HEAD.unpack_from(
+        data, position
+    )
+    if crc32(memoryview(data)[position : position + _CRC_AT], seed) != crc:
+        return None
+    if size != HEAD_SIZE + extension_size + items_size + 4 * count:
+        return None
+    return BatchHead(size, first, timestamp, count, kind, extension_size, items_size, below, tail_crc)
+
+
+def read_batch(head: BatchHead, data: Buffer) -> LogBatch | None:
+    """Return the batch in ``data``, its bytes without the head; None if any of them is wrong."""
+    batch = _unchecked(head, data)
+    if batch is None or crc32(batch.sums, crc32(batch.extension)) != head.tail_crc:
+        return None
+    return batch if _good_items(batch) is None else None
+
+
+def _unchecked(head: BatchHead, data: Buffer) -> LogBatch | None:
+    if len(data) < head.size - HEAD_SIZE:
+        return None
+    items_at = head.extension_size
+    sums_at = items_at + head.items_size
+    items = memoryview(data)[items_at:sums_at]
+    sums = bytes(data[sums_at : sums_at + 4 * head.item_count])
+    batch = LogBatch(head.kind, head.first, head.item_count, head.timestamp, items, sums, bytes(data[:items_at]))
+    batch.synced_below = head.synced_below
+    return batch
+
+
+def _good_items(batch: LogBatch) -> list[tuple[int, int, int]] | None:
+    """Return index, start and end of each item that matches its sum; None if all do."""
+    items, sums = memoryview(batch.items), batch.sums
+    good = []
+    position = 0
+    for index in range(batch.count):
+        end = _item_end(items, position)
+        if end > 0 and crc32(items[position:end]) == _SUM.unpack_from(sums, 4 * index)[0]:
+            good.append((index, position, end))
+            position = end
+        else:
+            position = _next_item(items, position, end, sums, index + 1)
+            if position < 0:
+                return good
+    return None if len(good) == batch.count and position == len(items) else good
+
+
+def _item_end(items: memoryview, position: int) -> int:
+    if len(items) - position < 4:
+        return -1
+    size: int = _LENGTH.unpack_from(items, position)[0]
+    end = position + 4 + size
+    return end if size >= 0 and end <= len(items) else -1
+
+
+def _next_item(items: memoryview, position: int, likely: int, sums: bytes, index: int) -> int:
+    """Return where the item ``index`` starts, after one of unknown size at ``position``; -1 if it is not found."""
+    if 4 * index >= len(sums):
+        return -1
+    (wanted,) = _SUM.unpack_from(sums, 4 * index)
+    candidates = range(position + 4, len(items) - 3)
+    for start in (likely, *candidates) if likely > 0 else candidates:
+        end = _item_end(items, start)
+        if end > 0 and crc32(items[start:end]) == wanted:
+            return start
+    # Two bad items in a row: believe the size of this one, if it can be right.
+    return likely
+
+
+def salvage(head: BatchHead, data: Buffer) -> list[LogBatch]:
+    """Return batches of the intact messages of a damaged batch. ``data`` has its bytes without the head, or fewer."""
+    batch = _unchecked(head, bytes(data).ljust(head.size - HEAD_SIZE, b"\0"))
+    if batch is None or not head.has_offsets:
+        return []
+    good = _good_items(batch)
+    is_tail_good = crc32(batch.sums, crc32(batch.extension)) == head.tail_crc
+    if not is_tail_good and head.kind != MESSAGES:
+        return []  # the extension says for which channel or time the messages are, and it may be damaged
+    if good is None:
+        batch.extension = batch.extension if is_tail_good else b""
+        return [batch]
+    found = []
+    run: list[tuple[int, int, int]] = []
+    for entry in good:
+        if run and entry[0] != run[-1][0] + 1:
+            found.append(_part(batch, run, is_tail_good))
+            run = []
+        run.append(entry)
+    if run:
+        found.append(_part(batch, run, is_tail_good))
+    return found
+
+
+def _part(batch: LogBatch, run: list[tuple[int, int, int]], keeps_extension: bool) -> LogBatch:
+    index, start, end = run[0][0], run[0][1], run[-1][2]
+    part = LogBatch(
+        batch.kind, batch.first + index, len(run), batch.timestamp, bytes(batch.items[start:end]),
+        batch.sums[4 * index : 4 * (index + len(run))], batch.extension if keeps_extension else b"",
+    )  # fmt: skip
+    part.synced_below = batch.synced_below
+    return part
+
+
+def find_head(data: Buffer, start: int, seed: int) -> int:
+    """Return the position of the first valid head at or after ``start``; -1 if there is none."""
+    data = bytes(data)
+    position = data.find(MAGIC, start)
+    while position >= 0:
+        if read_head(data, position, seed) is not None:
+            return position
+        position = data.find(MAGIC, position + 1)
+    return -1

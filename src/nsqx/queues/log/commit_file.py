@@ -1,0 +1,389 @@
+"""Commit files: batches of all logs, written together and made durable by one fdatasync.
+
+      <data path>/nsqx.commit.0, nsqx.commit.1     more only while one of them cannot be used again
+
+      0     header, and a copy of it at 4096: magic, generation, oldest generation in use, first serial not known to be
+            durable, nonce, boot id, highest message id, clean flag, CRC-32
+      8192  frames
+
+      frame    magic "NXF1", u32 size, u64 serial, u64 synced below, u64 highest message id, u32 count, CRC of the body,
+               CRC of the head; count times u32 log number, batch; end: magic "NXE1", u32 size, u64 serial, CRC of the
+               body, CRC of the end
+
+A file is used again and again. Each use is a *generation* with a higher number. The serial of a frame contains its
+generation, and the nonce of the header seeds the CRCs, so frames of older generations are not valid.
+
+The CRC of the body covers the heads, extensions and sums of the batches; the items have the sums. A frame is applied
+completely or not at all: it is one atomic change of several logs. *Synced below* is a serial. Every frame below it was
+durable when this one was written, so if such a frame is not intact, it was damaged later. Then its intact messages are
+used. A frame that is not intact and not known to be durable was never acknowledged, and is ignored with all frames
+after it in its generation. After a crash without a power cut, a frame with an intact end was written completely.
+
+A log number is bound to a log by its identity, in the first frame of the generation that uses the number.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from nsqx.queues.files import (
+    COMMIT,
+    Buffer,
+    open_file,
+    preallocate,
+    read_file,
+    sync_data,
+    sync_directory,
+    write_all,
+    write_buffers,
+)
+from nsqx.queues.log.batch import (
+    HEAD_SIZE,
+    IDENTITY,
+    MAGIC,
+    LogBatch,
+    decode_extension,
+    encode_extension,
+    new_batch,
+    payload_of,
+    read_batch,
+    read_head,
+    salvage,
+    seed_of,
+)
+from nsqx.queues.log.identity import LogIdentity, decode_identity
+
+if TYPE_CHECKING:
+    from nsqx.queues.log.log import TopicLog
+
+NAME_PREFIX = "nsqx.commit."
+_HEADER_MAGIC, _FRAME_MAGIC, _END_MAGIC = b"NXC1", b"NXF1", b"NXE1"
+_HEADER = Struct(">4sQQQQ16sQ?I")
+_COPIES_AT = (0, 4096)
+FRAMES_AT = 8192
+_FRAME = Struct(">4sIQQQIII")
+_END = Struct(">4sIQII")
+_NUMBER = Struct(">I")
+_NONCE = Struct(">Q")
+FRAME_OVERHEAD = _FRAME.size + _END.size
+ENTRY_OVERHEAD = _NUMBER.size
+SERIAL_BITS = 32
+_DURABLE_END = 20  # a tag of the extension of an identity
+_DURABLE = Struct(">QQ")
+_ZEROS = bytes(1024 * 1024)
+
+
+class Entry(NamedTuple):
+    """A batch in a frame. ``seed`` is that of its head."""
+
+    number: int
+    batch: LogBatch
+    seed: int
+    synced_below: int
+
+
+class CommitHeader(NamedTuple):
+    """The header of a commit file."""
+
+    generation: int
+    oldest_in_use: int
+    synced_below: int
+    nonce: int
+    boot_id: bytes
+    highest_id: int
+    is_clean: bool
+
+    @property
+    def first_serial(self) -> int:
+        """The serial of the first frame."""
+        return self.generation << SERIAL_BITS
+
+    @property
+    def seed(self) -> int:
+        """The seed of the CRCs of the frames."""
+        return crc32(_NONCE.pack(self.nonce))
+
+    def encode(self) -> bytes:
+        """Return the bytes from the start of the file to the first frame."""
+        fields = _HEADER.pack(_HEADER_MAGIC, *self, 0)[: -_NUMBER.size]
+        header = fields + _NUMBER.pack(crc32(fields))
+        return header.ljust(_COPIES_AT[1], b"\0") + header.ljust(FRAMES_AT - _COPIES_AT[1], b"\0")
+
+
+def decode_header(data: Buffer) -> CommitHeader | None:
+    """Return the newest intact copy of the header; None if there is none."""
+    found = []
+    for position in _COPIES_AT:
+        if len(data) - position < _HEADER.size:
+            continue
+        magic, *fields, crc = _HEADER.unpack_from(data, position)
+        if magic == _HEADER_MAGIC and crc32(data[position : position + _HEADER.size - _NUMBER.size]) == crc:
+            found.append(CommitHeader(*fields))
+    return max(found, default=None)
+
+
+def encode_frame(
+    header: CommitHeader, serial: int, synced_below: int, highest_id: int, entries: Sequence[Entry]
+) -> list[Buffer]:
+    """Return the bytes of a frame."""
+    buffers: list[Buffer] = [b""]
+    body_crc = 0
+    size = FRAME_OVERHEAD
+    for number, batch, seed, below in entries:
+        head, items, sums = batch.buffers(seed, below)
+        head = _NUMBER.pack(number) + head
+        body_crc = crc32(sums, crc32(head, body_crc))
+        buffers += (head, items, sums)
+        size += len(head) + len(items) + len(sums)
+    fields = _FRAME.pack(_FRAME_MAGIC, size, serial, synced_below, highest_id, len(entries), body_crc, 0)[:-4]
+    buffers[0] = fields + _NUMBER.pack(crc32(fields, header.seed))
+    fields = _END.pack(_END_MAGIC, size, serial, body_crc, 0)[:-4]
+    buffers.append(fields + _NUMBER.pack(crc32(fields, header.seed)))
+    return buffers
+
+
+def identity_record(identity: LogIdentity, end: int, serial: int) -> LogBatch:
+    """Return the batch that binds a log number to a log. Its segments are durable up to an offset and a serial."""
+    payload = identity.encode()
+    items = _NUMBER.pack(len(payload)) + payload
+    return new_batch(IDENTITY, 0, 1, 0, items, encode_extension({_DURABLE_END: _DURABLE.pack(end, serial)}))
+
+
+class CommitFile:
+    """A commit file that this process writes. Methods that change the file raise OSError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.header: CommitHeader | None = None  # of the current generation
+        self.position = FRAMES_AT
+        self.next_serial = 0
+        self.is_doubtful = False  # a sync has failed, so the file is not used again
+        # For each log the number of its batches when its last batch was put into this generation.
+        self.last_counts: dict[TopicLog, int] = {}
+        self.numbers: dict[TopicLog, int] = {}
+        self._descriptor = -1
+
+    def open_once(self) -> None:
+        """Open the file, which is created if it does not exist, and make its name durable."""
+        if self._descriptor < 0:
+            descriptor = open_file(COMMIT, self.path, os.O_RDWR | os.O_CREAT)
+            try:
+                sync_directory(os.path.dirname(self.path))
+            except OSError:
+                os.close(descriptor)
+                raise
+            self._descriptor = descriptor
+
+    def fill(self, size: int) -> None:
+        """Fill the rest of the file with zeros up to ``size``, so that later writes only change existing blocks."""
+        self.open_once()
+        position = os.fstat(self._descriptor).st_size
+        if position < size:
+            preallocate(COMMIT, self._descriptor, size)
+            while position < size:
+                write_all(COMMIT, self._descriptor, _ZEROS[: size - position], position)
+                position += len(_ZEROS)
+            sync_data(COMMIT, self._descriptor)
+
+    def begin_generation(self, header: CommitHeader) -> None:
+        """Forget the frames; the header is written with the first new one."""
+        self.header = header
+        self.position = FRAMES_AT
+        self.next_serial = header.first_serial
+        self.last_counts, self.numbers = {}, {}
+
+    def write(self, buffers: list[Buffer]) -> None:
+        """Write frames at the current position, and the header with the first frame."""
+        assert self.header is not None
+        self.open_once()
+        if self.position > FRAMES_AT:
+            write_buffers(COMMIT, self._descriptor, buffers, self.position)
+            return
+        # A power cut must not leave the old header with new frames, which would look like damaged ones.
+        write_all(COMMIT, self._descriptor, bytes(FRAMES_AT), 0)
+        sync_data(COMMIT, self._descriptor)
+        # The header follows the frame. If the process ends in between, the next one must not see the new boot id alone.
+        write_buffers(COMMIT, self._descriptor, buffers, self.position)
+        write_all(COMMIT, self._descriptor, self.header.encode(), 0)
+
+    def sync(self) -> None:
+        """Make everything written durable."""
+        self.open_once()
+        sync_data(COMMIT, self._descriptor)
+
+    def save_header(self, header: CommitHeader) -> None:
+        """Replace the header, durably."""
+        self.open_once()
+        write_all(COMMIT, self._descriptor, header.encode(), 0)
+        sync_data(COMMIT, self._descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+# Reading
+
+
+class Frame(NamedTuple):
+    """A frame of a commit file, or what is left of it.
+
+    ``is_written``: every byte was written, although some may have changed since. ``identities`` have for each log
+    that is named for the first time the offset and the serial up to which its segments are durable. ``entries`` have
+    log id and batch.
+    """
+
+    serial: int
+    synced_below: int
+    highest_id: int
+    is_whole: bool
+    is_written: bool
+    identities: list[tuple[LogIdentity, tuple[int, int]]]
+    entries: list[tuple[int, LogBatch]]
+
+
+class FrameScanner:
+    """Finds the frames of one generation. ``known`` are logs that the frames may name."""
+
+    def __init__(self, data: bytes, header: CommitHeader, known: Iterable[LogIdentity]) -> None:
+        self._data = memoryview(data)
+        self._bytes = data
+        self._header = header
+        self._seed = header.seed
+        self._known = list(known)
+        self._identities: dict[int, LogIdentity] = {}  # by log number
+
+    def frames(self) -> list[Frame]:
+        """Return the frames in their order; serials are missing where nothing is left of a frame."""
+        found: list[Frame] = []
+        position, serial = FRAMES_AT, self._header.first_serial
+        while True:
+            bounds = self._frame_at(position, serial) or self._frame_of_end(position, serial)
+            if bounds is None:
+                position = self._find_frame(position, serial)
+                if position < 0:
+                    return found
+                serial = _FRAME.unpack_from(self._data, position)[2]
+                continue
+            found.append(self._frame(position, *bounds))
+            position += bounds[1]
+            serial += 1
+
+    def _fields(self, layout: Struct, magic: bytes, position: int) -> tuple[int, ...] | None:
+        """Return the fields of a head or an end without magic and CRC; None if there is no valid one."""
+        if position < 0 or len(self._data) - position < layout.size:
+            return None
+        found, *fields, crc = layout.unpack_from(self._data, position)
+        if found != magic or crc32(self._data[position : position + layout.size - 4], self._seed) != crc:
+            return None
+        return tuple(fields)
+
+    def _frame_at(self, position: int, serial: int) -> tuple[int, int, int, int, int] | None:
+        """Return serial, size, synced below, highest id and CRC of the frame at ``position``, if it has this serial."""
+        fields = self._fields(_FRAME, _FRAME_MAGIC, position)
+        if fields is None or fields[1] != serial or position + fields[0] > len(self._data):
+            return None
+        size, _, synced_below, highest_id, _, body_crc = fields
+        return serial, size, synced_below, highest_id, body_crc
+
+    def _frame_of_end(self, position: int, serial: int) -> tuple[int, int, int, int, int] | None:
+        """Return the same from the end of a frame whose head is damaged."""
+        at = self._bytes.find(_END_MAGIC, position)
+        while at >= 0:
+            fields = self._fields(_END, _END_MAGIC, at)
+            if fields is not None and fields[1] == serial and at + _END.size - fields[0] == position:
+                return serial, fields[0], 0, 0, fields[2]
+            at = self._bytes.find(_END_MAGIC, at + 1)
+        return None
+
+    def _find_frame(self, position: int, serial: int) -> int:
+        """Return the position of the next frame with a higher serial; -1 if there is none."""
+        at = self._bytes.find(_FRAME_MAGIC, position)
+        while at >= 0:
+            fields = self._fields(_FRAME, _FRAME_MAGIC, at)
+            if fields is not None and fields[1] > serial and fields[1] >> SERIAL_BITS == self._header.generation:
+                return at
+            at = self._bytes.find(_FRAME_MAGIC, at + 1)
+        return -1
+
+    def _frame(self, position: int, serial: int, size: int, synced_below: int, highest_id: int, crc: int) -> Frame:
+        end = position + size - _END.size
+        fields = self._fields(_END, _END_MAGIC, end)
+        is_written = fields is not None and fields == (size, serial, crc)
+        identities: list[tuple[LogIdentity, tuple[int, int]]] = []
+        entries: list[tuple[int, LogBatch]] = []
+        is_whole = True
+        body_crc = 0
+        at = position + _FRAME.size
+        while at < end:
+            number: int = _NUMBER.unpack_from(self._data, at)[0] if end - at > _NUMBER.size else 0
+            seed = self._seed_of(number, at)
+            head = read_head(self._data[:end], at + _NUMBER.size, seed) if seed is not None else None
+            start = at + _NUMBER.size + HEAD_SIZE
+            if head is None or start + head.size - HEAD_SIZE > end:
+                is_whole = False
+                at = self._next_entry(at + 1, end)
+                continue
+            tail = self._data[start : start + head.size - HEAD_SIZE]
+            body_crc = crc32(self._data[at : start + head.extension_size], body_crc)
+            body_crc = crc32(tail[head.extension_size + head.items_size :], body_crc)
+            batch = read_batch(head, tail)
+            if batch is None:
+                is_whole = False
+            for one in [batch] if batch is not None else salvage(head, tail):
+                self._add(number, one, identities, entries)
+            at = start + len(tail)
+        return Frame(serial, synced_below, highest_id, is_whole and body_crc == crc, is_written, identities, entries)
+
+    def _seed_of(self, number: int, at: int) -> int | None:
+        """Return the seed of the head after a log number."""
+        if read_head(self._data, at + _NUMBER.size, seed_of(0)) is not None:
+            return seed_of(0)
+        if number not in self._identities:
+            # The identity of the log may be damaged. Its id is in its directory too.
+            for identity in self._known:
+                if read_head(self._data, at + _NUMBER.size, seed_of(identity.log_id)) is not None:
+                    self._identities[number] = identity
+        return seed_of(self._identities[number].log_id) if number in self._identities else None
+
+    def _next_entry(self, at: int, end: int) -> int:
+        """Return the position of the next entry with a valid head; ``end`` if there is none."""
+        found = self._bytes.find(MAGIC, at + _NUMBER.size, end)
+        while found >= 0:
+            start = found - _NUMBER.size
+            number = _NUMBER.unpack_from(self._data, start)[0]
+            seed = self._seed_of(number, start)
+            if seed is not None and read_head(self._data, found, seed) is not None:
+                return start
+            found = self._bytes.find(MAGIC, found + 1, end)
+        return end
+
+    def _add(
+        self,
+        number: int,
+        batch: LogBatch,
+        identities: list[tuple[LogIdentity, tuple[int, int]]],
+        entries: list[tuple[int, LogBatch]],
+    ) -> None:
+        if batch.kind == IDENTITY:
+            try:
+                identity = decode_identity(payload_of(batch))
+            except ValueError:
+                return
+            self._identities[number] = identity
+            durable = decode_extension(batch.extension).get(_DURABLE_END)
+            identities.append((identity, _DURABLE.unpack(durable) if durable is not None else (0, 0)))
+        elif number in self._identities:
+            entries.append((self._identities[number].log_id, batch))
+
+
+def read_commit_file(path: str) -> tuple[CommitHeader | None, bytes]:
+    """Return header and content of a commit file. Raises OSError."""
+    data = read_file(COMMIT, path)
+    return decode_header(data), data

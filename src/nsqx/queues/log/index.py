@@ -1,0 +1,76 @@
+"""The index of a segment: where offsets and times are, every 64 KiB.
+
+      head     "NXI1", u32 count, CRC-32 of the entries with the seed of the segment
+      entry    u64 first offset of a batch, u64 its position, i64 highest timestamp of the batches before it
+
+The index of a full segment is in the file ``<first offset>.idx``. It is never synced: a missing or damaged index is
+built again from the heads of the batches.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from struct import Struct
+from zlib import crc32
+
+SPACING = 64 * 1024
+_MAGIC = b"NXI1"
+_HEAD = Struct(">4sII")
+_ENTRY = Struct(">QQq")
+_NO_TIME = -(1 << 63)
+
+
+class SegmentIndex:
+    """The entries of one segment. ``max_time`` is the highest timestamp of all its batches."""
+
+    __slots__ = ("_offsets", "_positions", "_times", "max_time")
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        self._times: list[int] = []
+        self.max_time = _NO_TIME
+
+    def add(self, offset: int, position: int, timestamp: int) -> None:
+        """Note a batch of messages; batches are noted in their order."""
+        if not self._positions or position - self._positions[-1] >= SPACING:
+            self._times.append(self.max_time)
+            self._positions.append(position)
+            self._offsets.append(offset)
+        self.max_time = max(self.max_time, timestamp)
+
+    def position_of(self, offset: int) -> int:
+        """Return a position at or before the batch that contains an offset; 0 is the start of the segment."""
+        index = bisect_right(self._offsets, offset) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def position_of_time(self, time_ns: int) -> tuple[int, int]:
+        """Return a position before which every batch is older than a time, and the highest timestamp before it."""
+        # The times are running maxima, so they are in order.
+        index = bisect_right(self._times, time_ns - 1) - 1
+        return (self._positions[index], self._times[index]) if index >= 0 else (0, _NO_TIME)
+
+    def encode(self, seed: int) -> bytes:
+        """Return the content of the file."""
+        # The last entry has the highest timestamp of all batches, and no batch.
+        rows = zip([*self._offsets, 0], [*self._positions, 0], [*self._times, self.max_time], strict=True)
+        entries = b"".join(_ENTRY.pack(*row) for row in rows)
+        return _HEAD.pack(_MAGIC, len(self._offsets) + 1, crc32(entries, seed)) + entries
+
+
+def decode_index(data: bytes, seed: int) -> SegmentIndex | None:
+    """Return the index in a file; None if it is damaged or belongs to another segment."""
+    if len(data) < _HEAD.size:
+        return None
+    magic, count, crc = _HEAD.unpack_from(data)
+    entries = data[_HEAD.size :]
+    if magic != _MAGIC or count < 1 or len(entries) != count * _ENTRY.size or crc32(entries, seed) != crc:
+        return None
+    index = SegmentIndex()
+    rows = list(_ENTRY.iter_unpack(entries))
+    for offset, position, time_ns in rows[:-1]:
+        index._offsets.append(offset)
+        index._positions.append(position)
+        index._times.append(time_ns)
+    index.max_time = rows[-1][2]
+    return index

@@ -1,0 +1,153 @@
+"""Jobs of a LogStore: the writes and syncs, which any thread can run while the store is in use.
+
+The store prepares a job, a thread calls ``run``, and the store uses the result. ``run`` never raises OSError. It
+changes nothing of the store, except for the writer of a log whose ``is_writing`` is set.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from nsqx.queues.files import COMMIT, SEGMENT, Buffer, remove_directory, remove_if_there, rename, sync_directory
+from nsqx.queues.log.identity import load_identity
+from nsqx.queues.log.segment import DELETED_SUFFIX
+
+if TYPE_CHECKING:
+    from nsqx.queues.log.batch import LogBatch
+    from nsqx.queues.log.commit_file import CommitFile
+    from nsqx.queues.log.log import TopicLog
+
+
+class SegmentWrite:
+    """Appends batches to the segment of one log."""
+
+    def __init__(self, log: TopicLog, batches: Sequence[LogBatch], is_synced: bool) -> None:
+        self.log = log
+        self.error: OSError | None = None
+        self._batches = batches
+        self._is_synced = is_synced
+
+    def run(self) -> None:
+        """Write, and sync if the caller wants it."""
+        try:
+            self.log.writer.write(self._batches)
+            if self._is_synced:
+                self.log.writer.sync()
+        except OSError as error:
+            self.error = error
+
+
+class Taken(NamedTuple):
+    """The batches of a log that a job writes for the first time."""
+
+    log: TopicLog
+    batches: list[LogBatch]
+
+
+class CommitJob:
+    """Writes frames to a commit file, then large batches directly to segments."""
+
+    def __init__(self, file: CommitFile, is_synced: bool) -> None:
+        self.file = file
+        self.is_synced = is_synced
+        self.unsynced_file: CommitFile | None = None  # the file before, if it must be synced first
+        self.buffers: list[Buffer] = []
+        self.bound: list[TopicLog] = []  # logs that get their number with this frame
+        self.joined: list[set[TopicLog]] = []
+        self.framed: list[Taken] = []
+        self.direct: list[Taken] = []
+        self.segment_writes: list[SegmentWrite] = []
+        self.error: OSError | None = None
+        self.failed_sync: CommitFile | None = None
+
+    def run(self) -> None:
+        """Write and sync. Segments are written only if the commit file was."""
+        file = self.file
+        try:
+            if self.unsynced_file is not None:
+                self.failed_sync = self.unsynced_file
+                self.unsynced_file.sync()
+            self.failed_sync = None
+            if self.buffers:
+                file.write(self.buffers)
+            if self.is_synced:
+                self.failed_sync = file
+                file.sync()
+            self.failed_sync = None
+        except OSError as error:
+            self.error = error
+            return
+        for write in self.segment_writes:
+            write.run()
+
+
+class CheckpointJob:
+    """Writes the batches of commit files to the segments of their logs, so that the files can be used again."""
+
+    def __init__(self) -> None:
+        self.writes: list[SegmentWrite] = []
+        self.unsynced_files: list[CommitFile] = []  # of an earlier process
+        self.unsynced_directory = ""  # in which an earlier process may have created directories of logs
+        self.unremoved_paths: list[str] = []  # of files that are not needed any more
+        self.deleted: list[TopicLog] = []  # logs whose directories are not needed any more
+        self.removed: list[TopicLog] = []
+        self.spare: CommitFile | None = None
+        self.spare_size = 0
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """Write and sync all segments. Those of several logs can fail and succeed independently."""
+        try:
+            for file in self.unsynced_files:
+                file.sync()
+            if self.unsynced_directory:
+                sync_directory(self.unsynced_directory)
+        except OSError as error:
+            self.error = error
+            return
+        try:
+            self._remove_deleted()
+        except OSError as error:
+            self.error = error
+        for write in self.writes:
+            write.run()
+            self.error = self.error or write.error
+        try:
+            while self.unremoved_paths:
+                remove_if_there(COMMIT, self.unremoved_paths[-1])
+                self.unremoved_paths.pop()
+            if self.spare is not None:
+                self.spare.fill(self.spare_size)
+        except OSError as error:
+            self.error = self.error or error
+
+    def _remove_deleted(self) -> None:
+        for log in self.deleted:
+            log.writer.close()
+            directory = log.writer.directory
+            try:
+                if load_identity(directory).log_id == log.identity.log_id:
+                    set_aside(directory)
+            except (FileNotFoundError, ValueError):
+                pass  # it was never created, or a new log of the same topic has set it aside
+            remove_set_aside(os.path.dirname(directory))
+            self.removed.append(log)
+
+
+def set_aside(directory: str) -> None:
+    """Rename the directory of a deleted log, durably. Raises OSError."""
+    rename(SEGMENT, directory, f"{directory}.{secrets.randbits(64):x}{DELETED_SUFFIX}")
+    sync_directory(os.path.dirname(directory))
+
+
+def remove_set_aside(data_path: str) -> None:
+    """Remove the directories of deleted logs that were renamed. Raises OSError."""
+    for name in os.listdir(data_path):
+        if name.endswith(DELETED_SUFFIX):
+            directory = os.path.join(data_path, name)
+            for file in os.listdir(directory):
+                remove_if_there(SEGMENT, os.path.join(directory, file))
+            remove_directory(directory)

@@ -1,0 +1,338 @@
+"""The log of one topic: the offsets it has given out, and the batches that are not durable in its segments yet.
+
+A batch goes through these steps, in order. Batches are counted, and a count says how far a step has come.
+
+      pending     has its offsets, but no write has begun
+      given       part of a running or finished write to a commit file or a segment; kept in memory as *held*
+      written     the write has succeeded: channels may see it
+      safe        durable, in a commit file or a segment
+      synced      durable in a segment; no longer held
+
+A batch keeps its offsets for ever. If a write fails, the batch is pending again and is written later.
+
+Offsets at or above the durable *lease* are seen by no consumer: the write that renews the lease is synced before its
+messages count as written. So after a power cut, which may take away offsets that consumers have seen, the log
+continues at the lease and gives no offset to two messages.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from nsqx.queues.log.batch import ADDRESSED as ADDRESSED_KIND
+from nsqx.queues.log.batch import DEFERRED as DEFERRED_KIND
+from nsqx.queues.log.batch import (
+    DELETED,
+    DELTA,
+    MESSAGES,
+    LogBatch,
+    addressed,
+    deferred,
+    new_batch,
+    new_record,
+    read_batch,
+    releasing,
+    salvage,
+)
+from nsqx.queues.log.commit_file import ENTRY_OVERHEAD, identity_record
+from nsqx.queues.log.segment import LogSegment, SegmentReader, SegmentWriter
+from nsqx.queues.log.state import Changes, LogState
+from nsqx.queues.log.tail import LogTail
+
+if TYPE_CHECKING:
+    from nsqx.queues.files import Buffer
+
+DIRECTORY_SUFFIX = ".topic"
+
+
+def log_directory(data_path: str, topic: str) -> str:
+    """Return the directory of the log of a topic."""
+    return os.path.join(data_path, topic + DIRECTORY_SUFFIX)
+
+
+class TopicLog:
+    """The log of one topic. Created by a LogStore. Not thread-safe; only its jobs can run in other threads."""
+
+    def __init__(
+        self,
+        writer: SegmentWriter,
+        state: LogState,
+        held: Sequence[LogBatch],
+        lease_step: int,
+        on_pending: Callable[[TopicLog], object],
+    ) -> None:
+        """``state`` is the state after the held batches, all of which an earlier process has written."""
+        self.identity = writer.identity
+        self.state = state
+        self.writer = writer
+        self.tail = LogTail()
+        # Offsets below these are written and durable. The held batches must be in segments before they are used.
+        self.written = self.stable = writer.state.end
+        self.pending_size = 0
+        self.is_deleted = False
+        self.is_removed = False  # deleted durably, and its directory too
+        self.is_writing = False  # a job uses the writer
+        self._lease_step = lease_step
+        self._on_pending = on_pending
+        self._pending: list[LogBatch] = []
+        self._held: deque[LogBatch] = deque(held)
+        self._held_from = 0  # the number of batches before the held ones
+        self.given_count = len(held)
+        self.safe_count = 0
+        self.direct_count = 0  # batches up to this one may be in no commit file
+        self.durable_end = writer.state.end  # what is durable in segments: offsets, and serials of changes
+        self.durable_serial = writer.state.serial
+        self.identity_size = 2 * identity_record(self.identity, 0, 0).size + 2 * ENTRY_OVERHEAD
+        self._lease_count = 0  # the count at which the newest lease is safe
+        for batch in held:
+            if batch.has_offsets:
+                self.tail.add(batch)
+
+    # Offsets
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self.identity.topic
+
+    @property
+    def first(self) -> int:
+        """The first offset that the log still has."""
+        return self.writer.segments[0].first if self.writer.segments else 0
+
+    @property
+    def end(self) -> int:
+        """The offset of the next message."""
+        return self.state.end
+
+    @property
+    def pending_count(self) -> int:
+        """The number of batches that wait for a write."""
+        return len(self._pending)
+
+    # Appending
+
+    def append(self, items: Buffer, count: int, timestamp: int, releases: Sequence[int] = ()) -> int:
+        """Append messages for every channel and return the first offset.
+
+        ``items`` are ``count`` valid items: int32 size and body each. They must not change any more. ``releases`` are
+        the offsets of deferred messages that these ones repeat because they are due.
+        """
+        return self._append(MESSAGES, items, count, timestamp, releasing(list(releases)) if releases else b"")
+
+    def append_deferred(self, items: Buffer, count: int, timestamp: int, due_ns: int) -> int:
+        """Append messages that no channel gets; they must be appended again when they are due."""
+        return self._append(DEFERRED_KIND, items, count, timestamp, deferred(due_ns))
+
+    def append_addressed(
+        self, channel: int, items: Buffer, count: int, timestamp: int, attempts: int = 0, due_ns: int = 0
+    ) -> int:
+        """Append messages for one channel."""
+        return self._append(ADDRESSED_KIND, items, count, timestamp, addressed(channel, attempts, due_ns))
+
+    def _append(self, kind: int, items: Buffer, count: int, timestamp: int, extension: bytes) -> int:
+        self._renew_lease(count)
+        batch = new_batch(kind, self.state.end, count, timestamp, items, extension)
+        self._add(batch)
+        self.tail.add(batch)
+        return batch.first
+
+    def skip_to(self, end: int) -> None:
+        """Use no offset below ``end``. This must be durable before anything else of the log is written."""
+        changes = Changes()
+        changes.skip(end)
+        changes.set_lease(end + self._lease_step)
+        self._add_changes(changes)
+        self._lease_count = self.given_count + len(self._pending)
+
+    def change(self, changes: Changes) -> None:
+        """Apply changes to the state, and write them with the next frame."""
+        self._renew_lease(0)
+        self._add_changes(changes)
+
+    def _add_changes(self, changes: Changes) -> None:
+        self._add(new_record(DELTA, self.state.serial + 1, changes.take()))
+
+    def _renew_lease(self, count: int) -> None:
+        end = self.state.end + count
+        if end + self._lease_step // 2 <= self.state.lease:
+            return
+        changes = Changes()
+        changes.set_lease(end + self._lease_step)
+        self._add_changes(changes)
+        self._lease_count = self.given_count + len(self._pending)
+
+    def _add(self, batch: LogBatch) -> None:
+        assert not self.is_deleted
+        self.state.add(batch)
+        self._pending.append(batch)
+        self.pending_size += batch.size
+        self._on_pending(self)
+
+    def delete(self) -> None:
+        """Replace everything pending by the end of the log. The caller removes the directory when that is durable."""
+        self.is_deleted = True
+        self._pending = [new_record(DELETED, 0, b"")]
+        self.pending_size = self._pending[0].size
+        self._on_pending(self)
+
+    # Writing, for the store
+
+    @property
+    def pending(self) -> list[LogBatch]:
+        """The batches that wait for a write."""
+        return self._pending[:]
+
+    @property
+    def is_lease_wanted(self) -> bool:
+        """True if the next write must be synced, because it contains a new lease."""
+        return self._lease_count > self.safe_count
+
+    @property
+    def is_safe(self) -> bool:
+        """True if every batch given to a write is durable."""
+        return self.safe_count >= self.given_count
+
+    def give(self, batches: Sequence[LogBatch]) -> None:
+        """Note that a write of the first pending batches begins."""
+        del self._pending[: len(batches)]
+        self._held += batches
+        self.given_count += len(batches)
+        self.pending_size -= sum(batch.size for batch in batches)
+
+    def take_back(self, count: int) -> None:
+        """Note that the write of the last ``count`` batches has failed; they are pending again."""
+        if not count:
+            return
+        batches = [self._held.pop() for _ in range(count)]
+        self.given_count -= count
+        if self.is_deleted:
+            batches = [batch for batch in batches if batch.kind == DELETED]
+        self._pending[:0] = reversed(batches)
+        self.pending_size += sum(batch.size for batch in batches)
+        self._on_pending(self)
+
+    def note_written(self, batches: Sequence[LogBatch]) -> None:
+        """Note that a write has succeeded."""
+        for batch in batches:
+            self.written = max(self.written, batch.end)
+
+    def note_safe(self, count: int) -> None:
+        """Note that the first ``count`` batches are durable."""
+        self.safe_count = max(self.safe_count, count)
+        if self.safe_count >= self.given_count:
+            self.stable = self.written
+
+    def unwritten(self, count: int) -> list[LogBatch]:
+        """Return the held batches up to the number ``count`` that are not in a segment."""
+        return list(islice(self._held, self.writer.written_count - self._held_from, count - self._held_from))
+
+    def note_synced(self) -> None:
+        """Drop the held batches that are durable in segments."""
+        self.durable_end, self.durable_serial = self.writer.state.end, self.writer.state.serial
+        self.written = max(self.written, self.durable_end)
+        self.note_safe(self.writer.synced_count)
+        while self._held_from < self.writer.synced_count:
+            self._held.popleft()
+            self._held_from += 1
+
+    @property
+    def is_segment_unsynced(self) -> bool:
+        """True if batches that are in no commit file are not durable in a segment."""
+        return self.writer.synced_count < self.direct_count
+
+    def is_in_segments(self, count: int) -> bool:
+        """True if the first ``count`` batches are durable in segments, or the log is gone for ever."""
+        writer = self.writer
+        if self.is_removed:
+            return True
+        return writer.synced_count >= count and not (writer.must_roll or writer.is_unsynced or writer.is_new)
+
+    @property
+    def is_forgettable(self) -> bool:
+        """True if the first batch of the tail is durable in a segment."""
+        return self.tail.first >= 0 and self.tail.first_end <= self.durable_end
+
+    # Reading
+
+    def batch_at(self, offset: int) -> LogBatch | None:
+        """Return the batch with the written message at ``offset``, or the next one; None if it is not in memory."""
+        batch = self.tail.find(offset)
+        return batch if batch is not None and batch.end <= self.written else None
+
+    def begin_read(self, offset: int, max_bytes: int) -> ReadJob:
+        """Return a job that reads batches from ``offset`` on, which are not in memory, from the segments."""
+        if 0 <= self.tail.first <= offset:
+            return ReadJob([], offset, self.written, max_bytes)  # no message follows
+        end = self.tail.first if self.tail.first >= 0 else self.written
+        segments = self.writer.segments
+        index = max(0, bisect_right([segment.first for segment in segments], offset) - 1)
+        return ReadJob(segments[index : index + 2], offset, min(end, self.written), max_bytes)
+
+    def end_read(self, job: ReadJob) -> int:
+        """Note the messages that a job did not find, and return how many there are. Raises the OSError of the job."""
+        if job.error is not None:
+            raise job.error
+        changes = Changes()
+        lost_count = 0
+        for first, end in job.missing:
+            for start, stop in self.state.present_between(first, end):
+                changes.lose(start, stop)
+                lost_count += stop - start
+        if changes:
+            self.change(changes)
+        return lost_count
+
+
+class ReadJob:
+    """Reads batches of one segment. ``run`` may be called in any thread."""
+
+    def __init__(self, segments: Sequence[LogSegment], offset: int, end: int, max_bytes: int) -> None:
+        self.batches: list[LogBatch] = []
+        self.missing: list[tuple[int, int]] = []  # offsets that should be there
+        self.next = offset  # where to read on
+        self.error: OSError | None = None
+        self._segment = segments[0] if segments else None
+        self._end = min(end, segments[1].first) if len(segments) > 1 else end
+        self._max_bytes = max_bytes
+
+    def run(self) -> None:
+        """Read until the limit is exceeded or the segment ends."""
+        if self._segment is None or self.next >= self._end:
+            self.next = max(self.next, self._end)
+            return
+        try:
+            with SegmentReader(self._segment) as reader:
+                self._read(reader, self._segment.loaded_index().position_of(self.next))
+        except OSError as error:
+            self.error = error
+
+    def _read(self, reader: SegmentReader, position: int) -> None:
+        size = 0
+        for part in reader.parts(position):
+            head = part.head
+            if head is None or not head.has_offsets or head.first + head.item_count <= self.next:
+                continue
+            if head.first >= self._end:
+                break
+            tail = reader.tail(part)
+            batch = read_batch(head, tail)
+            for one in [batch] if batch is not None else salvage(head, tail):
+                if one.end > self.next:
+                    self._note_missing(one.first)
+                    self.batches.append(one)
+                    self.next = one.end
+            size += head.size
+            if size >= self._max_bytes:
+                return
+        self._note_missing(self._end)
+        self.next = self._end
+
+    def _note_missing(self, first: int) -> None:
+        if first > self.next:
+            self.missing.append((self.next, first))

@@ -1,0 +1,365 @@
+"""Recovery: the logs that an earlier process left, after a clean end, a crash or a power cut.
+
+Three sources are combined. Segments contain everything that a checkpoint or a direct write has put there. Commit
+files contain the rest of what was acknowledged. A batch that is in both is used once: an offset names one message, and
+a serial one change of the state.
+
+After a crash without a power cut, the operating system has every completed write. After a power cut, any part of what
+was not synced may be missing, and offsets that consumers have seen may be gone. The log then continues at its lease.
+
+Nothing is cut off or overwritten. If a segment is not intact, its log continues in a new segment, to which the intact
+batches are copied.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nsqx.queues.log.batch import DELETED, DELTA, MESSAGES, BatchHead, LogBatch, salvage
+from nsqx.queues.log.commit_file import (
+    NAME_PREFIX,
+    SERIAL_BITS,
+    CommitHeader,
+    Frame,
+    FrameScanner,
+    read_commit_file,
+)
+from nsqx.queues.log.identity import LogIdentity, load_identity
+from nsqx.queues.log.index import SegmentIndex
+from nsqx.queues.log.log import DIRECTORY_SUFFIX, log_directory
+from nsqx.queues.log.segment import LogSegment, SegmentPart, SegmentReader, SegmentWriter, identity_in, list_segments
+from nsqx.queues.log.state import LogState
+
+if TYPE_CHECKING:
+    from nsqx.queues.positions import QueueLog
+
+NO_BOOT_ID = bytes(16)
+
+
+@dataclass
+class LoadedLog:
+    """A log as it was left. ``held`` are the batches that are not known to be durable in segments."""
+
+    writer: SegmentWriter
+    state: LogState
+    held: list[LogBatch]
+    needs_checkpoint: bool
+    skips_to: int  # consumers may have seen offsets below it that are lost
+
+
+@dataclass
+class _Source:
+    """What is known about a log before its segments are read."""
+
+    identity: LogIdentity
+    directory: str
+    is_new: bool = False  # the directory or the file ``id`` is missing
+    has_directory: bool = True  # False if the directory is that of another log of the topic
+    batches: list[LogBatch] = field(default_factory=list)  # in commit files
+    # Up to which offset and serial the segments were durable when the log was first named in the commit files.
+    durable: tuple[int, int] | None = None
+    is_deleted: bool = False
+
+
+class Recovery:
+    """Reads a data directory. The results are in the attributes after ``run``."""
+
+    def __init__(self, data_path: str, boot_id: bytes, lease_step: int, logger: QueueLog) -> None:
+        self.logs: list[LoadedLog] = []
+        self.paths: list[str] = []  # of commit files, oldest generation first
+        self.generation = 0
+        self.highest_id = 0
+        self.is_clean = True
+        self.damaged_count = 0  # messages, and changes of the state
+        self.has_damaged_frames = False  # of any log
+        self.deleted_directories: list[str] = []
+        self._data_path = data_path
+        self._boot_id = boot_id
+        self.lease_step = lease_step
+        self._logger = logger
+        self.is_same_boot = False  # no power cut, so no completed write is lost
+        self._sources: dict[int, _Source] = {}
+
+    def run(self, segment_size: int) -> None:
+        """Read everything. Raises OSError."""
+        self._find_directories()
+        self._read_commit_files()
+        for source in self._sources.values():
+            if source.is_deleted:
+                if not source.is_new:
+                    self.deleted_directories.append(source.directory)
+            else:
+                self.logs.append(_LogLoader(source, self, segment_size).load())
+
+    def report(self, topic: str, text: str, count: int) -> None:
+        """Report damage."""
+        self.damaged_count += count
+        self._logger.error("LOG(%s): damaged - %s", topic, text)
+
+    # Directories
+
+    def _find_directories(self) -> None:
+        for name in sorted(os.listdir(self._data_path)):
+            directory = os.path.join(self._data_path, name)
+            if not name.endswith(DIRECTORY_SUFFIX) or not os.path.isdir(directory):
+                continue
+            try:
+                identity: LogIdentity | None = load_identity(directory)
+                is_new = False
+            except (FileNotFoundError, ValueError) as error:
+                identity = identity_in(directory)
+                is_new = True
+                if identity is not None:
+                    self.report(identity.topic, f"the file id: {error}", 0)
+                elif list_segments(directory, 0):
+                    self._logger.error("LOG(%s): cannot be identified - %s", name, error)
+            if identity is not None:
+                self._sources[identity.log_id] = _Source(identity, directory, is_new)
+
+    # Commit files
+
+    def _read_commit_files(self) -> None:
+        found: list[tuple[CommitHeader, bytes, str]] = []
+        for name in sorted(os.listdir(self._data_path)):
+            if not name.startswith(NAME_PREFIX):
+                continue
+            path = os.path.join(self._data_path, name)
+            header, data = read_commit_file(path)
+            if header is None:
+                self.paths.append(path)
+            else:
+                found.append((header, data, path))
+        found.sort(key=lambda entry: entry[0])
+        self.paths += [path for _, _, path in found]
+        if not found:
+            self.is_clean = not self._sources
+            return
+        newest = found[-1][0]
+        self.generation = newest.generation
+        self.highest_id = newest.highest_id
+        self.is_clean = newest.is_clean
+        self.is_same_boot = self._is_boot_of(newest)
+        if not self.is_clean:
+            self._read_frames([entry[:2] for entry in found if entry[0].generation >= newest.oldest_in_use])
+
+    def _is_boot_of(self, header: CommitHeader) -> bool:
+        return header.boot_id == self._boot_id != NO_BOOT_ID
+
+    def _read_frames(self, files: list[tuple[CommitHeader, bytes]]) -> None:
+        known = [source.identity for source in self._sources.values()]
+        scanned = [(header, FrameScanner(data, header, known).frames()) for header, data in files]
+        # Serials below which all frames of a generation are durable.
+        durable: dict[int, int] = {}
+        for header, frames in scanned:
+            for serial in (header.synced_below, *(frame.synced_below for frame in frames)):
+                generation = serial >> SERIAL_BITS
+                durable[generation] = max(serial, durable.get(generation, 0))
+        for header, frames in scanned:
+            for frame in self._usable(header, frames, durable.get(header.generation, header.first_serial)):
+                self._add_frame(frame)
+
+    def _add_frame(self, frame: Frame) -> None:
+        self.highest_id = max(self.highest_id, frame.highest_id)
+        for identity, durable in frame.identities:
+            if identity.log_id not in self._sources:
+                directory = log_directory(self._data_path, identity.topic)
+                is_other = any(source.directory == directory for source in self._sources.values())
+                self._sources[identity.log_id] = _Source(identity, directory, is_new=True, has_directory=not is_other)
+            source = self._sources[identity.log_id]
+            source.durable = source.durable or durable
+        for log_id, batch in frame.entries:
+            source = self._sources[log_id]
+            source.durable = source.durable or (0, 0)
+            if batch.kind == DELETED:
+                source.is_deleted = True
+            else:
+                source.batches.append(batch)
+
+    def _usable(self, header: CommitHeader, frames: list[Frame], durable: int) -> list[Frame]:
+        """Return the frames that were certainly written, and report those that were damaged later."""
+        is_same_boot = self._is_boot_of(header)
+        usable: list[Frame] = []
+        serial = header.first_serial
+        for frame in frames:
+            is_last = frame is frames[-1]
+            if frame.serial > serial:
+                # Nothing is left of the frames in between.
+                if not is_same_boot and serial >= durable:
+                    return usable
+                self._report_frames(serial, frame.serial)
+            if not frame.is_whole:
+                is_written = is_same_boot and (frame.is_written or not is_last)
+                if not is_written and frame.serial >= durable:
+                    return usable
+                self._report_frames(frame.serial, frame.serial + 1)
+            usable.append(frame)
+            serial = frame.serial + 1
+        if serial < durable:
+            self._report_frames(serial, durable)
+        return usable
+
+    def _report_frames(self, first: int, end: int) -> None:
+        self.has_damaged_frames = True
+        self.report("*", f"frames {first} to {end - 1} of a commit file", 1)
+
+
+class _LogLoader:
+    """Reads the segments of one log, and combines them with its batches in commit files."""
+
+    def __init__(self, source: _Source, recovery: Recovery, segment_size: int) -> None:
+        self._source = source
+        self._identity = source.identity
+        self._recovery = recovery
+        self._segment_size = segment_size
+        self._segments: list[LogSegment] = []
+        self._state = LogState(source.identity.lease)  # durable in segments
+        self._uncertain: list[LogBatch] = []  # in the newest segment, in order, but perhaps not durable
+        self._later: list[LogBatch] = []  # in the newest segment after the first bad part, or after another segment
+        self._segment_end: int | None = None  # of the segment that is being read, if it is not the newest
+        self._is_intact = True  # the newest segment
+        self._is_certain = source.durable is None  # some of its batches are known to be durable
+        self._is_damaged = recovery.has_damaged_frames
+        self._bad_parts: list[tuple[SegmentPart, int]] = []  # with the offset of the next message then
+        self._synced_below = source.durable[0] if source.durable is not None else 0
+
+    def load(self) -> LoadedLog:
+        """Return the log. Raises OSError."""
+        source = self._source
+        if source.has_directory and os.path.isdir(source.directory):
+            self._segments = list_segments(source.directory, self._identity.log_id)
+        self._read_segments()
+        self._report()
+        writer = SegmentWriter(source.directory, self._identity, self._state, self._segments, self._segment_size)
+        writer.is_new = source.is_new
+        if self._segments and self._is_intact and self._is_certain and not self._uncertain:
+            writer.continue_at(os.stat(self._segments[-1].path).st_size)
+        else:
+            # A sync of an earlier process may have failed, so another sync of the same data proves nothing.
+            writer.must_roll = bool(self._segments)
+        state = self._state.copy()
+        for batch in self._uncertain:
+            state.add(batch)
+        missing = _missing([*self._later, *source.batches], state)
+        for batch in missing:
+            state.add(batch)
+        needs_checkpoint = source.durable is not None or writer.must_roll or writer.is_new
+        return LoadedLog(writer, state, self._uncertain + missing, needs_checkpoint, self._skips_to(state))
+
+    def _skips_to(self, state: LogState) -> int:
+        if self._is_damaged:
+            return max(state.lease, state.end) + self._recovery.lease_step  # the newest lease may be lost too
+        if self._recovery.is_clean or self._recovery.is_same_boot:
+            return 0
+        return state.lease if state.lease > state.end else 0
+
+    def _read_segments(self) -> None:
+        """Read the newest segment, and older ones if its snapshot is not intact."""
+        start = len(self._segments)
+        while start > 0:
+            start -= 1
+            with SegmentReader(self._segments[start]) as reader:
+                snapshot = reader.snapshot()
+            if snapshot is not None:
+                self._state.load(snapshot)
+                break
+            self._is_intact = False
+        for index, segment in enumerate(self._segments[start:], start + 1):
+            self._state.skip_to(segment.first)
+            # A segment may continue after the start of the next one.
+            self._segment_end = self._segments[index].first if index < len(self._segments) else None
+            with SegmentReader(segment) as reader:
+                self._read_segment(segment, reader)
+
+    def _read_segment(self, segment: LogSegment, reader: SegmentReader) -> None:
+        is_newest = self._segment_end is None
+        segment.index = SegmentIndex()
+        for part in reader.parts(0):
+            head = part.head
+            if head is not None and head.has_offsets:
+                segment.index.add(head.first, part.start, head.timestamp)
+                if head.kind == MESSAGES and not head.extension_size and part.is_complete and self._skips(head):
+                    self._state.add(LogBatch(MESSAGES, head.first, head.item_count, head.timestamp, b"", b""))
+                    continue
+            batch = reader.batch(part)
+            if batch is not None:
+                self._note_synced_below(batch.synced_below)
+                self._add(batch, is_newest)
+                continue
+            self._bad_parts.append((part, self._state.end))
+            if is_newest:
+                self._is_intact = False
+            if head is not None:
+                for one in salvage(head, reader.tail(part)):
+                    self._add(one, is_newest)
+
+    def _skips(self, head: BatchHead) -> bool:
+        """True if the items of a batch need no check, because they are known to be durable."""
+        if not self._is_intact or self._uncertain or self._segment_end is not None:
+            return False
+        if self._source.durable is None or head.first + head.item_count <= self._source.durable[0]:
+            self._is_certain = True
+            return True
+        return False
+
+    def _add(self, batch: LogBatch, is_newest: bool) -> None:
+        if not batch.has_offsets and batch.kind != DELTA:
+            return
+        is_beyond = self._segment_end is not None and batch.has_offsets and batch.end > self._segment_end
+        if is_beyond or (is_newest and not self._is_intact):
+            self._later.append(batch)
+        elif is_newest and (self._uncertain or not self._is_durable(batch)):
+            self._uncertain.append(batch)
+        else:
+            self._is_certain = self._is_certain or is_newest
+            self._state.add(batch)
+
+    def _is_durable(self, batch: LogBatch) -> bool:
+        """True if a batch was durable in a segment before its log was named in the commit files."""
+        if self._source.durable is None:
+            return True
+        end, serial = self._source.durable
+        return batch.end <= end if batch.has_offsets else batch.first <= serial
+
+    def _note_synced_below(self, synced_below: int) -> None:
+        """Note that all messages below an offset, and what is before them in the segment, are durable."""
+        if synced_below <= self._synced_below:
+            return
+        self._synced_below = synced_below
+        durable_count = 0
+        for index, batch in enumerate(self._uncertain):
+            if batch.has_offsets and batch.end <= synced_below:
+                durable_count = index + 1
+        for batch in self._uncertain[:durable_count]:
+            self._is_certain = True
+            self._state.add(batch)
+        del self._uncertain[:durable_count]
+
+    def _report(self) -> None:
+        """Report damaged parts, except for those that a crash may have cut short."""
+        for part, offset in self._bad_parts:
+            is_durable = self._source.durable is None or offset < self._synced_below
+            if is_durable or (self._recovery.is_same_boot and not part.is_cut_short):
+                self._is_damaged = True
+                text = f"{part.end - part.start} bytes from offset {offset} on"
+                self._recovery.report(self._identity.topic, text, part.head.item_count if part.head is not None else 1)
+
+
+def _missing(batches: Iterable[LogBatch], state: LogState) -> list[LogBatch]:
+    """Return the batches that the state does not include, each once: messages by offset, then changes by serial."""
+    messages = [batch for batch in batches if batch.has_offsets]
+    changes = [batch for batch in batches if not batch.has_offsets]
+    found = []
+    end, serial = state.end, state.serial
+    # If a batch was damaged in one of the files, the whole one comes first.
+    for batch in sorted(messages, key=lambda batch: (batch.first, -batch.count)):
+        if batch.first >= end:
+            found.append(batch)
+            end = batch.end
+    for batch in sorted(changes, key=lambda batch: batch.first):
+        if batch.kind == DELTA and batch.first > serial:
+            found.append(batch)
+            serial = batch.first
+    return found

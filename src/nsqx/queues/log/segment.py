@@ -1,0 +1,382 @@
+"""Segments: the files that contain the batches of a log, named by their first offset.
+
+      <topic>.topic/00000000000000081920.seg    identity of the log, snapshot of its state, then batches
+      <topic>.topic/00000000000000081920.idx    index of a full segment (see ``index``)
+
+A segment ends at the first offset of the next one, even if its file continues. A segment is durable up to that offset
+before the next one gets its name. So only the newest segment can have a tail that a crash cut short.
+
+After a failed write or sync, and after damage, nothing is cut or overwritten. The writer continues in a new segment
+that begins at the last durable offset.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from nsqx.queues.files import (
+    INDEX,
+    SEGMENT,
+    Buffer,
+    make_directory,
+    open_file,
+    read_at,
+    read_file,
+    remove_if_there,
+    rename,
+    replace_file,
+    sync_data,
+    sync_directory,
+    write_buffers,
+)
+from nsqx.queues.log.batch import (
+    HEAD_SIZE,
+    IDENTITY,
+    SNAPSHOT,
+    BatchHead,
+    LogBatch,
+    find_head,
+    new_record,
+    read_batch,
+    read_head,
+    seed_of,
+)
+from nsqx.queues.log.identity import LogIdentity, decode_identity, load_identity, save_identity
+from nsqx.queues.log.index import SegmentIndex, decode_index
+
+if TYPE_CHECKING:
+    from nsqx.queues.log.state import LogState
+
+_SUFFIX, _INDEX_SUFFIX, _TEMPORARY_SUFFIX = ".seg", ".idx", ".tmp"
+_READ_SIZE = 256 * 1024
+# Suffixes of directories that are not used any more: those of deleted logs, and those that cannot be identified.
+DELETED_SUFFIX, UNKNOWN_SUFFIX = ".deleted", ".unknown"
+
+
+class LogSegment:
+    """One segment of a log."""
+
+    __slots__ = ("first", "index", "path", "seed")
+
+    def __init__(self, directory: str, log_id: int, first: int) -> None:
+        self.first = first
+        self.path = os.path.join(directory, f"{first:020d}{_SUFFIX}")
+        self.seed = seed_of(log_id, first)
+        self.index: SegmentIndex | None = None
+
+    @property
+    def index_path(self) -> str:
+        """The path of the index."""
+        return self.path.removesuffix(_SUFFIX) + _INDEX_SUFFIX
+
+    def loaded_index(self) -> SegmentIndex:
+        """Return the index, read from its file or built from the segment. Raises OSError."""
+        if self.index is None:
+            try:
+                self.index = decode_index(read_file(INDEX, self.index_path), self.seed)
+            except FileNotFoundError:
+                pass
+        if self.index is None:
+            index = SegmentIndex()
+            with SegmentReader(self) as reader:
+                for part in reader.parts(0):
+                    if part.head is not None and part.head.has_offsets:
+                        index.add(part.head.first, part.start, part.head.timestamp)
+            self.index = index
+        return self.index
+
+
+def list_segments(directory: str, log_id: int) -> list[LogSegment]:
+    """Return the segments in a directory, in order; those that were not completed are removed. Raises OSError."""
+    firsts = []
+    for name in os.listdir(directory):
+        stem, suffix = os.path.splitext(name)
+        if suffix == _TEMPORARY_SUFFIX:
+            remove_if_there(SEGMENT, os.path.join(directory, name))
+        elif suffix == _SUFFIX and stem.isdigit():
+            firsts.append(int(stem))
+    return [LogSegment(directory, log_id, first) for first in sorted(firsts)]
+
+
+def identity_in(directory: str) -> LogIdentity | None:
+    """Return the identity of a log from one of its segments, for the case that the file ``id`` is damaged."""
+    for segment in reversed(list_segments(directory, 0)):
+        data = read_file(SEGMENT, segment.path, _READ_SIZE)
+        size = int.from_bytes(data[HEAD_SIZE : HEAD_SIZE + 4], "big")
+        try:
+            identity = decode_identity(data[HEAD_SIZE + 4 : HEAD_SIZE + 4 + size])
+        except ValueError:
+            continue
+        if read_head(data, 0, seed_of(identity.log_id, segment.first)) is not None:
+            return identity
+    return None
+
+
+class SegmentPart(NamedTuple):
+    """A batch of a segment, or bytes from ``start`` to ``end`` that are none.
+
+    ``is_cut_short``: these are the last bytes of the file, and may be the first bytes of a batch.
+    """
+
+    start: int
+    end: int
+    head: BatchHead | None
+    is_complete: bool
+    is_cut_short: bool = False
+
+
+class SegmentReader:
+    """Reads the file of a segment. A context manager. Methods raise OSError."""
+
+    def __init__(self, segment: LogSegment) -> None:
+        self._segment = segment
+        self._descriptor = open_file(SEGMENT, segment.path, os.O_RDONLY)
+        self.size = os.fstat(self._descriptor).st_size
+        self._data = b""
+        self._data_at = 0
+
+    def __enter__(self) -> SegmentReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._descriptor)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``."""
+        start = position - self._data_at
+        if start < 0 or start + size > len(self._data):
+            self._data = self._read(position, max(size, _READ_SIZE))
+            self._data_at, start = position, 0
+        return self._data[start : start + size]
+
+    def _read(self, position: int, size: int) -> bytes:
+        parts = []
+        while size > 0:
+            part = read_at(SEGMENT, self._descriptor, size, position)
+            if not part:
+                break
+            parts.append(part)
+            position += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def parts(self, position: int) -> Iterator[SegmentPart]:
+        """Yield the batches and the other bytes from ``position`` on. The items of the batches are not checked."""
+        while position < self.size:
+            head = read_head(self.read(position, HEAD_SIZE), 0, self._segment.seed)
+            if head is not None and position + head.size <= self.size:
+                yield SegmentPart(position, position + head.size, head, True)
+                position += head.size
+                continue
+            found = self._find_head(position + 1)
+            end = found if found >= 0 else self.size
+            is_start = head is not None or self.size - position < HEAD_SIZE
+            yield SegmentPart(position, end, head, False, found < 0 and is_start)
+            position = end
+
+    def _find_head(self, position: int) -> int:
+        while position < self.size:
+            data = self.read(position, _READ_SIZE)
+            found = find_head(data, 0, self._segment.seed)
+            if found >= 0:
+                return position + found
+            if len(data) < HEAD_SIZE:
+                break
+            position += len(data) - HEAD_SIZE + 1
+        return -1
+
+    def tail(self, part: SegmentPart) -> bytes:
+        """Return the bytes of a batch after its head."""
+        assert part.head is not None
+        return self.read(part.start, min(part.head.size, self.size - part.start))[HEAD_SIZE:]
+
+    def batch(self, part: SegmentPart) -> LogBatch | None:
+        """Return a batch; None if it is damaged or incomplete."""
+        if part.head is None or not part.is_complete:
+            return None
+        return read_batch(part.head, self.tail(part))
+
+    def snapshot(self) -> LogBatch | None:
+        """Return the snapshot at the start of the segment; None if it is damaged or missing."""
+        for part in self.parts(0):
+            if part.head is not None and part.head.kind == SNAPSHOT:
+                return self.batch(part)
+            if part.head is not None and part.head.kind != IDENTITY:
+                return None
+        return None
+
+
+class SegmentWriter:
+    """Writes the batches of one log. Used by one thread at a time.
+
+    ``state`` is the state after the batches that are durable in segments. ``synced_count`` is their number, and
+    ``written_count`` includes those that are only written. Methods raise OSError. After that, ``written_count`` is
+    reduced to ``synced_count``, and the same batches must be written again.
+    """
+
+    def __init__(
+        self, directory: str, identity: LogIdentity, state: LogState, segments: list[LogSegment], max_size: int
+    ) -> None:
+        self.directory = directory
+        self.identity = identity
+        self.state = state
+        self.segments = segments
+        self.written_count = 0
+        self.synced_count = 0
+        self.must_roll = False  # before the next write
+        self.is_new = False  # the directory may not exist
+        self.is_unsynced = False
+        self._max_size = max_size
+        self._descriptor = -1
+        self._position = 0
+        self._temporary = ""  # the file that replaces the newest segment with the next sync
+        self._unsynced: list[LogBatch] = []
+        self._has_new_name = False
+        self._has_batches = False  # after the snapshot of the newest segment
+
+    @property
+    def position(self) -> int:
+        """The size of the newest segment."""
+        return self._position
+
+    def continue_at(self, position: int) -> None:
+        """Continue at the end of the newest segment, which is intact and durable."""
+        self._position = position
+        self._has_batches = True
+
+    def write(self, batches: Sequence[LogBatch]) -> None:
+        """Append batches."""
+        try:
+            self._create_directory()
+            if self.must_roll or (batches and not self.segments):
+                self._roll()
+            start = 0
+            room = self._max_size - self._position
+            for index, batch in enumerate(batches):
+                if batch.size > room and (self._has_batches or index > start):
+                    self._append(batches[start:index])
+                    start = index
+                    self.sync()
+                    self._roll()
+                    room = self._max_size - self._position
+                room -= batch.size
+            self._append(batches[start:])
+        except OSError:
+            self.fail()
+            raise
+
+    def _append(self, batches: Sequence[LogBatch]) -> None:
+        if not batches:
+            return
+        if self._descriptor < 0:
+            self._descriptor = open_file(SEGMENT, self.segments[-1].path, os.O_RDWR)
+        segment = self.segments[-1]
+        buffers: list[Buffer] = []
+        position = self._position
+        index = segment.loaded_index()
+        for batch in batches:
+            buffers += batch.buffers(segment.seed, self.state.end)
+            if batch.has_offsets:
+                index.add(batch.first, position, batch.timestamp)
+            position += batch.size
+        self.is_unsynced = True
+        write_buffers(SEGMENT, self._descriptor, buffers, self._position)
+        self._position = position
+        self._has_batches = True
+        self._unsynced += batches
+        self.written_count += len(batches)
+
+    def sync(self) -> None:
+        """Make everything written durable."""
+        try:
+            self._sync()
+        except OSError:
+            self.fail()
+            raise
+
+    def _sync(self) -> None:
+        if not self.is_unsynced:
+            return
+        if self._descriptor < 0:
+            self._descriptor = open_file(SEGMENT, self.segments[-1].path, os.O_RDWR)
+        sync_data(SEGMENT, self._descriptor)
+        if self._temporary:
+            rename(SEGMENT, self._temporary, self.segments[-1].path)
+            self._temporary = ""
+        if self._has_new_name:
+            sync_directory(self.directory)
+            self._has_new_name = False
+        for batch in self._unsynced:
+            self.state.add(batch)
+        self._unsynced.clear()
+        self.synced_count = self.written_count
+        self.is_unsynced = False
+
+    def fail(self) -> None:
+        """Give up what is not durable; the next write begins a new segment."""
+        self.close()
+        self._unsynced.clear()
+        self.written_count = self.synced_count
+        self.must_roll = True
+        self.is_unsynced = False
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _roll(self) -> None:
+        """Begin a segment at the end of the state. All that is not durable must be written after it."""
+        if self.segments and not self.must_roll:
+            self._save_index(self.segments[-1])
+        self.close()
+        segment = LogSegment(self.directory, self.identity.log_id, self.state.end)
+        segment.index = SegmentIndex()
+        is_replaced = bool(self.segments) and self.segments[-1].first == segment.first
+        path = segment.path
+        if is_replaced:
+            # The old file keeps its name until the new one is durable.
+            path = self._temporary = segment.path + _TEMPORARY_SUFFIX
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        self._descriptor = open_file(SEGMENT, path, flags)
+        records = (
+            new_record(IDENTITY, 0, self.identity.encode()),
+            new_record(SNAPSHOT, self.state.serial, self.state.snapshot()),
+        )
+        buffers = [buffer for record in records for buffer in record.buffers(segment.seed)]
+        write_buffers(SEGMENT, self._descriptor, buffers, 0)
+        self._position = sum(map(len, buffers))
+        self.segments[-1:] = [segment] if is_replaced else [*self.segments[-1:], segment]
+        self.must_roll = self._has_batches = False
+        self.is_unsynced = self._has_new_name = True
+
+    def _create_directory(self) -> None:
+        if self.is_new:
+            self._set_aside_deleted_log()
+            make_directory(self.directory)
+            save_identity(self.directory, self.identity)
+            sync_directory(os.path.dirname(self.directory))
+            self.is_new = False
+
+    def _set_aside_deleted_log(self) -> None:
+        """Rename the directory of a deleted log of the same topic. Segments of an unknown log are kept too."""
+        if not os.path.isdir(self.directory):
+            return
+        try:
+            log_id = load_identity(self.directory).log_id
+        except (FileNotFoundError, ValueError):
+            log_id = self.identity.log_id
+            if list_segments(self.directory, 0) and identity_in(self.directory) != self.identity:
+                rename(SEGMENT, self.directory, f"{self.directory}.{secrets.randbits(64):x}{UNKNOWN_SUFFIX}")
+        if log_id != self.identity.log_id:
+            rename(SEGMENT, self.directory, f"{self.directory}.{log_id:x}{DELETED_SUFFIX}")
+
+    def _save_index(self, segment: LogSegment) -> None:
+        try:
+            replace_file(segment.index_path, segment.loaded_index().encode(segment.seed), INDEX, is_durable=False)
+        except OSError:
+            pass  # it is built again when it is needed

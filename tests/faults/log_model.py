@@ -1,0 +1,745 @@
+"""A LogStore under random use, faults, crashes, power cuts and restarts, against a model of losses.
+
+The seed determines the whole run. It publishes, finishes, requeues, defers, moves messages between topics, deletes
+topics, commits and checkpoints. Commit files and segments are so small that they change all the time. The model knows
+for each message and each change whether it is only in memory, written, or durable. It checks after every step and
+every restart that nothing is lost that must not be lost, that an offset names one message for ever, and that depths
+are exact.
+"""
+
+import os
+import random
+import shutil
+import struct
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disk_model import PAGE_SIZE, SECTOR_SIZE, DiskModel, Image, RandomSurvival
+from recording_os import RecordingOS
+
+from nsqx.queues import files
+from nsqx.queues.failpoints import Failpoints, Fault, Stopped
+from nsqx.queues.files import FileOperation
+from nsqx.queues.log.batch import ADDRESSED, DEFERRED, MESSAGES, LogBatch, channel_of
+from nsqx.queues.log.log import TopicLog
+from nsqx.queues.log.recovery import NO_BOOT_ID
+from nsqx.queues.log.state import Changes, Hole
+from nsqx.queues.log.store import LogOptions, LogStore
+
+if TYPE_CHECKING:
+    from nsqx.queues.log.jobs import CheckpointJob, CommitJob
+
+# A directory where a sync takes no time.
+FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+TOPICS = ("orders", "orders.dead", "clicks")
+FAULTS = (
+    ("commit.writev", "fail", "EIO"),
+    ("commit.writev", "short", "ENOSPC"),
+    ("commit.datasync", "fail", "EIO"),
+    ("commit.*", "fail", "ENOSPC"),
+    ("segment.writev", "short", "ENOSPC"),
+    ("segment.datasync", "fail", "EIO"),
+    ("segment.open", "fail", "EMFILE"),
+    ("segment.*", "fail", "ENOSPC"),
+    ("directory.*", "fail", "EIO"),
+    ("index.*", "fail", "ENOSPC"),
+    ("*.*", "fail", "EIO"),
+)
+
+
+class Lost(AssertionError):
+    """The store has lost or changed something that it must keep."""
+
+
+@dataclass
+class Fact:
+    """A message as it was published. ``channel`` is 0 for all channels."""
+
+    kind: int
+    body: bytes
+    channel: int = 0
+    due_ns: int = 0
+    releases: tuple[int, ...] = ()
+
+
+@dataclass
+class Operation:
+    """A change of the state. ``offsets`` of a channel are affected, or the whole channel if it is None."""
+
+    number: int  # among the batches of the log
+    channel: int
+    offsets: frozenset[int] | None
+
+
+@dataclass
+class ModelChannel:
+    """A channel. Everything from ``start`` on is for it, except what is finished."""
+
+    start: int
+    finished: set[int] = field(default_factory=set)
+    holes: dict[int, Hole] = field(default_factory=dict)  # requeued explicitly
+
+    def is_unfinished(self, offset: int) -> bool:
+        return offset in self.holes or (offset >= self.start and offset not in self.finished)
+
+
+@dataclass
+class ModelTopic:
+    """What is known about one log."""
+
+    log: TopicLog
+    names: dict[int, Fact] = field(default_factory=dict)  # of all lives
+    present: set[int] = field(default_factory=set)  # written, and seen after the last restart if it was before
+    unwritten: dict[int, Fact] = field(default_factory=dict)  # appended in this life, or recovered and not seen yet
+    recovered: set[int] = field(default_factory=set)  # not seen yet in this life
+    operations: list[Operation] = field(default_factory=list)  # of this life
+    channels: dict[int, ModelChannel] = field(default_factory=dict)
+    deferred: dict[int, int] = field(default_factory=dict)
+    written_count: int = 0
+    safe_count: int = 0
+    stable: int = 0
+    is_known: bool = False  # was there after a restart, so it must be there after a crash without a power cut
+    was_safe: bool = False  # something of it was durable
+    is_deleted: bool = False
+
+    @property
+    def key(self) -> int:
+        return self.log.identity.log_id
+
+    def fact(self, offset: int) -> Fact:
+        return self.names.get(offset) or self.unwritten[offset]
+
+    def for_channel(self, number: int) -> Iterator[int]:
+        """Yield the present messages that a channel gets."""
+        for offset in self.present:
+            fact = self.fact(offset)
+            if fact.kind == MESSAGES or (fact.kind == ADDRESSED and fact.channel == number):
+                yield offset
+
+    def unfinished(self, number: int) -> list[int]:
+        channel = self.channels[number]
+        return [offset for offset in self.for_channel(number) if channel.is_unfinished(offset)]
+
+
+@dataclass
+class Move:
+    """A message that was finished in one topic and appended to another, in one frame."""
+
+    source: ModelTopic
+    channel: int
+    offset: int
+    target: ModelTopic
+    target_offset: int
+
+
+class Logger:
+    """Keeps the log lines of the store."""
+
+    def __init__(self, history: list[str]) -> None:
+        self._history = history
+
+    def info(self, text: str, *args: object) -> None:
+        """Ignore the line."""
+
+    def warn(self, text: str, *args: object) -> None:
+        self._history.append("  warning: " + text % args)
+
+    error = warn
+
+
+def items_of(bodies: Sequence[bytes]) -> bytes:
+    """Return bodies as they are in an MPUB."""
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def read_all(log: TopicLog) -> tuple[dict[int, Fact], int]:
+    """Return every message that can be read, and the number of those that are found to be lost."""
+    found: dict[int, Fact] = {}
+    lost_count = 0
+    offset = log.first
+    while offset < log.written:
+        batch = log.batch_at(offset)
+        batches = [batch] if batch is not None else []
+        following = batch.end if batch is not None else offset
+        if batch is None:
+            job = log.begin_read(offset, 300)
+            job.run()
+            lost_count += log.end_read(job)
+            batches, following = job.batches, job.next
+        for one in batches:
+            found.update(_facts(one))
+        if following <= offset:
+            raise Lost(f"reading does not advance at {offset} of {log.written}")
+        offset = following
+    return found, lost_count
+
+
+def _facts(batch: LogBatch) -> Iterator[tuple[int, Fact]]:
+    channel = channel_of(batch)[0] if batch.kind == ADDRESSED else 0
+    for offset, body in batch.bodies():
+        yield offset, Fact(batch.kind, body, channel)
+
+
+class Run:
+    """One run. ``history`` lists its steps, for the analysis of a failure."""
+
+    def __init__(self, seed: int, topics: Sequence[str] = TOPICS) -> None:
+        self.seed = seed
+        self._names = topics
+        self.history: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.operation_count = 0
+        self._rng = rng = random.Random(seed)
+        self._directory = Path(tempfile.mkdtemp(prefix="log-model-", dir=FAST_DIRECTORY))
+        # The files are small, so pages and sectors are too, in half of the runs.
+        page_size, sector_size = rng.choice(((PAGE_SIZE, SECTOR_SIZE), (64, 8)))
+        self._disk_model = DiskModel(self._directory, Image(), page_size, sector_size)
+        self._os = RecordingOS(self._disk_model)
+        self._failpoints = Failpoints([], _stop)
+        self._boot = 1
+        self._has_boot_id = rng.random() < 0.9
+        self._options = LogOptions(
+            commit_size=8192 + rng.choice((1500, 3000, 20_000)),
+            segment_size=rng.choice((1, 700, 2000, 100_000)),
+            direct_size=rng.choice((300, 1000, 100_000)),
+            memory_size=rng.choice((0, 500, 100_000)),
+            unsynced_size=rng.choice((500, 100_000)),
+            lease_step=rng.choice((4, 20, 1000)),
+        )
+        self._serial = 0
+        self._next_channel = 1
+        self._topics: dict[int, ModelTopic] = {}  # by log id
+        self._moves: list[Move] = []
+        self._has_lost_pages = False
+        self._was_recovering = False  # when the last life ended
+        self._commit: CommitJob | None = None
+        self._checkpoint: CheckpointJob | None = None
+
+    # Running
+
+    def perform(self, steps: int | Sequence[str]) -> None:
+        """Run random steps, or the given ones; raises Lost, or any unexpected error of the store."""
+        names = steps if not isinstance(steps, int) else None
+        try:
+            with self._os.installed():
+                files.set_hook(self._hook)
+                self._open()
+                if names is not None:
+                    for name in names:
+                        self._step(getattr(Run, f"_{name}"))
+                else:
+                    for _ in range(steps if isinstance(steps, int) else 0):
+                        self._step(self._rng.choices(_ACTIONS, _WEIGHTS)[0])
+                self._order_nothing()
+                self._restart_cleanly()
+        finally:
+            files.set_hook(None)
+            self._close_descriptors()
+            shutil.rmtree(self._directory)
+
+    def arm(self, fault: Fault) -> None:
+        """Inject a fault."""
+        self._failpoints = Failpoints([fault], _stop)
+
+    def _step(self, action: Callable[["Run"], None]) -> None:
+        self.history.append(action.__name__.lstrip("_"))
+        self.counts[self.history[-1]] += 1
+        try:
+            action(self)
+        except Stopped:
+            self._crashed()
+        self._check_live()
+
+    def _hook(self, operation: FileOperation) -> None:
+        self.operation_count += 1
+        is_sync = operation.name in (files.SYNC, files.DATASYNC)
+        try:
+            self._failpoints(operation)
+        except OSError:
+            if is_sync:
+                self._os.fail_sync(operation.descriptor, RandomSurvival(self._rng))
+                self._has_lost_pages = True
+            self.history.append(f"  {operation.point} fails")
+            self.counts["fault"] += 1
+            raise
+        except Stopped:
+            self.history.append(f"  stopped at {operation.point}")
+            raise
+        if is_sync:
+            self._os.begin_sync(operation.descriptor)()
+
+    def _order_fault(self) -> None:
+        point, action, argument = self._rng.choice(FAULTS)
+        first = self._rng.randint(1, 4)
+        self.arm(Fault(point, action, argument, first, first + self._rng.choice((0, 0, 3))))
+
+    def _order_stop(self) -> None:
+        kind = self._rng.choice(("*", "commit", "segment", "directory"))
+        self.arm(Fault(f"{kind}.*", self._rng.choice(("stop", "tear")), "", *[self._rng.randint(1, 12)] * 2))
+
+    def _order_nothing(self) -> None:
+        self._failpoints = Failpoints([], _stop)
+
+    # Lives
+
+    def _open(self) -> None:
+        boot_id = self._boot.to_bytes(16, "big") if self._has_boot_id else NO_BOOT_ID
+        self._store = LogStore(str(self._directory), self._options, boot_id, Logger(self.history))
+        self._commit = self._checkpoint = None
+        # After a failed sync, a power cut may take away data that every later process has seen.
+        if self._store.damaged_count and not self._has_lost_pages:
+            raise Lost("damage is reported, but there is none")
+
+    def _crash(self) -> None:
+        self._crashed()
+
+    def _crashed(self) -> None:
+        """End the process at once, perhaps with the power, perhaps again while it starts."""
+        is_power_cut = False
+        self._was_recovering = self._store.is_recovering
+        while True:
+            is_power_cut = self._end_life(self._rng.random() < 0.4) or is_power_cut
+            self._order_nothing()
+            if self._rng.random() < 0.3:
+                self.arm(Fault("*.*", "stop", "", *[self._rng.randint(1, 30)] * 2))
+            try:
+                self._open()
+                break
+            except Stopped:
+                self.counts["stopped while starting"] += 1
+        self._check_restart(is_power_cut)
+
+    def _end_life(self, is_power_cut: bool) -> bool:
+        self.history.append("  power cut" if is_power_cut else "  killed")
+        self.counts["power cut" if is_power_cut else "killed"] += 1
+        self._close_descriptors()
+        if is_power_cut:
+            self._os.check()
+            image = self._disk_model.after_power_cut(RandomSurvival(self._rng))
+            for path in self._directory.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            image.write_to(self._directory)
+            self._disk_model.load(image)
+            self._boot += 1
+        return is_power_cut
+
+    def _restart_cleanly(self) -> None:
+        self._end_commit()
+        self._end_checkpoint()
+        try:
+            self._store.close()
+        except OSError:
+            self._note_progress()
+            self._end_life(False)
+            is_complete = False
+        else:
+            for topic in self._topics.values():
+                self._settle(topic)
+            is_complete = True
+            self._close_descriptors()
+            self._boot += self._rng.choice((0, 1))
+        self._order_nothing()
+        self._open()
+        if is_complete and self._store.is_recovering:
+            raise Lost("not clean after a clean end")
+        self._check_restart(False)
+
+    def _settle(self, topic: ModelTopic) -> None:
+        topic.written_count = topic.safe_count = topic.log.given_count
+        topic.present |= topic.unwritten.keys()
+        topic.names.update(topic.unwritten)
+        topic.unwritten.clear()
+        topic.recovered.clear()
+        topic.stable = topic.log.stable
+        topic.was_safe = topic.was_safe or topic.safe_count > 0
+
+    def _close_descriptors(self) -> None:
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{name}").startswith(str(self._directory)):
+                    os.close(int(name))
+            except OSError:
+                pass
+
+    # Use
+
+    def _topic(self, others: Sequence[str] = ()) -> ModelTopic:
+        name = self._rng.choice(others or self._names)
+        log = self._store.logs.get(name)
+        if log is None:
+            log = self._store.create_log(name, self._serial << 22, self._serial)
+            if log.identity.log_id in self._topics:
+                raise Lost("a log id was used twice")
+            self._topics[log.identity.log_id] = ModelTopic(log)
+        return self._topics[log.identity.log_id]
+
+    def _facts(self, count: int, kind: int = MESSAGES, size: int = 40, **fields: object) -> list[Fact]:
+        facts = []
+        for _ in range(count):
+            self._serial += 1
+            body = b"%d:" % self._serial + b"x" * self._rng.randint(0, size)
+            facts.append(Fact(kind, body, **fields))  # type: ignore[arg-type]
+        return facts
+
+    def _note_appended(self, topic: ModelTopic, first: int, facts: list[Fact]) -> None:
+        for offset, fact in enumerate(facts, first):
+            if offset in topic.names or offset in topic.unwritten:
+                raise Lost(f"offset {offset} of {topic.log.topic} names {topic.fact(offset)} and {fact}")
+            topic.unwritten[offset] = fact
+
+    def _publish(self) -> None:
+        topic = self._topic()
+        facts = self._facts(self._rng.randint(1, 6))
+        first = topic.log.append(items_of([fact.body for fact in facts]), len(facts), self._serial)
+        self._note_appended(topic, first, facts)
+
+    def _publish_much(self) -> None:
+        topic = self._topic()
+        facts = self._facts(self._rng.randint(3, 30), size=100)
+        first = topic.log.append(items_of([fact.body for fact in facts]), len(facts), self._serial)
+        self._note_appended(topic, first, facts)
+
+    def _publish_deferred(self) -> None:
+        topic = self._topic()
+        due_ns = self._rng.randint(1, 1 << 60)
+        facts = self._facts(self._rng.randint(1, 3), DEFERRED, due_ns=due_ns)
+        first = topic.log.append_deferred(items_of([fact.body for fact in facts]), len(facts), self._serial, due_ns)
+        self._note_appended(topic, first, facts)
+        topic.deferred.update({first + index: due_ns for index in range(len(facts))})
+
+    def _publish_addressed(self) -> None:
+        topic = self._topic()
+        if topic.channels:
+            number = self._rng.choice(sorted(topic.channels))
+            facts = self._facts(self._rng.randint(1, 3), ADDRESSED, channel=number)
+            data = items_of([fact.body for fact in facts])
+            self._note_appended(topic, topic.log.append_addressed(number, data, len(facts), self._serial), facts)
+
+    def _release(self) -> None:
+        topic = self._topic()
+        due = [offset for offset in sorted(topic.deferred) if offset in topic.present][:3]
+        if due:
+            (fact,) = self._facts(1)
+            fact.releases = tuple(due)
+            first = topic.log.append(items_of([fact.body]), 1, self._serial, due)
+            self._note_appended(topic, first, [fact])
+            for offset in due:
+                del topic.deferred[offset]
+
+    def _change(self, topic: ModelTopic, changes: Changes, channel: int, offsets: Sequence[int] | None) -> None:
+        topic.log.change(changes)
+        number = topic.log.given_count + topic.log.pending_count
+        topic.operations.append(Operation(number, channel, None if offsets is None else frozenset(offsets)))
+
+    def _create_channel(self) -> None:
+        topic = self._topic()
+        if len(topic.channels) >= 3:
+            return
+        number, self._next_channel = self._next_channel, self._next_channel + 1
+        start = topic.log.end if topic.channels else 0
+        changes = Changes()
+        changes.create_channel(number, f"channel{number}", start)
+        self._change(topic, changes, number, None)
+        topic.channels[number] = ModelChannel(start)
+
+    def _delete_channel(self) -> None:
+        topic = self._topic()
+        if topic.channels and self._rng.random() < 0.3:
+            number = self._rng.choice(sorted(topic.channels))
+            changes = Changes()
+            changes.delete_channel(number)
+            self._change(topic, changes, number, None)
+            del topic.channels[number]
+
+    def _some_unfinished(self, topic: ModelTopic) -> tuple[int, list[int]]:
+        if not topic.channels:
+            return 0, []
+        number = self._rng.choice(sorted(topic.channels))
+        unfinished = sorted(topic.unfinished(number))[:20]
+        return number, sorted(self._rng.sample(unfinished, min(len(unfinished), self._rng.randint(1, 8))))
+
+    def _finish(self) -> None:
+        topic = self._topic()
+        number, offsets = self._some_unfinished(topic)
+        if offsets:
+            self._finish_offsets(topic, number, offsets)
+
+    def _finish_offsets(self, topic: ModelTopic, number: int, offsets: list[int]) -> None:
+        changes = Changes()
+        changes.finish(number, [(offset, offset + 1) for offset in offsets])
+        self._change(topic, changes, number, offsets)
+        topic.channels[number].finished.update(offsets)
+        for offset in offsets:
+            topic.channels[number].holes.pop(offset, None)
+
+    def _requeue(self) -> None:
+        topic = self._topic()
+        number, offsets = self._some_unfinished(topic)
+        if offsets:
+            holes = [(offset, Hole(self._rng.randint(1, 300), self._rng.choice((0, 1 << 50)))) for offset in offsets]
+            changes = Changes()
+            changes.requeue(number, holes)
+            self._change(topic, changes, number, offsets)
+            topic.channels[number].holes.update(holes)
+
+    def _empty_channel(self) -> None:
+        topic = self._topic()
+        if topic.channels and self._rng.random() < 0.3:
+            number = self._rng.choice(sorted(topic.channels))
+            changes = Changes()
+            changes.move(number, topic.log.end)
+            self._change(topic, changes, number, None)
+            topic.channels[number] = ModelChannel(topic.log.end)
+
+    def _move_message(self) -> None:
+        """Finish a message here and append it there, as a dead letter: both or none."""
+        source = self._topic()
+        number, offsets = self._some_unfinished(source)
+        if not offsets:
+            return
+        target = self._topic([name for name in TOPICS if name != source.log.topic])
+        self._finish_offsets(source, number, offsets[:1])
+        facts = self._facts(1)
+        first = target.log.append(items_of([facts[0].body]), 1, self._serial)
+        self._note_appended(target, first, facts)
+        self._store.join(source.log, target.log)
+        self._moves.append(Move(source, number, offsets[0], target, first))
+
+    def _delete_topic(self) -> None:
+        if self._rng.random() < 0.3:
+            topic = self._topic()
+            topic.is_deleted = True
+            self._moves = [move for move in self._moves if topic not in (move.source, move.target)]
+            self._store.delete_log(topic.log)
+
+    def _delete(self) -> None:
+        """Delete a topic for certain; for scripts."""
+        topic = self._topic()
+        topic.is_deleted = True
+        self._store.delete_log(topic.log)
+
+    # Jobs
+
+    def _begin_commit(self) -> None:
+        if self._commit is None:
+            self._commit = self._store.begin_commit(is_synced=self._rng.random() < 0.5)
+
+    def _end_commit(self) -> None:
+        job, self._commit = self._commit, None
+        if job is not None:
+            job.run()
+            self._store.end_commit(job)
+            self._note_progress()
+
+    def _commit_now(self) -> None:
+        self._end_commit()
+        self._begin_commit()
+        self._end_commit()
+
+    def _begin_checkpoint(self) -> None:
+        if self._checkpoint is None:
+            self._checkpoint = self._store.begin_checkpoint(is_complete=self._rng.random() < 0.2)
+
+    def _end_checkpoint(self) -> None:
+        job, self._checkpoint = self._checkpoint, None
+        if job is not None:
+            job.run()
+            self._store.end_checkpoint(job)
+            if self._commit is None:
+                self._note_progress()
+
+    def _complete_checkpoint(self) -> None:
+        """Write everything to segments; for scripts."""
+        self._end_checkpoint()
+        self._checkpoint = self._store.begin_checkpoint(is_complete=True)
+        self._end_checkpoint()
+
+    def _checkpoint_now(self) -> None:
+        self._end_checkpoint()
+        self._begin_checkpoint()
+        self._end_checkpoint()
+
+    def _note_progress(self) -> None:
+        """Note what is written and durable now. No commit is running."""
+        for topic in self._topics.values():
+            log = topic.log
+            topic.written_count, topic.safe_count = log.given_count, log.safe_count
+            if log.stable < topic.stable or log.stable > log.written:
+                raise Lost(f"stable went from {topic.stable} to {log.stable}, written {log.written}")
+            topic.stable = log.stable
+            topic.was_safe = topic.was_safe or log.safe_count > 0
+            for offset in [offset for offset in topic.unwritten if offset < log.written]:
+                topic.names[offset] = topic.unwritten.pop(offset)
+                topic.present.add(offset)
+                topic.recovered.discard(offset)
+
+    # Checks
+
+    def _check_live(self) -> None:
+        """Check depths, deferred messages, and the memory."""
+        for topic in self._topics.values():
+            if topic.is_deleted or self._store.is_recovering:
+                continue
+            state = topic.log.state
+            if state.channels.keys() != topic.channels.keys():
+                raise Lost(f"channels {sorted(state.channels)} instead of {sorted(topic.channels)}")
+            for number in topic.channels:
+                depth, expected = state.depth(number, topic.log.written), topic.unfinished(number)
+                if depth != len(expected):
+                    raise Lost(f"depth {depth} of {topic.log.topic}/{number} instead of {len(expected)}")
+            if state.deferred != topic.deferred:
+                raise Lost(f"deferred {state.deferred} instead of {topic.deferred}")
+        held = sum(
+            sum(batch.size for batch in (*log._held, *log._pending) if batch.has_offsets)
+            for log in self._store.logs.values()
+        )
+        if self._store.memory_size > self._options.memory_size + held:
+            raise Lost(f"{self._store.memory_size} bytes are in memory, {held} of them must be")
+
+    def _check_restart(self, is_power_cut: bool) -> None:
+        """Compare the logs with what must be there after a restart, and continue with what is there."""
+        saved, self._failpoints = self._failpoints, Failpoints([], _stop)
+        logs = {log.identity.log_id: log for log in self._store.logs.values()}
+        if logs.keys() - self._topics.keys():
+            raise Lost("an unknown log has appeared")
+        for key, topic in list(self._topics.items()):
+            is_gone = topic.is_deleted and not topic.log.pending_count and topic.log.is_safe
+            if key in logs:
+                if is_gone:
+                    raise Lost(f"the deleted log {topic.log.topic} is there again")
+                self._check_log(topic, logs[key], is_power_cut)
+                continue
+            is_required = topic.was_safe if is_power_cut else topic.is_known or topic.written_count
+            if not topic.is_deleted and is_required:
+                raise Lost(f"the log {topic.log.topic} is gone")
+            del self._topics[key]
+            self._moves = [move for move in self._moves if topic not in (move.source, move.target)]
+        kept = []
+        for move in self._moves:
+            is_finished = not move.source.channels.get(move.channel, ModelChannel(0)).is_unfinished(move.offset)
+            is_appended = move.target_offset in move.target.present | move.target.recovered
+            if is_finished != is_appended and move.channel in move.source.channels:
+                raise Lost(f"half of a move survived: finished {is_finished}, appended {is_appended}, {move.offset}")
+            if is_appended and self._store.is_recovering:
+                kept.append(move)
+        self._moves = kept
+        self._failpoints = saved
+
+    def _check_log(self, topic: ModelTopic, log: TopicLog, is_power_cut: bool) -> None:
+        found, lost_count = read_all(log)
+        for batch in log._held:
+            if batch.has_offsets:
+                found.update(_facts(batch))
+        if lost_count:
+            raise Lost(f"{lost_count} messages of {log.topic} are reported as lost")
+        required = {o for o in topic.present | topic.recovered if not is_power_cut or o < topic.stable}
+        if required - found.keys():
+            raise Lost(f"lost from {log.topic}: {sorted(required - found.keys())}")
+        facts = topic.unwritten | topic.names
+        for offset, fact in found.items():
+            expected = facts.get(offset)
+            if expected is None or (fact.kind, fact.body, fact.channel) != (
+                expected.kind,
+                expected.body,
+                expected.channel,
+            ):
+                raise Lost(f"offset {offset} of {log.topic} has {fact} instead of {expected}")
+        seen = {offset for offset in found if offset < log.written}
+        topic.names.update({offset: facts[offset] for offset in seen})
+        topic.unwritten = {offset: facts[offset] for offset in found if offset not in seen}
+        if topic.names and log.end <= max(topic.names):
+            raise Lost(f"offset {max(topic.names)} of {log.topic} was in use, but the log ends at {log.end}")
+        topic.present, topic.recovered = set(found), set(topic.unwritten)
+        is_unsettled = is_power_cut and self._was_recovering
+        self._check_channels(topic, log, topic.safe_count if is_power_cut else topic.written_count, is_unsettled)
+        self._check_deferred(topic, log)
+        topic.log = log
+        topic.present = seen
+        topic.operations.clear()
+        topic.written_count, topic.safe_count = log.given_count, log.safe_count
+        topic.stable = log.stable
+        topic.is_known = True
+        topic.is_deleted = False
+
+    def _check_channels(self, topic: ModelTopic, log: TopicLog, certain_count: int, is_unsettled: bool) -> None:
+        doubtful = [operation for operation in topic.operations if operation.number > certain_count]
+        doubtful_channels = {operation.channel for operation in doubtful if operation.offsets is None}
+        different = log.state.channels.keys() ^ topic.channels.keys()
+        if different - doubtful_channels and not is_unsettled:
+            raise Lost(f"channels {sorted(different)} have appeared or are gone")
+        channels = {}
+        for number, state in log.state.channels.items():
+            found = {o for o in topic.for_channel(number) if o in state.holes or o >= state.next}
+            if number in topic.channels and number not in doubtful_channels and not is_unsettled:
+                touched = {o for operation in doubtful if operation.channel == number for o in operation.offsets or ()}
+                expected = set(topic.unfinished(number))
+                if (found ^ expected) - touched:
+                    raise Lost(f"{log.topic}/{number}: unfinished {sorted(found)} instead of {sorted(expected)}")
+                for offset, hole in topic.channels[number].holes.items():
+                    if offset in found - touched and state.holes.get(offset) != hole:
+                        raise Lost(f"{log.topic}/{number}: {offset} is {state.holes.get(offset)} instead of {hole}")
+            # Continue with the state that is there.
+            present = set(topic.for_channel(number))
+            start = min(present | {state.next})
+            channel = ModelChannel(start, {o for o in range(start, state.next) if o not in state.holes})
+            channel.holes = {o: hole for o, hole in state.holes.items() if hole != Hole()}
+            channels[number] = channel
+        topic.channels = channels
+
+    def _check_deferred(self, topic: ModelTopic, log: TopicLog) -> None:
+        released = {o for offset in topic.present for o in topic.fact(offset).releases}
+        expected = {
+            offset: topic.fact(offset).due_ns
+            for offset in topic.present
+            if topic.fact(offset).kind == DEFERRED and offset not in released
+        }
+        if log.state.deferred != expected:
+            raise Lost(f"deferred {log.state.deferred} instead of {expected}")
+        topic.deferred = expected
+
+
+def _stop() -> None:
+    raise Stopped
+
+
+_CHOICES: dict[Callable[[Run], None], int] = {
+    Run._publish: 12,
+    Run._publish_much: 3,
+    Run._publish_deferred: 2,
+    Run._publish_addressed: 2,
+    Run._release: 2,
+    Run._create_channel: 3,
+    Run._delete_channel: 1,
+    Run._finish: 8,
+    Run._requeue: 4,
+    Run._empty_channel: 1,
+    Run._move_message: 4,
+    Run._delete_topic: 1,
+    Run._begin_commit: 6,
+    Run._end_commit: 6,
+    Run._commit_now: 10,
+    Run._begin_checkpoint: 4,
+    Run._end_checkpoint: 4,
+    Run._checkpoint_now: 4,
+    Run._order_fault: 2,
+    Run._order_stop: 3,
+    Run._order_nothing: 3,
+    Run._crash: 2,
+    Run._restart_cleanly: 2,
+}
+_ACTIONS, _WEIGHTS = list(_CHOICES), list(_CHOICES.values())
+
+
+def run_seed(seed: int, steps: int = 60) -> Run:
+    """Perform the run of a seed; a failure includes the seed."""
+    run = Run(seed)
+    try:
+        run.perform(steps)
+    except Exception as failure:
+        tail = "\n".join(run.history[-60:])
+        raise AssertionError(f"{failure!r}\n{tail}\nNSQX_SEED={seed} repeats this run") from failure
+    return run

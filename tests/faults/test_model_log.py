@@ -1,0 +1,96 @@
+"""The topic log under random use, with faults, crashes and power cuts, and under every fault at every file operation.
+
+NSQX_SEED repeats the run of one seed; NSQX_SLOW or --run-slow performs thousands of runs.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+
+import pytest
+from log_model import TOPICS, Run, run_seed
+
+from nsqx.queues.failpoints import Fault
+
+QUICK, MANY = 200, 5000
+AT_MOST_S = 8.0  # for the quick test, on a busy machine
+FIRST = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
+IS_GIVEN = "NSQX_SEED" in os.environ
+
+# Short runs that use everything once. Each is repeated with a fault at each of its file operations.
+SCRIPTS = {
+    "publish": ("create_channel", "publish", "commit_now", "finish", "publish", "commit_now", "checkpoint_now"),
+    "large": ("publish_much", "commit_now", "create_channel", "publish_much", "commit_now", "finish", "commit_now"),
+    "checkpoint": (
+        *("create_channel", "publish", "publish_deferred", "commit_now", "begin_commit", "publish", "end_commit"),
+        *("complete_checkpoint", "finish", "release", "commit_now", "complete_checkpoint"),
+    ),
+    "restart": ("create_channel", "publish", "commit_now", "crash", "publish", "checkpoint_now", "commit_now"),
+    "move": ("create_channel", "publish", "commit_now", "move_message", "commit_now", "requeue", "commit_now"),
+    "delete": ("publish", "commit_now", "delete", "commit_now", "complete_checkpoint", "publish", "commit_now"),
+}
+ACTIONS = (("stop", ""), ("tear", ""), ("fail", "EIO"), ("short", "ENOSPC"))
+
+
+def run_many(first: int, count: int, at_most_s: float = float("inf")) -> Counter[str]:
+    """Perform so many runs, or as many as there is time for; return how often each action occurred."""
+    counts: Counter[str] = Counter()
+    deadline_s = time.monotonic() + at_most_s
+    for seed in range(first, first + (1 if IS_GIVEN else count)):
+        counts += run_seed(seed).counts
+        if time.monotonic() > deadline_s:
+            break
+    return counts
+
+
+def test_random_use_of_a_log_loses_only_what_it_may() -> None:
+    counts = run_many(FIRST, QUICK, AT_MOST_S)
+    if not IS_GIVEN:
+        assert all(counts[what] > 3 for what in ("killed", "power cut", "restart_cleanly", "fault")), counts
+
+
+def test_a_seed_gives_the_same_run_of_a_log() -> None:
+    assert run_seed(5).history == run_seed(5).history
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_much_random_use_of_a_log_loses_only_what_it_may() -> None:
+    run_many(FIRST, MANY)
+
+
+def run_script(name: str, seed: int, fault: Fault | None) -> int:
+    """Perform a script with a fault; return the number of file operations."""
+    run = Run(seed, TOPICS[:1])
+    if fault is not None:
+        run.arm(fault)
+    try:
+        run.perform(SCRIPTS[name])
+    except Exception as failure:
+        history = "\n".join(run.history)
+        raise AssertionError(f"{failure!r}\n{history}\n{name}, seed {seed}, {fault}") from failure
+    return run.operation_count
+
+
+def run_script_with_every_fault(name: str, seed: int) -> int:
+    """Perform a script again and again, with each fault at each of its file operations; return the number of runs."""
+    count = run_script(name, seed, None)
+    for number in range(1, count + 1):
+        for action, argument in ACTIONS:
+            run_script(name, seed, Fault("*.*", action, argument, number, number))
+    return count * len(ACTIONS)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_fault_at_every_file_operation_loses_only_what_it_may(name: str) -> None:
+    seed = FIRST % 1000
+    assert run_script_with_every_fault(name, seed) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_fault_at_every_file_operation_with_many_seeds(name: str) -> None:
+    for seed in range(FIRST % 1000, FIRST % 1000 + 30):
+        run_script_with_every_fault(name, seed)

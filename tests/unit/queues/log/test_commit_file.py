@@ -1,0 +1,148 @@
+"""Commit files: headers, frames, and what is left of damaged ones."""
+
+import random
+
+import pytest
+from log_bench import items
+
+from nsqx.queues.log.batch import MESSAGES, new_batch, seed_of
+from nsqx.queues.log.commit_file import (
+    FRAMES_AT,
+    CommitFile,
+    CommitHeader,
+    Entry,
+    FrameScanner,
+    decode_header,
+    encode_frame,
+    identity_record,
+    read_commit_file,
+)
+from nsqx.queues.log.identity import LogIdentity
+
+HEADER = CommitHeader(7, 6, 5, 1234, b"b" * 16, 99, False)
+IDENTITY = LogIdentity("topic", 42, 1, 2, 3)
+
+
+def entries(first, *bodies, binds=False):
+    batch = new_batch(MESSAGES, first, len(bodies), 5, items(*bodies))
+    bind = [Entry(1, identity_record(IDENTITY, 10, 20), seed_of(0), 0)] * 2 if binds else []
+    return [*bind, Entry(1, batch, seed_of(42), 0)]
+
+
+def content_of(*frames, header=HEADER):
+    """Return a file with frames of one batch each."""
+    data = header.encode()
+    for number, bodies in enumerate(frames):
+        serial = header.first_serial + number
+        data += b"".join(encode_frame(header, serial, serial, 99, entries(10 * number, *bodies, binds=number == 0)))
+    return data
+
+
+def scan(data, header=HEADER, known=()):
+    return FrameScanner(data, header, known).frames()
+
+
+def bodies_of(frame):
+    return [body for _, batch in frame.entries for _, body in batch.bodies()]
+
+
+def test_a_header_has_two_copies():
+    data = HEADER.encode()
+    assert len(data) == FRAMES_AT
+    for position in range(0, FRAMES_AT, 3):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        assert decode_header(bytes(damaged)) == HEADER
+    assert decode_header(bytes(FRAMES_AT)) is None
+    assert decode_header(b"") is None
+
+
+def test_the_newer_copy_of_a_header_is_used():
+    newer = HEADER._replace(generation=8)
+    assert decode_header(HEADER.encode()[:4096] + newer.encode()[4096:]) == newer
+    assert decode_header(newer.encode()[:4096] + HEADER.encode()[4096:]) == newer
+
+
+def test_frames_are_read_as_they_were_written():
+    frames = scan(content_of([b"a", b"b"], [b"c"]))
+    assert [(frame.serial - HEADER.first_serial, frame.is_whole, frame.is_written) for frame in frames] == [
+        (0, True, True),
+        (1, True, True),
+    ]
+    assert [bodies_of(frame) for frame in frames] == [[b"a", b"b"], [b"c"]]
+    assert frames[0].identities == [(IDENTITY, (10, 20))] * 2
+    assert {log_id for frame in frames for log_id, _ in frame.entries} == {42}
+
+
+def test_frames_of_an_older_generation_are_ignored():
+    old = content_of([b"a"], [b"b"], [b"c"])
+    new_header = HEADER._replace(generation=8, nonce=5678)
+    new = content_of([b"x"], header=new_header)
+    assert [bodies_of(frame) for frame in scan(new + old[len(new) :], new_header)] == [[b"x"]]
+
+
+def test_a_frame_that_is_cut_short_is_not_whole():
+    data = content_of([b"a"], [b"b" * 50, b"c"])
+    start = len(content_of([b"a"]))
+    for end in range(start, len(data)):
+        frames = scan(data[:end])
+        assert [frame.is_whole for frame in frames if frame.serial == HEADER.first_serial] == [True]
+        assert all(not frame.is_whole and not frame.is_written for frame in frames[1:])
+        frames = scan(data[:end] + bytes(len(data) - end))
+        assert not any(frame.is_written for frame in frames[1:])
+
+
+def test_a_changed_byte_costs_at_most_a_message_or_a_batch():
+    data = content_of([b"a", b"b"], [b"c", b"dd", b"e"], [b"f"])
+    start, end = len(content_of([b"a", b"b"])), len(content_of([b"a", b"b"], [b"c", b"dd", b"e"]))
+    for position in range(FRAMES_AT, len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << random.randrange(8)
+        found = [body for frame in scan(bytes(damaged)) for body in bodies_of(frame)]
+        assert set(found) <= {b"a", b"b", b"c", b"dd", b"e", b"f"}
+        if start <= position < end:
+            assert {b"a", b"b", b"f"} <= set(found)
+
+
+def test_a_damaged_head_of_a_frame_is_replaced_by_its_end():
+    data = bytearray(content_of([b"a"], [b"b"]))
+    data[FRAMES_AT + 5] ^= 1
+    assert [(bodies_of(frame), frame.is_whole) for frame in scan(bytes(data))] == [([b"a"], True), ([b"b"], True)]
+
+
+def test_a_frame_in_a_message_is_not_taken_for_one():
+    inner = b"".join(encode_frame(HEADER._replace(nonce=1), HEADER.first_serial + 1, 0, 0, entries(5, b"false")))
+    data = bytearray(content_of([inner], [b"b"]))
+    data[FRAMES_AT + 5] ^= 1
+    data[FRAMES_AT + 60] ^= 1
+    assert b"false" not in [body for frame in scan(bytes(data)) for body in bodies_of(frame)]
+
+
+def test_a_log_without_its_identity_is_found_among_the_known_ones():
+    data = HEADER.encode() + b"".join(encode_frame(HEADER, HEADER.first_serial, 0, 0, entries(0, b"a")))
+    assert [frame.entries for frame in scan(data)] == [[]]
+    assert [bodies_of(frame) for frame in scan(data, known=[IDENTITY])] == [[b"a"]]
+
+
+def test_a_file_is_written_and_read(tmp_path):
+    file = CommitFile(str(tmp_path / "nsqx.commit.0"))
+    file.fill(20_000)
+    assert (tmp_path / "nsqx.commit.0").stat().st_size == 20_000
+    file.begin_generation(HEADER)
+    buffers = encode_frame(HEADER, file.next_serial, 0, 0, entries(0, b"a", binds=True))
+    file.write(buffers)
+    file.sync()
+    header, data = read_commit_file(file.path)
+    assert header == HEADER
+    assert [bodies_of(frame) for frame in scan(data)] == [[b"a"]]
+    file.save_header(HEADER._replace(is_clean=True))
+    assert read_commit_file(file.path)[0].is_clean
+    file.close()
+
+
+@pytest.mark.parametrize("size", [0, 10, 8191])
+def test_a_short_file_has_no_header_or_no_frames(tmp_path, size):
+    path = tmp_path / "nsqx.commit.0"
+    path.write_bytes(HEADER.encode()[:size])
+    header, data = read_commit_file(str(path))
+    assert header is None or scan(data) == []

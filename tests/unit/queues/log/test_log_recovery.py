@@ -1,0 +1,163 @@
+"""The start of a store after a clean end, a crash, and a power cut."""
+
+import shutil
+
+import pytest
+from log_bench import BOOT_ID, SMALL, Lines, bodies_of, change, checkpoint, commit, open_store, publish
+
+from nsqx.queues.log.recovery import NO_BOOT_ID
+from nsqx.queues.log.state import Hole
+from nsqx.queues.log.store import LogStore
+
+OTHER_BOOT = b"c" * 16
+
+
+def crashed(path, *bodies):
+    """Leave messages in the commit file, as after a crash."""
+    store = open_store(path)
+    log = store.logs.get("topic") or store.create_log("topic", 1 << 40, 5)
+    for body in bodies:
+        publish(log, body)
+        commit(store)
+    return log
+
+
+def test_after_a_clean_end_offsets_go_on(tmp_path):
+    store = open_store(tmp_path)
+    log = store.create_log("topic", 1 << 40, 5)
+    publish(log, b"a")
+    store.close()
+    store = LogStore(str(tmp_path), SMALL, OTHER_BOOT, Lines())
+    assert not store.is_recovering
+    log = store.logs["topic"]
+    assert (log.end, log.written, log.stable, bodies_of(log)) == (1, 1, 1, {0: b"a"})
+
+
+def test_after_a_crash_offsets_go_on_without_a_gap(tmp_path):
+    crashed(tmp_path, b"a", b"b")
+    log = open_store(tmp_path).logs["topic"]
+    assert (log.end, log.stable, bodies_of(log)) == (2, 2, {0: b"a", 1: b"b"})
+
+
+@pytest.mark.parametrize("boot_id", [OTHER_BOOT, NO_BOOT_ID])
+def test_after_a_power_cut_offsets_go_on_at_the_lease(tmp_path, boot_id):
+    crashed(tmp_path, b"a", b"b")
+    store = open_store(tmp_path, boot_id=boot_id)
+    log = store.logs["topic"]
+    assert publish(log, b"c") == SMALL.lease_step
+    commit(store)
+    commit(store)
+    assert bodies_of(log) == {0: b"a", 1: b"b", SMALL.lease_step: b"c"}
+    again = open_store(tmp_path, boot_id=boot_id).logs["topic"]
+    assert bodies_of(again) == {0: b"a", 1: b"b", SMALL.lease_step: b"c"}
+
+
+def test_recovered_messages_are_seen_after_the_first_checkpoint(tmp_path):
+    crashed(tmp_path, b"a")
+    store = LogStore(str(tmp_path), SMALL, BOOT_ID, Lines())
+    log = store.logs["topic"]
+    assert (store.is_recovering, log.written, log.end) == (True, 0, 1)
+    publish(log, b"b")
+    assert store.begin_commit(is_synced=True) is None
+    checkpoint(store)
+    assert (store.is_recovering, log.written, log.stable) == (False, 1, 1)
+    commit(store)
+    assert log.written == 2
+
+
+def test_the_state_survives_a_crash_and_a_clean_end(tmp_path):
+    store = open_store(tmp_path)
+    log = store.create_log("topic", 1 << 40, 5)
+    change(log, lambda changes: changes.create_channel(1, "channel", 0))
+    publish(log, b"a", b"b", b"c")
+    log.append_deferred(b"\0\0\0\1d", 1, 5, 77)
+    change(log, lambda changes: changes.finish(1, [(1, 2)]))
+    change(log, lambda changes: changes.requeue(1, [(2, Hole(4, 99))]))
+    commit(store)
+    for _ in range(2):
+        store = open_store(tmp_path)
+        state = store.logs["topic"].state
+        channel = state.channels[1]
+        assert (channel.name, channel.next, channel.holes) == ("channel", 3, {0: Hole(), 2: Hole(4, 99)})
+        assert (state.deferred, state.depth(1, state.end)) == ({3: 77}, 2)
+        store.close()
+
+
+def test_a_frame_that_was_not_completed_is_ignored(tmp_path):
+    crashed(tmp_path, b"a", b"b")
+    path = tmp_path / "nsqx.commit.0"
+    path.write_bytes(path.read_bytes()[:-30])
+    lines = Lines()
+    store = open_store(tmp_path, lines=lines)
+    assert (bodies_of(store.logs["topic"]), store.damaged_count, lines.lines) == ({0: b"a"}, 0, [])
+
+
+def test_a_damaged_frame_that_was_durable_is_reported_and_the_others_are_used(tmp_path):
+    crashed(tmp_path, b"first", b"second", b"third")
+    path = tmp_path / "nsqx.commit.0"
+    path.write_bytes(path.read_bytes().replace(b"second", b"sec0nd"))
+    for boot_id in (BOOT_ID, OTHER_BOOT):
+        copy = tmp_path / boot_id.decode()
+        copy.mkdir()
+        shutil.copy(path, copy)
+        lines = Lines()
+        store = open_store(copy, boot_id=boot_id, lines=lines)
+        assert bodies_of(store.logs["topic"]) == {0: b"first", 2: b"third"}
+        assert store.damaged_count == 1
+        assert "damaged" in lines.lines[0]
+        assert store.logs["topic"].end > SMALL.lease_step
+
+
+def test_a_log_is_found_without_its_identity_file(tmp_path):
+    store = open_store(tmp_path)
+    publish(store.create_log("topic", 1 << 40, 5), b"a")
+    store.close()
+    (tmp_path / "topic.topic" / "id").write_bytes(b"damaged")
+    store = open_store(tmp_path)
+    assert bodies_of(store.logs["topic"]) == {0: b"a"}
+    store.close()
+    lines = Lines()
+    open_store(tmp_path, lines=lines)
+    assert lines.lines == []
+
+
+def test_a_log_that_is_only_in_a_commit_file_gets_its_directory(tmp_path):
+    crashed(tmp_path, b"a")
+    assert not (tmp_path / "topic.topic").exists()
+    open_store(tmp_path)
+    assert (tmp_path / "topic.topic" / "id").exists()
+
+
+def test_with_a_damaged_snapshot_the_state_comes_from_the_segment_before(tmp_path):
+    store = open_store(tmp_path)
+    log = store.create_log("topic", 1 << 40, 5)
+    change(log, lambda changes: changes.create_channel(1, "channel", 0))
+    for number in range(40):
+        publish(log, b"%d" % number + b"x" * 100)
+        change(log, lambda changes, number=number: changes.finish(1, [(number, number + 1)]))
+        commit(store)
+    end = log.end
+    store.close()
+    newest = max((tmp_path / "topic.topic").glob("*.seg"))
+    content = bytearray(newest.read_bytes())
+    snapshot_at = content.index(b"NXB1", 10)
+    content[snapshot_at + 70] ^= 1
+    newest.write_bytes(content)
+    store = open_store(tmp_path)
+    log = store.logs["topic"]
+    assert len(bodies_of(log)) == end
+    assert log.state.channels[1].next == end
+    assert (log.state.depth(1, log.written), store.damaged_count > 0) == (0, True)
+
+
+def test_directories_of_unknown_logs_are_left_alone(tmp_path):
+    directory = tmp_path / "topic.topic"
+    directory.mkdir()
+    (directory / f"{0:020d}.seg").write_bytes(b"something")
+    lines = Lines()
+    store = open_store(tmp_path, lines=lines)
+    assert (store.logs, "cannot be identified" in lines.lines[0]) == ({}, True)
+    publish(store.create_log("topic", 1 << 40, 5), b"a")
+    store.close()
+    assert bodies_of(open_store(tmp_path).logs["topic"]) == {0: b"a"}
+    assert [path.suffix for path in tmp_path.iterdir() if path.name.startswith("topic.topic.")] == [".unknown"]

@@ -1,0 +1,299 @@
+"""The store of topic logs: commits, checkpoints, limits, failures, deletion, and reading."""
+
+import errno
+import os
+
+import pytest
+from log_bench import BOOT_ID, SMALL, Lines, bodies_of, change, checkpoint, commit, items, open_store, publish
+
+from nsqx.queues import files
+from nsqx.queues.failpoints import failpoints_of
+from nsqx.queues.log.store import LogOptions, LogStore
+
+
+@pytest.fixture
+def fail():
+    """Return a function that injects faults and returns the hook."""
+
+    def inject(text):
+        hook = failpoints_of(text)
+        files.set_hook(hook)
+        return hook
+
+    yield inject
+    files.set_hook(None)
+
+
+def new_log(store, topic="topic"):
+    return store.create_log(topic, 1 << 40, 5)
+
+
+def test_a_commit_makes_all_logs_durable_with_one_sync(tmp_path, fail):
+    store = open_store(tmp_path, LogOptions())
+    logs = [new_log(store, f"topic{number}") for number in range(20)]
+    publish(logs[0], b"first")
+    commit(store)
+    for log in logs:
+        publish(log, b"a", b"b")
+    hook = fail("")
+    commit(store)
+    assert (hook.counts["commit.writev"], hook.counts["commit.datasync"], sum(hook.counts.values())) == (1, 1, 2)
+    assert all(log.stable == log.written == log.end for log in logs)
+
+
+def test_a_commit_without_sync_is_written_but_not_stable(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    publish(log, b"b")
+    assert (log.end, log.written, log.stable) == (2, 1, 1)
+    commit(store, is_synced=False)
+    assert (log.end, log.written, log.stable) == (2, 2, 1)
+    assert store.has_unsynced
+    commit(store)
+    assert (log.stable, store.has_unsynced) == (2, False)
+
+
+def test_there_is_nothing_to_commit_without_changes(tmp_path):
+    store = open_store(tmp_path)
+    new_log(store)
+    assert commit(store) is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_batches_gather_while_a_commit_runs(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    job = store.begin_commit(is_synced=True)
+    publish(log, b"b")
+    assert store.begin_commit(is_synced=True) is None
+    job.run()
+    store.end_commit(job)
+    assert (log.written, log.end) == (1, 2)
+    commit(store)
+    assert log.written == 2
+
+
+def test_a_large_batch_goes_to_the_segment_directly(tmp_path, fail):
+    store = open_store(tmp_path, LogOptions(direct_size=3000))
+    log = new_log(store)
+    publish(log, b"small")
+    commit(store)
+    hook = fail("")
+    publish(log, b"x" * 5000)
+    commit(store)
+    assert hook.counts["segment.datasync"] == 1
+    assert (log.stable, os.stat(tmp_path / "nsqx.commit.0").st_size < 12_000) == (2, True)
+    assert bodies_of(log) == {0: b"small", 1: b"x" * 5000}
+
+
+def test_full_commit_files_stop_commits_until_a_checkpoint(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    published = 0
+    while not store.is_full:
+        publish(log, b"x" * 1000)
+        published += 1
+        commit(store)
+    assert log.end == published > log.written > 10
+    checkpoint(store, is_complete=False)
+    assert not store.is_full
+    commit(store)
+    assert log.written == published
+    assert bodies_of(log) == dict.fromkeys(range(published), b"x" * 1000)
+
+
+def test_the_second_commit_file_is_filled_with_zeros_in_advance(tmp_path):
+    store = open_store(tmp_path)
+    publish(new_log(store), b"a")
+    commit(store)
+    assert store.wants_checkpoint
+    checkpoint(store, is_complete=False)
+    assert (tmp_path / "nsqx.commit.1").read_bytes() == bytes(SMALL.commit_size)
+    assert not store.wants_checkpoint
+
+
+def test_memory_is_limited(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    for _ in range(100):
+        publish(log, b"x" * 500)
+        commit(store)
+        if store.wants_checkpoint:
+            checkpoint(store, is_complete=False)
+    assert store.memory_size <= SMALL.memory_size + 2 * SMALL.commit_size
+    checkpoint(store)
+    assert store.memory_size <= SMALL.memory_size
+    assert log.batch_at(0) is None
+    assert bodies_of(log) == dict.fromkeys(range(100), b"x" * 500)
+
+
+def test_after_a_failed_write_the_batches_are_written_later(tmp_path, fail):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    fail("commit.writev=short:ENOSPC")
+    publish(log, b"a")
+    commit(store)
+    assert (store.failure.errno, log.written, log.end) == (errno.ENOSPC, 0, 1)
+    publish(log, b"b")
+    commit(store)
+    assert (store.failure, log.stable) == (None, 2)
+    assert bodies_of(open_store(tmp_path).logs["topic"]) == {0: b"a", 1: b"b"}
+
+
+def test_after_a_failed_sync_the_batches_go_to_another_file(tmp_path, fail):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    publish(log, b"b")
+    commit(store, is_synced=False)
+    fail("commit.datasync=fail:EIO")
+    publish(log, b"c")
+    commit(store)
+    assert (store.failure.errno, log.written, log.stable) == (errno.EIO, 2, 1)
+    commit(store)
+    assert (store.failure, log.written, log.stable) == (None, 3, 3)
+    assert sorted(os.listdir(tmp_path)) == ["nsqx.commit.0", "nsqx.commit.1"]
+    (tmp_path / "nsqx.commit.0").unlink()
+    after = open_store(tmp_path).logs["topic"]
+    assert bodies_of(after).items() >= {1: b"b", 2: b"c"}.items()
+
+
+def test_a_file_with_a_failed_sync_is_not_used_again(tmp_path, fail):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    fail("commit.datasync=fail:EIO")
+    publish(log, b"b")
+    commit(store)
+    commit(store)
+    checkpoint(store, is_complete=False)
+    checkpoint(store, is_complete=False)
+    assert "nsqx.commit.0" not in os.listdir(tmp_path) or (tmp_path / "nsqx.commit.0").read_bytes()[:4] == bytes(4)
+    assert bodies_of(open_store(tmp_path).logs["topic"]) == {0: b"a", 1: b"b"}
+
+
+def test_a_failed_checkpoint_keeps_the_commit_file(tmp_path, fail):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    fail("segment.datasync=fail:EIO")
+    with pytest.raises(OSError, match="Input/output"):
+        checkpoint(store)
+    assert bodies_of(LogStore(str(tmp_path), SMALL, BOOT_ID, Lines()).logs["topic"], 0) == {}
+    assert bodies_of(open_store(tmp_path).logs["topic"]) == {0: b"a"}
+
+
+def test_joined_logs_are_written_in_one_frame(tmp_path, fail):
+    store = open_store(tmp_path, LogOptions(direct_size=500))
+    one, two = new_log(store, "one"), new_log(store, "two")
+    publish(one, b"x" * 1000)
+    publish(two, b"y")
+    store.join(one, two)
+    hook = fail("")
+    commit(store)
+    assert hook.counts["segment.writev"] == 0
+    assert (one.stable, two.stable) == (1, 1)
+
+
+def test_a_deleted_log_is_gone_after_a_restart(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    checkpoint(store)
+    store.delete_log(log)
+    commit(store)
+    checkpoint(store)
+    assert not (tmp_path / "topic.topic").exists()
+    assert open_store(tmp_path).logs == {}
+
+
+def test_a_deletion_that_was_interrupted_is_completed(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    checkpoint(store)
+    store.delete_log(log)
+    commit(store)
+    assert open_store(tmp_path).logs == {}
+    assert not (tmp_path / "topic.topic").exists()
+
+
+def test_a_topic_that_is_created_again_has_new_offsets_and_higher_ids(tmp_path):
+    store = open_store(tmp_path)
+    old = new_log(store)
+    publish(old, b"a")
+    commit(store)
+    checkpoint(store)
+    store.delete_log(old)
+    new = new_log(store)
+    publish(new, b"b")
+    commit(store)
+    checkpoint(store)
+    checkpoint(store)
+    assert new.identity.log_id != old.identity.log_id
+    assert new.identity.id_number(0) > old.identity.id_number(0)
+    assert bodies_of(open_store(tmp_path).logs["topic"]) == {0: b"b"}
+
+
+def test_ids_go_on_above_those_of_a_deleted_log_after_a_restart(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    highest = log.identity.id_number(0)
+    store.delete_log(log)
+    commit(store)
+    assert open_store(tmp_path).create_log("other", 1 << 30, 5).identity.first_id > highest
+
+
+def test_batches_are_found_by_offset(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    for number in range(40):
+        publish(log, b"%d" % (3 * number), b"%d" % (3 * number + 1), b"%d" % (3 * number + 2))
+        commit(store)
+    checkpoint(store)
+    for offset in range(0, 120, 7):
+        batch = log.batch_at(offset)
+        if batch is None:
+            job = log.begin_read(offset, 1)
+            job.run()
+            assert log.end_read(job) == 0
+            batch = job.batches[0]
+        assert dict(batch.bodies())[offset] == b"%d" % offset
+
+
+def test_a_damaged_message_is_noted_when_it_is_read(tmp_path):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    change(log, lambda changes: changes.create_channel(1, "channel", 0))
+    log.append(items(b"good1", b"wrong", b"good2"), 3, 5)
+    store.close()
+    (path,) = (tmp_path / "topic.topic").glob("*.seg")
+    path.write_bytes(path.read_bytes().replace(b"wrong", b"wr0ng"))
+    store = open_store(tmp_path)
+    log = store.logs["topic"]
+    assert log.state.depth(1, log.written) == 3
+    assert bodies_of(log) == {0: b"good1", 2: b"good2"}
+    assert log.state.depth(1, log.written) == 2
+
+
+def test_close_fails_if_the_disk_is_full_and_loses_nothing_durable(tmp_path, fail):
+    store = open_store(tmp_path)
+    log = new_log(store)
+    publish(log, b"a")
+    commit(store)
+    publish(log, b"b")
+    fail("commit.*=fail:ENOSPC@1+")
+    with pytest.raises(OSError, match="No space"):
+        store.close()
+    files.set_hook(None)
+    assert bodies_of(open_store(tmp_path).logs["topic"])[0] == b"a"
