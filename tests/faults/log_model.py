@@ -213,6 +213,7 @@ class Run:
         self._serial = 0
         self._next_channel = 1
         self._topics: dict[int, ModelTopic] = {}  # by log id
+        self._forgotten: dict[int, ModelTopic] = {}  # deleted, perhaps not durably
         self._moves: list[Move] = []
         self._has_lost_pages = False
         self._was_recovering = False  # when the last life ended
@@ -604,6 +605,10 @@ class Run:
         """Compare the logs with what must be there after a restart, and continue with what is there."""
         saved, self._failpoints = self._failpoints, Failpoints([], _stop)
         logs = {log.identity.log_id: log for log in self._store.logs.values()}
+        if is_power_cut and self._was_recovering:
+            # A deletion that was found after a crash may not have been durable.
+            self._topics.update({key: topic for key, topic in self._forgotten.items() if key in logs})
+        self._forgotten.clear()
         if logs.keys() - self._topics.keys():
             raise Lost("an unknown log has appeared")
         for key, topic in list(self._topics.items()):
@@ -617,6 +622,8 @@ class Run:
             if not topic.is_deleted and is_required:
                 raise Lost(f"the log {topic.log.topic} is gone")
             del self._topics[key]
+            if self._store.is_recovering:
+                self._forgotten[key] = topic
             self._moves = [move for move in self._moves if topic not in (move.source, move.target)]
         kept = []
         for move in self._moves:

@@ -7,7 +7,6 @@ changes nothing of the store, except for the writer of a log whose ``is_writing`
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,6 +91,7 @@ class CheckpointJob:
         self.unsynced_files: list[CommitFile] = []  # of an earlier process
         self.unsynced_directory = ""  # in which an earlier process may have created directories of logs
         self.unremoved_paths: list[str] = []  # of files that are not needed any more
+        self.deleted_directories: list[tuple[str, int]] = []  # of logs that an earlier process has deleted
         self.deleted: list[TopicLog] = []  # logs whose directories are not needed any more
         self.removed: list[TopicLog] = []
         self.spare: CommitFile | None = None
@@ -125,22 +125,23 @@ class CheckpointJob:
             self.error = self.error or error
 
     def _remove_deleted(self) -> None:
+        for directory, log_id in self.deleted_directories:
+            _remove(directory, log_id)
         for log in self.deleted:
             log.writer.close()
-            directory = log.writer.directory
-            try:
-                if load_identity(directory).log_id == log.identity.log_id:
-                    set_aside(directory)
-            except (FileNotFoundError, ValueError):
-                pass  # it was never created, or a new log of the same topic has set it aside
-            remove_set_aside(os.path.dirname(directory))
+            _remove(log.writer.directory, log.identity.log_id)
             self.removed.append(log)
 
 
-def set_aside(directory: str) -> None:
-    """Rename the directory of a deleted log, durably. Raises OSError."""
-    rename(SEGMENT, directory, f"{directory}.{secrets.randbits(64):x}{DELETED_SUFFIX}")
-    sync_directory(os.path.dirname(directory))
+def _remove(directory: str, log_id: int) -> None:
+    """Remove the directory of a log whose deletion is durable, unless it is that of a newer log of the topic."""
+    try:
+        if load_identity(directory).log_id == log_id:
+            rename(SEGMENT, directory, f"{directory}.{log_id:x}{DELETED_SUFFIX}")
+            sync_directory(os.path.dirname(directory))
+    except (FileNotFoundError, ValueError):
+        pass
+    remove_set_aside(os.path.dirname(directory))
 
 
 def remove_set_aside(data_path: str) -> None:

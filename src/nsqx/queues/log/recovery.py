@@ -75,7 +75,7 @@ class Recovery:
         self.is_clean = True
         self.damaged_count = 0  # messages, and changes of the state
         self.has_damaged_frames = False  # of any log
-        self.deleted_directories: list[str] = []
+        self.deleted_directories: list[tuple[str, int]] = []  # with log ids
         self._data_path = data_path
         self._boot_id = boot_id
         self.lease_step = lease_step
@@ -90,7 +90,7 @@ class Recovery:
         for source in self._sources.values():
             if source.is_deleted:
                 if not source.is_new:
-                    self.deleted_directories.append(source.directory)
+                    self.deleted_directories.append((source.directory, source.identity.log_id))
             else:
                 self.logs.append(_LogLoader(source, self, segment_size).load())
 
@@ -288,12 +288,16 @@ class _LogLoader:
                 self._note_synced_below(batch.synced_below)
                 self._add(batch, is_newest)
                 continue
-            self._bad_parts.append((part, self._state.end))
+            self._bad_parts.append((part, self._seen_end()))
             if is_newest:
                 self._is_intact = False
             if head is not None:
                 for one in salvage(head, reader.tail(part)):
                     self._add(one, is_newest)
+
+    def _seen_end(self) -> int:
+        """Return the offset after the last message that was read."""
+        return max(self._state.end, *(batch.end for batch in (*self._uncertain, *self._later)), 0)
 
     def _skips(self, head: BatchHead) -> bool:
         """True if the items of a batch need no check, because they are known to be durable."""

@@ -264,6 +264,8 @@ class SegmentWriter:
                     room = self._max_size - self._position
                 room -= batch.size
             self._append(batches[start:])
+            if self._temporary:
+                self._sync()
         except OSError:
             self.fail()
             raise
@@ -322,6 +324,7 @@ class SegmentWriter:
         self.written_count = self.synced_count
         self.must_roll = True
         self.is_unsynced = False
+        self._temporary = ""
 
     def close(self) -> None:
         """Close the file."""
@@ -338,8 +341,8 @@ class SegmentWriter:
         segment.index = SegmentIndex()
         is_replaced = bool(self.segments) and self.segments[-1].first == segment.first
         path = segment.path
-        if is_replaced:
-            # The old file keeps its name until the new one is durable.
+        if is_replaced or self.must_roll:
+            # Until the new file is durable, only the old one may have some of the batches.
             path = self._temporary = segment.path + _TEMPORARY_SUFFIX
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
         self._descriptor = open_file(SEGMENT, path, flags)

@@ -40,7 +40,7 @@ from nsqx.queues.log.commit_file import (
     identity_record,
 )
 from nsqx.queues.log.identity import LogIdentity, next_tick
-from nsqx.queues.log.jobs import CheckpointJob, CommitJob, SegmentWrite, Taken, remove_set_aside, set_aside
+from nsqx.queues.log.jobs import CheckpointJob, CommitJob, SegmentWrite, Taken, remove_set_aside
 from nsqx.queues.log.log import TopicLog, log_directory
 from nsqx.queues.log.recovery import NO_BOOT_ID, Recovery
 from nsqx.queues.log.segment import SegmentWriter
@@ -101,6 +101,7 @@ class LogStore:
         self._synced_below = 0
         self._unsynced: list[_Framed] = []  # in frames that are not durable
         self._unsynced_size = 0
+        self._unsynced_file: CommitFile | None = None
         self._again: list[_Framed] = []  # in frames that a failed sync has lost
         self._unsafe: dict[TopicLog, None] = {}  # logs with written batches that are not durable
         self._deleting: dict[str, TopicLog] = {}  # by topic, not durably deleted
@@ -133,8 +134,7 @@ class LogStore:
             else:
                 self._files.append(file)
         self._is_recovering = bool(self._files or self._recovered)
-        for directory in recovery.deleted_directories:
-            set_aside(directory)
+        self._deleted_directories = recovery.deleted_directories
         remove_set_aside(self._data_path)
 
     def _note_highest_id(self, log: TopicLog) -> None:
@@ -216,7 +216,7 @@ class LogStore:
         is_first = file.position == FRAMES_AT
         job = CommitJob(file, is_synced or is_first or any(log not in file.numbers for log, _ in direct))
         if is_first and self._unsynced:
-            job.unsynced_file = self._files[-2]
+            job.unsynced_file = self._unsynced_file
         self._give(job, framed, direct)
         self._commit = job
         return job
@@ -348,6 +348,7 @@ class LogStore:
         if job.buffers:
             file.position += sum(map(len, job.buffers))
             file.next_serial += 1
+        self._unsynced_file = file
         for log, batches in job.framed:
             log.note_written(batches)
             self._unsafe[log] = None
@@ -388,7 +389,7 @@ class LogStore:
             return
         log.note_safe(log.given_count)
         del self._unsafe[log]
-        if log.is_deleted:
+        if log.is_deleted and not log.pending_count:
             self._deleted.append(log)
             if self._deleting.get(log.topic) is log:
                 del self._deleting[log.topic]
@@ -444,6 +445,7 @@ class LogStore:
                     job.writes.append(SegmentWrite(log, log.unwritten(usable_count), True))
         if self._is_recovering:
             job.unsynced_files, job.unsynced_directory = list(self._files), self._data_path
+            job.deleted_directories = self._deleted_directories
         job.unremoved_paths, self._unused_paths = self._unused_paths, []
         job.deleted = [log for log in self._deleted if not log.is_writing]
         if self._needs_spare():
