@@ -288,6 +288,53 @@ class TopicLog:
             self.change(changes)
         return lost_count
 
+    def begin_find(self, time_ns: int) -> FindJob:
+        """Return a job that finds the first written message at or after a time in the segments."""
+        return FindJob(self.writer.segments[:], time_ns, min(self.durable_end, self.written))
+
+    def end_find(self, job: FindJob) -> int:
+        """Return the offset of the first written message at or after the time of a job; -1 if there is none."""
+        if job.error is not None:
+            raise job.error
+        if job.offset >= 0:
+            return job.offset
+        offset = self.tail.first_at(job.time_ns, job.end)
+        return offset if offset < self.written else -1
+
+
+class FindJob:
+    """Finds the first message at or after a time. ``run`` may be called in any thread."""
+
+    def __init__(self, segments: Sequence[LogSegment], time_ns: int, end: int) -> None:
+        self.offset = -1
+        self.time_ns = time_ns
+        self.end = end  # of the offsets that are searched
+        self.error: OSError | None = None
+        self._segments = segments
+
+    def run(self) -> None:
+        """Search the segments in their order; the index says which of them are too old."""
+        try:
+            for index, segment in enumerate(self._segments, 1):
+                end = self._segments[index].first if index < len(self._segments) else self.end
+                if segment.first < self.end and segment.loaded_index().max_time >= self.time_ns:
+                    self._search(segment, min(end, self.end))
+                if self.offset >= 0:
+                    return
+        except OSError as error:
+            self.error = error
+
+    def _search(self, segment: LogSegment, end: int) -> None:
+        position, _ = segment.loaded_index().position_of_time(self.time_ns)
+        with SegmentReader(segment) as reader:
+            for part in reader.parts(position):
+                head = part.head
+                if head is None or not head.has_offsets or head.timestamp < self.time_ns:
+                    continue
+                if head.first < end:
+                    self.offset = head.first
+                return
+
 
 class ReadJob:
     """Reads batches of one segment. ``run`` may be called in any thread."""

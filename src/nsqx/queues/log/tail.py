@@ -45,6 +45,14 @@ class LogTail:
             return self._batches[index]
         return self._batches[index + 1] if index + 1 < len(self._batches) else None
 
+    def first_at(self, time_ns: int, offset: int) -> int:
+        """Return the first offset at or after a time, in a batch at or after ``offset``; -1 if there is none."""
+        index = max(self._start, bisect_right(self._firsts, offset - 1))
+        for batch in self._batches[index:]:
+            if batch.timestamp >= time_ns:
+                return batch.first
+        return -1
+
     def drop_first(self) -> int:
         """Drop the first batch and return its size."""
         batch = self._batches[self._start]

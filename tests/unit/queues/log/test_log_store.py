@@ -271,6 +271,23 @@ def test_batches_are_found_by_offset(tmp_path):
         assert dict(batch.bodies())[offset] == b"%d" % offset
 
 
+@pytest.mark.parametrize("segment_size", [400, 100_000])
+def test_a_message_is_found_by_time_in_segments_and_in_memory(tmp_path, segment_size):
+    times = [10, 20, 15, 30, 25, 40, 50, 50, 45, 60, 70]
+    store = open_store(tmp_path, LogOptions(segment_size=segment_size, memory_size=0))
+    log = new_log(store)
+    for number, timestamp in enumerate(times):
+        if number == 6:
+            checkpoint(store)  # the rest stays in memory
+        publish(log, b"x" * 100, timestamp=timestamp)
+        commit(store)
+    for time_ns in range(0, 80, 5):
+        job = log.begin_find(time_ns)
+        job.run()
+        expected = next((offset for offset, timestamp in enumerate(times) if timestamp >= time_ns), -1)
+        assert log.end_find(job) == expected
+
+
 def test_a_damaged_message_is_noted_when_it_is_read(tmp_path):
     store = open_store(tmp_path)
     log = new_log(store)
