@@ -7,6 +7,7 @@ directory of the test.
 
 import heapq
 import itertools
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,12 @@ from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.client import Client
 from nsqx.nsqd.options import NsqdOptions
 from nsqx.nsqd.protocol_states import ClientState
+from nsqx.queues.log.store import LogOptions
 from nsqx.queues.removal import remove_now
 from rawclient import Frame, Message, sized
+
+# The store of the topics, unless a test decides.
+TEST_STORE = os.environ.get("NSQX_TEST_STORE", "classic")
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -118,17 +123,22 @@ class BenchSyncThreads:
     def run(self, job: Any, done: Callable[[Any], object], *, is_urgent: bool) -> None:
         self._waiting.append((job, done))
         if not self.is_slow:
-            self.finish(job.queue)
+            self.finish(_queue_of(job))
 
     def finish(self, *queues: Any) -> None:
         """End the running syncs of these queues, of all queues by default. Syncs that begin meanwhile may wait."""
         waiting, self._waiting = self._waiting, []
         for job, done in waiting:
-            if job.queue in queues or not queues:
+            if not queues or _queue_of(job) in queues:
                 job.run()
                 done(job)
             else:
                 self._waiting.append((job, done))
+
+
+def _queue_of(job: Any) -> Any:
+    """Return the queue that a job syncs; a job of the topic logs stands for itself."""
+    return getattr(job, "queue", job)
 
 
 class BenchMetadataStore:
@@ -191,11 +201,13 @@ class Bench:
         self.clock = clock or BenchClock()
         self.log = BenchLog()
         self.soon: list[Callable[[], None]] = []
+        options.setdefault("store", TEST_STORE)
         self.options = NsqdOptions(data_path=str(data_path), id=1, **options)
         self.broker = Broker(self.options, self.log, self.clock, self.soon.append)
         self.sync_threads = self.broker.commits.threads = BenchSyncThreads()
         self.metadata_store = self.broker.metadata_store = BenchMetadataStore()
         self.broker.classic_files.remover = BenchRemover()
+        self.broker.logs.options = LogOptions(commit_size=1 << 20)
         self.broker.restore([])
 
     def settle(self) -> None:

@@ -34,6 +34,9 @@ GO_MISSING = 'Go reference daemons missing: run "make interop" (needs Go)'
 # The command line of nsqx, without its command.
 NSQX = [sys.executable, "-m", "nsqx.cli.main"]
 
+# The store of the topics of nsqx's nsqd, unless a test decides.
+TEST_STORE = os.environ.get("NSQX_TEST_STORE", "")
+
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 REQUEST_TIMEOUT_S = 20.0
@@ -308,9 +311,11 @@ def start_nsqd(
     A flag in ``flags`` replaces the default of this function: ``--http-address=`` starts nsqd without HTTP.
     """
     directory = str(data_path) if data_path is not None else tempfile.mkdtemp(prefix="nsqd-")
+    store = {"store": TEST_STORE} if implementation == "nsqx" and TEST_STORE else {}
     arguments = _with_defaults(
         flags,
         {
+            **store,
             "tcp-address": "127.0.0.1:0",
             "http-address": "127.0.0.1:0",
             "https-address": "127.0.0.1:0",

@@ -31,6 +31,11 @@ class SocketTransport(BenchTransport):
 
 
 @pytest.fixture
+def bench(make_bench):
+    return make_bench(store="classic")  # which answers in the turn of the command
+
+
+@pytest.fixture
 def connect(bench):
     made = []
 

@@ -58,6 +58,7 @@ def test_a_failed_publish_before_the_announcement_ends_the_connection_without_an
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(os, "pwritev", fail)
     line.connection.data_received(pub("t", b"x") + DEFLATE)
     client = client_of(line)
     assert line.receive() == [Frame(ERROR, b"E_PUB_FAILED PUB failed No space left on device")]

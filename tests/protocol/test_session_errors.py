@@ -305,6 +305,7 @@ def test_a_full_disk_refuses_publishes(make_bench, monkeypatch, sent, name):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(os, "pwritev", fail)
     text = f"E_{name}_FAILED {name} failed No space left on device"
     assert talk.send(sent) == [Frame(ERROR, text.encode())]
     assert talk.is_closed
@@ -314,7 +315,8 @@ def test_a_full_disk_refuses_publishes(make_bench, monkeypatch, sent, name):
     ("sent", "name"),
     [(pub("t", b"x"), "PUB"), (mpub("t", [b"x"]), "MPUB"), (dpub("t", 9, b"x"), "DPUB"), (sub("t", "c"), "SUB")],
 )
-def test_a_topic_whose_files_cannot_be_opened_is_an_error(talk, tmp_path, sent, name):
+def test_a_topic_whose_files_cannot_be_opened_is_an_error(make_bench, tmp_path, sent, name):
+    talk = SessionClient(make_bench(store="classic"))
     (tmp_path / "t.diskqueue.meta.dat").mkdir()
     (frame,) = talk.send(sent)
     assert frame.type == ERROR

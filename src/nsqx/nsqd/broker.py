@@ -25,11 +25,14 @@ from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.group_commit import GroupCommit
 from nsqx.nsqd.latency import LatencySketch
+from nsqx.nsqd.log_commits import LogCommits
+from nsqx.nsqd.log_flow import LogFlow
 from nsqx.nsqd.metadata import SavedTopic, metadata_path, metadata_steps
 from nsqx.nsqd.metadata_store import MetadataStore
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.ready_clients import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqx.nsqd.topic import Topic
+from nsqx.nsqd.topic_settings import FSYNC, LOG, TopicRules
 from nsqx.nsqd.turn import Turn
 from nsqx.units import NS_PER_S
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
     from nsqx.nsqd.topic_flow import TopicFlow
+    from nsqx.queues.log.log import TopicLog
 
 # NSQ's client timeout. The default heartbeat interval is half of it.
 _CLIENT_TIMEOUT_S = 60
@@ -96,6 +100,7 @@ class Broker:
         self.turn = Turn(call_soon)
         self.commits = GroupCommit(self.turn, self, log, options.sync_every, options.sync_timeout)
         self.classic_files = ClassicFiles(self.data_path, options, log, self.commits)
+        self.logs = LogCommits(self.data_path, options, self.turn, self.commits, self, clock, log)
         self._call_soon = call_soon
         self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
         self.long_jobs = StepScheduler()
@@ -107,6 +112,7 @@ class Broker:
         )
         # Topics that are missing in nsqd.dat, or whose channels are not all in it, with the save that will add them.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
+        self._topic_rules = TopicRules(options)
         self._client_serial = 0
         self._save_failure = ""
         self._is_loading = False
@@ -249,8 +255,15 @@ class Broker:
         return client
 
     def open_flow(self, topic: Topic) -> TopicFlow:
-        """Return the flow of a new topic, which decides how its messages are kept; raises DiskQueueError or OSError."""
-        return ClassicFlow(topic, self)
+        """Return the flow of a new topic, which decides how its messages are kept; raises DiskQueueError or OSError.
+
+        A topic that has a log, or messages in disk queues, keeps its store.
+        """
+        log = self.logs.find(topic.name)
+        settings = self._topic_rules.settings_of(topic.name)
+        if log is None and settings.store == LOG and not self.classic_files.has_left(topic.name):
+            log = self.logs.create(topic.name)
+        return ClassicFlow(topic, self) if log is None else LogFlow(topic, self, log, settings.durability == FSYNC)
 
     def discard(self, items: list[Any]) -> None:
         """Free the items of a possibly very long list, some in each turn of the loop."""
@@ -317,6 +330,9 @@ class Broker:
 
     def _record(self, topic: Topic) -> None:
         """Save nsqd.dat with a topic that is new or has a new channel."""
+        if self.logs.find(topic.name) is not None:
+            self.save_metadata()  # a copy: the log has the channels
+            return
         saving = self._unrecorded[topic] = self.save_metadata()
         saving.add_done_callback(partial(self.turn.run, self._recorded, topic))
 
@@ -351,14 +367,27 @@ class Broker:
         """Save nsqd.dat soon, or now if urgent. The future is done when the save has ended: True if it is durable."""
         return self.metadata_store.save(is_urgent=is_urgent)
 
+    async def saved(self, topic: Topic) -> None:
+        """Return when nsqd.dat, and the log of ``topic`` if there is one, have been written."""
+        await self.save_metadata(is_urgent=True)
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if topic.when_committed(lambda _: None if written.done() else written.set_result(None)):
+            await written
+
     def restore(self, saved: list[SavedTopic]) -> None:
-        """Create the topics and channels of nsqd.dat again, then start them."""
+        """Create the topics and channels of the logs and of nsqd.dat again, then start them."""
         self.turn.run(self._restore, saved)
 
     def _restore(self, saved: list[SavedTopic]) -> None:
         self._is_loading = True
         self.classic_files.find_left()
+        logs = self.logs.load()
+        for log in logs:
+            self._restore_log(log)
+        names = {log.topic for log in logs}
         for entry in saved:
+            if entry.name in names:
+                continue
             if not is_valid_name(entry.name):
                 self.log.warn("skipping creation of invalid topic %s", entry.name)
                 continue
@@ -376,8 +405,20 @@ class Broker:
         self.classic_files.remove_deleted()
         self._is_loading = False
 
+    def _restore_log(self, log: TopicLog) -> None:
+        """Create the topic and the channels of a log again. Its state is newer than nsqd.dat."""
+        topic = self.topic(log.topic)
+        if log.state.is_paused:
+            topic.pause()
+        for saved in list(log.state.channels.values()):
+            channel = topic.channel(saved.name)
+            if saved.is_paused:
+                channel.pause()
+        topic.start()
+
     async def close_disk_threads(self) -> None:
         """Wait for the syncs and the save in progress, and begin no other."""
+        self.logs.stop()
         await asyncio.gather(self.commits.close(), self.metadata_store.close())
 
     def spill_topics(self) -> None:
@@ -387,8 +428,8 @@ class Broker:
             topic.spill()
 
     def write_spilled(self) -> bool:
-        """Write the pending records of all disk queues; return False if a queue cannot be written now."""
-        is_written = True
+        """Write the pending records of all disk queues and logs; return False if some cannot be written now."""
+        is_written = self.logs.flush()
         for topic in self.topics.values():
             for queue in topic.disk_queues():
                 try:
@@ -412,4 +453,4 @@ class Broker:
             for name, count in topic.lost_counts().items():
                 self.log.error("DISKQUEUE(%s): %d messages in memory could not be written and are lost", name, count)
                 lost += count
-        return lost
+        return lost + self.logs.close()

@@ -223,10 +223,12 @@ class Channel:
     def pause(self) -> None:
         """Deliver nothing until ``unpause``."""
         self.paused = True
+        self.store.note_pause()
 
     def unpause(self) -> None:
         """Deliver again."""
         self.paused = False
+        self.store.note_pause()
         self.wake()
 
     def empty(self) -> None:

@@ -104,6 +104,9 @@ class ChannelStore:
 
     # Administration
 
+    def note_pause(self) -> None:
+        """Note that the channel was paused or unpaused."""
+
     def empty(self) -> None:
         """Discard all messages: waiting, in flight and deferred. Nothing is reported to the channel."""
 

@@ -41,6 +41,10 @@ class ClassicFiles:
         remove_leftovers(self._directory)
         self._left = data_file_numbers(self._directory)
 
+    def has_left(self, topic_name: str) -> bool:
+        """True if an earlier process left messages of this topic or its channels."""
+        return any(name.partition(":")[0] == topic_name for name in self._left)
+
     def remove_deleted(self) -> None:
         """Remove files of deleted topics and channels that the last process did not remove in time."""
         for name, numbers in list(self._left.items()):

@@ -36,7 +36,9 @@ cdef class GroupCommit:
     cdef object _log
     cdef int64_t _sync_every
     cdef int64_t _commit_at
+    cdef bint _is_writing
     cdef dict _writers
+    cdef list _log_writes
     cdef dict _commits
     cdef set _failing
     cdef DueQueues _soon
@@ -50,4 +52,6 @@ cdef class GroupCommit:
     cpdef when_written(self, object callback, object topic)
     cdef Commit _commit_of(self, object topic)
     cpdef write_later(self, object queue, object pump)
+    cpdef write_logs_later(self, object write)
+    cdef _write_at_end(self)
     cpdef sync_later(self, object queue)

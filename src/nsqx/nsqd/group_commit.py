@@ -1,8 +1,8 @@
 """Group commit: the place that decides when records are written, when they are synced, and when clients get answers.
 
-Disk queues announce their records with ``write_later``. The turn then ends in the next iteration of the loop, and the
-records of all publishers are written with one write per queue. Next, topics and channels are pumped, because written
-messages can be read.
+Disk queues announce their records with ``write_later``, topic logs with ``write_logs_later`` (see ``log_commits``). The
+turn then ends in the next iteration of the loop, and the records of all publishers are written with one write per
+queue. Next, topics and channels are pumped, because written messages can be read.
 
 The publishes to one topic in one turn form a commit, and the answers wait for it. If too many records of the topic's
 queues are not durable after the write (any, with sync-every=1), the commit lasts until a completed sync covers its
@@ -112,8 +112,10 @@ class GroupCommit:
         "_commits",
         "_failing",
         "_is_closing",
+        "_is_writing",
         "_later",
         "_log",
+        "_log_writes",
         "_overdue",
         "_saves",
         "_services",
@@ -137,7 +139,9 @@ class GroupCommit:
         # With sync-every=1 a publish is acknowledged only after the sync. Otherwise one sync can run while the next
         # window fills, and publishers wait only when that window is full too.
         self._commit_at = 1 if sync_every <= 1 else 2 * sync_every
+        self._is_writing = False  # something must be written at the end of the turn
         self._writers: dict[DiskQueue, Pump] = {}
+        self._log_writes: list[Callable[[], object]] = []
         self._commits: dict[Topic, Commit] = {}
         self._failing: set[DiskQueue] = set()
         # Queues whose positions must be saved: soon, within --sync-timeout, and as soon as a thread is free.
@@ -152,7 +156,7 @@ class GroupCommit:
     def hold(self, client: Client, command: str, topic: Topic) -> None:
         """Hold output added to ``client`` from here on: it acknowledges a publish to ``topic`` in this turn."""
         self._turn.busy_poll.note_command()
-        if self._writers:
+        if self._is_writing:
             commit = self._commit_of(topic)
             if client.output.seal(commit, command):
                 commit.clients.append(client)
@@ -163,17 +167,25 @@ class GroupCommit:
         The callback gets None, or the error if they failed.
         """
         self._turn.busy_poll.note_command()
-        if self._writers:
+        if self._is_writing:
             self._commit_of(topic).callbacks.append(callback)
         else:
             callback(None)
 
     def hold_until_recorded(self, client: Client, command: str, topic: Topic) -> None:
-        """Hold output added to ``client`` from here on until nsqd.dat names ``topic`` and its current channels."""
+        """Hold output added to ``client`` from here on until ``topic`` and its current channels survive a crash.
+
+        They are named in nsqd.dat, or in the log of the topic. After a failure the client gets its answer nevertheless.
+        """
         commit = Commit()
         if self._services.when_recorded(topic, partial(self._confirm, commit)):
+            commit.pending_count += 1
+        if topic.when_committed(lambda _: self._confirm(commit, None)):
+            commit.pending_count += 1
+        if commit.pending_count > 1:
             client.output.seal(commit, command)
             commit.clients.append(client)
+        self._confirm(commit, None)
 
     def _commit_of(self, topic: Topic) -> Commit:
         commit = self._commits.get(topic)
@@ -198,12 +210,25 @@ class GroupCommit:
 
     def write_later(self, queue: DiskQueue, pump: Pump) -> None:
         """Write the pending records of ``queue`` at the end of the turn, then call ``pump``."""
-        if not self._writers:
-            self._turn.end_later(self._write)
+        self._write_at_end()
         self._writers[queue] = pump
+
+    def write_logs_later(self, write: Callable[[], object]) -> None:
+        """Call ``write`` at the end of the turn, before its commits begin."""
+        self._write_at_end()
+        self._log_writes.append(write)
+
+    def _write_at_end(self) -> None:
+        if not self._is_writing:
+            self._is_writing = True
+            self._turn.end_later(self._write)
 
     def _write(self) -> None:
         """Write the records of this turn, begin its commits and syncs, and wake the pumps."""
+        self._is_writing = False
+        log_writes, self._log_writes = self._log_writes, []
+        for write in log_writes:
+            write()
         writers, self._writers = self._writers, {}
         commits, self._commits = self._commits, {}
         outcomes: dict[DiskQueue, DiskQueueError | None] = {}
@@ -225,7 +250,7 @@ class GroupCommit:
             self._turn.wake(pump)
 
     def _begin(self, commit: Commit, topic: Topic, outcomes: dict[DiskQueue, DiskQueueError | None]) -> None:
-        """Make ``commit`` wait for those queues of ``topic`` that were written in this turn."""
+        """Make ``commit`` wait for the log of ``topic``, or for those of its queues that were written in this turn."""
         written = [queue for queue in topic.disk_queues() if queue in outcomes]
         failure = next((outcomes[queue] for queue in written if outcomes[queue] is not None), None)
         if failure is None and written:
@@ -236,6 +261,8 @@ class GroupCommit:
                     queue.when_durable(confirm)
             if self._services.when_recorded(topic, confirm):
                 commit.pending_count += 1
+        elif topic.when_committed(partial(self._confirm, commit)):
+            commit.pending_count += 1
         self._confirm(commit, failure)
 
     def _written(self, queue: DiskQueue) -> None:
@@ -260,6 +287,11 @@ class GroupCommit:
         """Log a failed write. The broker is unhealthy until a write succeeds."""
         self.failure = str(error)
         self._log.error("failed to write to disk - %s", error)
+
+    def note_success(self) -> None:
+        """Note that the topic logs can be written again after a failure."""
+        if not self.has_failures:
+            self.failure = ""
 
     def recover(self, queue: DiskQueue) -> None:
         """Try to write a failing queue now; raises DiskQueueError if it still fails."""

@@ -234,12 +234,14 @@ class NsqdAdminAPI:
         return EMPTY
 
     def pause_topic(self, request: "Request") -> "Awaitable[Response]":
-        self._topic(request).pause()
-        return self._saved()
+        topic = self._topic(request)
+        topic.pause()
+        return self._saved(topic)
 
     def unpause_topic(self, request: "Request") -> "Awaitable[Response]":
-        self._topic(request).unpause()
-        return self._saved()
+        topic = self._topic(request)
+        topic.unpause()
+        return self._saved(topic)
 
     def create_channel(self, request: "Request") -> "Response | Awaitable[Response]":
         topic, channel_name = self._topic_and_channel_name(request)
@@ -262,11 +264,11 @@ class NsqdAdminAPI:
 
     def pause_channel(self, request: "Request") -> "Awaitable[Response]":
         self._channel(request).pause()
-        return self._saved()
+        return self._saved(self._topic(request))
 
     def unpause_channel(self, request: "Request") -> "Awaitable[Response]":
         self._channel(request).unpause()
-        return self._saved()
+        return self._saved(self._topic(request))
 
     def get_option(self, request: "Request") -> Response:
         """Answer with the value of an option: a string as it is, other values as JSON."""
@@ -311,9 +313,9 @@ class NsqdAdminAPI:
         self._broker.options.log_level = level
         self._broker.log.level = level
 
-    async def _saved(self) -> Response:
-        """Answer after nsqd.dat is saved: a pause must survive a crash."""
-        await self._broker.save_metadata(is_urgent=True)
+    async def _saved(self, topic: "Topic") -> Response:
+        """Answer when a change of ``topic`` or one of its channels survives a crash."""
+        await self._broker.saved(topic)
         return EMPTY
 
     def _topic(self, request: "Request") -> "Topic":

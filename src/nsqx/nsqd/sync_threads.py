@@ -1,4 +1,4 @@
-"""The threads that run sync jobs. ``group_commit`` decides which jobs there are, and when.
+"""The threads that run jobs of the disk: ``group_commit`` and ``log_commits`` decide which there are, and when.
 
 The event loop never waits for an fsync. Each queue is synced separately, so a slow sync of one queue delays no other.
 """
@@ -8,10 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from nsqx.queues.sync import SyncJob
+
+class Job(Protocol):
+    """Work for a thread."""
+
+    def run(self) -> None: ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
 
 # A slow sync occupies a thread. Syncs that save positions have their own few threads, because on a large broker many
 # queues become due at once; they must not delay the syncs that are due by count or that a client waits for.
@@ -26,7 +32,7 @@ class SyncThreads:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync")
         self._save_executor = ThreadPoolExecutor(SAVE_THREADS, thread_name_prefix="sync-timer")
 
-    def run(self, job: SyncJob, done: Callable[[SyncJob], object], *, is_urgent: bool) -> None:
+    def run(self, job: AnyJob, done: Callable[[AnyJob], object], *, is_urgent: bool) -> None:
         """Run ``job`` in a thread, then call ``done`` in the running event loop."""
         loop = asyncio.get_running_loop()
         executor = self._executor if is_urgent else self._save_executor

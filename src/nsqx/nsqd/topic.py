@@ -6,6 +6,7 @@ their way are in its flow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
@@ -77,6 +78,10 @@ class Topic:
         self._flow.publish_deferred(body, defer_ns)
         self.message_count += 1
         self.message_bytes += len(body)
+
+    def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
+        """Call ``done`` when the topic's log has everything so far; False if it has already, or there is no log."""
+        return self._flow.when_committed(done)
 
     # The flow to the channels
 

@@ -7,11 +7,13 @@ the stores of the channels. The topic owns the channels, the counters, and wheth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqx.nsqd.channel_store import ChannelStore
 
 if TYPE_CHECKING:
+    from nsqx.errors import DiskQueueError
     from nsqx.nsqd.channel import Channel
     from nsqx.queues.diskqueue import DiskQueue
 
@@ -41,6 +43,13 @@ class TopicFlow:
 
     def publish_deferred(self, body: bytes, defer_ns: int) -> None:
         """Take a message that each channel defers for ``defer_ns``; raises the errors of ``publish``."""
+
+    def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
+        """Call ``done`` when the changes so far survive a crash, or with the error if they cannot be written.
+
+        Return False, and do not call it, if they are in a log that is written already, or in no log.
+        """
+        return False
 
     # Channels
 

@@ -42,6 +42,17 @@ cdef extern from *:
         if (size < ((PyByteArrayObject *)out)->ob_alloc) return 0;
         return PyByteArray_Resize(out, size + size / 4 * 3);
     }
+    /* The number of a message id; -1 if it is not 16 hexadecimal digits, or negative. */
+    static inline int64_t nsqx_load_id(const uint8_t *p) {
+        uint64_t number = 0;
+        for (int i = 0; i < 16; i++) {
+            uint8_t c = p[i];
+            if (c >= '0' && c <= '9') number = number << 4 | (uint64_t)(c - '0');
+            else if (c >= 'a' && c <= 'f') number = number << 4 | (uint64_t)(c - 'a' + 10);
+            else return -1;
+        }
+        return (int64_t)number < 0 ? -1 : (int64_t)number;
+    }
     static inline int nsqx_is_finish(const uint8_t *p) {
         if (memcmp(p, "FIN ", 4) != 0 || p[20] != 10) return 0;
         for (int i = 4; i < 20; i++) {
@@ -58,6 +69,7 @@ cdef extern from *:
     void nsqx_store64(uint8_t *p, uint64_t v)
     void nsqx_store16(uint8_t *p, uint16_t v)
     void nsqx_store_id(uint8_t *p, uint64_t number)
+    int64_t nsqx_load_id(const uint8_t *p)
     bint nsqx_is_finish(const uint8_t *p)
     int nsqx_make_room(object out, Py_ssize_t size) except -1
 
@@ -111,6 +123,10 @@ cdef inline bytes id_text(int64_t number):
     return text
 
 
+cdef inline int64_t id_number(bytes message_id):
+    return nsqx_load_id(<const uint8_t *>PyBytes_AS_STRING(message_id)) if PyBytes_GET_SIZE(message_id) == 16 else -1
+
+
 cdef inline uint8_t *_grow(bytearray out, Py_ssize_t size) except NULL:
     cdef Py_ssize_t used = PyByteArray_GET_SIZE(out)
     nsqx_make_room(out, used + size)
@@ -135,6 +151,20 @@ cdef inline int append_message(bytearray out, int64_t timestamp, unsigned int at
     nsqx_store16(p + 16, <uint16_t>attempts)
     memcpy(p + 18, PyBytes_AS_STRING(message_id), 16)
     memcpy(p + 34, PyBytes_AS_STRING(body), size)
+    return 0
+
+
+cdef inline int append_message_from(
+    bytearray out, int64_t timestamp, unsigned int attempts, int64_t number, bytes data, Py_ssize_t start, Py_ssize_t end
+) except -1:
+    cdef Py_ssize_t size = end - start
+    cdef uint8_t *p = _grow(out, 34 + size)
+    nsqx_store32(p, <uint32_t>(30 + size))
+    nsqx_store32(p + 4, 2)
+    nsqx_store64(p + 8, <uint64_t>timestamp)
+    nsqx_store16(p + 16, <uint16_t>attempts)
+    nsqx_store_id(p + 18, <uint64_t>number)
+    memcpy(p + 34, PyBytes_AS_STRING(data) + start, size)
     return 0
 
 

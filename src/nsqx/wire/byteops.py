@@ -63,6 +63,13 @@ def id_text(number: int) -> bytes:
     return b"%016x" % (number & 0xFFFFFFFFFFFFFFFF)
 
 
+def id_number(message_id: bytes) -> int:
+    """Return the number of a message id, or -1 if it is not 16 hexadecimal digits of a positive number."""
+    if len(message_id) != 16 or not _HEX_DIGITS.issuperset(message_id) or message_id[0] > 0x37:
+        return -1
+    return int(message_id, 16)
+
+
 def append_sized(out: bytearray, data: bytes, start: int, end: int) -> None:
     """Append ``data[start:end]`` with its int32 size before it."""
     out += (end - start).to_bytes(4, "big")
@@ -77,6 +84,13 @@ def append_message(out: bytearray, timestamp: int, attempts: int, message_id: by
     out += attempts.to_bytes(2, "big")
     out += message_id
     out += body
+
+
+def append_message_from(
+    out: bytearray, timestamp: int, attempts: int, number: int, data: bytes, start: int, end: int
+) -> None:
+    """Append a message frame with the body ``data[start:end]`` to ``out``."""
+    append_message(out, timestamp, attempts, id_text(number), data[start:end])
 
 
 def append_record(out: bytearray, timestamp: int, attempts: int, message_id: bytes, body: bytes) -> None:

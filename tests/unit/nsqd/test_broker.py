@@ -117,7 +117,7 @@ def test_deleting_an_unknown_topic_or_channel_returns_false(bench):
 
 
 def test_deleted_queues_are_not_synced(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = Bench(tmp_path, store="classic", mem_queue_size=0)
     bench.broker.topic("t").channel("c")
     bench.publish("t", b"1")
     bench.broker.delete_topic("t")
@@ -164,10 +164,10 @@ def test_restore_creates_the_saved_topics_and_saves_nothing(tmp_path):
 
 
 def test_messages_are_delivered_only_when_all_channels_are_restored(tmp_path):
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, store="classic")
     bench.publish("t", b"1", b"2")
     bench.broker.close_topics()
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, store="classic")
     bench.broker.restore([SavedTopic("t", False, [("a", False), ("b", False)])])
     bench.settle()
     topic = bench.broker.topic("t")
@@ -208,7 +208,7 @@ def test_close_topics_keeps_every_message_over_a_restart(tmp_path):
 
 
 def test_close_topics_logs_a_failed_write_and_closes_the_other_topics(tmp_path):
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, store="classic")
     bench.publish("good", b"1")
     bench.publish("bad", b"1")
     (tmp_path / "bad.diskqueue.000000.dat").mkdir()
@@ -224,7 +224,7 @@ def test_health_follows_the_last_write(bench):
 
 
 def test_a_later_successful_write_of_any_queue_restores_health(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = Bench(tmp_path, store="classic", mem_queue_size=0)
     bench.broker.topic("bad")
     (tmp_path / "bad.diskqueue.000000.dat").mkdir()
     bench.broker.topic("bad").publish(b"\x00\x00\x00\x01x", 1)

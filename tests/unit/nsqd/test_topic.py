@@ -162,7 +162,7 @@ def test_empty_clears_the_topic_and_not_its_channels(bench):
 
 
 def test_delete_removes_channels_messages_and_files(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = Bench(tmp_path, store="classic", mem_queue_size=0)
     client = bench.consume("t", "c")
     topic = bench.broker.topic("t")
     bench.publish("t", b"1")

@@ -124,6 +124,27 @@ def test_append_record_from(timestamp, number, data, start, end):
     assert out == b"before" + struct.pack(">iqH16s", 26 + end - start, timestamp, 0, text) + data[start:end]
 
 
+@given(timestamp=INT64, number=INT64, data=st.binary(max_size=60), start=st.integers(0, 60), end=st.integers(0, 60))
+def test_append_message_from(timestamp, number, data, start, end):
+    start, end = sorted((min(start, len(data)), min(end, len(data))))
+    out, expected = bytearray(b"before"), bytearray(b"before")
+    byteops.append_message_from(out, timestamp, 3, number, data, start, end)
+    byteops.append_message(expected, timestamp, 3, struct.pack(">q", number).hex().encode(), data[start:end])
+    assert out == expected
+
+
+@given(number=st.integers(0, 2**63 - 1))
+def test_id_number(number):
+    assert byteops.id_number(b"%016x" % number) == number
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"0" * 15, b"0" * 17, b"8" + b"0" * 15, b"0123456789ABCDEF", b"`" * 16, b"_" * 16]
+)
+def test_no_id_number(text):
+    assert byteops.id_number(text) == -1
+
+
 @given(data=st.binary(max_size=60), start=st.integers(0, 60), end=st.integers(0, 60))
 def test_append_sized(data, start, end):
     start, end = sorted((min(start, len(data)), min(end, len(data))))

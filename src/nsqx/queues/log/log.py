@@ -83,6 +83,7 @@ class TopicLog:
         self._held: deque[LogBatch] = deque(held)
         self._held_from = 0  # the number of batches before the held ones
         self.given_count = len(held)
+        self.written_count = len(held)
         self.safe_count = 0
         self.direct_count = 0  # batches up to this one may be in no commit file
         self.durable_end = writer.state.end  # what is durable in segments: offsets, and serials of changes
@@ -219,6 +220,7 @@ class TopicLog:
 
     def note_written(self, batches: Sequence[LogBatch]) -> None:
         """Note that a write has succeeded."""
+        self.written_count += len(batches)
         for batch in batches:
             self.written = max(self.written, batch.end)
 

@@ -1,0 +1,386 @@
+"""The topic logs of the broker: when they are written, checkpointed and read, and who waits for that.
+
+Everything that is appended to logs in one turn is written at its end, as one frame of the commit file. While a job
+runs, the next frame gathers, so many publishers share one fsync. A small frame that needs no fsync is written in the
+event loop if the last one was quick. All other jobs run in threads.
+
+Finished messages are no reason for a write of their own: they wait up to _CHANGES_NS for a frame. What no client waits
+for is synced with the next frame that is, or after --sync-timeout.
+
+If a write fails, those who wait get the error, new publishes are refused, and the write is retried every second.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from nsqx.errors import DiskQueueError
+from nsqx.nsqd.free_disk import FreeDisk
+from nsqx.queues.files import COMMIT, read_file
+from nsqx.queues.ids import IdSource
+from nsqx.queues.log.recovery import NO_BOOT_ID
+from nsqx.queues.log.store import LogOptions, LogStore
+from nsqx.units import NS_PER_MS, NS_PER_S
+
+if TYPE_CHECKING:
+    from nsqx.log import Log
+    from nsqx.nsqd.clock import Clock, Timer
+    from nsqx.nsqd.group_commit import CommitServices, GroupCommit
+    from nsqx.nsqd.log_flow import LogFlow
+    from nsqx.nsqd.options import NsqdOptions
+    from nsqx.nsqd.turn import Turn
+    from nsqx.queues.log.jobs import CheckpointJob, CommitJob
+    from nsqx.queues.log.log import ReadJob, TopicLog
+
+# How long finished messages wait for a frame.
+_CHANGES_NS = 50 * NS_PER_MS
+_RETRY_NS = NS_PER_S
+# The delay before the next checkpoint if one could not release all full commit files.
+_CHECKPOINT_AGAIN_NS = 10 * NS_PER_MS
+# A frame up to this size is written in the event loop, if the last such write was not slower than this.
+_INLINE_SIZE = 64 * 1024
+_INLINE_NS = NS_PER_MS
+
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+
+class _Waiter(NamedTuple):
+    """A call that waits until the first ``batch_count`` batches of a log are written, and durable if it needs that."""
+
+    log: TopicLog
+    batch_count: int
+    is_synced: bool
+    done: Callable[[DiskQueueError | None], object]
+
+
+class LogCommits:
+    """The store of all topic logs, and the jobs that write and read it."""
+
+    def __init__(
+        self,
+        data_path: str,
+        options: NsqdOptions,
+        turn: Turn,
+        commits: GroupCommit,
+        services: CommitServices,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self.options = LogOptions(
+            commit_size=options.commit_bytes,
+            segment_size=max(options.max_bytes_per_file, 1),
+            memory_size=options.log_memory,
+        )
+        self.failure: DiskQueueError | None = None  # while the logs cannot be written
+        self._data_path = data_path
+        self._turn = turn
+        self._commits = commits
+        self._services = services
+        self._clock = clock
+        self._logger = log
+        self._free_disk = FreeDisk(data_path, options.min_free_disk)
+        self._ids = IdSource(options.id)
+        self._sync_timeout_ns = options.sync_timeout
+        self._store: LogStore | None = None
+        self._flows: dict[TopicLog, LogFlow] = {}
+        self._changed: dict[LogFlow, None] = {}  # flows with changes that are not in their logs yet
+        self._waiters: list[_Waiter] = []
+        self._commit: CommitJob | None = None
+        self._checkpoint: CheckpointJob | None = None
+        self._is_noted = False  # a commit begins at the end of the turn
+        self._is_wanted = False  # a commit begins after the one that runs
+        self._is_sync_wanted = False
+        self._is_quick = True
+        self._is_closing = False
+        self._changes_timer: Timer | None = None
+        self._sync_timer: Timer | None = None
+        self._retry_timer: Timer | None = None
+
+    # Logs
+
+    def load(self) -> list[TopicLog]:
+        """Open the logs that an earlier process left, and return them; raises OSError."""
+        store = self._store = LogStore(self._data_path, self.options, _boot_id(), self._logger)
+        while store.is_recovering:
+            job = store.begin_checkpoint()
+            if job is None:
+                break
+            job.run()
+            store.end_checkpoint(job)
+            if job.error is not None:
+                self._fail(job.error)
+                break
+        return list(store.logs.values())
+
+    def find(self, topic_name: str) -> TopicLog | None:
+        """Return the log of a topic, or None."""
+        return self._store.logs.get(topic_name) if self._store is not None else None
+
+    def create(self, topic_name: str) -> TopicLog:
+        """Return the log of a new topic."""
+        assert self._store is not None
+        now_ns = self._clock.wall_ns()
+        return self._store.create_log(topic_name, self._ids.reserve(1, now_ns), now_ns)
+
+    def add(self, log: TopicLog, flow: LogFlow) -> None:
+        """Tell ``flow`` what is written to its log from now on."""
+        self._flows[log] = flow
+
+    def delete(self, log: TopicLog) -> None:
+        """Delete a log with its files. Nobody waits for its messages any more."""
+        assert self._store is not None
+        flow = self._flows.pop(log)
+        self._changed.pop(flow, None)
+        waiters = [waiter for waiter in self._waiters if waiter.log is log]
+        self._waiters = [waiter for waiter in self._waiters if waiter.log is not log]
+        self._store.delete_log(log)
+        for waiter in waiters:
+            waiter.done(None)
+        self.write_later(is_synced=True)
+
+    # Requests to write
+
+    def write_later(self, *, is_synced: bool = False) -> None:
+        """Write what was appended to logs at the end of the turn, and sync it if ``is_synced``."""
+        if is_synced:
+            self._is_sync_wanted = True
+        if not self._is_noted:
+            self._is_noted = True
+            self._commits.write_logs_later(self._write)
+
+    def note_changes(self, flow: LogFlow, *, is_urgent: bool) -> None:
+        """Collect and write the changes of the channels of ``flow``, at the end of the turn if urgent, else soon."""
+        self._changed[flow] = None
+        if is_urgent:
+            self.write_later()
+        elif self._changes_timer is None and not self._is_closing:
+            self._changes_timer = self._services.call_in(_CHANGES_NS, self._on_changes_due)
+
+    def _on_changes_due(self) -> None:
+        self._changes_timer = None
+        self.write_later()
+
+    def refuse_if_full(self, now_ns: int) -> None:
+        """Raise DiskQueueError if nothing can be appended: the logs cannot be written, or the disk is nearly full."""
+        if self.failure is not None:
+            raise self.failure
+        self._free_disk.refuse_if_low(now_ns)
+
+    def when_committed(self, log: TopicLog, is_synced: bool, done: Callable[[DiskQueueError | None], object]) -> bool:
+        """Call ``done`` when everything in ``log`` is written, and durable if ``is_synced``; False if it is already.
+
+        If a write fails, ``done`` gets the error.
+        """
+        waiter = _Waiter(log, log.given_count + log.pending_count, is_synced, done)
+        if _is_done(waiter):
+            return False
+        self._waiters.append(waiter)
+        if self.failure is not None:
+            self._turn.end_later(self._refuse_waiters)
+        return True
+
+    # Commits
+
+    def _write(self) -> None:
+        self._is_noted = False
+        if self._commit is not None:
+            self._is_wanted = True
+        else:
+            self._begin_commit()
+
+    def _begin_commit(self) -> None:
+        """Begin a commit, and a checkpoint if one is wanted."""
+        store = self._store
+        if store is None or self._commit is not None or self._is_closing or self._retry_timer is not None:
+            return
+        self._is_wanted = False
+        self._collect_changes()
+        is_synced = self._is_sync_wanted or any(waiter.is_synced for waiter in self._waiters)
+        job = store.begin_commit(is_synced=is_synced)
+        if job is not None:
+            self._is_sync_wanted = False
+            self._commit = job
+            self._run(job)
+        if store.wants_checkpoint or store.is_full:
+            self._begin_checkpoint()
+
+    def _collect_changes(self) -> None:
+        changed, self._changed = self._changed, {}
+        for flow in changed:
+            flow.write_changes()
+
+    def _run(self, job: CommitJob) -> None:
+        is_small = not job.segment_writes and sum(map(len, job.buffers)) <= _INLINE_SIZE
+        if job.is_synced or not is_small or not self._is_quick:
+            self._is_quick = True
+            self._commits.threads.run(job, partial(self._turn.run, self._end_commit), is_urgent=True)
+            return
+        start_ns = self._clock.now_ns()
+        job.run()
+        self._is_quick = self._clock.now_ns() - start_ns <= _INLINE_NS
+        self._end_commit(job)
+
+    def _end_commit(self, job: CommitJob) -> None:
+        store = self._store
+        assert store is not None
+        store.end_commit(job)
+        self._commit = None
+        self._release([log for log, _ in (*job.framed, *job.direct)])
+        error = job.error or next((write.error for write in job.segment_writes if write.error is not None), None)
+        self._settle()
+        if error is not None:
+            self._fail(error)
+            return
+        self._succeed()
+        if store.has_unsynced and self._sync_timer is None and not self._is_closing:
+            self._sync_timer = self._services.call_in(self._sync_timeout_ns, self._on_sync_due)
+        if self._is_wanted or self._waiters or store.wants_checkpoint:
+            self._begin_commit()
+
+    def _release(self, logs: list[TopicLog]) -> None:
+        """Let the channels have what is written."""
+        for log in logs:
+            flow = self._flows.get(log)
+            if flow is not None:
+                flow.release()
+
+    def _settle(self) -> None:
+        """Answer those who have waited long enough."""
+        done = [waiter for waiter in self._waiters if _is_done(waiter)]
+        if done:
+            self._waiters = [waiter for waiter in self._waiters if not _is_done(waiter)]
+            for waiter in done:
+                waiter.done(None)
+
+    def _on_sync_due(self) -> None:
+        self._sync_timer = None
+        if self._store is not None and self._store.has_unsynced:
+            self._is_sync_wanted = True
+            self.write_later()
+
+    # Checkpoints
+
+    def _begin_checkpoint(self) -> None:
+        assert self._store is not None
+        if self._checkpoint is not None or self._is_closing:
+            return
+        self._checkpoint = self._store.begin_checkpoint()
+        if self._checkpoint is not None:
+            done = partial(self._turn.run, self._end_checkpoint)
+            self._commits.threads.run(self._checkpoint, done, is_urgent=False)
+
+    def _end_checkpoint(self, job: CheckpointJob) -> None:
+        store = self._store
+        assert store is not None
+        self._checkpoint = None
+        store.end_checkpoint(job)
+        self._release(list(self._flows))
+        self._settle()
+        if job.error is not None and (store.is_full or store.is_recovering):
+            self._fail(job.error)
+        elif job.error is not None:
+            # There is room in the commit file, so publishes go on.
+            self._commits.note_failure(DiskQueueError(job.error.strerror or str(job.error)))
+            self._services.call_in(_RETRY_NS, self._begin_commit)
+        else:
+            self._succeed()
+            self._commits.note_success()
+            if store.wants_checkpoint:
+                # What is not durable yet could not be used.
+                self._is_sync_wanted = True
+                self._services.call_in(_CHECKPOINT_AGAIN_NS, self._begin_commit)
+            elif self._waiters:
+                self._begin_commit()
+
+    # Failures
+
+    def _fail(self, error: OSError) -> None:
+        """Refuse publishes until a retry succeeds."""
+        self.failure = DiskQueueError(error.strerror or str(error))
+        self._commits.note_failure(self.failure)
+        self._refuse_waiters()
+        if self._retry_timer is None and not self._is_closing:
+            self._retry_timer = self._services.call_in(_RETRY_NS, self._retry)
+
+    def _refuse_waiters(self) -> None:
+        if self.failure is not None:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.done(self.failure)
+
+    def _succeed(self) -> None:
+        if self.failure is not None:
+            self.failure = None
+            self._commits.note_success()
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self._begin_commit()
+        if self._commit is None and self._checkpoint is None and self._retry_timer is None:
+            self._succeed()  # there was nothing to write
+
+    # Reading
+
+    def read(self, job: ReadJob, done: Callable[[ReadJob], object]) -> None:
+        """Run ``job`` in a thread, then call ``done`` in a turn. Nothing is read at exit."""
+        if not self._is_closing:
+            self._commits.threads.run(job, partial(self._turn.run, done), is_urgent=True)
+
+    # Exit
+
+    def stop(self) -> None:
+        """Begin no other job."""
+        self._is_closing = True
+        for timer in (self._changes_timer, self._sync_timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def flush(self) -> bool:
+        """Write everything now; False if that fails. No job may be running."""
+        store = self._store
+        if store is None:
+            return True
+        self._collect_changes()
+        while True:
+            job = store.begin_commit(is_synced=True)
+            if job is None:
+                return not store.has_unsynced or store.is_full
+            job.run()
+            store.end_commit(job)
+            if store.failure is not None:
+                return False
+
+    def close(self) -> int:
+        """Write everything and close the files; return the number of messages that could not be written."""
+        self.stop()
+        store, self._store = self._store, None
+        if store is None:
+            return 0
+        try:
+            self._collect_changes()
+            store.close()
+        except OSError as error:
+            self._logger.error("LOG: failed to write the logs at exit - %s", error)
+        lost = 0
+        for log in store.logs.values():
+            count = sum(batch.count for batch in log.pending if batch.has_offsets)
+            if count:
+                self._logger.error("LOG(%s): %d messages could not be written and are lost", log.topic, count)
+                lost += count
+        return lost
+
+
+def _is_done(waiter: _Waiter) -> bool:
+    log = waiter.log
+    return (log.safe_count if waiter.is_synced else log.written_count) >= waiter.batch_count
+
+
+def _boot_id() -> bytes:
+    """Return 16 bytes that change with every start of the machine."""
+    try:
+        return uuid.UUID(read_file(COMMIT, _BOOT_ID_PATH).decode().strip()).bytes
+    except (OSError, ValueError):
+        return NO_BOOT_ID

@@ -1,0 +1,379 @@
+"""The store of a channel of a log topic: a position in the log, and the messages before it that are unfinished.
+
+A message stays in the log and is read from there, as often as it is delivered. The id of a message is the first id of
+the log plus its offset, so FIN, REQ and TOUCH need no lookup.
+
+The cursor of an ephemeral channel is only in memory. It drops the oldest messages if more than --mem-queue-size wait.
+"""
+
+from __future__ import annotations
+
+from random import randrange
+from typing import TYPE_CHECKING
+
+from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore
+from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
+from nsqx.queues.log.state import Changes, ChannelState, Hole
+from nsqx.queues.log.window import DONE, NEVER_NS, Window
+from nsqx.queues.log.window import NOT_IN_FLIGHT as WINDOW_NOT_IN_FLIGHT
+from nsqx.units import NS_PER_MS
+from nsqx.wire import byteops
+from nsqx.wire.message import advance_id
+
+if TYPE_CHECKING:
+    from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.channel import Channel
+    from nsqx.nsqd.client import Client
+    from nsqx.nsqd.log_flow import LogFlow
+    from nsqx.nsqd.ready_clients import ReadyClients
+    from nsqx.queues.log.log import ReadJob, TopicLog
+
+# In place of the number of a channel: one that gets only messages for every channel.
+EVERY_CHANNEL = -1
+
+# The delay before the log is read again after a failed read.
+_RETRY_NS = 100 * NS_PER_MS
+# How many timed-out and how many due messages are put back in one turn of the loop.
+_PUT_BACK_PER_TURN = 2000
+
+
+class LogCursor(ChannelStore):
+    """The position of one channel in the log of its topic."""
+
+    __slots__ = (
+        "_again_reader",
+        "_channel",
+        "_clock",
+        "_flow",
+        "_is_changed",
+        "_is_reading",
+        "_log",
+        "_logs",
+        "_max_waiting",
+        "_new_reader",
+        "_next_number",
+        "_number",
+        "_run_end",
+        "_start_number",
+        "_window",
+    )
+
+    def __init__(self, channel: Channel, flow: LogFlow, log: TopicLog, broker: Broker) -> None:
+        """Continue where the channel was when the log was closed; a new channel begins at ``flow.start``."""
+        self._channel = channel
+        self._flow = flow
+        self._log = log
+        self._logs = broker.logs
+        self._clock = broker.clock
+        self._max_waiting = broker.options.mem_queue_size if channel.is_ephemeral else -1
+        self._new_reader = LogReader(log)
+        self._again_reader = LogReader(log)
+        self._is_reading = False
+        self._is_changed = False  # the flow will take changes
+        self._run_end = 0  # the offsets from ``next`` to it are messages for this channel
+        saved = next((each for each in log.state.channels.values() if each.name == channel.name), None)
+        if saved is None:
+            offset, self._next_number = flow.start
+            self._window = Window(offset)
+            self._number = EVERY_CHANNEL if channel.is_ephemeral else self._create(offset)
+        else:
+            self._number = saved.number
+            self._window = self._restored_window(saved, broker.options.max_req_timeout)
+            self._next_number = flow.released_number - flow.count_for(self._number, saved.next, flow.released)
+        self._start_number = max(self._next_number, flow.released_number)
+
+    def _create(self, offset: int) -> int:
+        number = self._log.state.next_number
+        changes = Changes()
+        changes.create_channel(number, self._channel.name, offset)
+        self._change(changes)
+        return number
+
+    def _restored_window(self, saved: ChannelState, max_delay_ns: int) -> Window:
+        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        holes = []
+        for offset, hole in saved.holes.items():
+            delay_ns = min(hole.due_ns - wall_ns, max_delay_ns) if hole.due_ns else 0
+            holes.append((offset, hole.attempts, now_ns + delay_ns if delay_ns > 0 else 0))
+        window = Window(saved.next, holes)
+        self._channel.arm(window.next_deadline())
+        return window
+
+    def _change(self, changes: Changes) -> None:
+        if not self._log.is_deleted:
+            self._log.change(changes)
+            self._logs.write_later(is_synced=self._flow.is_synced)
+
+    # Counts
+
+    @property
+    def depth(self) -> int:
+        """Waiting messages, without those in flight or deferred."""
+        return max(0, self._flow.released_number - self._next_number) + self._window.again_count
+
+    @property
+    def backend_depth(self) -> int:
+        """The same: all messages are on disk."""
+        return self.depth
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages in flight."""
+        return self._window.in_flight_count
+
+    @property
+    def deferred_count(self) -> int:
+        """Deferred messages, of the channel and of the topic."""
+        return self._window.deferred_count + self._flow.deferred_count
+
+    # Arrivals
+
+    def count_deferred(self) -> None:
+        """Count a message that was published with a delay."""
+        self._channel.arrived(1)
+
+    def arrived(self, count: int) -> None:
+        """Note that more messages are released; ``count`` were not counted, and may be older than the channel."""
+        channel = self._channel
+        channel.arrived(min(count, max(0, self._flow.released_number - self._start_number)))
+        if channel.ready.has_any() and not channel.paused:
+            channel.wake()  # otherwise the channel wakes when a client becomes ready
+        elif self._max_waiting >= 0:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drop the oldest waiting messages if there are too many."""
+        excess = self._flow.released_number - self._next_number - self._max_waiting
+        while excess > 0 and self._find_run():
+            count = min(excess, self._run_end - self._window.next)
+            self._window.skip_to(self._window.next + count)
+            self._next_number += count
+            excess -= count
+        self._window.take_changes()
+
+    # Delivery
+
+    def has_messages(self) -> bool:
+        """True if ``hand_out`` may deliver a message now."""
+        return self._window.again_count > 0 or self._flow.released_number > self._next_number
+
+    def hand_out(self, ready: ReadyClients, now_ns: int) -> int:
+        """Deliver waiting messages to ready clients in turn; return the earliest deadline."""
+        window = self._window
+        released = self._flow.released
+        earliest_ns = NEVER_NS
+        while not self._is_reading:
+            offset = window.choose(released)
+            if offset < 0:
+                break
+            is_new = offset == window.next
+            if is_new and not self._find_run():
+                continue
+            offset = window.next if is_new else offset
+            reader = self._new_reader if is_new else self._again_reader
+            found = reader.find(offset)
+            if found == UNREAD:
+                if ready.has_any():
+                    self._read(reader, offset)
+                break
+            client = ready.next()
+            if client is None:
+                break
+            if is_new:
+                self._next_number += 1
+            if found != FOUND or (client.sample_rate > 0 and randrange(100) > client.sample_rate):
+                window.discard(offset)
+                self._note_changes(is_urgent=False)
+                continue
+            attempts = window.deliver(offset, client.id, now_ns, client.msg_timeout_ns, reader.timestamp)
+            byteops.append_message_from(
+                client.output.frames,
+                reader.timestamp,
+                attempts,
+                advance_id(self._log.identity.first_id, offset),
+                reader.data,
+                reader.start,
+                reader.end,
+            )
+            self._channel.delivered(client)
+            if now_ns + client.msg_timeout_ns < earliest_ns:
+                earliest_ns = now_ns + client.msg_timeout_ns
+        if self._max_waiting >= 0:
+            self._drop_oldest()
+        return earliest_ns
+
+    def _find_run(self) -> bool:
+        """Pass over offsets that are no messages for this channel; False if no released message follows."""
+        window = self._window
+        if window.next < self._run_end:
+            return True
+        released = self._flow.released
+        for first, end in self._log.state.messages_between(self._number, window.next, released):
+            self._skip_to(first)
+            self._run_end = end
+            return True
+        self._skip_to(released)
+        return False
+
+    def _skip_to(self, offset: int) -> None:
+        if offset > self._window.next:
+            self._window.skip_to(offset)
+            self._note_changes(is_urgent=False)
+
+    def _read(self, reader: LogReader, offset: int) -> None:
+        """Read from disk in a thread, then deliver."""
+        self._is_reading = True
+        self._logs.read(reader.begin_read(offset), lambda job: self._on_read(reader, job))
+
+    def _on_read(self, reader: LogReader, job: ReadJob) -> None:
+        self._is_reading = False
+        if self._channel.exiting or self._log.is_deleted:
+            return
+        if self._flow.end_read(reader, job):
+            self._channel.wake()
+        else:
+            self._channel.arm(self._clock.now_ns() + _RETRY_NS)
+
+    def count_again(self) -> None:
+        """Count the waiting messages again, because some were found to be damaged."""
+        self._run_end = 0
+        flow = self._flow
+        if self._window.next <= flow.released:
+            self._next_number = flow.released_number - flow.count_for(self._number, self._window.next, flow.released)
+
+    def expire(self, now_ns: int) -> None:
+        """Put back some of the timed-out and due messages."""
+        clients = self._window.expire(now_ns, _PUT_BACK_PER_TURN)
+        for client_id in clients:
+            self._channel.timed_out(client_id)
+        self._window.release_due(now_ns, _PUT_BACK_PER_TURN)
+        if clients:
+            self._note_changes(is_urgent=True)
+
+    def next_deadline(self) -> int:
+        """Return the time of the next timeout or due time, or NEVER_NS."""
+        return self._window.next_deadline()
+
+    # Commands of clients for messages in flight
+
+    def _offset(self, message_id: bytes) -> int:
+        """Return the offset of a message id; -1 if it is no id of this log."""
+        identity = self._log.identity
+        number = byteops.id_number(message_id)
+        offset = identity.offset(number)
+        return offset if offset >= 0 and advance_id(identity.first_id, offset) == number else -1
+
+    def finish(self, client: Client, message_id: bytes) -> str | None:
+        """Finish a message; returns None, or the reason for a refusal."""
+        result = self._window.finish(self._offset(message_id), client.id)
+        if result != DONE:
+            return NOT_IN_FLIGHT if result == WINDOW_NOT_IN_FLIGHT else NOT_OWNER
+        if not self._is_changed:
+            self._note_changes(is_urgent=False)
+        self._channel.finished(client, self._window.timestamp)
+        return None
+
+    def requeue(self, client: Client, message_id: bytes, delay_ns: int) -> str | None:
+        """Deliver a message again, now or after a delay; returns None, or the reason for a refusal."""
+        if self._channel.exiting:
+            return EXITING
+        due_ns = self._clock.now_ns() + delay_ns if delay_ns > 0 else 0
+        result = self._window.requeue(self._offset(message_id), client.id, due_ns)
+        if result != DONE:
+            return NOT_IN_FLIGHT if result == WINDOW_NOT_IN_FLIGHT else NOT_OWNER
+        self._note_changes(is_urgent=True)
+        self._channel.requeued(client)
+        if due_ns:
+            self._channel.arm(due_ns)
+        else:
+            self._channel.wake()
+        return None
+
+    def touch(self, client: Client, message_id: bytes, max_timeout_ns: int) -> str | None:
+        """Restart the timeout of a message; returns None, or the reason for a refusal."""
+        now_ns = self._clock.now_ns()
+        offset = self._offset(message_id)
+        result = self._window.touch(offset, client.id, now_ns, client.msg_timeout_ns, max_timeout_ns)
+        if result != DONE:
+            return NOT_IN_FLIGHT if result == WINDOW_NOT_IN_FLIGHT else NOT_OWNER
+        self._channel.arm(self._window.next_deadline())
+        return None
+
+    # Changes
+
+    def _note_changes(self, *, is_urgent: bool) -> None:
+        """Have the flow take the changes of the window: at the end of the turn if urgent, else soon."""
+        self._is_changed = True
+        self._logs.note_changes(self._flow, is_urgent=is_urgent)
+
+    def take_changes(self, changes: Changes) -> None:
+        """Add what has changed since the last call."""
+        self._is_changed = False
+        if not self._window.has_changes():
+            return
+        runs, requeued = self._window.take_changes()
+        if self._number == EVERY_CHANNEL:
+            return
+        if runs:
+            changes.finish(self._number, sorted(runs))
+        if requeued:
+            changes.requeue(self._number, [(offset, self._hole(*entry)) for offset, entry in requeued.items()])
+
+    def _hole(self, attempts: int, due_ns: int) -> Hole:
+        if due_ns:
+            due_ns += self._clock.wall_ns() - self._clock.now_ns()
+        return Hole(attempts, due_ns)
+
+    # Administration
+
+    def note_pause(self) -> None:
+        """Record that the channel was paused or unpaused."""
+        saved = self._log.state.channels.get(self._number)
+        if saved is not None and saved.is_paused != self._channel.paused:
+            changes = Changes()
+            changes.pause_channel(self._number, self._channel.paused)
+            self._change(changes)
+
+    def empty(self) -> None:
+        """Finish all messages: waiting, in flight and deferred.
+
+        Deferred messages that are not due belong to all channels of the topic. They stay if there are other channels.
+        """
+        self._flow.empty_deferred()
+        offset, self._next_number = self._flow.start
+        self._start_number = max(self._start_number, self._next_number)
+        self._window.seek(offset)
+        self._run_end = 0
+        if self._number != EVERY_CHANNEL:
+            changes = Changes()
+            changes.move(self._number, offset)
+            self._change(changes)
+
+    def delete(self) -> None:
+        """Delete the channel from the log."""
+        self._window.seek(self._window.next)
+        state = self._log.state
+        if self._number != EVERY_CHANNEL and not self._log.is_deleted:
+            changes = Changes()
+            changes.delete_channel(self._number)
+            if len(state.channels) == 1:
+                changes.set_unclaimed(self._flow.start[0])
+            self._change(changes)
+
+    def spill(self) -> None:
+        """Record the attempts of the messages in flight, which the next process delivers again."""
+        saved = self._log.state.channels.get(self._number)
+        if saved is None or self._log.is_deleted:
+            return
+        changes = Changes()
+        self.take_changes(changes)
+        if changes:
+            self._log.change(changes)
+        holes = []
+        for offset, attempts, due_ns in self._window.unfinished():
+            hole = saved.holes.get(offset)
+            if hole is None or hole.attempts != attempts:
+                holes.append((offset, self._hole(attempts, due_ns)))
+        if holes:
+            changes.requeue(self._number, holes)
+            self._log.change(changes)

@@ -1,0 +1,331 @@
+"""The flow of a log topic: published messages are appended to the log, and the channels read them there.
+
+``released`` is the offset up to which channels may read: what is written, or less while messages must not flow (the
+topic is paused, has no channel, or has not started). The messages from ``_limit`` on are then the depth of the topic.
+
+A deferred message is in the log twice: when it is published, for no channel, and when it is due, for every channel.
+
+Messages are counted besides their offsets, because not every offset is a message for the channels. The number of a
+message is how many messages the flow has appended before it. Differences of numbers are depths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from nsqx.nsqd.log_cursor import EVERY_CHANNEL, LogCursor
+from nsqx.nsqd.topic_flow import TopicFlow
+from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
+from nsqx.queues.log.state import Changes
+from nsqx.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from nsqx.errors import DiskQueueError
+    from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.channel import Channel
+    from nsqx.nsqd.channel_store import ChannelStore
+    from nsqx.nsqd.clock import Timer
+    from nsqx.nsqd.topic import Topic
+    from nsqx.queues.log.log import ReadJob, TopicLog
+
+# How many due messages are appended in one turn of the loop.
+_DUE_PER_TURN = 2000
+# The delay before a due message is tried again that cannot be read or appended now.
+_RETRY_NS = 100 * NS_PER_MS
+
+
+class LogFlow(TopicFlow):
+    """The log of a topic, the cursors of its channels, and the deferred messages that are not due."""
+
+    __slots__ = (
+        "_broker",
+        "_clock",
+        "_counted_due",
+        "_cursors",
+        "_due",
+        "_due_reader",
+        "_due_timer",
+        "_due_timer_ns",
+        "_end_number",
+        "_held_deferred",
+        "_is_flowing",
+        "_is_reading",
+        "_limit",
+        "_limit_number",
+        "_log",
+        "_logs",
+        "_topic",
+        "is_synced",
+        "released",
+        "released_number",
+    )
+
+    def __init__(self, topic: Topic, broker: Broker, log: TopicLog, is_synced: bool) -> None:
+        """Continue ``log``. With ``is_synced`` a publish is acknowledged when it is durable, else when written."""
+        self.is_synced = is_synced
+        self._topic = topic
+        self._broker = broker
+        self._clock = broker.clock
+        self._logs = broker.logs
+        self._log = log
+        self._cursors: list[LogCursor] = []
+        self._is_flowing = False
+        state = log.state
+        # Where messages begin that no channel may have. Valid while they must not flow.
+        self._limit = state.end
+        if not state.channels:
+            self._limit = state.unclaimed
+        elif state.is_paused:
+            self._limit = state.paused_at
+        self.released = min(log.written, self._limit)
+        self.released_number = 0
+        self._limit_number = self._count(self.released, self._limit)
+        self._end_number = self._limit_number + self._count(self._limit, state.end)
+        # Deferred messages by due time, in wall-clock nanoseconds; some may have been discarded.
+        self._due = [(due_ns, offset) for offset, due_ns in state.deferred.items()]
+        heapify(self._due)
+        self._held_deferred = sum(offset >= self._limit for offset in state.deferred)  # they count for the topic
+        self._counted_due = 0  # due messages that the channels have counted, and are not released
+        self._due_reader = LogReader(log)
+        self._due_timer: Timer | None = None
+        self._due_timer_ns = 0
+        self._is_reading = False
+        self._logs.add(log, self)
+        self._arm()
+
+    @property
+    def depth(self) -> int:
+        """Messages that have not reached the channels."""
+        return 0 if self._is_flowing else self._end_number - self._limit_number + self._held_deferred
+
+    @property
+    def backend_depth(self) -> int:
+        """The same: all messages are on disk."""
+        return self.depth
+
+    @property
+    def deferred_count(self) -> int:
+        """Deferred messages that were published while messages could flow to the channels."""
+        return len(self._log.state.deferred) - self._held_deferred
+
+    def _count(self, first: int, end: int) -> int:
+        """Return how many of the offsets from ``first`` to ``end`` are messages for every channel."""
+        return self.count_for(EVERY_CHANNEL, first, end)
+
+    def count_for(self, channel_number: int, first: int, end: int) -> int:
+        """Return how many of the offsets from ``first`` to ``end`` are messages for a channel."""
+        return sum(stop - start for start, stop in self._log.state.messages_between(channel_number, first, end))
+
+    # Publishing
+
+    def publish(self, items: bytes, count: int) -> None:
+        """Append ``count`` messages to the log; raises DiskQueueError if it must not grow now."""
+        now_ns = self._clock.wall_ns()
+        self._logs.refuse_if_full(now_ns)
+        self._log.append(items, count, now_ns)
+        self._end_number += count
+        self._logs.write_later(is_synced=self.is_synced)
+
+    def publish_deferred(self, body: bytes, defer_ns: int) -> None:
+        """Append a message that every channel gets after ``defer_ns``; raises the errors of ``publish``."""
+        now_ns = self._clock.wall_ns()
+        self._logs.refuse_if_full(now_ns)
+        offset = self._log.append_deferred(len(body).to_bytes(4, "big") + body, 1, now_ns, now_ns + defer_ns)
+        heappush(self._due, (now_ns + defer_ns, offset))
+        if self._is_flowing:
+            for cursor in self._cursors:
+                cursor.count_deferred()
+        else:
+            self._held_deferred += 1
+        self._arm()
+        self._logs.write_later(is_synced=self.is_synced)
+
+    def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
+        """Call ``done`` when the log has everything so far, or with the error of a write; False if it has already."""
+        return self._logs.when_committed(self._log, self.is_synced, done)
+
+    # Deferred messages that are due
+
+    def _arm(self) -> None:
+        """Set the timer for the first due message."""
+        if self._due and not self._is_reading:
+            self._arm_at(self._clock.now_ns() + self._due[0][0] - self._clock.wall_ns())
+
+    def _arm_at(self, when_ns: int) -> None:
+        if self._due_timer is not None:
+            if self._due_timer_ns <= when_ns:
+                return
+            self._due_timer.cancel()
+        self._due_timer_ns = when_ns
+        self._due_timer = self._broker.call_at(when_ns, self._on_due)
+
+    def _on_due(self) -> None:
+        """Append messages that are due, so that the channels get them."""
+        self._due_timer = None
+        if self._topic.exiting or self._is_reading:
+            return
+        now_ns = self._clock.wall_ns()
+        for _ in range(_DUE_PER_TURN):
+            if not self._due or self._due[0][0] > now_ns:
+                break
+            offset = self._due[0][1]
+            if offset in self._log.state.deferred and not self._append_due(offset):
+                return
+            heappop(self._due)
+        self._arm()
+
+    def _append_due(self, offset: int) -> bool:
+        """Append a deferred message again; False if that is not possible now and is tried later."""
+        if self._logs.failure is not None or offset >= self._log.written:
+            self._arm_at(self._clock.now_ns() + _RETRY_NS)
+            return False
+        reader = self._due_reader
+        found = reader.find(offset)
+        if found == UNREAD:
+            self._is_reading = True
+            self._logs.read(reader.begin_read(offset), self._on_due_read)
+            return False
+        is_counted = self._is_flowing or offset < self._limit
+        if not is_counted:
+            self._held_deferred -= 1
+        if found == FOUND:
+            self._counted_due += is_counted
+            item = reader.data[reader.start - 4 : reader.end]
+            self._log.append(item, 1, reader.timestamp, [offset])
+            self._end_number += 1
+        else:
+            changes = Changes()
+            changes.remove_deferred([offset])
+            self._log.change(changes)
+        self._logs.write_later()
+        return True
+
+    def _on_due_read(self, job: ReadJob) -> None:
+        self._is_reading = False
+        if self._log.is_deleted:
+            return
+        if self.end_read(self._due_reader, job):
+            self._on_due()
+        else:
+            self._arm_at(self._clock.now_ns() + _RETRY_NS)
+
+    def end_read(self, reader: LogReader, job: ReadJob) -> bool:
+        """Use the result of a job of ``reader``; False if the log could not be read."""
+        try:
+            lost_count = reader.end_read(job)
+        except OSError as error:
+            self._broker.log.error("LOG(%s): failed to read - %s", self._topic.name, error)
+            return False
+        if lost_count:
+            self._broker.log.error("LOG(%s): %d messages are damaged and lost", self._topic.name, lost_count)
+            self._end_number = self.released_number + self._count(self.released, self._log.end)
+            self._limit_number = self._end_number - self._count(self._limit, self._log.end)
+            for cursor in self._cursors:
+                cursor.count_again()
+            self._logs.write_later()
+        return True
+
+    # Channels
+
+    @property
+    def start(self) -> tuple[int, int]:
+        """The offset and the number of the first message that a new channel gets."""
+        return (self._log.end, self._end_number) if self._is_flowing else (self._limit, self._limit_number)
+
+    def open_store(self, channel: Channel) -> LogCursor:
+        """Return the cursor of a channel: where the log says, or at the first message that no channel has yet."""
+        cursor = LogCursor(channel, self, self._log, self._broker)
+        self._cursors.append(cursor)
+        return cursor
+
+    def remove_store(self, store: ChannelStore) -> None:
+        """Give no more messages to a cursor."""
+        self._cursors = [each for each in self._cursors if each is not store]
+
+    def update(self, is_flowing: bool) -> None:
+        """Note whether messages may go to the channels, and whether the topic is paused."""
+        if self._log.is_deleted:
+            return
+        if is_flowing != self._is_flowing:
+            if not is_flowing:
+                self._limit, self._limit_number = self.start
+            self._is_flowing = is_flowing
+            self._held_deferred = 0
+        if self._topic.paused != self._log.state.is_paused:
+            changes = Changes()
+            changes.pause_topic(self._topic.paused, self._limit if self._topic.paused else 0)
+            self._log.change(changes)
+            self._logs.write_later(is_synced=self.is_synced)
+        self.release()
+
+    def release(self) -> None:
+        """Let the channels have what is written."""
+        end = self._log.written
+        if not self._is_flowing:
+            end = min(end, self._limit)
+        if end <= self.released:
+            return
+        self.released = end
+        number = self._end_number - self._count(end, self._log.end)
+        count, self.released_number = number - self.released_number, number
+        counted, self._counted_due = min(self._counted_due, count), 0
+        for cursor in self._cursors:
+            cursor.arrived(count - counted)
+        if not self._log.state.channels:
+            self._logs.note_changes(self, is_urgent=False)
+
+    def write_changes(self) -> None:
+        """Append the changes of the channels to the log."""
+        if self._log.is_deleted:
+            return
+        changes = Changes()
+        for cursor in self._cursors:
+            cursor.take_changes(changes)
+        state = self._log.state
+        if not state.channels and state.unclaimed < self.released:
+            changes.set_unclaimed(self.released)  # ephemeral channels have the messages before it
+        if changes:
+            self._log.change(changes)
+
+    # Administration
+
+    def empty(self) -> None:
+        """Discard the messages that have not reached the channels."""
+        if self._is_flowing or self._limit == self._log.end:
+            return
+        changes = Changes()
+        changes.lose(self._limit, self._log.end)
+        changes.set_unclaimed(self._log.end)
+        if self._topic.paused:
+            changes.pause_topic(True, self._log.end)
+        self._limit = self._log.end
+        self._end_number = self._limit_number
+        self._held_deferred = 0
+        self._log.change(changes)
+        self._logs.write_later(is_synced=self.is_synced)
+        self.release()
+
+    def empty_deferred(self) -> None:
+        """Discard the deferred messages that count for the only channel."""
+        offsets = [offset for offset in self._log.state.deferred if self._is_flowing or offset < self._limit]
+        if len(self._cursors) == 1 and offsets:
+            changes = Changes()
+            changes.remove_deferred(offsets)
+            self._log.change(changes)
+
+    def delete(self) -> None:
+        """Discard the messages and remove the files."""
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+            self._due_timer = None
+        self._due.clear()
+        self._cursors = []  # breaks the reference cycles
+        self._logs.delete(self._log)
+
+    def spill(self) -> None:
+        """Stop the deferred messages. The logs are written by ``LogCommits.close``."""
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+            self._due_timer = None

@@ -1,0 +1,219 @@
+"""The flow of a log topic: publishing, deferred messages, pauses, and commits that fail."""
+
+import errno
+import os
+
+import pytest
+from test_log_cursor import LogBench, finish_all
+
+from broker_bench import MS, SECOND, Bench
+from nsqx.errors import DiskQueueError
+from rawclient import sized
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return LogBench(tmp_path)
+
+
+def no_space(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def acknowledged(bench, topic_name="t"):
+    """Return a list that gets the outcome of the publishes so far."""
+    outcomes = []
+    bench.broker.turn.run(bench.broker.commits.when_written, outcomes.append, bench.broker.topic(topic_name))
+    return outcomes
+
+
+def test_a_topic_without_channels_keeps_its_messages_for_the_first_one(bench):
+    bench.publish("t", b"1", b"2")
+    assert bench.broker.topic("t").depth == 2
+    again = bench.crash()
+    assert again.broker.topic("t").depth == 2
+    client = again.consume("t", "c", 10)
+    assert client.link.take_bodies() == [b"1", b"2"]
+    assert (again.broker.topic("t").depth, client.channel.message_count) == (0, 2)
+
+
+def test_a_paused_topic_keeps_what_is_published_after_the_pause(bench):
+    client = bench.consume("t", "c", 1)
+    topic = bench.broker.topic("t")
+    bench.publish("t", b"1", b"2")
+    topic.pause()
+    bench.publish("t", b"3")
+    assert (topic.depth, bench.counts()) == (1, (1, 1, 0))
+    again = bench.crash()
+    topic = again.broker.topic("t")
+    assert topic.paused
+    assert (topic.depth, again.counts()) == (1, (2, 0, 0))
+    client = again.consume("t", "c", 10)
+    assert client.link.take_bodies() == [b"1", b"2"]
+    topic.unpause()
+    again.settle()
+    assert (client.link.take_bodies(), topic.depth) == ([b"3"], 0)
+
+
+def test_empty_discards_only_what_no_channel_has(bench):
+    bench.broker.topic("t").channel("c")
+    topic = bench.broker.topic("t")
+    bench.publish("t", b"1")
+    topic.pause()
+    bench.publish("t", b"2")
+    bench.defer("t", b"3", SECOND)
+    assert topic.depth == 2
+    topic.empty()
+    topic.unpause()
+    bench.publish("t", b"4")
+    assert (topic.depth, bench.counts()) == (0, (2, 0, 0))
+    again = bench.crash()
+    assert again.counts() == (2, 0, 0)
+    assert again.consume("t", "c", 9).link.take_bodies() == [b"1", b"4"]
+
+
+def test_the_last_channel_takes_its_messages_with_it(bench):
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"1")
+    bench.broker.delete_channel("t", "c")
+    bench.publish("t", b"2")
+    again = bench.crash()
+    assert again.broker.topic("t").depth == 1
+    assert again.consume("t", "d", 9).link.take_bodies() == [b"2"]
+
+
+def test_a_deleted_topic_does_not_come_back(bench):
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"1")
+    bench.publish("u", b"2")
+    bench.broker.delete_topic("t")
+    bench.publish("t", b"3")
+    bench.broker.delete_topic("u")
+    bench.settle()
+    again = bench.crash()
+    assert list(again.broker.topics) == ["t"]
+    assert again.consume("t", "d", 9).link.take_bodies() == [b"3"]
+
+
+@pytest.mark.parametrize("has_channel", [True, False])
+def test_a_deferred_message_survives_a_crash_and_arrives_on_time(bench, has_channel):
+    if has_channel:
+        bench.broker.topic("t").channel("c")
+    bench.defer("t", b"later", 10 * SECOND)
+    bench.publish("t", b"now")
+    bench.clock.advance(4 * SECOND)
+    again = bench.crash()
+    client = again.consume("t", "c", 9)
+    assert finish_all(client) == [b"now"]
+    assert again.counts() == (0, 0, 1)
+    again.advance(5999 * MS)
+    assert client.link.take_frames() == []
+    again.advance(1 * MS)
+    (message,) = client.link.take_messages()
+    assert message.timestamp_ns == again.clock.wall_ns() - 10 * SECOND
+    assert again.counts() == (0, 1, 0)
+    client.channel.finish(client, message.id)
+    assert again.restart().counts() == (0, 0, 0)
+
+
+def test_a_message_that_became_due_while_nsqd_was_down_is_delivered_at_once(bench):
+    bench.broker.topic("t").channel("c")
+    bench.defer("t", b"later", SECOND)
+    bench.broker.close_topics()
+    bench.clock.advance(5 * SECOND)
+    again = bench.crash()
+    again.advance(0)
+    assert again.consume("t", "c", 9).link.take_bodies() == [b"later"]
+
+
+def test_a_deferred_message_is_delivered_once(bench):
+    bench.broker.topic("t").channel("c")
+    bench.defer("t", b"later", SECOND)
+    bench.advance(SECOND)
+    again = bench.crash()
+    again.advance(SECOND)
+    assert again.counts() == (1, 0, 0)
+
+
+def test_publishers_wait_for_the_write(bench):
+    bench.sync_threads.is_slow = True
+    bench.broker.topic("t").publish(sized(b"1"), 1)
+    outcomes = acknowledged(bench)
+    bench.settle()
+    assert (outcomes, bench.broker.topic("t").depth) == ([], 1)
+    bench.sync_threads.finish()
+    assert outcomes == [None]
+
+
+def test_publishes_during_a_write_share_the_next_one(bench):
+    topic = bench.broker.topic("t")
+    bench.sync_threads.is_slow = True
+    topic.publish(sized(b"1"), 1)
+    first = acknowledged(bench)
+    bench.settle()
+    later = []
+    for number in range(3):
+        topic.publish(sized(b"%d" % number), 1)
+        later.append(acknowledged(bench))
+        bench.settle()
+    bench.sync_threads.finish()
+    assert (first, later) == ([None], [[], [], []])
+    bench.sync_threads.finish()
+    assert later == [[None], [None], [None]]
+
+
+def test_a_failed_write_is_reported_refused_and_retried(bench, monkeypatch):
+    topic = bench.broker.topic("t")
+    client = bench.consume("t", "c", 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", no_space)
+        topic.publish(sized(b"1"), 1)
+        outcomes = acknowledged(bench)
+        bench.settle()
+        assert [str(outcome) for outcome in outcomes] == ["No space left on device"]
+        assert not bench.broker.is_healthy
+        with pytest.raises(DiskQueueError, match="No space left on device"):
+            topic.publish(sized(b"2"), 1)
+        bench.advance(SECOND)
+        assert not bench.broker.is_healthy
+        assert client.link.take_bodies() == []
+    bench.advance(SECOND)
+    assert bench.broker.is_healthy
+    assert client.link.take_bodies() == [b"1"]
+    bench.publish("t", b"3")
+    assert client.link.take_bodies() == [b"3"]
+
+
+def test_topics_share_the_commit(tmp_path):
+    bench = LogBench(tmp_path)
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        bench.broker.topic(name).publish(sized(name.encode()), 1)
+    outcomes = [acknowledged(bench, name) for name in names]
+    bench.settle()
+    assert outcomes == [[None]] * 20
+    again = bench.crash()
+    assert {name: topic.depth for name, topic in again.broker.topics.items()} == dict.fromkeys(names, 1)
+
+
+def test_many_messages_go_through_small_commit_files(tmp_path):
+    bench = LogBench(tmp_path)
+    client = bench.consume("t", "c", 2500)
+    total = 0
+    for _ in range(60):
+        bench.publish("t", *(b"x" * 1000 for _ in range(100)))
+        total += len(finish_all(client))
+    bench.advance(SECOND)
+    assert total == 6000
+    assert bench.restart().counts() == (0, 0, 0)
+
+
+def test_a_topic_with_messages_in_disk_queues_stays_classic(tmp_path):
+    classic = Bench(tmp_path, mem_queue_size=0, store="classic")
+    classic.publish("t", b"1")
+    classic.broker.close_topics()
+    again = LogBench(tmp_path)
+    assert again.broker.topic("t").depth == 1
+    assert len(again.broker.topic("t").disk_queues()) == 1
+    again.publish("u", b"2")
+    assert again.broker.topic("u").disk_queues() == []
