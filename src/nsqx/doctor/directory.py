@@ -10,16 +10,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import orjson
-
 from nsqx.doctor.findings import DoctorReport, Finding
 from nsqx.doctor.queue_files import Queue, examine_queue, repair_queue
 from nsqx.errors import MetadataError
 from nsqx.names import is_ephemeral, is_valid_name
-from nsqx.nsqd.metadata import FILE_NAME, SavedTopic, load_metadata, metadata_path
+from nsqx.nsqd.metadata import FILE_NAME, SavedTopic, encode_saved, load_metadata, metadata_path
 from nsqx.queues.files import NSQD, replace_file, sync_directory
 from nsqx.queues.recovery import data_file_numbers
-from nsqx.version import NSQ_VERSION
 
 if TYPE_CHECKING:
     from nsqx.doctor.quarantine import Quarantine
@@ -193,14 +190,7 @@ def _write_metadata(found: Examination, quarantine: Quarantine) -> str:
         if channel and channel not in dict(topic.channels):
             topic.channels.append((channel, False))
     quarantine.copy_if_there(FILE_NAME)
-    saved = [
-        {
-            "name": topic.name,
-            "paused": topic.paused,
-            "channels": [{"name": name, "paused": paused} for name, paused in topic.channels if is_valid_name(name)],
-        }
-        for topic in topics.values()
-    ]
-    path = metadata_path(found.report.data_path)
-    replace_file(path, orjson.dumps({"topics": saved, "version": NSQ_VERSION}), NSQD)
-    return f"{FILE_NAME}: names {len(saved)} topics"
+    for topic in topics.values():
+        topic.channels = [(name, paused) for name, paused in topic.channels if is_valid_name(name)]
+    replace_file(metadata_path(found.report.data_path), encode_saved(topics.values()), NSQD)
+    return f"{FILE_NAME}: names {len(topics)} topics"

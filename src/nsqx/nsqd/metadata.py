@@ -59,6 +59,19 @@ def metadata_steps(topics: Mapping[str, Topic]) -> Steps[bytes]:
     return orjson.dumps({"topics": saved or None, "version": NSQ_VERSION})
 
 
+def encode_saved(topics: Iterable[SavedTopic]) -> bytes:
+    """Return the content of the file for saved topics."""
+    saved = [
+        {
+            "name": topic.name,
+            "paused": topic.paused,
+            "channels": [{"name": name, "paused": paused} for name, paused in topic.channels],
+        }
+        for topic in topics
+    ]
+    return orjson.dumps({"topics": saved, "version": NSQ_VERSION})
+
+
 def load_metadata(data_path: str) -> list[SavedTopic]:
     """Return the saved topics, or none without a file; raises MetadataError if the file is invalid."""
     path = metadata_path(data_path)

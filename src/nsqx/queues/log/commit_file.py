@@ -239,6 +239,8 @@ class Frame(NamedTuple):
     log id and batch.
     """
 
+    position: int
+    size: int
     serial: int
     synced_below: int
     highest_id: int
@@ -339,7 +341,8 @@ class FrameScanner:
             for one in [batch] if batch is not None else salvage(head, tail):
                 self._add(number, one, identities, entries)
             at = start + len(tail)
-        return Frame(serial, synced_below, highest_id, is_whole and body_crc == crc, is_written, identities, entries)
+        is_whole = is_whole and body_crc == crc
+        return Frame(position, size, serial, synced_below, highest_id, is_whole, is_written, identities, entries)
 
     def _seed_of(self, number: int, at: int) -> int | None:
         """Return the seed of the head after a log number."""

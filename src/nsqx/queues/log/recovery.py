@@ -16,10 +16,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.log.batch import DELETED, DELTA, MESSAGES, BatchHead, LogBatch, salvage
 from nsqx.queues.log.commit_file import (
+    FRAMES_AT,
     NAME_PREFIX,
     SERIAL_BITS,
     CommitHeader,
@@ -37,6 +38,25 @@ if TYPE_CHECKING:
     from nsqx.queues.positions import QueueLog
 
 NO_BOOT_ID = bytes(16)
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+
+def read_boot_id() -> bytes:
+    """Return 16 bytes that change with every start of the machine, or NO_BOOT_ID if they are unknown."""
+    try:
+        with open(_BOOT_ID_PATH, encoding="ascii") as file:
+            return bytes.fromhex(file.read().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return NO_BOOT_ID
+
+
+class DamagedFrames(NamedTuple):
+    """Frames of a commit file that are damaged or missing: their serials, and where they are or should be."""
+
+    path: str
+    position: int
+    first: int
+    end: int
 
 
 @dataclass
@@ -48,6 +68,7 @@ class LoadedLog:
     held: list[LogBatch]
     needs_checkpoint: bool
     skips_to: int  # consumers may have seen offsets below it that are lost
+    torn: list[tuple[LogSegment, SegmentPart]]  # bytes that a crash may have cut short, so they were never acknowledged
 
 
 @dataclass
@@ -74,7 +95,8 @@ class Recovery:
         self.highest_id = 0
         self.is_clean = True
         self.damaged_count = 0  # messages, and changes of the state
-        self.has_damaged_frames = False  # of any log
+        self.damaged_frames: list[DamagedFrames] = []
+        self.unidentified: list[str] = []  # directories with segments of an unknown log
         self.deleted_directories: list[tuple[str, int]] = []  # with log ids
         self._data_path = data_path
         self._boot_id = boot_id
@@ -115,6 +137,7 @@ class Recovery:
                 if identity is not None:
                     self.report(identity.topic, f"the file id: {error}", 0)
                 elif list_segments(directory, 0):
+                    self.unidentified.append(directory)
                     self._logger.error("LOG(%s): cannot be identified - %s", name, error)
             if identity is not None:
                 self._sources[identity.log_id] = _Source(identity, directory, is_new)
@@ -143,22 +166,22 @@ class Recovery:
         self.is_clean = newest.is_clean
         self.is_same_boot = self._is_boot_of(newest)
         if not self.is_clean:
-            self._read_frames([entry[:2] for entry in found if entry[0].generation >= newest.oldest_in_use])
+            self._read_frames([entry for entry in found if entry[0].generation >= newest.oldest_in_use])
 
     def _is_boot_of(self, header: CommitHeader) -> bool:
         return header.boot_id == self._boot_id != NO_BOOT_ID
 
-    def _read_frames(self, files: list[tuple[CommitHeader, bytes]]) -> None:
+    def _read_frames(self, files: list[tuple[CommitHeader, bytes, str]]) -> None:
         known = [source.identity for source in self._sources.values()]
-        scanned = [(header, FrameScanner(data, header, known).frames()) for header, data in files]
+        scanned = [(header, FrameScanner(data, header, known).frames(), path) for header, data, path in files]
         # Serials below which all frames of a generation are durable.
         durable: dict[int, int] = {}
-        for header, frames in scanned:
+        for header, frames, _ in scanned:
             for serial in (header.synced_below, *(frame.synced_below for frame in frames)):
                 generation = serial >> SERIAL_BITS
                 durable[generation] = max(serial, durable.get(generation, 0))
-        for header, frames in scanned:
-            for frame in self._usable(header, frames, durable.get(header.generation, header.first_serial)):
+        for header, frames, path in scanned:
+            for frame in self._usable(header, frames, path, durable.get(header.generation, header.first_serial)):
                 self._add_frame(frame)
 
     def _add_frame(self, frame: Frame) -> None:
@@ -178,32 +201,33 @@ class Recovery:
             else:
                 source.batches.append(batch)
 
-    def _usable(self, header: CommitHeader, frames: list[Frame], durable: int) -> list[Frame]:
+    def _usable(self, header: CommitHeader, frames: list[Frame], path: str, durable: int) -> list[Frame]:
         """Return the frames that were certainly written, and report those that were damaged later."""
         is_same_boot = self._is_boot_of(header)
         usable: list[Frame] = []
-        serial = header.first_serial
+        serial, position = header.first_serial, FRAMES_AT
         for frame in frames:
             is_last = frame is frames[-1]
             if frame.serial > serial:
                 # Nothing is left of the frames in between.
                 if not is_same_boot and serial >= durable:
                     return usable
-                self._report_frames(serial, frame.serial)
+                self._report_frames(DamagedFrames(path, position, serial, frame.serial))
             if not frame.is_whole:
                 is_written = is_same_boot and (frame.is_written or not is_last)
                 if not is_written and frame.serial >= durable:
                     return usable
-                self._report_frames(frame.serial, frame.serial + 1)
+                self._report_frames(DamagedFrames(path, frame.position, frame.serial, frame.serial + 1))
             usable.append(frame)
-            serial = frame.serial + 1
+            serial, position = frame.serial + 1, frame.position + frame.size
         if serial < durable:
-            self._report_frames(serial, durable)
+            self._report_frames(DamagedFrames(path, position, serial, durable))
         return usable
 
-    def _report_frames(self, first: int, end: int) -> None:
-        self.has_damaged_frames = True
-        self.report("*", f"frames {first} to {end - 1} of a commit file", 1)
+    def _report_frames(self, damaged: DamagedFrames) -> None:
+        self.damaged_frames.append(damaged)
+        name = os.path.basename(damaged.path)
+        self.report("*", f"frames {damaged.first} to {damaged.end - 1} of {name}, at byte {damaged.position}", 1)
 
 
 class _LogLoader:
@@ -221,8 +245,9 @@ class _LogLoader:
         self._segment_end: int | None = None  # of the segment that is being read, if it is not the newest
         self._is_intact = True  # the newest segment
         self._is_certain = source.durable is None  # some of its batches are known to be durable
-        self._is_damaged = recovery.has_damaged_frames
-        self._bad_parts: list[tuple[SegmentPart, int]] = []  # with the offset of the next message then
+        self._is_damaged = bool(recovery.damaged_frames)
+        self._bad_parts: list[tuple[LogSegment, SegmentPart, int]] = []  # with the offset of the next message then
+        self._torn: list[tuple[LogSegment, SegmentPart]] = []
         self._synced_below = source.durable[0] if source.durable is not None else 0
 
     def load(self) -> LoadedLog:
@@ -246,7 +271,7 @@ class _LogLoader:
         for batch in missing:
             state.add(batch)
         needs_checkpoint = source.durable is not None or writer.must_roll or writer.is_new
-        return LoadedLog(writer, state, self._uncertain + missing, needs_checkpoint, self._skips_to(state))
+        return LoadedLog(writer, state, self._uncertain + missing, needs_checkpoint, self._skips_to(state), self._torn)
 
     def _skips_to(self, state: LogState) -> int:
         if self._is_damaged:
@@ -288,7 +313,7 @@ class _LogLoader:
                 self._note_synced_below(batch.synced_below)
                 self._add(batch, is_newest)
                 continue
-            self._bad_parts.append((part, self._seen_end()))
+            self._bad_parts.append((segment, part, self._seen_end()))
             if is_newest:
                 self._is_intact = False
             if head is not None:
@@ -343,12 +368,14 @@ class _LogLoader:
 
     def _report(self) -> None:
         """Report damaged parts, except for those that a crash may have cut short."""
-        for part, offset in self._bad_parts:
+        for segment, part, offset in self._bad_parts:
             is_durable = self._source.durable is None or offset < self._synced_below
             if is_durable or (self._recovery.is_same_boot and not part.is_cut_short):
                 self._is_damaged = True
                 text = f"{part.end - part.start} bytes from offset {offset} on"
                 self._recovery.report(self._identity.topic, text, part.head.item_count if part.head is not None else 1)
+            else:
+                self._torn.append((segment, part))
 
 
 def _missing(batches: Iterable[LogBatch], state: LogState) -> list[LogBatch]:

@@ -90,15 +90,17 @@ class LogSegment:
 
 
 def list_segments(directory: str, log_id: int) -> list[LogSegment]:
-    """Return the segments in a directory, in order; those that were not completed are removed. Raises OSError."""
-    firsts = []
+    """Return the segments in a directory, in order. Raises OSError."""
+    names = map(os.path.splitext, os.listdir(directory))
+    firsts = sorted(int(stem) for stem, suffix in names if suffix == _SUFFIX and stem.isdigit())
+    return [LogSegment(directory, log_id, first) for first in firsts]
+
+
+def remove_incomplete(directory: str) -> None:
+    """Remove files that a crash left incomplete. Raises OSError."""
     for name in os.listdir(directory):
-        stem, suffix = os.path.splitext(name)
-        if suffix == _TEMPORARY_SUFFIX:
+        if name.endswith(_TEMPORARY_SUFFIX):
             remove_if_there(SEGMENT, os.path.join(directory, name))
-        elif suffix == _SUFFIX and stem.isdigit():
-            firsts.append(int(stem))
-    return [LogSegment(directory, log_id, first) for first in sorted(firsts)]
 
 
 def identity_in(directory: str) -> LogIdentity | None:

@@ -43,7 +43,7 @@ from nsqx.queues.log.identity import LogIdentity, next_tick
 from nsqx.queues.log.jobs import CheckpointJob, CommitJob, SegmentWrite, Taken, remove_set_aside
 from nsqx.queues.log.log import TopicLog, log_directory
 from nsqx.queues.log.recovery import NO_BOOT_ID, Recovery
-from nsqx.queues.log.segment import SegmentWriter
+from nsqx.queues.log.segment import SegmentWriter, remove_incomplete
 from nsqx.queues.log.state import LogState
 
 if TYPE_CHECKING:
@@ -122,6 +122,8 @@ class LogStore:
             log = TopicLog(loaded.writer, loaded.state, loaded.held, self.options.lease_step, self._note_pending)
             self.logs[log.topic] = log
             self._note_highest_id(log)
+            if os.path.isdir(loaded.writer.directory):
+                remove_incomplete(loaded.writer.directory)
             if loaded.needs_checkpoint:
                 self._recovered[log] = log.given_count
             if loaded.skips_to:
