@@ -252,6 +252,7 @@ LACKING = {
     "nsqlookupd": "nsqlookupd needs the extra server: pip install 'nsqx[server]'",
     "nsq_to_file": "nsq_to_file needs the extra server: pip install 'nsqx[server]'",
     "doctor": "nsqx doctor needs the extra server: pip install 'nsqx[server]'",
+    "log": "nsqx log needs the extra server: pip install 'nsqx[server]'",
     "nsqadmin": "nsqadmin needs the extra admin: pip install 'nsqx[admin]'",
     "up": "nsqx up needs the extras admin and server: pip install 'nsqx[admin,server]'",
 }

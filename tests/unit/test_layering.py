@@ -34,6 +34,8 @@ ALLOWED = {
     "pipeline": {"client", "spark", "cluster"},
     "doctor": {"wire", "queues", "nsqd"},
     "cli": {
+        "wire",
+        "queues",
         "net",
         "client",
         "cluster",

@@ -120,6 +120,7 @@ COMMANDS = {
     "replay": Command("nsqx.cli.replay", "publish the messages of an archive again", extras=("spark",)),
     "bench": Command("nsqx.cli.bench", "measure a broker, or compare two"),
     "doctor": Command("nsqx.cli.doctor", "check and repair a data directory", extras=("server",)),
+    "log": Command("nsqx.cli.log", "list, show, verify or export topic logs", extras=("server",)),
     "completion": Command("nsqx.cli.completion", "print a completion script for bash or zsh"),
 }
 

@@ -94,6 +94,8 @@ def _text(report: DoctorReport) -> str:
         f"{report.data_path}: {_count(report.topic_count, 'topic')}, {_count(report.queue_count, 'queue')}, "
         f"{_count(report.message_count, 'message')} on disk"
     ]
+    if report.log_count:
+        lines[0] += f", {_count(report.log_count, 'log')} with {_count(report.log_message_count, 'message')}"
     if report.repairs:
         lines += ["", "Repaired:", *(f"  {line}" for line in report.repairs)]
         if report.set_aside_in:

@@ -1,4 +1,4 @@
-"""Examines and repairs a data directory: nsqd.dat, the queues it names, other queues, and stray files.
+"""Examines and repairs a data directory: nsqd.dat, the queues it names, other queues, topic logs, and stray files.
 
 The caller must hold the lock of the directory, because nothing else may use it meanwhile.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqx.doctor.findings import DoctorReport, Finding
+from nsqx.doctor.logs import LogsExamination, examine_logs, repair_logs
 from nsqx.doctor.queue_files import Queue, examine_queue, repair_queue
 from nsqx.errors import MetadataError
 from nsqx.names import is_ephemeral, is_valid_name
@@ -39,6 +40,7 @@ class Examination:
     queues: list[Queue] = field(default_factory=list)
     orphans: list[Queue] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
+    logs: LogsExamination = field(default_factory=LogsExamination)
 
     def add(self, code: str, name: str, what: str, advice: str = _REPAIR, *, is_repairable: bool = True) -> None:
         """Add a finding."""
@@ -56,7 +58,10 @@ def examine(data_path: str, max_msg_size: int) -> Examination:
     _examine_metadata(found, FILE_NAME in entries, has_queues=bool(names))
     _examine_queues(found, sorted(names), numbers, max_msg_size)
     _examine_strays(found, sorted(entries))
+    found.logs = examine_logs(data_path, names)
     report = found.report
+    report.findings += found.logs.findings
+    report.log_count, report.log_message_count = found.logs.log_count, found.logs.message_count
     report.topic_count = len(found.topics)
     report.queue_count = len(found.queues)
     report.message_count = sum(queue.message_count for queue in found.queues)
@@ -156,6 +161,8 @@ def repair(found: Examination, quarantine: Quarantine) -> list[str]:
         done.append(f"{name}: set aside")
     for queue in found.queues:
         done += repair_queue(queue, quarantine)
+    if found.logs.is_repair_needed:
+        done += repair_logs(found.logs, found.report.data_path, quarantine)
     for queue in found.orphans:
         if not queue.message_count or not _has_valid_name(queue.name):
             done += _set_queue_aside(queue, quarantine)

@@ -25,6 +25,8 @@ class DoctorReport:
     topic_count: int = 0
     queue_count: int = 0
     message_count: int = 0
+    log_count: int = 0
+    log_message_count: int = 0
     findings: list[Finding] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     set_aside_in: str = ""

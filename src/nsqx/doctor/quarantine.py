@@ -37,6 +37,15 @@ class Quarantine:
         if os.path.exists(source):
             shutil.copy2(source, self._path_for(name))
 
+    def copy_file(self, path: str, name: str) -> None:
+        """Copy a file from any place into the quarantine, as ``name``."""
+        shutil.copy2(path, self._path_for(name))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file into the quarantine."""
+        with open(self._path_for(name), "wb") as file:
+            file.write(data)
+
     def _path_for(self, name: str) -> str:
         if not self.path:
             self.path = _make_folder(os.path.join(self._directory, f"doctor-{self._stamp}"))

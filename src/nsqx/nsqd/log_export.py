@@ -27,10 +27,17 @@ from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_times import DueTime, load_due_times, save_due_times
 from nsqx.queues.files import NSQD, SEGMENT, rename, replace_file, sync_directory
 from nsqx.queues.log.batch import ADDRESSED, DEFERRED
-from nsqx.queues.log.recovery import read_boot_id
 from nsqx.queues.log.state import ChannelState, Hole, LogState
-from nsqx.queues.log.store import LogOptions, LogStore
-from nsqx.queues.log.stored import OffsetRange, SilentLog, StoredLog, StoredLogs, StoredMessage, join_ranges, without
+from nsqx.queues.log.stored import (
+    OffsetRange,
+    SilentLog,
+    StoredLog,
+    StoredLogs,
+    StoredMessage,
+    join_ranges,
+    open_offline,
+    without,
+)
 from nsqx.wire import byteops
 from nsqx.wire.message import new_message
 
@@ -68,7 +75,7 @@ def export_logs(data_path: str, topics: Sequence[str], max_file_size: int, now_n
     if unknown:
         raise ConfigError(f"{data_path} has no log of the topic {unknown[0]!r}")
     load_metadata(data_path)
-    LogStore(data_path, LogOptions(), read_boot_id(), SilentLog()).close()
+    open_offline(data_path).close()
     for log in StoredLogs(data_path).logs:
         if not topics or log.topic in topics:
             exported = _export_queues(log, data_path, max_file_size, now_ns)

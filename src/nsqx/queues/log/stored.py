@@ -13,6 +13,7 @@ from nsqx.queues.log.batch import ADDRESSED, LogBatch, channel_of, due_ns_of
 from nsqx.queues.log.log import TopicLog
 from nsqx.queues.log.recovery import LoadedLog, Recovery, read_boot_id
 from nsqx.queues.log.state import NO_CHANNEL
+from nsqx.queues.log.store import LogOptions, LogStore
 
 if TYPE_CHECKING:
     from nsqx.queues.log.identity import LogIdentity
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _READ_BYTES = 4 * 1024 * 1024
 # Recovery gives nothing to write, so these have no meaning here.
 _NO_SEGMENT_SIZE = _NO_LEASE_STEP = 0
+# The next nsqd makes its commit files larger.
+_OFFLINE = LogOptions(commit_size=256 * 1024)
 
 OffsetRange = tuple[int, int]  # first and end
 
@@ -111,6 +114,19 @@ class StoredLog:
             for at, body in batch.bodies():
                 if at >= offset:
                     yield StoredMessage(at, batch.timestamp, body, batch.kind, channel, attempts, due_ns)
+
+
+def open_offline(data_path: str) -> LogStore:
+    """Open the logs to change them, as nsqd does at its start, and write all batches to segments. Raises OSError."""
+    store = LogStore(data_path, _OFFLINE, read_boot_id(), SilentLog())
+    while store.is_recovering:
+        job = store.begin_checkpoint(is_complete=True)
+        assert job is not None
+        job.run()
+        store.end_checkpoint(job)
+        if job.error is not None:
+            raise job.error
+    return store
 
 
 class StoredLogs:

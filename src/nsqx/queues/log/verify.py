@@ -19,6 +19,7 @@ from nsqx.queues.log.stored import OffsetRange, StoredLog, StoredLogs, join_rang
 if TYPE_CHECKING:
     from nsqx.queues.log.batch import BatchHead
 
+_MAX_RANGES_SHOWN = 5
 _RECORDS = {
     IDENTITY: "the identity of the log",
     SNAPSHOT: "a snapshot of the channels",
@@ -41,6 +42,21 @@ class LogDamage(NamedTuple):
     is_end_unknown: bool = False
     """True if more messages may have followed."""
 
+    def loss_text(self) -> str:
+        """Return which messages are lost."""
+        count = sum(end - first for first, end in self.lost)
+        if not count:
+            return "an unknown number of messages may be lost" if self.is_end_unknown else "no message is lost"
+        text = "1 message is lost, offset" if count == 1 else f"{count:,} messages are lost, offsets"
+        return f"topic {self.topic}: {text} {ranges_text(self.lost)}"
+
+
+def ranges_text(ranges: list[OffsetRange]) -> str:
+    """Return the first ranges as text."""
+    shown = [str(first) if end == first + 1 else f"{first} to {end - 1}" for first, end in ranges[:_MAX_RANGES_SHOWN]]
+    more = f" and {len(ranges) - _MAX_RANGES_SHOWN} more ranges" if len(ranges) > _MAX_RANGES_SHOWN else ""
+    return ", ".join(shown) + more
+
 
 class SegmentCheck(NamedTuple):
     """One segment. ``bad`` are its damaged parts, with the offsets that they may have contained."""
@@ -55,8 +71,17 @@ class SegmentCheck(NamedTuple):
     last_end: int
 
 
-def check_segment(segment: LogSegment, end: int | None) -> SegmentCheck:
-    """Read a segment completely. ``end`` is the first offset of the next segment. Raises OSError."""
+def check_segments(log: StoredLog) -> list[SegmentCheck]:
+    """Read all segments of a log completely. Raises OSError."""
+    following: list[LogSegment | None] = [*log.segments[1:], None]
+    return [
+        _check_segment(segment, after.first if after is not None else None)
+        for segment, after in zip(log.segments, following, strict=False)
+    ]
+
+
+def _check_segment(segment: LogSegment, end: int | None) -> SegmentCheck:
+    """Read a segment. ``end`` is the first offset of the next segment, if there is one."""
     readable: list[OffsetRange] = []
     bad: list[tuple[SegmentPart, OffsetRange]] = []
     unplaced: list[SegmentPart] = []  # bytes without a head; they end at the offset of the next batch
@@ -99,9 +124,7 @@ class LogCheck:
 
     def __init__(self, log: StoredLog) -> None:
         self.log = log
-        segments = log.segments
-        ends = [segment.first for segment in segments[1:]]
-        self.segments = [check_segment(*pair) for pair in zip(segments, [*ends, None], strict=True)]
+        self.segments = check_segments(log)
         self.torn = {(segment.path, part.start) for segment, part in log.loaded.torn}
         self.damages = [*self._identity_damage(), *self._damages()]
 
