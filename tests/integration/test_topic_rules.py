@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 from daemons import Fleet, program_command
+from rawclient import RawClient, dpub, mpub, pub
 
 CONFIG = """
 store_rules = ["orders.test=classic"]
@@ -40,3 +41,26 @@ def test_config_answers_with_the_rules(fleet: Fleet, tmp_path: Path) -> None:
         "topic": [{"match": "orders*", "store": "log"}],
         "min_free_disk": 1000,
     }
+
+
+def test_the_rules_choose_the_store_of_each_topic(fleet: Fleet, tmp_path: Path) -> None:
+    config = tmp_path / "nsqd.toml"
+    config.write_text(CONFIG)
+    nsqd = fleet.nsqd("nsqx", f"--config={config}", "--store-rule=clicks=log", "--store=classic", data_path=tmp_path)
+    for topic in ("orders.test", "clicks", "users", "orders%23ephemeral"):
+        assert nsqd.request("POST", f"/pub?topic={topic}", b"1").status == 200
+    assert nsqd.stop() == 0
+    # The table precedes the rules.
+    assert {path.name for path in tmp_path.glob("*.topic")} == {"orders.test.topic", "clicks.topic"}
+
+
+def test_log_topics_refuse_publishes_below_the_limit_of_free_disk(fleet: Fleet) -> None:
+    nsqd = fleet.nsqd("nsqx", "--store-rule=log*=log", "--store=classic", f"--min-free-disk={1 << 62}")
+    for command, name in ((pub("log", b"1"), "PUB"), (mpub("log", [b"1"]), "MPUB"), (dpub("log", 10, b"1"), "DPUB")):
+        with RawClient(nsqd.tcp_address) as client:
+            client.send(command)
+            answer = client.read_frame().data.decode()
+            assert answer.startswith(f"E_{name}_FAILED {name} failed ")
+            assert answer.endswith(f" bytes of disk are free, --min-free-disk is {1 << 62}")
+    assert nsqd.request("POST", "/pub?topic=log", b"1").status == 503
+    assert nsqd.request("POST", "/pub?topic=classic", b"1").status == 200
