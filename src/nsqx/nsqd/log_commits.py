@@ -98,6 +98,7 @@ class LogCommits:
         self._changes_timer: Timer | None = None
         self._sync_timer: Timer | None = None
         self._retry_timer: Timer | None = None
+        self._space_timer: Timer | None = None
 
     # Logs
 
@@ -167,7 +168,11 @@ class LogCommits:
         """Raise DiskQueueError if nothing can be appended: the logs cannot be written, or the disk is nearly full."""
         if self.failure is not None:
             raise self.failure
-        self._free_disk.refuse_if_low(now_ns)
+        try:
+            self._free_disk.refuse_if_low(now_ns)
+        except DiskQueueError as error:
+            self._await_space(error)
+            raise
 
     def when_committed(self, log: TopicLog, is_synced: bool, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when everything in ``log`` is written, and durable if ``is_synced``; False if it is already.
@@ -322,6 +327,20 @@ class LogCommits:
         if self._commit is None and self._checkpoint is None and self._retry_timer is None:
             self._succeed()  # there was nothing to write
 
+    def _await_space(self, error: DiskQueueError) -> None:
+        """Be unhealthy until there is enough space. It is measured each second, even without publishes."""
+        if self._space_timer is None and not self._is_closing:
+            self._commits.note_failure(error)
+            self._space_timer = self._services.call_in(_RETRY_NS, self._check_space)
+
+    def _check_space(self) -> None:
+        self._space_timer = None
+        try:
+            self.refuse_if_full(self._clock.wall_ns())
+        except DiskQueueError:
+            return
+        self._commits.note_success()
+
     # Reading
 
     def read(self, job: ReadJob, done: Callable[[ReadJob], object]) -> None:
@@ -334,7 +353,7 @@ class LogCommits:
     def stop(self) -> None:
         """Begin no other job."""
         self._is_closing = True
-        for timer in (self._changes_timer, self._sync_timer, self._retry_timer):
+        for timer in (self._changes_timer, self._sync_timer, self._retry_timer, self._space_timer):
             if timer is not None:
                 timer.cancel()
 

@@ -4,10 +4,12 @@ import errno
 import os
 
 import pytest
+from test_free_disk import FileSystem
 from test_log_cursor import LogBench, finish_all
 
 from broker_bench import MS, SECOND, Bench
 from nsqx.errors import DiskQueueError
+from nsqx.nsqd.free_disk import FreeDisk
 from rawclient import sized
 
 
@@ -182,6 +184,28 @@ def test_a_failed_write_is_reported_refused_and_retried(bench, monkeypatch):
     assert client.link.take_bodies() == [b"1"]
     bench.publish("t", b"3")
     assert client.link.take_bodies() == [b"3"]
+
+
+def test_publishes_are_refused_while_little_disk_is_free(bench):
+    client = bench.consume("t", "c", 10)
+    topic = bench.broker.topic("t")
+    bench.publish("t", b"1")
+    bench.defer("t", b"2", SECOND)
+    files = FileSystem(free_blocks=0)
+    bench.broker.logs._free_disk = FreeDisk("", 1024, files.statvfs)
+    for _ in range(2):
+        with pytest.raises(DiskQueueError, match="^0 bytes of disk are free"):
+            topic.publish(sized(b"3"), 1)
+        with pytest.raises(DiskQueueError, match="^0 bytes of disk are free"):
+            topic.publish_deferred(b"3", SECOND)
+        assert not bench.broker.is_healthy
+        bench.advance(SECOND)
+    assert finish_all(client) == [b"1", b"2"], "acknowledged messages are delivered"
+    files.free_blocks = 2
+    bench.advance(SECOND)
+    assert bench.broker.is_healthy
+    bench.publish("t", b"4")
+    assert finish_all(client) == [b"4"]
 
 
 def test_topics_share_the_commit(tmp_path):
