@@ -337,7 +337,7 @@ def test_client_options_are_sent_to_nsqd(fleet: Fleet, tmp_path: Path) -> None:
 
 
 def test_nsq_stat_prints_messages_in_flight_and_deferred(fleet: Fleet) -> None:
-    daemon = fleet.nsqd("nsqx")
+    daemon = fleet.nsqd("nsqx", "--store=classic")
     make_channels(daemon, "t", "c")
     publish(daemon, "t", [b"m"] * 8)
     with RawClient(daemon.tcp_address) as client:

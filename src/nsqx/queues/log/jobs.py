@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.files import COMMIT, SEGMENT, Buffer, remove_directory, remove_if_there, rename, sync_directory
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from nsqx.queues.log.batch import LogBatch
     from nsqx.queues.log.commit_file import CommitFile
     from nsqx.queues.log.log import TopicLog
+
+# A checkpoint of this many logs or more uses threads.
+_MANY_LOGS = 16
+_THREADS = 8
 
 
 class SegmentWrite:
@@ -112,9 +117,7 @@ class CheckpointJob:
             self._remove_deleted()
         except OSError as error:
             self.error = error
-        for write in self.writes:
-            write.run()
-            self.error = self.error or write.error
+        self._write()
         try:
             while self.unremoved_paths:
                 remove_if_there(COMMIT, self.unremoved_paths[-1])
@@ -123,6 +126,16 @@ class CheckpointJob:
                 self.spare.fill(self.spare_size)
         except OSError as error:
             self.error = self.error or error
+
+    def _write(self) -> None:
+        if len(self.writes) < _MANY_LOGS:
+            for write in self.writes:
+                write.run()
+        else:
+            # Each log needs several syncs, which the file system joins if they happen at the same time.
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="checkpoint") as executor:
+                list(executor.map(SegmentWrite.run, self.writes))
+        self.error = next((write.error for write in self.writes if write.error is not None), self.error)
 
     def _remove_deleted(self) -> None:
         for directory, log_id in self.deleted_directories:
