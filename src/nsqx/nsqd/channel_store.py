@@ -82,7 +82,10 @@ class ChannelStore:
         """Return timed-out and due messages to the waiting ones, a bounded number in each call."""
 
     def next_deadline(self) -> int:
-        """Return the time of the next timeout or due time, or NEVER_NS. It is in the past if ``expire`` left some."""
+        """Return the time of the next timeout or due time, or NEVER_NS. It is in the past if ``expire`` left some.
+
+        It may be earlier: ``expire`` then finds nothing.
+        """
         return NEVER_NS
 
     # Commands of clients for messages in flight
