@@ -12,16 +12,14 @@ If a write fails, those who wait get the error, new publishes are refused, and t
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import FreeDisk
-from nsqx.queues.files import COMMIT, read_file
 from nsqx.queues.ids import IdSource
-from nsqx.queues.log.recovery import NO_BOOT_ID
+from nsqx.queues.log.recovery import read_boot_id
 from nsqx.queues.log.store import LogOptions, LogStore
 from nsqx.units import NS_PER_MS, NS_PER_S
 
@@ -43,8 +41,6 @@ _CHECKPOINT_AGAIN_NS = 10 * NS_PER_MS
 # A frame up to this size is written in the event loop, if the last such write was not slower than this.
 _INLINE_SIZE = 64 * 1024
 _INLINE_NS = NS_PER_MS
-
-_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 
 class _Waiter(NamedTuple):
@@ -104,7 +100,7 @@ class LogCommits:
 
     def load(self) -> list[TopicLog]:
         """Open the logs that an earlier process left, and return them; raises OSError."""
-        store = self._store = LogStore(self._data_path, self.options, _boot_id(), self._logger)
+        store = self._store = LogStore(self._data_path, self.options, read_boot_id(), self._logger)
         while store.is_recovering:
             job = store.begin_checkpoint()
             if job is None:
@@ -395,11 +391,3 @@ class LogCommits:
 def _is_done(waiter: _Waiter) -> bool:
     log = waiter.log
     return (log.safe_count if waiter.is_synced else log.written_count) >= waiter.batch_count
-
-
-def _boot_id() -> bytes:
-    """Return 16 bytes that change with every start of the machine."""
-    try:
-        return uuid.UUID(read_file(COMMIT, _BOOT_ID_PATH).decode().strip()).bytes
-    except (OSError, ValueError):
-        return NO_BOOT_ID
