@@ -35,6 +35,7 @@ def measured_cluster() -> Iterator[Measured]:
             f"--lookupd-tcp-address={lookupd.tcp_address}",
             "--e2e-processing-latency-percentile=0.99,0.95,0.5",
             "--metrics-per-client",
+            "--store=log",
         )
         with RawClient(nsqd.tcp_address) as consumer:
             consumer.sub("clicks", "archive")

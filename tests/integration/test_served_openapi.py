@@ -22,7 +22,8 @@ def cluster() -> Iterator[dict[str, Daemon]]:
     fleet = Fleet()
     lookupd = fleet.nsqlookupd("nsqx")
     flags = (f"--lookupd-tcp-address={lookupd.tcp_address}", "--topology-zone=z", "--topology-region=r")
-    nsqd = fleet.nsqd("nsqx", *flags, "--enable-debug-endpoints", "--e2e-processing-latency-percentile=0.5,1.0")
+    percentiles = "--e2e-processing-latency-percentile=0.5,1.0"
+    nsqd = fleet.nsqd("nsqx", *flags, "--enable-debug-endpoints", percentiles, f"--store-rule={TOPIC}=log")
     lost = fleet.nsqd("nsqx", *flags)
     for each in (nsqd, lost):
         each.post("/pub", b"1", topic=UNREAD)

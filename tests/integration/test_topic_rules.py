@@ -4,8 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from daemons import Fleet, program_command
-from rawclient import RawClient, dpub, mpub, pub
+from daemons import Fleet, program_command, wait_until
+from rawclient import OK, RawClient, dpub, mpub, pub
 
 CONFIG = """
 store_rules = ["orders.test=classic"]
@@ -64,3 +64,31 @@ def test_log_topics_refuse_publishes_below_the_limit_of_free_disk(fleet: Fleet) 
             assert answer.endswith(f" bytes of disk are free, --min-free-disk is {1 << 62}")
     assert nsqd.request("POST", "/pub?topic=log", b"1").status == 503
     assert nsqd.request("POST", "/pub?topic=classic", b"1").status == 200
+
+
+def test_reports_show_the_logs_of_log_topics_only(fleet: Fleet) -> None:
+    nsqd = fleet.nsqd("nsqx", "--store=log", "--store-rule=old=classic")
+    for topic in ("new", "old"):
+        nsqd.post("/topic/create", topic=topic)
+        nsqd.post("/channel/create", topic=topic, channel="c")
+        nsqd.post("/mpub", b"1\n2\n3", topic=topic)
+    with RawClient(nsqd.tcp_address) as client:
+        assert client.sub("new", "c") == OK
+        client.rdy(2)
+        first, _ = client.read_message(), client.read_message()
+        client.rdy(0)
+        client.fin(first.id)
+        wait_until(lambda: nsqd.channel_stats("new", "c")["in_flight_count"] == 1, "a message is finished")
+        new, old = nsqd.topic_stats("new"), nsqd.topic_stats("old")
+        text = nsqd.request("GET", "/stats").body.decode()
+        metrics = nsqd.request("GET", "/metrics").body.decode().splitlines()
+    log = new["log"]
+    assert (log["store"], log["durability"], log["first"], log["stable"], log["end"]) == ("log", "fsync", 0, 3, 3)
+    assert new["channels"][0]["cursor"] == {"floor": 1, "next": 2, "holes": 1}
+    assert new.keys() - old.keys() == {"log"}
+    assert "cursor" not in old["channels"][0]
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("      log: ")] == ["fsync"]
+    assert 'nsq_topic_log_end_offset{topic="new"} 3' in metrics
+    assert 'nsq_channel_holes{topic="new",channel="c"} 1' in metrics
+    assert "nsq_commit_held_clients 0" in metrics
+    assert [line for line in metrics if line.startswith("nsq_topic_log") and "old" in line] == []

@@ -104,9 +104,24 @@ class ChannelDocument(_Counts):
     clients: list[ClientDocument] | None
 
 
-class TopicDocument(_Counts):
-    """A topic on one nsqd, or summed over nsqds."""
+class LogDocument(TypedDict):
+    """The log of a topic on one nsqd."""
 
+    store: str
+    durability: str
+    id: str
+    first: int
+    stable: int
+    end: int
+    bytes: int
+    segments: int
+    deferred_count: int
+
+
+class TopicDocument(_Counts):
+    """A topic on one nsqd, or summed over nsqds; ``log`` is there if it is on one nsqd and has a log."""
+
+    log: NotRequired[LogDocument]
     nodes: "list[TopicDocument] | None"
     channels: list[ChannelDocument] | None
 

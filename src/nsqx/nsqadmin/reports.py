@@ -221,6 +221,8 @@ _CHANNEL_COUNTS = (
     "client_count",
 )
 _TOPIC_COUNTS = ("depth", "memory_depth", "backend_depth", "message_count")
+_LOG_TEXTS = ("store", "durability", "id")
+_LOG_COUNTS = ("first", "stable", "end", "bytes", "segments", "deferred_count")
 
 
 def _counts(document: dict[str, Any], keys: Iterable[str]) -> dict[str, int]:
@@ -293,9 +295,16 @@ class ChannelReport:
         }
 
 
+def _log(document: Any) -> dict[str, str | int] | None:
+    """Return the numbers of a topic's log; None if the topic has no log."""
+    if not isinstance(document, dict):
+        return None
+    return {key: text(document, key) for key in _LOG_TEXTS} | {key: integer(document, key) for key in _LOG_COUNTS}
+
+
 @dataclass(slots=True)
 class TopicReport:
-    """A topic on one node, or the sum over nodes."""
+    """A topic on one node, or the sum over nodes. Only that of one node can have a log."""
 
     topic_name: str
     node: str = ""
@@ -305,6 +314,7 @@ class TopicReport:
     channels: list[ChannelReport] | None = None
     paused: bool = False
     latency: Latency | None = None
+    log: dict[str, str | int] | None = None
 
     @classmethod
     def decode(cls, document: dict[str, Any], place: NodePlace, now_s: int) -> TopicReport:
@@ -319,6 +329,7 @@ class TopicReport:
             ),
             paused=switch(document, "paused"),
             latency=Latency.decode(document.get("e2e_processing_latency")),
+            log=_log(document.get("log")),
         )
 
     def add(self, other: TopicReport) -> None:
@@ -351,4 +362,5 @@ class TopicReport:
             "channels": _each(self.channels, ChannelReport.document),
             "paused": self.paused,
             "e2e_processing_latency": None if self.latency is None else self.latency.document(),
+            **({} if self.log is None else {"log": self.log}),
         }

@@ -24,6 +24,7 @@ from nsqx.queues.deadlines import NEVER_NS
 
 if TYPE_CHECKING:
     from nsqx.nsqd.client import Client
+    from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
     from nsqx.queues.diskqueue import DiskQueue
 
@@ -63,6 +64,10 @@ class ChannelStore:
     def deferred_count(self) -> int:
         """Deferred messages."""
         return 0
+
+    def cursor_stats(self) -> CursorStats | None:
+        """Return the position in the log; None if the topic has no log."""
+        return None
 
     # Delivery
 

@@ -400,7 +400,9 @@ class ReportAPI:
         openmetrics = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
         selection = stats.StatsFilter(include_clients=broker.options.metrics_per_client)
         topics = stats.each_topic(broker, broker.clock.wall_ns(), selection)
-        pieces = self._metrics_page.pieces(topics, healthy=broker.is_healthy, openmetrics=openmetrics)
+        pieces = self._metrics_page.pieces(
+            topics, healthy=broker.is_healthy, openmetrics=openmetrics, commits=stats.commit_stats(broker)
+        )
         content_type = OPENMETRICS_CONTENT_TYPE if openmetrics else TEXT_CONTENT_TYPE
         return await answer_in_pieces(broker.long_jobs, pieces, content_type)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import FreeDisk
+from nsqx.nsqd.log_stats import Durations
 from nsqx.queues.ids import IdSource
 from nsqx.queues.log.recovery import read_boot_id
 from nsqx.queues.log.store import LogOptions, LogStore
@@ -71,6 +72,9 @@ class LogCommits:
             memory_size=options.log_memory,
         )
         self.failure: DiskQueueError | None = None  # while the logs cannot be written
+        self.damaged_count = 0  # messages that could not be read
+        self.commits = Durations()
+        self.checkpoints = Durations()
         self._data_path = data_path
         self._turn = turn
         self._commits = commits
@@ -86,6 +90,8 @@ class LogCommits:
         self._waiters: list[_Waiter] = []
         self._commit: CommitJob | None = None
         self._checkpoint: CheckpointJob | None = None
+        self._commit_start_ns = 0
+        self._checkpoint_start_ns = 0
         self._is_noted = False  # a commit begins at the end of the turn
         self._is_wanted = False  # a commit begins after the one that runs
         self._is_sync_wanted = False
@@ -110,7 +116,23 @@ class LogCommits:
             if job.error is not None:
                 self._fail(job.error)
                 break
+        self.damaged_count = store.damaged_count
         return list(store.logs.values())
+
+    @property
+    def has_logs(self) -> bool:
+        """True if a topic has a log."""
+        return self._store is not None and bool(self._store.logs)
+
+    @property
+    def fill_ratio(self) -> float:
+        """The part of the current commit file that is in use, from 0 to 1."""
+        return self._store.fill_ratio if self._store is not None else 0.0
+
+    @property
+    def memory_size(self) -> int:
+        """The memory that messages take, about."""
+        return self._store.memory_size if self._store is not None else 0
 
     def find(self, topic_name: str) -> TopicLog | None:
         """Return the log of a topic, or None."""
@@ -214,12 +236,12 @@ class LogCommits:
             flow.write_changes()
 
     def _run(self, job: CommitJob) -> None:
+        start_ns = self._commit_start_ns = self._clock.now_ns()
         is_small = not job.segment_writes and sum(map(len, job.buffers)) <= _INLINE_SIZE
         if job.is_synced or not is_small or not self._is_quick:
             self._is_quick = True
             self._commits.threads.run(job, partial(self._turn.run, self._end_commit), is_urgent=True)
             return
-        start_ns = self._clock.now_ns()
         job.run()
         self._is_quick = self._clock.now_ns() - start_ns <= _INLINE_NS
         self._end_commit(job)
@@ -229,6 +251,7 @@ class LogCommits:
         assert store is not None
         store.end_commit(job)
         self._commit = None
+        self.commits.add(self._clock.now_ns() - self._commit_start_ns)
         self._release([log for log, _ in (*job.framed, *job.direct)])
         error = job.error or next((write.error for write in job.segment_writes if write.error is not None), None)
         self._settle()
@@ -270,6 +293,7 @@ class LogCommits:
             return
         self._checkpoint = self._store.begin_checkpoint()
         if self._checkpoint is not None:
+            self._checkpoint_start_ns = self._clock.now_ns()
             done = partial(self._turn.run, self._end_checkpoint)
             self._commits.threads.run(self._checkpoint, done, is_urgent=False)
 
@@ -277,6 +301,7 @@ class LogCommits:
         store = self._store
         assert store is not None
         self._checkpoint = None
+        self.checkpoints.add(self._clock.now_ns() - self._checkpoint_start_ns)
         store.end_checkpoint(job)
         self._release(list(self._flows))
         self._settle()

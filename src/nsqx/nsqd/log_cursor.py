@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.log_flow import LogFlow
+    from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
     from nsqx.queues.log.log import ReadJob, TopicLog
 
@@ -125,6 +126,15 @@ class LogCursor(ChannelStore):
     def deferred_count(self) -> int:
         """Deferred messages, of the channel and of the topic."""
         return self._window.deferred_count + self._flow.deferred_count
+
+    def cursor_stats(self) -> CursorStats:
+        """Return the position in the log."""
+        window = self._window
+        return {
+            "floor": window.floor(),
+            "next": window.next,
+            "holes": window.in_flight_count + window.again_count + window.deferred_count,
+        }
 
     # Arrivals
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.nsqd.log_cursor import EVERY_CHANNEL, LogCursor
 from nsqx.nsqd.topic_flow import TopicFlow
+from nsqx.nsqd.topic_settings import FSYNC, LOG, WRITE
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.queues.log.state import Changes
 from nsqx.units import NS_PER_MS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.channel_store import ChannelStore
     from nsqx.nsqd.clock import Timer
+    from nsqx.nsqd.log_stats import LogStats
     from nsqx.nsqd.topic import Topic
     from nsqx.queues.log.log import ReadJob, TopicLog
 
@@ -109,6 +111,21 @@ class LogFlow(TopicFlow):
     def deferred_count(self) -> int:
         """Deferred messages that were published while messages could flow to the channels."""
         return len(self._log.state.deferred) - self._held_deferred
+
+    def log_stats(self) -> LogStats:
+        """Return the numbers of the log."""
+        log = self._log
+        return {
+            "store": LOG,
+            "durability": FSYNC if self.is_synced else WRITE,
+            "id": f"{log.identity.log_id:016x}",
+            "first": log.first,
+            "stable": log.stable,
+            "end": log.end,
+            "bytes": log.size,
+            "segments": len(log.writer.segments),
+            "deferred_count": len(log.state.deferred),
+        }
 
     def _count(self, first: int, end: int) -> int:
         """Return how many of the offsets from ``first`` to ``end`` are messages for every channel."""
@@ -219,6 +236,7 @@ class LogFlow(TopicFlow):
             self._broker.log.error("LOG(%s): failed to read - %s", self._topic.name, error)
             return False
         if lost_count:
+            self._logs.damaged_count += lost_count
             self._broker.log.error("LOG(%s): %d messages are damaged and lost", self._topic.name, lost_count)
             self._end_number = self.released_number + self._count(self.released, self._log.end)
             self._limit_number = self._end_number - self._count(self._limit, self._log.end)

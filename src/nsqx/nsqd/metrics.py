@@ -9,7 +9,7 @@ built in pieces (see ``nsqx.net.pieces``). First the numbers of all topics, chan
 all series of a channel are of one moment; then they are formatted family by family.
 """
 
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nsqx.net.pieces import Pieces
     from nsqx.net.steps import Steps
     from nsqx.nsqd.latency import LatencyResult
+    from nsqx.nsqd.log_stats import CommitStats, Durations
     from nsqx.nsqd.stats import ClientStats, TopicCollector
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -81,13 +82,31 @@ _CHANNEL_PERCENTILES = ((0.99, "99p"), (0.95, "95p"))
 
 _CHANNEL_COUNT = _Family("nsq_topic_channel_count", "Channels of the topic", "channel_count")
 
+_LOG_GAUGES = (
+    _Family("nsq_topic_log_first_offset", "First offset that the log still has", "first"),
+    _Family("nsq_topic_log_stable_offset", "Messages before this offset are durable", "stable"),
+    _Family("nsq_topic_log_end_offset", "Offset of the next message", "end"),
+    _Family("nsq_topic_log_bytes", "Size of the log", "bytes"),
+    _Family("nsq_topic_log_segments", "Segments of the log", "segments"),
+    _Family("nsq_topic_deferred_count", "Messages of the log waiting for their time", "deferred_count"),
+)
+_CURSOR_GAUGES = (
+    _Family("nsq_channel_floor_offset", "First unfinished offset", "floor"),
+    _Family("nsq_channel_next_offset", "First offset that was never delivered", "next"),
+    _Family("nsq_channel_holes", "Unfinished messages before the next offset", "holes"),
+)
+
 # The numbers of a row, in order.
 _TOPIC_KEYS = ("depth", "backend_depth", "message_count", "message_bytes")
 _CHANNEL_KEYS = tuple(family.key for family in _CHANNEL_GAUGES)
 _CLIENT_KEYS = tuple(family.key for family in _CLIENT_GAUGES)
+_LOG_KEYS = tuple(family.key for family in _LOG_GAUGES)
+_CURSOR_KEYS = tuple(family.key for family in _CURSOR_GAUGES)
 _TOPIC_NUMBERS = itemgetter(*_TOPIC_KEYS)
 _CHANNEL_NUMBERS = itemgetter(*_CHANNEL_KEYS)
 _CLIENT_NUMBERS = itemgetter(*_CLIENT_KEYS)
+_LOG_NUMBERS = itemgetter(*_LOG_KEYS)
+_CURSOR_NUMBERS = itemgetter(*_CURSOR_KEYS)
 
 # Rows that are formatted in one step.
 _ROWS_PER_STEP = 50
@@ -107,16 +126,32 @@ class NsqdMetricsPage:
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
 
-    def pieces(self, topics: "Iterable[TopicCollector]", *, healthy: bool, openmetrics: bool) -> "Pieces":
+    def pieces(
+        self,
+        topics: "Iterable[TopicCollector]",
+        *,
+        healthy: bool,
+        openmetrics: bool,
+        commits: "CommitStats | None" = None,
+    ) -> "Pieces":
         """Yield the page, with series for each client if the topics include clients."""
         rows = _Rows()
         for collector in topics:
             yield from rows.add_steps(collector)
         yield _broker_text(healthy, openmetrics).encode()
+        if commits is not None:
+            yield _commit_text(commits, openmetrics).encode()
         for family in _topic_families(openmetrics, rows.have_latency):
             yield from family.pieces(rows.topics)
         for family in _channel_families(openmetrics, rows.have_latency):
             yield from family.pieces(rows.channels)
+        for gauges, keys, log_rows in (
+            (_LOG_GAUGES, _LOG_KEYS, rows.logs),
+            (_CURSOR_GAUGES, _CURSOR_KEYS, rows.cursors),
+        ):
+            if log_rows:
+                for family in map(_gauge, gauges, repeat(keys)):
+                    yield from family.pieces(log_rows)
         if rows.clients:
             for family in map(_gauge, _CLIENT_GAUGES, repeat(_CLIENT_KEYS)):
                 yield from family.pieces(rows.clients)
@@ -141,6 +176,8 @@ class _Rows:
         self.topics: list[_Row] = []
         self.channels: list[_Row] = []
         self.clients: list[_Row] = []
+        self.logs: list[_Row] = []
+        self.cursors: list[_Row] = []
         self.have_latency = False
 
     def add_steps(self, collector: "TopicCollector") -> "Steps[None]":
@@ -153,6 +190,8 @@ class _Rows:
             labels = f'{topic_label},channel="{channel["channel_name"]}"'
             latency = channel["e2e_processing_latency"]
             self.channels.append(_Row(labels, _CHANNEL_NUMBERS(channel), _PAUSED[channel["paused"]], latency))
+            if "cursor" in channel:
+                self.cursors.append(_Row(labels, _CURSOR_NUMBERS(channel["cursor"])))
             yield
             for client in clients:
                 self.clients.append(_Row(f"{labels},{_client_labels(client)}", _CLIENT_NUMBERS(client)))
@@ -161,6 +200,8 @@ class _Rows:
         self.have_latency |= bool(latency["percentiles"])
         numbers = (*_TOPIC_NUMBERS(topic), channel_count)
         self.topics.append(_Row(topic_label, numbers, _PAUSED[topic["paused"]], latency))
+        if "log" in topic:
+            self.logs.append(_Row(topic_label, _LOG_NUMBERS(topic["log"])))
         yield
 
 
@@ -192,6 +233,35 @@ def _broker_text(healthy: bool, openmetrics: bool) -> str:
             f"nsq_healthy {int(healthy)}\n",
         ]
     )
+
+
+def _commit_text(stats: "CommitStats", openmetrics: bool) -> str:
+    """Return the families of the commits of all logs."""
+    damaged = "nsq_log_damaged_messages_total"
+    return "".join(
+        [
+            _histogram("nsq_commit_seconds", "Duration of the commits of topic logs", stats.commits),
+            _histogram("nsq_checkpoint_seconds", "Duration of the checkpoints of topic logs", stats.checkpoints),
+            _head("nsq_commit_held_clients", "Clients whose answers wait for the disk", "gauge"),
+            f"nsq_commit_held_clients {stats.held_clients}\n",
+            _head("nsq_commit_fill_ratio", "Part of the current commit file that is in use", "gauge"),
+            f"nsq_commit_fill_ratio {stats.fill_ratio}\n",
+            _counter_head(damaged, "Messages of topic logs that could not be read", openmetrics),
+            f"{damaged} {stats.damaged_count}\n",
+            _head("nsq_log_memory_bytes", "Memory that the messages of topic logs take", "gauge"),
+            f"nsq_log_memory_bytes {stats.memory_size}\n",
+        ]
+    )
+
+
+def _histogram(name: str, help_text: str, durations: "Durations") -> str:
+    lines = [_head(name, help_text, "histogram")]
+    counts = list(accumulate(durations.counts))
+    for bound_ns, count in zip(durations.BOUNDS_NS, counts, strict=False):
+        lines.append(f'{name}_bucket{{le="{bound_ns / NS_PER_S}"}} {count}\n')
+    lines.append(f'{name}_bucket{{le="+Inf"}} {counts[-1]}\n')
+    lines.append(f"{name}_count {counts[-1]}\n{name}_sum {durations.sum_ns / NS_PER_S}\n")
+    return "".join(lines)
 
 
 def _topic_families(openmetrics: bool, with_latency: bool) -> "Iterator[_Samples]":
@@ -228,9 +298,13 @@ def _gauge(family: _Family, keys: tuple[str, ...]) -> _Samples:
 def _counter(family: _Family, keys: tuple[str, ...], openmetrics: bool) -> _Samples:
     name, help_text, key = family
     column = keys.index(key)
-    # In OpenMetrics the family name of a counter has no _total suffix.
-    head = _head(name.removesuffix("_total") if openmetrics else name, help_text, "counter")
+    head = _counter_head(name, help_text, openmetrics)
     return _Samples(head, lambda row: f"{name}{{{row.labels}}} {row.numbers[column]}\n")
+
+
+def _counter_head(name: str, help_text: str, openmetrics: bool) -> str:
+    # In OpenMetrics the family name of a counter has no _total suffix.
+    return _head(name.removesuffix("_total") if openmetrics else name, help_text, "counter")
 
 
 def _latency_seconds(prefix: str) -> _Samples:

@@ -17,6 +17,7 @@ import orjson
 from nsqx.gotext import format_duration
 from nsqx.net.steps import Steps
 from nsqx.nsqd.latency import NO_LATENCY, LatencyResult, MergedLatency
+from nsqx.nsqd.log_stats import CommitStats, CursorStats, LogStats
 from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, version_line
 
@@ -70,7 +71,7 @@ class ClientStats(TypedDict):
 
 
 class ChannelStats(TypedDict):
-    """A channel; ``clients`` is null if clients were not requested."""
+    """A channel; ``clients`` is null if clients were not requested, and ``cursor`` is there if its topic has a log."""
 
     channel_name: str
     depth: int
@@ -87,10 +88,11 @@ class ChannelStats(TypedDict):
     clients: list[ClientStats] | None
     paused: bool
     e2e_processing_latency: LatencyResult
+    cursor: NotRequired[CursorStats]
 
 
 class TopicStats(TypedDict):
-    """A topic and the requested channels."""
+    """A topic and the requested channels; ``log`` is there if the topic has a log."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -100,6 +102,7 @@ class TopicStats(TypedDict):
     message_bytes: int
     paused: bool
     e2e_processing_latency: LatencyResult
+    log: NotRequired[LogStats]
 
 
 class StatsFilter(NamedTuple):
@@ -133,7 +136,7 @@ class TopicCollector:
         if len(channels) == 1:
             self._only_channel = channels[0]
         self._latency = yield from _latency_steps(channels, self._now_ns)
-        return {
+        stats: TopicStats = {
             "topic_name": topic.name,
             "channels": [],
             "depth": topic.depth,
@@ -143,6 +146,10 @@ class TopicCollector:
             "paused": topic.paused,
             "e2e_processing_latency": self._latency,
         }
+        log = topic.log_stats()
+        if log is not None:
+            stats["log"] = log
+        return stats
 
     def channels(self) -> "Iterator[tuple[ChannelStats, Iterator[ClientStats]]]":
         """Yield the selected channels, sorted by name, each with an empty list of clients, and the clients themselves.
@@ -184,6 +191,9 @@ class TopicCollector:
             del stats["region_local_msg_count"]
         if not stats["global_msg_count"]:
             del stats["global_msg_count"]
+        cursor = channel.store.cursor_stats()
+        if cursor is not None:
+            stats["cursor"] = cursor
         return stats
 
 
@@ -263,6 +273,17 @@ def client_stats(client: "Client", topic_filter: str = "") -> ClientStats:
     if not pub_counts:
         del stats["pub_counts"]
     return stats
+
+
+def commit_stats(broker: "Broker") -> CommitStats | None:
+    """Return the numbers of the commits of all logs; None if no topic has a log."""
+    logs = broker.logs
+    if not logs.has_logs:
+        return None
+    held_clients = sum(client.output.is_held for client in broker.clients.values())
+    return CommitStats(
+        logs.commits, logs.checkpoints, held_clients, logs.fill_ratio, logs.damaged_count, logs.memory_size
+    )
 
 
 def json_pieces(
@@ -351,6 +372,8 @@ def _text_lines(
         yield "" if has_topics else "\nTopics:"
         has_topics = True
         yield _topic_line(topic)
+        if "log" in topic:
+            yield _log_line(topic["log"])
         for channel, clients in collector.channels():
             yield _channel_line(channel)
             yield from (f"        {_client_line(client, now_ns)}" for client in clients)
@@ -374,6 +397,13 @@ def _topic_line(topic: TopicStats) -> str:
         f"{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}]"
         f" depth: {topic['depth']:<5} be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8}"
         f" e2e%: {_latencies(topic['e2e_processing_latency'])}"
+    )
+
+
+def _log_line(log: LogStats) -> str:
+    return (
+        f"      log: {log['durability']:<5} first: {log['first']:<8} stable: {log['stable']:<8} end: {log['end']:<8}"
+        f" def: {log['deferred_count']:<4} segments: {log['segments']:<4} bytes: {log['bytes']}"
     )
 
 

@@ -54,6 +54,14 @@ def _topic_lines(name: str, topic: TopicStats, previous: Totals, current: Totals
     yield f"{name}.message_bytes:{size}|c"
     yield f"{name}.depth:{topic['depth']}|g"
     yield f"{name}.backend_depth:{topic['backend_depth']}|g"
+    if "log" in topic:
+        log = topic["log"]
+        yield f"{name}.log_first_offset:{log['first']}|g"
+        yield f"{name}.log_stable_offset:{log['stable']}|g"
+        yield f"{name}.log_end_offset:{log['end']}|g"
+        yield f"{name}.log_bytes:{log['bytes']}|g"
+        yield f"{name}.log_segments:{log['segments']}|g"
+        yield f"{name}.deferred_count:{log['deferred_count']}|g"
     yield from _latency_lines(name, topic["e2e_processing_latency"])
 
 
@@ -100,6 +108,11 @@ def _channel_lines(topic: str, channel: ChannelStats, previous: Totals, current:
     yield f"{name}.requeue_count:{requeues}|c"
     yield f"{name}.timeout_count:{timeouts}|c"
     yield f"{name}.clients:{channel['client_count']}|g"
+    if "cursor" in channel:
+        cursor = channel["cursor"]
+        yield f"{name}.floor_offset:{cursor['floor']}|g"
+        yield f"{name}.next_offset:{cursor['next']}|g"
+        yield f"{name}.holes:{cursor['holes']}|g"
     yield from _latency_lines(name, channel["e2e_processing_latency"])
 
 

@@ -16,6 +16,7 @@ from nsqx.nsqd.topic_flow import TopicFlow
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.log_stats import LogStats
     from nsqx.queues.diskqueue import DiskQueue
 
 
@@ -57,6 +58,10 @@ class Topic:
     def backend_depth(self) -> int:
         """Messages that have not reached the channels and are not in memory."""
         return self._flow.backend_depth
+
+    def log_stats(self) -> LogStats | None:
+        """Return the numbers of the topic's log; None if it has none."""
+        return self._flow.log_stats()
 
     # Publishing
 

@@ -15,6 +15,7 @@ from nsqx.nsqd.channel_store import ChannelStore
 if TYPE_CHECKING:
     from nsqx.errors import DiskQueueError
     from nsqx.nsqd.channel import Channel
+    from nsqx.nsqd.log_stats import LogStats
     from nsqx.queues.diskqueue import DiskQueue
 
 
@@ -35,6 +36,10 @@ class TopicFlow:
     def backend_depth(self) -> int:
         """Messages that have not reached the channels and are not in memory."""
         return 0
+
+    def log_stats(self) -> LogStats | None:
+        """Return the numbers of the log; None if there is none."""
+        return None
 
     # Publishing
 

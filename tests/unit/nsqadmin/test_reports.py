@@ -52,6 +52,18 @@ def test_nodes_are_added_and_sorted_by_host() -> None:
     assert shown["e2e_processing_latency"]["host"] == "*"
 
 
+def test_only_a_node_with_a_log_shows_one() -> None:
+    total = TopicReport("t")
+    total.add(decode(A, topic(log={"store": "log", "durability": "write", "id": "1f", "end": 9, "bytes": 4096})))
+    total.add(decode(B, topic()))
+    shown = total.document()
+    log, classic = (node.get("log") for node in shown["nodes"])
+    assert log is not None
+    assert (log["store"], log["durability"], log["id"], log["end"], log["bytes"]) == ("log", "write", "1f", 9, 4096)
+    assert (log["first"], log["segments"], classic) == (0, 0, None)
+    assert "log" not in shown
+
+
 def test_the_first_nodes_channels_become_the_topics_own() -> None:
     """As in Go, the sum replaces the first node's entry and lists only the nodes after it."""
     total = TopicReport("t")

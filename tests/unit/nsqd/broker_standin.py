@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from nsqx.nsqd.latency import LatencySketch
+from nsqx.nsqd.log_stats import CursorStats, LogStats
 
 SECOND_NS = 1_000_000_000
 NOW_NS = 1_700_000_000 * SECOND_NS
@@ -39,6 +40,14 @@ class ClientStandIn:
 
 
 @dataclass
+class StoreStandIn:
+    cursor: CursorStats | None = None
+
+    def cursor_stats(self) -> CursorStats | None:
+        return self.cursor
+
+
+@dataclass
 class ChannelStandIn:
     name: str
     depth: int = 0
@@ -54,6 +63,7 @@ class ChannelStandIn:
     clients: dict[int, ClientStandIn] = field(default_factory=dict)
     paused: bool = False
     latency: LatencySketch | None = None
+    store: StoreStandIn = field(default_factory=StoreStandIn)
 
 
 @dataclass
@@ -65,10 +75,33 @@ class TopicStandIn:
     message_bytes: int = 0
     paused: bool = False
     channels: dict[str, ChannelStandIn] = field(default_factory=dict)
+    log: LogStats | None = None
+
+    def log_stats(self) -> LogStats | None:
+        return self.log
 
     def add(self, *channels: ChannelStandIn) -> "TopicStandIn":
         self.channels.update((channel.name, channel) for channel in channels)
         return self
+
+
+LOG: LogStats = {
+    "store": "log",
+    "durability": "fsync",
+    "id": "6f1c2a9e40d34b7c",
+    "first": 100,
+    "stable": 240,
+    "end": 250,
+    "bytes": 4096,
+    "segments": 2,
+    "deferred_count": 3,
+}
+CURSOR: CursorStats = {"floor": 120, "next": 230, "holes": 4}
+
+
+def log_topic(**fields: int) -> TopicStandIn:
+    """Return the topic ``events``, which has a log, with the channel ``audit``."""
+    return TopicStandIn("events", log=LOG, **fields).add(ChannelStandIn("audit", store=StoreStandIn(CURSOR)))
 
 
 @dataclass

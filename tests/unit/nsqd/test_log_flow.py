@@ -10,6 +10,7 @@ from test_log_cursor import LogBench, finish_all
 from broker_bench import MS, SECOND, Bench
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import FreeDisk
+from nsqx.nsqd.stats import commit_stats
 from rawclient import sized
 
 
@@ -241,3 +242,41 @@ def test_a_topic_with_messages_in_disk_queues_stays_classic(tmp_path):
     assert len(again.broker.topic("t").disk_queues()) == 1
     again.publish("u", b"2")
     assert again.broker.topic("u").disk_queues() == []
+
+
+def test_the_numbers_of_a_log_and_its_cursor(bench):
+    client = bench.consume("t", "c", 2)
+    bench.publish("t", *(b"m" * 100 for _ in range(5)))
+    bench.defer("t", b"later", SECOND)
+    first, _ = client.link.take_messages()
+    client.channel.finish(client, first.id)
+    bench.settle()
+    log = bench.broker.topic("t").log_stats()
+    assert (log["store"], log["durability"]) == ("log", "fsync")
+    assert (log["first"], log["stable"], log["end"], log["deferred_count"]) == (0, 6, 6, 1)
+    assert 500 < log["bytes"] < 2000
+    assert client.channel.store.cursor_stats() == {"floor": 1, "next": 3, "holes": 2}
+    again = bench.restart()
+    restored = again.broker.topic("t").log_stats()
+    assert restored["id"] == log["id"]
+    assert (restored["stable"], restored["end"], restored["segments"]) == (6, 6, 1)
+    assert restored["bytes"] == sum(path.stat().st_size for path in again.data_path.glob("t.topic/*.seg"))
+
+
+def test_commits_are_measured(bench):
+    assert commit_stats(bench.broker) is None
+    bench.publish("t", b"1")
+    bench.settle()
+    stats = commit_stats(bench.broker)
+    assert sum(stats.commits.counts) > 0
+    assert 0 < stats.fill_ratio < 0.01
+    assert (stats.held_clients, stats.damaged_count) == (0, 0)
+    assert stats.memory_size > 0
+
+
+def test_a_classic_topic_has_no_log_numbers(tmp_path):
+    bench = Bench(tmp_path, store="classic")
+    channel = bench.broker.topic("t").channel("c")
+    assert bench.broker.topic("t").log_stats() is None
+    assert channel.store.cursor_stats() is None
+    assert commit_stats(bench.broker) is None

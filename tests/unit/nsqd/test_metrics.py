@@ -1,11 +1,12 @@
 """/metrics: valid in both formats, with the names of nsq_exporter and the numbers of /stats."""
 
 import pytest
-from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
+from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn, log_topic
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from nsqx.nsqd.latency import LatencySketch
+from nsqx.nsqd.log_stats import CommitStats, Durations
 from nsqx.nsqd.metrics import NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.stats import StatsFilter, each_topic
 
@@ -38,9 +39,9 @@ def busy_broker(**channel):
     return BrokerStandIn().add(topic.add(billing), TopicStandIn("empty"))
 
 
-def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True):
+def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True, commits=None):
     topics = each_topic(broker, NOW_NS, StatsFilter(include_clients=include_clients))
-    pieces = NsqdMetricsPage().pieces(topics, healthy=healthy, openmetrics=openmetrics)
+    pieces = NsqdMetricsPage().pieces(topics, healthy=healthy, openmetrics=openmetrics, commits=commits)
     return b"".join(piece for piece in pieces if piece is not None).decode()
 
 
@@ -96,6 +97,54 @@ def test_channel_series(samples):
     assert value("messages_total", names) == 9
     assert value("requeues_total", names) == 10
     assert value("timeouts_total", names) == 11
+
+
+def test_only_log_topics_have_log_series(samples):
+    found = samples(busy_broker().add(log_topic()))
+    topic, channel = frozenset({("topic", "events")}), frozenset({("topic", "events"), ("channel", "audit")})
+    logs = {
+        (name, labels): value
+        for (name, labels), value in found.items()
+        if name.startswith("nsq_topic_log_") or name.endswith(("_offset", "_holes", "topic_deferred_count"))
+    }
+    assert logs == {
+        ("nsq_topic_log_first_offset", topic): 100,
+        ("nsq_topic_log_stable_offset", topic): 240,
+        ("nsq_topic_log_end_offset", topic): 250,
+        ("nsq_topic_log_bytes", topic): 4096,
+        ("nsq_topic_log_segments", topic): 2,
+        ("nsq_topic_deferred_count", topic): 3,
+        ("nsq_channel_floor_offset", channel): 120,
+        ("nsq_channel_next_offset", channel): 230,
+        ("nsq_channel_holes", channel): 4,
+    }
+    classic = page_of(busy_broker())
+    assert "_log_" not in classic
+    assert "_commit_" not in classic
+    assert "_offset" not in classic
+
+
+def test_commit_series(samples):
+    commits = Durations()
+    for duration_ns in (100_000, 100_001, 3_000_000_000):
+        commits.add(duration_ns)
+    found = samples(BrokerStandIn(), commits=CommitStats(commits, Durations(), 5, 0.25, 6, 7))
+    buckets = {
+        float(dict(labels)["le"]): value
+        for (name, labels), value in found.items()
+        if name == "nsq_commit_seconds_bucket"
+    }
+    assert [buckets[bound] for bound in (0.0001, 0.00025, 2.5, float("inf"))] == [1, 2, 2, 3]
+    values = {
+        "nsq_commit_seconds_count": 3,
+        "nsq_commit_seconds_sum": 3.000200001,
+        "nsq_checkpoint_seconds_count": 0,
+        "nsq_commit_held_clients": 5,
+        "nsq_commit_fill_ratio": 0.25,
+        "nsq_log_damaged_messages_total": 6,
+        "nsq_log_memory_bytes": 7,
+    }
+    assert {name: found[name, frozenset()] for name in values} == values
 
 
 def test_broker_series(samples):

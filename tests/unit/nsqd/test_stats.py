@@ -6,7 +6,17 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
-from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
+from broker_standin import (
+    CURSOR,
+    LOG,
+    NOW_NS,
+    SECOND_NS,
+    BrokerStandIn,
+    ChannelStandIn,
+    ClientStandIn,
+    TopicStandIn,
+    log_topic,
+)
 
 from nsqx.nsqd import stats
 from nsqx.nsqd.latency import LatencySketch
@@ -94,6 +104,12 @@ class TestCollect:
             "global_msg_count",
             "requeue_count",
         ]
+
+    def test_log_topics_have_two_more_keys_at_the_end(self):
+        topic = collect(BrokerStandIn().add(log_topic()), NOW_NS).topics[0]
+        channel = topic["channels"][0]
+        assert (list(topic)[-1], topic["log"]) == ("log", LOG)
+        assert (list(channel)[-1], channel["cursor"]) == ("cursor", CURSOR)
 
     def test_without_topics_the_list_is_empty(self):
         assert collect(BrokerStandIn(), NOW_NS) == ([], None)
@@ -269,6 +285,11 @@ class TestText:
         assert text.endswith("\n\nTopics: None\n\nProducers: None\n")
         selection = stats.StatsFilter("b", "unknown")
         assert b"\nTopics: None\n\nProducers:\n" in body(stats.text_pieces(busy_broker(), NOW_NS, selection))
+
+    def test_a_log_topic_has_a_line_for_its_log(self):
+        assert self.text_of(BrokerStandIn().add(log_topic())).split("\n")[8] == (
+            "      log: fsync first: 100      stable: 240      end: 250      def: 3    segments: 2    bytes: 4096"
+        )
 
     def test_paused_topic(self):
         assert "\n*P [t              ] depth" in self.text_of(BrokerStandIn().add(TopicStandIn("t", paused=True)))

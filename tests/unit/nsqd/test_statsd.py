@@ -1,6 +1,6 @@
 """The lines that are pushed to statsd, and their packets."""
 
-from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn
+from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn, log_topic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +72,23 @@ def test_first_push_reports_totals():
         "topic.t.channel.c.requeue_count:2|c",
         "topic.t.channel.c.timeout_count:1|c",
         "topic.t.channel.c.clients:1|g",
+    ]
+
+
+def test_log_topics_have_more_gauges():
+    found = pushed([log_topic()])
+    assert found[4:10] == [
+        "topic.events.log_first_offset:100|g",
+        "topic.events.log_stable_offset:240|g",
+        "topic.events.log_end_offset:250|g",
+        "topic.events.log_bytes:4096|g",
+        "topic.events.log_segments:2|g",
+        "topic.events.deferred_count:3|g",
+    ]
+    assert found[-3:] == [
+        "topic.events.channel.audit.floor_offset:120|g",
+        "topic.events.channel.audit.next_offset:230|g",
+        "topic.events.channel.audit.holes:4|g",
     ]
 
 

@@ -201,6 +201,19 @@ export interface ChannelStats extends Delivery {
   e2e_processing_latency: Latency | null;
 }
 
+/** The log of a topic on one nsqd. Offsets are message numbers. */
+export interface TopicLog {
+  store: string;
+  durability: string;
+  id: string;
+  first: number;
+  stable: number;
+  end: number;
+  bytes: number;
+  segments: number;
+  deferred_count: number;
+}
+
 export interface TopicStats extends Delivery {
   node: string;
   hostname: string;
@@ -213,6 +226,8 @@ export interface TopicStats extends Delivery {
   nodes: TopicStats[] | null;
   channels: ChannelStats[] | null;
   e2e_processing_latency: Latency | null;
+  /** Only on one nsqd, and only if the topic has a log. */
+  log?: TopicLog;
 }
 
 export interface NodeInfo {

@@ -83,6 +83,7 @@ class TopicLog:
         self._held: deque[LogBatch] = deque(held)
         self._held_from = 0  # the number of batches before the held ones
         self.given_count = len(held)
+        self._given_size = sum(batch.size for batch in held)
         self.written_count = len(held)
         self.safe_count = 0
         self.direct_count = 0  # batches up to this one may be in no commit file
@@ -110,6 +111,12 @@ class TopicLog:
     def end(self) -> int:
         """The offset of the next message."""
         return self.state.end
+
+    @property
+    def size(self) -> int:
+        """The size of the segments and of the batches that are not in segments yet."""
+        unwritten_size = self.pending_size + self._given_size - self.writer.written_size
+        return sum([segment.size for segment in self.writer.segments]) + unwritten_size
 
     @property
     def pending_count(self) -> int:
@@ -204,7 +211,9 @@ class TopicLog:
         del self._pending[: len(batches)]
         self._held += batches
         self.given_count += len(batches)
-        self.pending_size -= sum(batch.size for batch in batches)
+        size = sum(batch.size for batch in batches)
+        self._given_size += size
+        self.pending_size -= size
 
     def take_back(self, count: int) -> None:
         """Note that the write of the last ``count`` batches has failed; they are pending again."""
@@ -212,6 +221,7 @@ class TopicLog:
             return
         batches = [self._held.pop() for _ in range(count)]
         self.given_count -= count
+        self._given_size -= sum(batch.size for batch in batches)
         if self.is_deleted:
             batches = [batch for batch in batches if batch.kind == DELETED]
         self._pending[:0] = reversed(batches)

@@ -59,10 +59,11 @@ DELETED_SUFFIX, UNKNOWN_SUFFIX = ".deleted", ".unknown"
 class LogSegment:
     """One segment of a log."""
 
-    __slots__ = ("first", "index", "path", "seed")
+    __slots__ = ("first", "index", "path", "seed", "size")
 
     def __init__(self, directory: str, log_id: int, first: int) -> None:
         self.first = first
+        self.size = 0
         self.path = os.path.join(directory, f"{first:020d}{_SUFFIX}")
         self.seed = seed_of(log_id, first)
         self.index: SegmentIndex | None = None
@@ -93,7 +94,10 @@ def list_segments(directory: str, log_id: int) -> list[LogSegment]:
     """Return the segments in a directory, in order. Raises OSError."""
     names = map(os.path.splitext, os.listdir(directory))
     firsts = sorted(int(stem) for stem, suffix in names if suffix == _SUFFIX and stem.isdigit())
-    return [LogSegment(directory, log_id, first) for first in firsts]
+    segments = [LogSegment(directory, log_id, first) for first in firsts]
+    for segment in segments:
+        segment.size = os.stat(segment.path).st_size
+    return segments
 
 
 def remove_incomplete(directory: str) -> None:
@@ -215,8 +219,8 @@ class SegmentWriter:
     """Writes the batches of one log. Used by one thread at a time.
 
     ``state`` is the state after the batches that are durable in segments. ``synced_count`` is their number, and
-    ``written_count`` includes those that are only written. Methods raise OSError. After that, ``written_count`` is
-    reduced to ``synced_count``, and the same batches must be written again.
+    ``written_count`` includes those that are only written; ``written_size`` is the size of the latter. Methods raise
+    OSError. After that, ``written_count`` is reduced to ``synced_count``, and the same batches must be written again.
     """
 
     def __init__(
@@ -227,6 +231,7 @@ class SegmentWriter:
         self.state = state
         self.segments = segments
         self.written_count = 0
+        self.written_size = 0
         self.synced_count = 0
         self.must_roll = False  # before the next write
         self.is_new = False  # the directory may not exist
@@ -288,7 +293,8 @@ class SegmentWriter:
             position += batch.size
         self.is_unsynced = True
         write_buffers(SEGMENT, self._descriptor, buffers, self._position)
-        self._position = position
+        self.written_size += position - self._position
+        segment.size = self._position = position
         self._has_batches = True
         self._unsynced += batches
         self.written_count += len(batches)
@@ -322,6 +328,7 @@ class SegmentWriter:
     def fail(self) -> None:
         """Give up what is not durable; the next write begins a new segment."""
         self.close()
+        self.written_size -= sum(batch.size for batch in self._unsynced)
         self._unsynced.clear()
         self.written_count = self.synced_count
         self.must_roll = True
@@ -354,7 +361,7 @@ class SegmentWriter:
         )
         buffers = [buffer for record in records for buffer in record.buffers(segment.seed)]
         write_buffers(SEGMENT, self._descriptor, buffers, 0)
-        self._position = sum(map(len, buffers))
+        segment.size = self._position = sum(map(len, buffers))
         self.segments[-1:] = [segment] if is_replaced else [*self.segments[-1:], segment]
         self.must_roll = self._has_batches = False
         self.is_unsynced = self._has_new_name = True

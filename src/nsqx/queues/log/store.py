@@ -510,6 +510,11 @@ class LogStore:
         """The memory that batches take, about."""
         return sum(log.tail.size for log in self.logs.values())
 
+    @property
+    def fill_ratio(self) -> float:
+        """The part of the current commit file that is in use, from 0 to 1."""
+        return min(1.0, self._active.position / self.options.commit_size) if self._active is not None else 0.0
+
     # Closing
 
     def close(self) -> None:

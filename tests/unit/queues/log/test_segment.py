@@ -69,6 +69,9 @@ def test_a_full_segment_is_followed_by_one_with_a_snapshot(tmp_path):
     writer.sync()
     assert len(writer.segments) > 3
     assert firsts(writer) == [segment.first for segment in writer.segments]
+    sizes = [segment.size for segment in writer.segments]
+    assert sizes == [segment.size for segment in list_segments(writer.directory, IDENTITY.log_id)]
+    assert sizes == [os.stat(segment.path).st_size for segment in writer.segments]
     with SegmentReader(writer.segments[-1]) as reader:
         state = LogState(0)
         state.load(reader.snapshot())
@@ -99,9 +102,10 @@ def test_after_a_failure_the_same_batches_go_to_a_new_segment(tmp_path, fail, fa
     fail(fault)
     with pytest.raises(OSError, match=r"\[Errno"):
         write_and_sync(writer, batches)
-    assert (writer.written_count, writer.synced_count) == (1, 1)
+    assert (writer.written_count, writer.synced_count, writer.written_size) == (1, 1, messages(0, b"a").size)
     writer.write(batches)
     writer.sync()
+    assert writer.written_size == sum(batch.size for batch in (messages(0, b"a"), *batches))
     assert firsts(writer) == [0, 1]
     assert read(writer.segments[1]) == [[(1, b"b")], [(2, b"c")]]
     writer.close()

@@ -1,0 +1,56 @@
+"""The numbers of log topics in /stats and /metrics."""
+
+from bisect import bisect_left
+from typing import Annotated, NamedTuple, TypedDict
+
+from nsqx.units import NS_PER_MS
+
+
+class LogStats(TypedDict):
+    """The log of a topic."""
+
+    store: str
+    durability: Annotated[str, "`fsync` or `write`: when a publish is acknowledged."]
+    id: Annotated[str, "Another one if the topic is deleted and created again."]
+    first: Annotated[int, "The first offset that the log still has."]
+    stable: Annotated[int, "The messages before this offset are durable."]
+    end: Annotated[int, "The offset of the next message."]
+    bytes: Annotated[int, "The size of the log, with what is not in its segments yet."]
+    segments: int
+    deferred_count: Annotated[int, "Deferred messages that are not due."]
+
+
+class CursorStats(TypedDict):
+    """The position of a channel in the log of its topic."""
+
+    floor: Annotated[int, "The first unfinished offset."]
+    next: Annotated[int, "The first offset that was never delivered."]
+    holes: Annotated[int, "Unfinished messages before `next`: in flight, requeued or deferred."]
+
+
+class Durations:
+    """A histogram of durations. ``counts`` has one more number than BOUNDS_NS, for longer durations."""
+
+    BOUNDS_NS = tuple(int(ms * NS_PER_MS) for ms in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500))
+
+    __slots__ = ("counts", "sum_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.BOUNDS_NS) + 1)
+        self.sum_ns = 0
+
+    def add(self, duration_ns: int) -> None:
+        """Count a duration. A duration that is equal to a bound is within it."""
+        self.counts[bisect_left(self.BOUNDS_NS, duration_ns)] += 1
+        self.sum_ns += duration_ns
+
+
+class CommitStats(NamedTuple):
+    """The commits and checkpoints of all logs of a broker."""
+
+    commits: Durations
+    checkpoints: Durations
+    held_clients: int
+    fill_ratio: float
+    damaged_count: int
+    memory_size: int
