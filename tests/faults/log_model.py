@@ -4,7 +4,7 @@ The seed determines the whole run. It publishes, finishes, requeues, defers, mov
 topics, commits and checkpoints. Commit files and segments are so small that they change all the time. The model knows
 for each message and each change whether it is only in memory, written, or durable. It checks after every step and
 every restart that nothing is lost that must not be lost, that an offset names one message for ever, and that depths
-are exact.
+are exact. Segments are removed too: none that is needed, and all but one of each log if everything is finished.
 """
 
 import os
@@ -32,6 +32,7 @@ from nsqx.queues.log.store import LogOptions, LogStore
 
 if TYPE_CHECKING:
     from nsqx.queues.log.jobs import CheckpointJob, CommitJob
+    from nsqx.queues.log.log import ReadJob
 
 # A directory where a sync takes no time.
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -99,6 +100,7 @@ class ModelTopic:
     operations: list[Operation] = field(default_factory=list)  # of this life
     channels: dict[int, ModelChannel] = field(default_factory=dict)
     deferred: dict[int, int] = field(default_factory=dict)
+    discarded: set[int] = field(default_factory=set)  # deferred messages, durably
     written_count: int = 0
     safe_count: int = 0
     stable: int = 0
@@ -209,6 +211,7 @@ class Run:
             memory_size=rng.choice((0, 500, 100_000)),
             unsynced_size=rng.choice((500, 100_000)),
             lease_step=rng.choice((4, 20, 1000)),
+            idle_size=rng.choice((0, 1000, 100_000)),
         )
         self._serial = 0
         self._next_channel = 1
@@ -219,6 +222,7 @@ class Run:
         self._was_recovering = False  # when the last life ended
         self._commit: CommitJob | None = None
         self._checkpoint: CheckpointJob | None = None
+        self._read: tuple[TopicLog, ReadJob] | None = None
 
     # Running
 
@@ -290,7 +294,7 @@ class Run:
     def _open(self) -> None:
         boot_id = self._boot.to_bytes(16, "big") if self._has_boot_id else NO_BOOT_ID
         self._store = LogStore(str(self._directory), self._options, boot_id, Logger(self.history))
-        self._commit = self._checkpoint = None
+        self._commit = self._checkpoint = self._read = None
         # After a failed sync, a power cut may take away data that every later process has seen.
         if self._store.damaged_count and not self._has_lost_pages:
             raise Lost("damage is reported, but there is none")
@@ -441,7 +445,7 @@ class Run:
         if len(topic.channels) >= 3:
             return
         number, self._next_channel = self._next_channel, self._next_channel + 1
-        start = topic.log.end if topic.channels else 0
+        start = topic.log.end if topic.channels else topic.log.state.unclaimed
         changes = Changes()
         changes.create_channel(number, f"channel{number}", start)
         self._change(topic, changes, number, None)
@@ -453,6 +457,8 @@ class Run:
             number = self._rng.choice(sorted(topic.channels))
             changes = Changes()
             changes.delete_channel(number)
+            if len(topic.channels) == 1:
+                changes.set_unclaimed(topic.log.end)
             self._change(topic, changes, number, None)
             del topic.channels[number]
 
@@ -468,6 +474,12 @@ class Run:
         number, offsets = self._some_unfinished(topic)
         if offsets:
             self._finish_offsets(topic, number, offsets)
+
+    def _finish_all(self) -> None:
+        """Finish everything that channels can see."""
+        for topic in [topic for topic in self._topics.values() if not topic.is_deleted]:
+            for number in topic.channels:
+                self._finish_offsets(topic, number, sorted(topic.unfinished(number)))
 
     def _finish_offsets(self, topic: ModelTopic, number: int, offsets: list[int]) -> None:
         changes = Changes()
@@ -564,6 +576,70 @@ class Run:
         self._begin_checkpoint()
         self._end_checkpoint()
 
+    def _find_finished(self) -> None:
+        self._store.find_finished()
+
+    def _remove_finished(self) -> None:
+        """Remove finished segments."""
+        self._store.find_finished()
+        self._checkpoint_now()
+        for log in self._store.logs.values():
+            log.forget_ranges(log.end)
+
+    def _remove_and_crash(self) -> None:
+        for _ in range(2):
+            self._publish_much()
+            self._commit_now()
+            self._complete_checkpoint()
+        self._finish_all()
+        self._remove_finished()
+        self._crashed()
+
+    def _keep_up(self) -> None:
+        """Finish everything. Then one small segment of each log remains."""
+        self._order_nothing()
+        self._end_commit()
+        self._complete_checkpoint()
+        for topic in [topic for topic in self._topics.values() if not topic.is_deleted]:
+            changes = Changes()
+            changes.set_unclaimed(topic.log.end)
+            changes.remove_deferred(topic.deferred)
+            topic.discarded.update(topic.deferred)
+            topic.deferred.clear()
+            for number in topic.channels:
+                changes.move(number, topic.log.end)
+                topic.channels[number] = ModelChannel(topic.log.end)
+            self._change(topic, changes, 0, None)
+            topic.operations += [Operation(topic.operations[-1].number, number, None) for number in topic.channels]
+        while self._store.has_unsynced:
+            self._commit = self._store.begin_commit(is_synced=True)
+            self._end_commit()
+            self._complete_checkpoint()
+        for _ in range(2):
+            self._store.find_finished()
+            self._complete_checkpoint()
+        for log in self._store.logs.values():
+            paths = list(Path(log.writer.directory).glob("*.*"))
+            if Counter(path.suffix for path in paths)[".seg"] > 1:
+                raise Lost(f"{log.topic} has the files {sorted(path.name for path in paths)}")
+            if log.writer.has_finished(log.state, self._options.idle_size):
+                raise Lost(f"{log.topic} has {log.writer.position} bytes, although everything is finished")
+
+    def _begin_read(self) -> None:
+        log = self._topic().log
+        offset = self._rng.randint(0, log.written)
+        if offset < log.written and log.batch_at(offset) is None:
+            self._read = (log, log.begin_read(offset, 300))
+
+    def _end_read(self) -> None:
+        read, self._read = self._read, None
+        if read is None or read[0].is_deleted:
+            return
+        log, job = read
+        job.run()
+        if job.error is None and log.end_read(job):
+            raise Lost(f"a reader of {log.topic} lost {job.missing}, {job.gone_first} to {job.gone_end}")
+
     def _note_progress(self) -> None:
         """Note what is written and durable now. No commit is running."""
         for topic in self._topics.values():
@@ -594,6 +670,7 @@ class Run:
                     raise Lost(f"depth {depth} of {topic.log.topic}/{number} instead of {len(expected)}")
             if state.deferred != topic.deferred:
                 raise Lost(f"deferred {state.deferred} instead of {topic.deferred}")
+            self._check_removed(topic, topic.log, {o for o in topic.present if o < topic.log.first})
         held = sum(
             sum(batch.size for batch in (*log._held, *log._pending) if batch.has_offsets)
             for log in self._store.logs.values()
@@ -629,6 +706,7 @@ class Run:
         for move in self._moves:
             is_finished = not move.source.channels.get(move.channel, ModelChannel(0)).is_unfinished(move.offset)
             is_appended = move.target_offset in move.target.present | move.target.recovered
+            is_appended = is_appended or move.target_offset < move.target.log.first  # removed later
             if is_finished != is_appended and move.channel in move.source.channels:
                 raise Lost(f"half of a move survived: finished {is_finished}, appended {is_appended}, {move.offset}")
             if is_appended and self._store.is_recovering:
@@ -644,8 +722,10 @@ class Run:
         if lost_count:
             raise Lost(f"{lost_count} messages of {log.topic} are reported as lost")
         required = {o for o in topic.present | topic.recovered if not is_power_cut or o < topic.stable}
-        if required - found.keys():
-            raise Lost(f"lost from {log.topic}: {sorted(required - found.keys())}")
+        gone = {o for o in topic.present | topic.recovered if o < log.first and o not in found}
+        if required - found.keys() - gone:
+            raise Lost(f"lost from {log.topic}: {sorted(required - found.keys() - gone)}")
+        self._check_removed(topic, log, gone & required)
         facts = topic.unwritten | topic.names
         for offset, fact in found.items():
             expected = facts.get(offset)
@@ -671,6 +751,20 @@ class Run:
         topic.stable = log.stable
         topic.is_known = True
         topic.is_deleted = False
+
+    def _check_removed(self, topic: ModelTopic, log: TopicLog, removed: set[int]) -> None:
+        """Check that the state of the log needs none of the removed messages."""
+        state = log.state
+        for offset in removed:
+            fact = topic.fact(offset)
+            is_needed = offset in state.deferred
+            if fact.kind == MESSAGES and not state.channels:
+                is_needed = offset >= state.unclaimed
+            for number, channel in state.channels.items():
+                if fact.kind == MESSAGES or (fact.kind == ADDRESSED and fact.channel == number):
+                    is_needed = is_needed or offset in channel.holes or offset >= channel.next
+            if is_needed:
+                raise Lost(f"{offset} of {log.topic} was removed, but is needed")
 
     def _check_channels(self, topic: ModelTopic, log: TopicLog, certain_count: int, is_unsettled: bool) -> None:
         doubtful = [operation for operation in topic.operations if operation.number > certain_count]
@@ -698,7 +792,8 @@ class Run:
         topic.channels = channels
 
     def _check_deferred(self, topic: ModelTopic, log: TopicLog) -> None:
-        released = {o for offset in topic.present for o in topic.fact(offset).releases}
+        removed = {offset for offset in topic.names if offset < log.first}
+        released = {o for offset in topic.present | removed for o in topic.fact(offset).releases} | topic.discarded
         expected = {
             offset: topic.fact(offset).due_ns
             for offset in topic.present
@@ -722,6 +817,7 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._create_channel: 3,
     Run._delete_channel: 1,
     Run._finish: 8,
+    Run._finish_all: 3,
     Run._requeue: 4,
     Run._empty_channel: 1,
     Run._move_message: 4,
@@ -732,6 +828,12 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._begin_checkpoint: 4,
     Run._end_checkpoint: 4,
     Run._checkpoint_now: 4,
+    Run._find_finished: 4,
+    Run._remove_finished: 6,
+    Run._remove_and_crash: 3,
+    Run._keep_up: 1,
+    Run._begin_read: 3,
+    Run._end_read: 3,
     Run._order_fault: 2,
     Run._order_stop: 3,
     Run._order_nothing: 3,

@@ -12,6 +12,8 @@ import pytest
 from log_model import TOPICS, Run, run_seed
 
 from nsqx.queues.failpoints import Fault
+from nsqx.queues.log.jobs import CheckpointJob
+from nsqx.queues.log.log import TopicLog
 
 QUICK, MANY = 200, 5000
 AT_MOST_S = 8.0  # for the quick test, on a busy machine
@@ -28,6 +30,11 @@ SCRIPTS = {
     ),
     "restart": ("create_channel", "publish", "commit_now", "crash", "publish", "checkpoint_now", "commit_now"),
     "move": ("create_channel", "publish", "commit_now", "move_message", "commit_now", "requeue", "commit_now"),
+    "remove": (
+        *("create_channel", "publish_much", "commit_now", "complete_checkpoint", "publish_much", "commit_now"),
+        *("complete_checkpoint", "finish_all", "commit_now", "remove_finished", "publish", "commit_now"),
+        *("begin_read", "finish_all", "commit_now", "remove_finished", "end_read", "remove_and_crash"),
+    ),
     "delete": ("publish", "commit_now", "delete", "commit_now", "complete_checkpoint", "publish", "commit_now"),
 }
 ACTIONS = (("stop", ""), ("tear", ""), ("fail", "EIO"), ("short", "ENOSPC"))
@@ -58,6 +65,20 @@ def test_a_seed_gives_the_same_run_of_a_log() -> None:
 @pytest.mark.timeout(1200)
 def test_much_random_use_of_a_log_loses_only_what_it_may() -> None:
     run_many(FIRST, MANY)
+
+
+def remove_too_early(job: CheckpointJob, log: TopicLog) -> None:
+    """Remove segments that are finished, although this is not durable yet."""
+    writer = log.writer
+    writer.remove_below(writer.segments[writer._finished_count(log.state)].first)
+    writer.remove_finished(job.idle_size)
+
+
+@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
+def test_the_removal_of_segments_before_it_is_safe_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CheckpointJob, "_remove_finished", remove_too_early)
+    with pytest.raises(AssertionError, match="Lost"):
+        run_many(FIRST, QUICK)
 
 
 def run_script(name: str, seed: int, fault: Fault | None) -> int:

@@ -7,6 +7,8 @@ event loop if the last one was quick. All other jobs run in threads.
 Finished messages are no reason for a write of their own: they wait up to _CHANGES_NS for a frame. What no client waits
 for is synced with the next frame that is, or after --sync-timeout.
 
+Once a second, logs that have changed are searched for finished segments. A checkpoint removes these.
+
 If a write fails, those who wait get the error, new publishes are refused, and the write is retried every second.
 """
 
@@ -39,6 +41,8 @@ _CHANGES_NS = 50 * NS_PER_MS
 _RETRY_NS = NS_PER_S
 # The delay before the next checkpoint if one could not release all full commit files.
 _CHECKPOINT_AGAIN_NS = 10 * NS_PER_MS
+# How long a changed log waits until finished segments are searched.
+_FINISHED_NS = NS_PER_S
 # A frame up to this size is written in the event loop, if the last such write was not slower than this.
 _INLINE_SIZE = 64 * 1024
 _INLINE_NS = NS_PER_MS
@@ -101,6 +105,7 @@ class LogCommits:
         self._sync_timer: Timer | None = None
         self._retry_timer: Timer | None = None
         self._space_timer: Timer | None = None
+        self._finished_timer: Timer | None = None
 
     # Logs
 
@@ -147,6 +152,7 @@ class LogCommits:
     def add(self, log: TopicLog, flow: LogFlow) -> None:
         """Tell ``flow`` what is written to its log from now on."""
         self._flows[log] = flow
+        self._find_finished_later()
 
     def delete(self, log: TopicLog) -> None:
         """Delete a log with its files. Nobody waits for its messages any more."""
@@ -261,6 +267,7 @@ class LogCommits:
         self._succeed()
         if store.has_unsynced and self._sync_timer is None and not self._is_closing:
             self._sync_timer = self._services.call_in(self._sync_timeout_ns, self._on_sync_due)
+        self._find_finished_later()
         if self._is_wanted or self._waiters or store.wants_checkpoint:
             self._begin_commit()
 
@@ -304,7 +311,11 @@ class LogCommits:
         self.checkpoints.add(self._clock.now_ns() - self._checkpoint_start_ns)
         store.end_checkpoint(job)
         self._release(list(self._flows))
+        for log in job.finished:
+            if log in self._flows:
+                self._flows[log].forget_removed()
         self._settle()
+        self._find_finished_later()
         if job.error is not None and (store.is_full or store.is_recovering):
             self._fail(job.error)
         elif job.error is not None:
@@ -320,6 +331,21 @@ class LogCommits:
                 self._services.call_in(_CHECKPOINT_AGAIN_NS, self._begin_commit)
             elif self._waiters:
                 self._begin_commit()
+
+    # Finished segments
+
+    def _find_finished_later(self) -> None:
+        is_possible = self._store is not None and self._store.has_changed and not self._is_closing
+        if is_possible and self._finished_timer is None:
+            self._finished_timer = self._services.call_in(_FINISHED_NS, self._find_finished)
+
+    def _find_finished(self) -> None:
+        self._finished_timer = None
+        if self._store is not None and not self._is_closing:
+            self._store.find_finished()
+            if self._store.wants_checkpoint:
+                self._begin_checkpoint()
+            self._find_finished_later()
 
     # Failures
 
@@ -374,7 +400,8 @@ class LogCommits:
     def stop(self) -> None:
         """Begin no other job."""
         self._is_closing = True
-        for timer in (self._changes_timer, self._sync_timer, self._retry_timer, self._space_timer):
+        timers = (self._changes_timer, self._sync_timer, self._retry_timer, self._space_timer, self._finished_timer)
+        for timer in timers:
             if timer is not None:
                 timer.cancel()
 

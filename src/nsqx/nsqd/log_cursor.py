@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
-from nsqx.queues.log.state import Changes, ChannelState, Hole
+from nsqx.queues.log.state import EVERY_CHANNEL, Changes, ChannelState, Hole
 from nsqx.queues.log.window import DONE, NEVER_NS, Window
 from nsqx.queues.log.window import NOT_IN_FLIGHT as WINDOW_NOT_IN_FLIGHT
 from nsqx.units import NS_PER_MS
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
     from nsqx.queues.log.log import ReadJob, TopicLog
-
-# In place of the number of a channel: one that gets only messages for every channel.
-EVERY_CHANNEL = -1
 
 # The delay before the log is read again after a failed read.
 _RETRY_NS = 100 * NS_PER_MS
@@ -126,6 +123,11 @@ class LogCursor(ChannelStore):
     def deferred_count(self) -> int:
         """Deferred messages, of the channel and of the topic."""
         return self._window.deferred_count + self._flow.deferred_count
+
+    @property
+    def next(self) -> int:
+        """The offset after all that were delivered or skipped."""
+        return self._window.next
 
     def cursor_stats(self) -> CursorStats:
         """Return the position in the log."""

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from nsqx.nsqd.log_cursor import EVERY_CHANNEL, LogCursor
+from nsqx.nsqd.log_cursor import LogCursor
 from nsqx.nsqd.topic_flow import TopicFlow
 from nsqx.nsqd.topic_settings import FSYNC, LOG, WRITE
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
-from nsqx.queues.log.state import Changes
+from nsqx.queues.log.state import EVERY_CHANNEL, Changes
 from nsqx.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -306,6 +306,10 @@ class LogFlow(TopicFlow):
             changes.set_unclaimed(self.released)  # ephemeral channels have the messages before it
         if changes:
             self._log.change(changes)
+
+    def forget_removed(self) -> None:
+        """Forget what the log has removed, except what a cursor has not passed."""
+        self._log.forget_ranges(min((cursor.next for cursor in self._cursors), default=self._log.end))
 
     # Administration
 

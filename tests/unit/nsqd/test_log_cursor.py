@@ -247,3 +247,23 @@ def test_the_files_are_small_when_the_topics_are_few(tmp_path):
     bench.publish("t", b"1")
     bench.broker.close_topics()
     assert sorted(os.listdir(tmp_path)) == ["nsqx.commit.0", "nsqx.commit.1", "t.topic"]
+
+
+def test_finished_segments_are_removed_while_nsqd_runs(bench):
+    client = bench.consume("t", "c", 100)
+    slow = bench.consume("t", "slow", 0)
+    bodies = [b"%d" % number + b"x" * 100_000 for number in range(30)]
+    for start in range(0, 30, 3):
+        bench.publish("t", *bodies[start : start + 3])
+        assert finish_all(client) == bodies[start : start + 3]
+    bench.advance(5 * SECOND)
+    assert sum(file.stat().st_size for file in bench.data_path.glob("t.topic/*.seg")) > 3_000_000
+    bench.set_ready(slow, 100)
+    assert finish_all(slow) == bodies
+    for _ in range(5):
+        bench.advance(SECOND)
+    assert sum(file.stat().st_size for file in bench.data_path.glob("t.topic/*.seg")) < 1000
+    bench.publish("t", b"next")
+    assert finish_all(client) == [b"next"]
+    again = bench.restart()
+    assert (again.counts(), again.counts("slow")) == ((0, 0, 0), (1, 0, 0))

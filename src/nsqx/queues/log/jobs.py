@@ -93,6 +93,8 @@ class CheckpointJob:
 
     def __init__(self) -> None:
         self.writes: list[SegmentWrite] = []
+        self.finished: dict[TopicLog, None] = {}  # logs whose finished segments are removed after the write
+        self.idle_size = 0  # of the newest segment, which is replaced if it is larger and all messages are finished
         self.unsynced_files: list[CommitFile] = []  # of an earlier process
         self.unsynced_directory = ""  # in which an earlier process may have created directories of logs
         self.unremoved_paths: list[str] = []  # of files that are not needed any more
@@ -130,12 +132,23 @@ class CheckpointJob:
     def _write(self) -> None:
         if len(self.writes) < _MANY_LOGS:
             for write in self.writes:
-                write.run()
+                self._write_log(write)
         else:
             # Each log needs several syncs, which the file system joins if they happen at the same time.
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="checkpoint") as executor:
-                list(executor.map(SegmentWrite.run, self.writes))
+                list(executor.map(self._write_log, self.writes))
         self.error = next((write.error for write in self.writes if write.error is not None), self.error)
+
+    def _write_log(self, write: SegmentWrite) -> None:
+        write.run()
+        if write.error is None and write.log in self.finished:
+            try:
+                self._remove_finished(write.log)
+            except OSError as error:
+                write.error = error
+
+    def _remove_finished(self, log: TopicLog) -> None:
+        log.writer.remove_finished(self.idle_size)
 
     def _remove_deleted(self) -> None:
         for directory, log_id in self.deleted_directories:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -290,15 +290,23 @@ class TopicLog:
         """Note the messages that a job did not find, and return how many there are. Raises the OSError of the job."""
         if job.error is not None:
             raise job.error
+        return self.lose(job.missing if job.gone_end <= self.first else [*job.missing, (job.gone_first, job.gone_end)])
+
+    def lose(self, missing: Iterable[tuple[int, int]]) -> int:
+        """Note that offsets are damaged or missing, and return how many of them were messages."""
         changes = Changes()
         lost_count = 0
-        for first, end in job.missing:
+        for first, end in missing:
             for start, stop in self.state.present_between(first, end):
                 changes.lose(start, stop)
                 lost_count += stop - start
         if changes:
             self.change(changes)
         return lost_count
+
+    def forget_ranges(self, end: int) -> None:
+        """Drop what the state knows about removed offsets below ``end``, from which on messages are still read."""
+        self.state.forget_ranges(min(end, self.first))
 
     def begin_find(self, time_ns: int) -> FindJob:
         """Return a job that finds the first written message at or after a time in the segments."""
@@ -329,7 +337,7 @@ class FindJob:
         try:
             for index, segment in enumerate(self._segments, 1):
                 end = self._segments[index].first if index < len(self._segments) else self.end
-                if segment.first < self.end and segment.loaded_index().max_time >= self.time_ns:
+                if segment.first < self.end:
                     self._search(segment, min(end, self.end))
                 if self.offset >= 0:
                     return
@@ -337,8 +345,15 @@ class FindJob:
             self.error = error
 
     def _search(self, segment: LogSegment, end: int) -> None:
-        position, _ = segment.loaded_index().position_of_time(self.time_ns)
-        with SegmentReader(segment) as reader:
+        try:
+            index = segment.loaded_index()
+            if index.max_time < self.time_ns:
+                return
+            reader = SegmentReader(segment)
+        except FileNotFoundError:
+            return  # its messages were finished, and it was removed
+        position, _ = index.position_of_time(self.time_ns)
+        with reader:
             for part in reader.parts(position):
                 head = part.head
                 if head is None or not head.has_offsets or head.timestamp < self.time_ns:
@@ -354,11 +369,14 @@ class ReadJob:
     def __init__(self, segments: Sequence[LogSegment], offset: int, end: int, max_bytes: int) -> None:
         self.batches: list[LogBatch] = []
         self.missing: list[tuple[int, int]] = []  # offsets that should be there
-        self.next = offset  # where to read on
         self.error: OSError | None = None
+        # Offsets in a segment that does not exist. It was removed after its messages were finished, or it is missing.
+        self.gone_first = self.gone_end = 0
         self._segment = segments[0] if segments else None
         self._end = min(end, segments[1].first) if len(segments) > 1 else end
         self._max_bytes = max_bytes
+        # Where to read on. What is before the first segment was removed.
+        self.next = min(max(offset, segments[0].first), self._end) if segments else offset
 
     def run(self) -> None:
         """Read until the limit is exceeded or the segment ends."""
@@ -368,6 +386,9 @@ class ReadJob:
         try:
             with SegmentReader(self._segment) as reader:
                 self._read(reader, self._segment.loaded_index().position_of(self.next))
+        except FileNotFoundError:
+            self.gone_first, self.gone_end = self.next, self._end
+            self.next = self._end
         except OSError as error:
             self.error = error
 

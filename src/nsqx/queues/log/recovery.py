@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.log.batch import DELETED, DELTA, MESSAGES, BatchHead, LogBatch, salvage
@@ -32,7 +33,7 @@ from nsqx.queues.log.identity import LogIdentity, load_identity
 from nsqx.queues.log.index import SegmentIndex
 from nsqx.queues.log.log import DIRECTORY_SUFFIX, log_directory
 from nsqx.queues.log.segment import LogSegment, SegmentPart, SegmentReader, SegmentWriter, identity_in, list_segments
-from nsqx.queues.log.state import LogState
+from nsqx.queues.log.state import LogState, skipped_end
 
 if TYPE_CHECKING:
     from nsqx.queues.positions import QueueLog
@@ -69,6 +70,7 @@ class LoadedLog:
     needs_checkpoint: bool
     skips_to: int  # consumers may have seen offsets below it that are lost
     torn: list[tuple[LogSegment, SegmentPart]]  # bytes that a crash may have cut short, so they were never acknowledged
+    lost: list[tuple[int, int]]  # first and end of the segments that are missing
 
 
 @dataclass
@@ -242,12 +244,14 @@ class _LogLoader:
         self._state = LogState(source.identity.lease)  # durable in segments
         self._uncertain: list[LogBatch] = []  # in the newest segment, in order, but perhaps not durable
         self._later: list[LogBatch] = []  # in the newest segment after the first bad part, or after another segment
+        self._snapshot_first = 0  # of the segment whose snapshot is used
         self._segment_end: int | None = None  # of the segment that is being read, if it is not the newest
         self._is_intact = True  # the newest segment
         self._is_certain = source.durable is None  # some of its batches are known to be durable
         self._is_damaged = bool(recovery.damaged_frames)
         self._bad_parts: list[tuple[LogSegment, SegmentPart, int]] = []  # with the offset of the next message then
         self._torn: list[tuple[LogSegment, SegmentPart]] = []
+        self._seen_end = 0  # the offset after the last message that was read
         self._synced_below = source.durable[0] if source.durable is not None else 0
 
     def load(self) -> LoadedLog:
@@ -271,7 +275,27 @@ class _LogLoader:
         for batch in missing:
             state.add(batch)
         needs_checkpoint = source.durable is not None or writer.must_roll or writer.is_new
-        return LoadedLog(writer, state, self._uncertain + missing, needs_checkpoint, self._skips_to(state), self._torn)
+        lost = self._lost_segments(writer, state)
+        skips_to = self._skips_to(state)
+        return LoadedLog(writer, state, self._uncertain + missing, needs_checkpoint, skips_to, self._torn, lost)
+
+    def _lost_segments(self, writer: SegmentWriter, state: LogState) -> list[tuple[int, int]]:
+        """Return first and end of the segments that are missing, although they were not finished; report them."""
+        present = {segment.first for segment in self._segments}
+        listed = [*self._state.segments, self._snapshot_first]
+        removed_end = listed[0] if state.is_finished(listed[0]) else 0
+        lost = []
+        for first, end in pairwise(listed):
+            if first in present:
+                continue
+            if state.is_finished(end):
+                removed_end = end
+                continue
+            lost.append((first, end))
+            count = sum(stop - start for start, stop in state.present_between(first, end))
+            self._recovery.report(self._identity.topic, f"the segment from offset {first} on is missing", count)
+        writer.remove_below(removed_end)  # a power cut may have brought segments back
+        return lost
 
     def _skips_to(self, state: LogState) -> int:
         if self._is_damaged:
@@ -289,6 +313,7 @@ class _LogLoader:
                 snapshot = reader.snapshot()
             if snapshot is not None:
                 self._state.load(snapshot)
+                self._snapshot_first = self._segments[start].first
                 break
             self._is_intact = False
         for index, segment in enumerate(self._segments[start:], start + 1):
@@ -313,16 +338,12 @@ class _LogLoader:
                 self._note_synced_below(batch.synced_below)
                 self._add(batch, is_newest)
                 continue
-            self._bad_parts.append((segment, part, self._seen_end()))
+            self._bad_parts.append((segment, part, max(self._state.end, self._seen_end)))
             if is_newest:
                 self._is_intact = False
             if head is not None:
                 for one in salvage(head, reader.tail(part)):
                     self._add(one, is_newest)
-
-    def _seen_end(self) -> int:
-        """Return the offset after the last message that was read."""
-        return max(self._state.end, *(batch.end for batch in (*self._uncertain, *self._later)), 0)
 
     def _skips(self, head: BatchHead) -> bool:
         """True if the items of a batch need no check, because they are known to be durable."""
@@ -336,6 +357,7 @@ class _LogLoader:
     def _add(self, batch: LogBatch, is_newest: bool) -> None:
         if not batch.has_offsets and batch.kind != DELTA:
             return
+        self._seen_end = max(self._seen_end, batch.end if batch.has_offsets else skipped_end(batch))
         is_beyond = self._segment_end is not None and batch.has_offsets and batch.end > self._segment_end
         if is_beyond or (is_newest and not self._is_intact):
             self._later.append(batch)

@@ -8,12 +8,17 @@ before the next one gets its name. So only the newest segment can have a tail th
 
 After a failed write or sync, and after damage, nothing is cut or overwritten. The writer continues in a new segment
 that begins at the last durable offset.
+
+A segment is removed when all its messages are finished, and this is durable in the segments that stay. A snapshot
+lists the segments before it, so recovery knows which are missing. It is written twice, because the segment before, in
+which a copy of most of it could be found, may be gone.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,9 +106,11 @@ def list_segments(directory: str, log_id: int) -> list[LogSegment]:
 
 
 def remove_incomplete(directory: str) -> None:
-    """Remove files that a crash left incomplete. Raises OSError."""
-    for name in os.listdir(directory):
-        if name.endswith(_TEMPORARY_SUFFIX):
+    """Remove files that a crash left incomplete, and indexes of removed segments. Raises OSError."""
+    names = os.listdir(directory)
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if suffix == _TEMPORARY_SUFFIX or (suffix == _INDEX_SUFFIX and stem + _SUFFIX not in names):
             remove_if_there(SEGMENT, os.path.join(directory, name))
 
 
@@ -208,10 +215,11 @@ class SegmentReader:
     def snapshot(self) -> LogBatch | None:
         """Return the snapshot at the start of the segment; None if it is damaged or missing."""
         for part in self.parts(0):
-            if part.head is not None and part.head.kind == SNAPSHOT:
-                return self.batch(part)
-            if part.head is not None and part.head.kind != IDENTITY:
-                return None
+            if part.head is None or part.head.kind == IDENTITY:
+                continue
+            snapshot = self.batch(part) if part.head.kind == SNAPSHOT else None
+            if snapshot is not None or part.head.kind != SNAPSHOT:
+                return snapshot
         return None
 
 
@@ -243,6 +251,7 @@ class SegmentWriter:
         self._unsynced: list[LogBatch] = []
         self._has_new_name = False
         self._has_batches = False  # after the snapshot of the newest segment
+        self._unremoved: list[LogSegment] = []  # not in ``segments`` any more
 
     @property
     def position(self) -> int:
@@ -325,6 +334,49 @@ class SegmentWriter:
         self.synced_count = self.written_count
         self.is_unsynced = False
 
+    def has_finished(self, state: LogState, idle_size: int) -> bool:
+        """True if ``remove_finished`` could remove something if ``state`` was durable."""
+        if self._unremoved or self._is_idle(state, idle_size):
+            return True
+        return len(self.segments) > 1 and state.is_finished(self.segments[1].first)
+
+    def _finished_count(self, state: LogState) -> int:
+        return bisect_left(self.segments[1:], True, key=lambda segment: not state.is_finished(segment.first))
+
+    def _is_idle(self, state: LogState, idle_size: int) -> bool:
+        return self._has_batches and self._position > idle_size and state.is_finished(state.end)
+
+    def remove_finished(self, idle_size: int) -> None:
+        """Remove the oldest segments, as long as all their messages are finished. Everything must be synced.
+
+        If that is the case for all messages, a newest segment larger than ``idle_size`` is replaced too.
+        """
+        if self._is_idle(self.state, idle_size):
+            self._begin_segment()
+        self.remove_below(self.segments[self._finished_count(self.state)].first)
+        self.state.forget_ranges(self.segments[0].first)
+        while self._unremoved:
+            segment = self._unremoved[0]
+            remove_if_there(INDEX, segment.index_path)
+            remove_if_there(SEGMENT, segment.path)
+            del self._unremoved[0]
+
+    def remove_below(self, first: int) -> None:
+        """Use the segments before ``first`` no more; the next call of ``remove_finished`` removes their files.
+
+        Readers that begin now do not use them. Those that have begun notice that they are gone.
+        """
+        self._unremoved += [segment for segment in self.segments if segment.first < first]
+        self.segments = [segment for segment in self.segments if segment.first >= first]
+
+    def _begin_segment(self) -> None:
+        try:
+            self._roll()
+            self._sync()
+        except OSError:
+            self.fail()
+            raise
+
     def fail(self) -> None:
         """Give up what is not durable; the next write begins a new segment."""
         self.close()
@@ -355,10 +407,9 @@ class SegmentWriter:
             path = self._temporary = segment.path + _TEMPORARY_SUFFIX
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
         self._descriptor = open_file(SEGMENT, path, flags)
-        records = (
-            new_record(IDENTITY, 0, self.identity.encode()),
-            new_record(SNAPSHOT, self.state.serial, self.state.snapshot()),
-        )
+        earlier = self.segments[:-1] if is_replaced else self.segments
+        snapshot = new_record(SNAPSHOT, self.state.serial, self.state.snapshot(one.first for one in earlier))
+        records = (new_record(IDENTITY, 0, self.identity.encode()), snapshot, snapshot)
         buffers = [buffer for record in records for buffer in record.buffers(segment.seed)]
         write_buffers(SEGMENT, self._descriptor, buffers, 0)
         segment.size = self._position = sum(map(len, buffers))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from nsqx.queues.log.batch import (
@@ -34,10 +35,12 @@ from nsqx.queues.log.varints import NumberReader, append_bytes, append_number
 # Codes of changes. 30 and 31 are reserved: producers, ledger.
 (
     _CHANNEL_CREATED, _CHANNEL_DELETED, _FINISHED, _REQUEUED, _MOVED, _CHANNEL_PAUSED, _TOPIC_PAUSED, _LEASE,
-    _SETTING, _UNCLAIMED, _DUE_REMOVED, _LOST, _RANGE, _DEFERRED, _NEXT_NUMBER, _END, _SKIPPED,
-) = range(1, 18)  # fmt: skip
+    _SETTING, _UNCLAIMED, _DUE_REMOVED, _LOST, _RANGE, _DEFERRED, _NEXT_NUMBER, _END, _SKIPPED, _SEGMENTS,
+) = range(1, 19)  # fmt: skip
 # In place of the number of a channel: the range has no messages for any channel.
 NO_CHANNEL = 0
+# In place of the number of a channel: one that gets only messages for every channel.
+EVERY_CHANNEL = -1
 _FIRST_NUMBER = 1
 
 
@@ -150,6 +153,14 @@ class Changes:
         for first, end, channel in ranges:
             self._add(_RANGE, first, end, channel)
 
+    def _set_segments(self, firsts: Iterable[int]) -> None:
+        body = bytearray()
+        at = 0
+        for first in firsts:
+            append_number(body, first - at)
+            at = first
+        self._add(_SEGMENTS, tail=body)
+
     def _set_deferred(self, deferred: dict[int, int]) -> None:
         for offset, due_ns in deferred.items():
             self._add(_DEFERRED, offset, due_ns)
@@ -188,6 +199,7 @@ class LogState:
         self.paused_at = 0
         self.deferred: dict[int, int] = {}  # due times by offset
         self.ranges: list[Range] = []  # in order; adjacent ranges of the same kind are one
+        self.segments: list[int] = []  # first offsets of the segments before the snapshot that was loaded
 
     # Applying
 
@@ -271,6 +283,10 @@ class LogState:
             self.skip_to(values.number())
         elif code == _END:
             self.end = values.number()
+        elif code == _SEGMENTS:
+            self.segments = []
+            while not values.is_at_end:
+                self.segments.append(values.number() + (self.segments[-1] if self.segments else 0))
 
     def _change_channel(self, code: int, channel: ChannelState, values: NumberReader) -> None:
         if code == _CHANNEL_DELETED:
@@ -372,13 +388,34 @@ class LogState:
 
     @property
     def floor(self) -> int:
-        """The lowest offset that a channel or a deferred message still needs."""
-        needed = [channel.floor for channel in self.channels.values()] or [self.unclaimed]
-        return min(*needed, self.end, min(self.deferred, default=self.end))
+        """The lowest offset of an unfinished, unclaimed or deferred message, or the end."""
+        positions = [(channel.number, channel.next) for channel in self.channels.values()]
+        needed = [*self.deferred, *(offset for channel in self.channels.values() for offset in channel.holes)]
+        for number, offset in positions or [(EVERY_CHANNEL, self.unclaimed)]:
+            needed += (first for first, _ in islice(self.messages_between(number, offset, self.end), 1))
+        return min(needed, default=self.end)
 
-    def forget_ranges(self, first: int) -> None:
-        """Drop the ranges below ``first``, the first offset that the log still has."""
-        self.ranges = [one for one in self.ranges if one.end > first]
+    def is_finished(self, end: int) -> bool:
+        """True if the floor is not below ``end``. Usually this is known without a look at all unfinished messages."""
+        if any(offset < end for offset in self.deferred):
+            return False
+        if not self.channels:
+            return not any(self.messages_between(EVERY_CHANNEL, self.unclaimed, end))
+        return all(self._has_finished(channel, end) for channel in self.channels.values())
+
+    def _has_finished(self, channel: ChannelState, end: int) -> bool:
+        if any(self.messages_between(channel.number, channel.next, end)):
+            return False
+        return not any(offset < end for offset in channel.holes)
+
+    def forget_ranges(self, end: int) -> None:
+        """Drop the ranges below ``end``, except for those at or after the position of a channel or of the topic."""
+        positions = [channel.next for channel in self.channels.values()] or [self.unclaimed]
+        if self.is_paused:
+            positions.append(self.paused_at)
+        end = min(end, *positions)
+        if self.ranges and self.ranges[0].end <= end:
+            self.ranges = [one for one in self.ranges if one.end > end]
 
     # Snapshots
 
@@ -389,9 +426,13 @@ class LogState:
         copy.serial = self.serial
         return copy
 
-    def snapshot(self) -> bytes:
-        """Return the changes that lead from an empty state to this one."""
+    def snapshot(self, segments: Iterable[int] = ()) -> bytes:
+        """Return the changes that lead from an empty state to this one.
+
+        ``segments`` are the first offsets of the segments before the one that begins with the snapshot.
+        """
         changes = Changes()
+        changes._set_segments(segments)
         changes._add(_END, self.end)
         changes._add(_NEXT_NUMBER, self.next_number)
         changes.set_lease(self.lease)
@@ -408,6 +449,18 @@ class LogState:
             if channel.holes:
                 changes.requeue(channel.number, channel.holes.items())
         return changes.take()
+
+
+def skipped_end(batch: LogBatch) -> int:
+    """Return the offset below which a change says that no other is used; 0 if it says nothing of the kind."""
+    reader = NumberReader(payload_of(batch))
+    end = 0
+    while not reader.is_at_end:
+        code = reader.number()
+        values = NumberReader(reader.data())
+        if code == _SKIPPED:
+            end = max(end, values.number())
+    return end
 
 
 def _remove_between(by_offset: dict[int, Any], first: int, end: int) -> None:

@@ -62,6 +62,7 @@ class LogOptions:
     memory_size: int = 128 * 1024 * 1024
     unsynced_size: int = 8 * 1024 * 1024
     lease_step: int = 1 << 20
+    idle_size: int = 1024 * 1024  # the newest segment is replaced if it is larger and all messages are finished
 
 
 class _Framed(NamedTuple):
@@ -104,6 +105,8 @@ class LogStore:
         self._unsynced_file: CommitFile | None = None
         self._again: list[_Framed] = []  # in frames that a failed sync has lost
         self._unsafe: dict[TopicLog, None] = {}  # logs with written batches that are not durable
+        self._changed: dict[TopicLog, None] = {}  # logs written since ``find_finished``
+        self._finished: dict[TopicLog, None] = {}  # logs with segments that the next checkpoint may remove
         self._deleting: dict[str, TopicLog] = {}  # by topic, not durably deleted
         self._deleted: list[TopicLog] = []  # durably; their directories must be removed
         self._load()
@@ -124,11 +127,13 @@ class LogStore:
             self._note_highest_id(log)
             if os.path.isdir(loaded.writer.directory):
                 remove_incomplete(loaded.writer.directory)
+            self._changed[log] = None
             if loaded.needs_checkpoint:
                 self._recovered[log] = log.given_count
             if loaded.skips_to:
                 log.skip_to(loaded.skips_to)
                 self._skipping.append(log)
+            log.lose(loaded.lost)
         for path in recovery.paths:
             file = CommitFile(path)
             if recovery.is_clean:
@@ -166,6 +171,8 @@ class LogStore:
     def delete_log(self, log: TopicLog) -> None:
         """Delete a log with the next commit. The next checkpoint after that removes its directory."""
         del self.logs[log.topic]
+        self._changed.pop(log, None)
+        self._finished.pop(log, None)
         self._note_highest_id(log)
         self._joined = [group - {log} for group in self._joined]
         self._deleting[log.topic] = log
@@ -364,6 +371,8 @@ class LogStore:
             self._end_direct(log, batches)
         for log in (*(log for log, _ in (*job.framed, *job.direct)), *(log for log, _ in self._again)):
             file.last_counts[log] = log.given_count
+            if not log.is_deleted:
+                self._changed[log] = None
         if job.is_synced:
             self._note_synced(file)
         self._trim_memory()
@@ -425,7 +434,21 @@ class LogStore:
     def wants_checkpoint(self) -> bool:
         """True if a checkpoint would make room in the commit files."""
         is_wanted = self._is_recovering or self._needs_spare() or len(self._files) > 1
-        return is_wanted or bool(self._unused_paths or self._deleted)
+        return is_wanted or bool(self._unused_paths or self._deleted or self._finished)
+
+    @property
+    def has_changed(self) -> bool:
+        """True if ``find_finished`` may find something."""
+        return bool(self._changed)
+
+    def find_finished(self) -> None:
+        """Find the logs with segments that are finished. The next checkpoint removes those that are durably so."""
+        changed, self._changed = self._changed, {}
+        for log in changed:
+            if log.is_writing:
+                self._changed[log] = None
+            elif log.writer.has_finished(log.state, self.options.idle_size):
+                self._finished[log] = None
 
     def _needs_spare(self) -> bool:
         return self._active is not None and not self._free and len(self._files) < 2
@@ -439,12 +462,16 @@ class LogStore:
             return None
         job = CheckpointJob()
         files = [file for file in self._files if is_complete or file is not self._active]
+        job.finished = {log: None for log in self._finished if self._can_write_segment(log)}
+        job.idle_size = self.options.idle_size
         for last_counts in (self._recovered, *(file.last_counts for file in files)):
             for log, batch_count in last_counts.items():
                 if not log.is_in_segments(batch_count) and self._can_write_segment(log):
-                    log.is_writing = True
-                    usable_count = log.given_count if self._is_recovering else log.safe_count
-                    job.writes.append(SegmentWrite(log, log.unwritten(usable_count), True))
+                    self._write_segment(job, log)
+        for log in job.finished:
+            del self._finished[log]
+            if not log.is_writing:
+                self._write_segment(job, log)
         if self._is_recovering:
             job.unsynced_files, job.unsynced_directory = list(self._files), self._data_path
             job.deleted_directories = self._deleted_directories
@@ -458,6 +485,11 @@ class LogStore:
         self._checkpoint = job
         return job
 
+    def _write_segment(self, job: CheckpointJob, log: TopicLog) -> None:
+        log.is_writing = True
+        usable_count = log.given_count if self._is_recovering else log.safe_count
+        job.writes.append(SegmentWrite(log, log.unwritten(usable_count), True))
+
     def end_checkpoint(self, job: CheckpointJob) -> None:
         """Use the result of a job."""
         assert job is self._checkpoint
@@ -465,6 +497,10 @@ class LogStore:
         for write in job.writes:
             write.log.is_writing = False
             write.log.note_synced()
+        for log in job.finished:
+            # Not everything that is finished was durable, or the removal has failed.
+            if not log.is_deleted:
+                self._changed[log] = None
         self.failure = job.error
         self._unused_paths += job.unremoved_paths
         for log in job.removed:

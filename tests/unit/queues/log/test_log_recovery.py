@@ -142,6 +142,7 @@ def test_with_a_damaged_snapshot_the_state_comes_from_the_segment_before(tmp_pat
     content = bytearray(newest.read_bytes())
     snapshot_at = content.index(b"NXB1", 10)
     content[snapshot_at + 70] ^= 1
+    content[content.index(b"NXB1", snapshot_at + 10) + 70] ^= 1
     newest.write_bytes(content)
     store = open_store(tmp_path)
     log = store.logs["topic"]

@@ -146,7 +146,7 @@ def test_a_tail_that_is_cut_short_is_marked(tmp_path):
     writer.sync()
     os.truncate(writer.segments[0].path, writer.position - 20)
     with SegmentReader(writer.segments[0]) as reader:
-        assert [part.is_cut_short for part in reader.parts(0)] == [False, False, False, True]
+        assert [part.is_cut_short for part in reader.parts(0)] == [False, False, False, False, True]
     writer.close()
 
 
