@@ -107,13 +107,15 @@ def test_rows_that_cannot_be_published_are_rejected(our_nsqd, columns, expected)
 
     from nsqx.errors import NSQError
     from nsqx.spark.options import read_sink_options
-    from nsqx.spark.sink import SinkColumns, publish_batches
+    from nsqx.spark.sink import SinkColumns, publish_batches, publisher_of
 
     given = {"nsq.nsqd": our_nsqd.tcp_address} | ({} if "topic" in columns else {"topic": "t"})
     options = read_sink_options(given, has_topic_column="topic" in columns)
     batch = pa.RecordBatch.from_pydict(columns)
     with pytest.raises(NSQError, match=expected):
         publish_batches(options, SinkColumns("topic" in columns, "defer_ms" in columns), iter([batch]))
+    # Its thread would try to connect to the stopped nsqd during all later tests of this process.
+    publisher_of(options.cluster, options.publish_attempts).close()
 
 
 def test_frames_that_cannot_be_published_are_rejected(spark):
