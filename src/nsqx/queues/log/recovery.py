@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from nsqx.queues.files import COMMIT, read_file
 from nsqx.queues.log.batch import DELETED, DELTA, MESSAGES, BatchHead, LogBatch, salvage
 from nsqx.queues.log.commit_file import (
     FRAMES_AT,
@@ -45,8 +46,7 @@ _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 def read_boot_id() -> bytes:
     """Return 16 bytes that change with every start of the machine, or NO_BOOT_ID if they are unknown."""
     try:
-        with open(_BOOT_ID_PATH, encoding="ascii") as file:
-            return bytes.fromhex(file.read().strip().replace("-", ""))
+        return bytes.fromhex(read_file(COMMIT, _BOOT_ID_PATH).decode().strip().replace("-", ""))
     except (OSError, ValueError):
         return NO_BOOT_ID
 
