@@ -27,6 +27,7 @@ class Expected:
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int], bytes] = {}
         self.batches: list[set[tuple[str, int]]] = []
+        self.channels: set[int] = set()  # which must be there
 
 
 def open_store(directory: Path) -> LogStore:
@@ -96,6 +97,29 @@ def in_both(directory: Path) -> Expected:
     return expected
 
 
+def after_removal(directory: Path) -> Expected:
+    """Leave some messages in segments, after the removal of the finished ones before them."""
+    expected = Expected()
+    store = open_store(directory)
+    publish(store, expected, 0, BATCHES)
+    checkpoint(store)
+    for log in store.logs.values():
+        changes = Changes()
+        changes.move(1, log.end)
+        log.change(changes)
+    commit(store)
+    publish(store, expected, BATCHES, BATCHES // 2)
+    checkpoint(store)
+    store.find_finished()
+    checkpoint(store)
+    firsts = {topic: log.first for topic, log in store.logs.items()}
+    assert min(firsts.values()) > 0
+    expected.messages = {place: body for place, body in expected.messages.items() if place[1] >= firsts[place[0]]}
+    expected.channels = {1}
+    store.close()
+    return expected
+
+
 def close_descriptors(directory: Path) -> None:
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -134,6 +158,7 @@ def check(directory: Path, expected: Expected) -> tuple[int, bool]:
         for offset, fact in found.items():
             assert expected.messages.get((topic, offset)) == fact.body, "false message"
             missing.discard((topic, offset))
+        assert log.state.channels.keys() >= expected.channels, "a channel is lost"
         for number in log.state.channels:
             depth = log.state.depth(number, log.written)
             waiting = [
@@ -148,7 +173,7 @@ def check(directory: Path, expected: Expected) -> tuple[int, bool]:
     return len(missing), is_reported
 
 
-@pytest.mark.parametrize("leave", [in_commit_file, in_segments, in_both])
+@pytest.mark.parametrize("leave", [in_commit_file, in_segments, in_both, after_removal])
 @pytest.mark.timeout(600)
 def test_a_changed_byte_loses_at_most_its_batch(place: Path, leave: Callable[[Path], Expected]) -> None:
     original = place / "original"

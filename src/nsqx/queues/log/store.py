@@ -487,7 +487,8 @@ class LogStore:
 
     def _write_segment(self, job: CheckpointJob, log: TopicLog) -> None:
         log.is_writing = True
-        usable_count = log.given_count if self._is_recovering else log.safe_count
+        # A direct write may not be durable, but its batches are in no commit file. A new segment must contain them.
+        usable_count = log.given_count if self._is_recovering else max(log.safe_count, log.direct_count)
         job.writes.append(SegmentWrite(log, log.unwritten(usable_count), True))
 
     def end_checkpoint(self, job: CheckpointJob) -> None:

@@ -157,3 +157,20 @@ def test_one_damaged_snapshot_loses_no_channel(tmp_path):
     path.write_bytes(content)
     store = open_store(tmp_path, OPTIONS)
     assert (store.logs["topic"].state.channels[1].next, store.damaged_count > 0) == (40, True)
+
+
+def test_a_checkpoint_after_a_failed_sync_keeps_a_direct_write_that_is_not_durable(tmp_path):
+    store, log = new_log(tmp_path, replace(OPTIONS, lease_step=1000, commit_size=100_000))
+    finish(store, log, log.end)
+    offset = publish(log, b"y" * OPTIONS.direct_size)
+    commit(store, is_synced=False)
+    assert (log.written, log.stable) == (offset + 1, offset)
+    files.set_hook(failpoints_of("segment.datasync=fail:EIO@1"))
+    try:
+        with pytest.raises(OSError, match="Input/output error"):
+            remove(store)
+    finally:
+        files.set_hook(None)
+    remove(store)
+    log = open_store(tmp_path, OPTIONS).logs["topic"]
+    assert bodies_of(log)[offset] == b"y" * OPTIONS.direct_size
