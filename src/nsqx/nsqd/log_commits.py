@@ -155,7 +155,7 @@ class LogCommits:
         self._find_finished_later()
 
     def delete(self, log: TopicLog) -> None:
-        """Delete a log with its files. Nobody waits for its messages any more."""
+        """Delete a log with its files. Publishers that wait for its messages get their answers."""
         assert self._store is not None
         flow = self._flows.pop(log)
         self._changed.pop(flow, None)
