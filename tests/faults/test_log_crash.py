@@ -91,6 +91,7 @@ def drain(daemon: Daemon, topic: str, channel: str) -> set[bytes]:
             wait_until(lambda: not daemon.channel_stats(topic, channel)["in_flight_count"], "no message is in flight")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["fsync", "write"])
 def test_nothing_acknowledged_is_lost_when_nsqd_is_killed(
     fleet: Fleet, topic: str, tmp_path: Path, durability: str
