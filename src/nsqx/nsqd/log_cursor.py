@@ -77,7 +77,7 @@ class LogCursor(ChannelStore):
         else:
             self._number = saved.number
             self._window = self._restored_window(saved, broker.options.max_req_timeout)
-            self._next_number = flow.released_number - flow.count_for(self._number, saved.next, flow.released)
+            self._next_number = self._number_of(saved.next)
         self._start_number = max(self._next_number, flow.released_number)
 
     def _create(self, offset: int) -> int:
@@ -96,6 +96,12 @@ class LogCursor(ChannelStore):
         window = Window(saved.next, holes)
         self._channel.arm(window.next_deadline())
         return window
+
+    def _number_of(self, offset: int) -> int:
+        """Return the number of the message at ``offset``, which may be released or not."""
+        flow = self._flow
+        released_count = flow.count_for(self._number, offset, flow.released)
+        return flow.released_number - released_count + flow.count_for(self._number, flow.released, offset)
 
     def _change(self, changes: Changes) -> None:
         if not self._log.is_deleted:
@@ -122,7 +128,7 @@ class LogCursor(ChannelStore):
     @property
     def deferred_count(self) -> int:
         """Deferred messages, of the channel and of the topic."""
-        return self._window.deferred_count + self._flow.deferred_count
+        return self._window.deferred_count + self._flow.deferred_count(self._window.next)
 
     @property
     def next(self) -> int:
@@ -140,9 +146,9 @@ class LogCursor(ChannelStore):
 
     # Arrivals
 
-    def count_deferred(self) -> None:
-        """Count a message that was published with a delay."""
-        self._channel.arrived(1)
+    def count_deferred(self, count: int) -> None:
+        """Count messages that were published with a delay."""
+        self._channel.arrived(count)
 
     def arrived(self, count: int) -> None:
         """Note that more messages are released; ``count`` were not counted, and may be older than the channel."""
@@ -249,9 +255,7 @@ class LogCursor(ChannelStore):
     def count_again(self) -> None:
         """Count the waiting messages again, because some were found to be damaged."""
         self._run_end = 0
-        flow = self._flow
-        if self._window.next <= flow.released:
-            self._next_number = flow.released_number - flow.count_for(self._number, self._window.next, flow.released)
+        self._next_number = self._number_of(self._window.next)
 
     def expire(self, now_ns: int) -> None:
         """Put back some of the timed-out and due messages."""

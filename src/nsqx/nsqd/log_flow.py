@@ -4,6 +4,7 @@
 topic is paused, has no channel, or has not started). The messages from ``_limit`` on are then the depth of the topic.
 
 A deferred message is in the log twice: when it is published, for no channel, and when it is due, for every channel.
+Until the second one is released, the message counts as deferred.
 
 Messages are counted besides their offsets, because not every offset is a message for the channels. The number of a
 message is how many messages the flow has appended before it. Differences of numbers are depths.
@@ -11,9 +12,10 @@ message is how many messages the flow has appended before it. Differences of num
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.nsqd.log_cursor import LogCursor
 from nsqx.nsqd.topic_flow import TopicFlow
@@ -38,13 +40,19 @@ _DUE_PER_TURN = 2000
 _RETRY_NS = 100 * NS_PER_MS
 
 
+class _DueMessage(NamedTuple):
+    """A deferred message that was appended again and is not released."""
+
+    offset: int
+    is_counted: bool  # the channels have counted it as published
+
+
 class LogFlow(TopicFlow):
     """The log of a topic, the cursors of its channels, and the deferred messages that are not due."""
 
     __slots__ = (
         "_broker",
         "_clock",
-        "_counted_due",
         "_cursors",
         "_due",
         "_due_reader",
@@ -52,6 +60,7 @@ class LogFlow(TopicFlow):
         "_due_timer_ns",
         "_end_number",
         "_held_deferred",
+        "_held_from",
         "_is_flowing",
         "_is_reading",
         "_limit",
@@ -59,6 +68,7 @@ class LogFlow(TopicFlow):
         "_log",
         "_logs",
         "_topic",
+        "_unreleased_due",
         "is_synced",
         "released",
         "released_number",
@@ -88,8 +98,10 @@ class LogFlow(TopicFlow):
         # Deferred messages by due time, in wall-clock nanoseconds; some may have been discarded.
         self._due = [(due_ns, offset) for offset, due_ns in state.deferred.items()]
         heapify(self._due)
-        self._held_deferred = sum(offset >= self._limit for offset in state.deferred)  # they count for the topic
-        self._counted_due = 0  # due messages that the channels have counted, and are not released
+        # Deferred messages from this offset on count for the topic while messages must not flow.
+        self._held_from = self._limit if state.channels else 0
+        self._held_deferred = sum(offset >= self._held_from for offset in state.deferred)
+        self._unreleased_due: deque[_DueMessage] = deque()
         self._due_reader = LogReader(log)
         self._due_timer: Timer | None = None
         self._due_timer_ns = 0
@@ -107,10 +119,11 @@ class LogFlow(TopicFlow):
         """The same: all messages are on disk."""
         return self.depth
 
-    @property
-    def deferred_count(self) -> int:
-        """Deferred messages that were published while messages could flow to the channels."""
-        return len(self._log.state.deferred) - self._held_deferred
+    def deferred_count(self, start: int) -> int:
+        """Return the number of deferred messages that count for a channel with the position ``start``."""
+        end = self._log.end if self._is_flowing else self._limit
+        due_count = sum(start <= offset < end for offset, _ in self._unreleased_due)
+        return len(self._log.state.deferred) - self._held_deferred + due_count
 
     def log_stats(self) -> LogStats:
         """Return the numbers of the log."""
@@ -152,12 +165,15 @@ class LogFlow(TopicFlow):
         offset = self._log.append_deferred(len(body).to_bytes(4, "big") + body, 1, now_ns, now_ns + defer_ns)
         heappush(self._due, (now_ns + defer_ns, offset))
         if self._is_flowing:
-            for cursor in self._cursors:
-                cursor.count_deferred()
+            self._count_deferred(1)
         else:
             self._held_deferred += 1
         self._arm()
         self._logs.write_later(is_synced=self.is_synced)
+
+    def _count_deferred(self, count: int) -> None:
+        for cursor in self._cursors:
+            cursor.count_deferred(count)
 
     def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when the log has everything so far, or with the error of a write; False if it has already."""
@@ -193,6 +209,10 @@ class LogFlow(TopicFlow):
             heappop(self._due)
         self._arm()
 
+    def _is_held(self, offset: int) -> bool:
+        """True if a deferred message counts for the topic, and not for the channels."""
+        return not self._is_flowing and offset >= self._held_from
+
     def _append_due(self, offset: int) -> bool:
         """Append a deferred message again; False if that is not possible now and is tried later."""
         if self._logs.failure is not None or offset >= self._log.written:
@@ -204,13 +224,13 @@ class LogFlow(TopicFlow):
             self._is_reading = True
             self._logs.read(reader.begin_read(offset), self._on_due_read)
             return False
-        is_counted = self._is_flowing or offset < self._limit
+        is_counted = not self._is_held(offset)
         if not is_counted:
             self._held_deferred -= 1
         if found == FOUND:
-            self._counted_due += is_counted
             item = reader.data[reader.start - 4 : reader.end]
-            self._log.append(item, 1, reader.timestamp, [offset])
+            again = self._log.append(item, 1, reader.timestamp, [offset])
+            self._unreleased_due.append(_DueMessage(again, is_counted))
             self._end_number += 1
         else:
             changes = Changes()
@@ -259,7 +279,8 @@ class LogFlow(TopicFlow):
         return cursor
 
     def remove_store(self, store: ChannelStore) -> None:
-        """Give no more messages to a cursor."""
+        """Give no more messages to a cursor, and discard the deferred messages that count only for it."""
+        self.empty_deferred()
         self._cursors = [each for each in self._cursors if each is not store]
 
     def update(self, is_flowing: bool) -> None:
@@ -269,7 +290,9 @@ class LogFlow(TopicFlow):
         if is_flowing != self._is_flowing:
             if not is_flowing:
                 self._limit, self._limit_number = self.start
+                self._held_from = self._limit
             self._is_flowing = is_flowing
+            self._count_deferred(self._held_deferred)
             self._held_deferred = 0
         if self._topic.paused != self._log.state.is_paused:
             changes = Changes()
@@ -288,9 +311,10 @@ class LogFlow(TopicFlow):
         self.released = end
         number = self._end_number - self._count(end, self._log.end)
         count, self.released_number = number - self.released_number, number
-        counted, self._counted_due = min(self._counted_due, count), 0
+        while self._unreleased_due and self._unreleased_due[0].offset < end:
+            count -= self._unreleased_due.popleft().is_counted
         for cursor in self._cursors:
-            cursor.arrived(count - counted)
+            cursor.arrived(count)
         if not self._log.state.channels:
             self._logs.note_changes(self, is_urgent=False)
 
@@ -315,13 +339,16 @@ class LogFlow(TopicFlow):
 
     def empty(self) -> None:
         """Discard the messages that have not reached the channels."""
-        if self._is_flowing or self._limit == self._log.end:
+        if not self.depth:
             return
         changes = Changes()
+        changes.remove_deferred([offset for offset in self._log.state.deferred if self._is_held(offset)])
         changes.lose(self._limit, self._log.end)
         changes.set_unclaimed(self._log.end)
         if self._topic.paused:
             changes.pause_topic(True, self._log.end)
+        while self._unreleased_due and self._unreleased_due[-1].offset >= self._limit:
+            self._unreleased_due.pop()
         self._limit = self._log.end
         self._end_number = self._limit_number
         self._held_deferred = 0
@@ -331,11 +358,14 @@ class LogFlow(TopicFlow):
 
     def empty_deferred(self) -> None:
         """Discard the deferred messages that count for the only channel."""
-        offsets = [offset for offset in self._log.state.deferred if self._is_flowing or offset < self._limit]
-        if len(self._cursors) == 1 and offsets:
+        if len(self._cursors) > 1 or self._log.is_deleted:
+            return
+        offsets = [offset for offset in self._log.state.deferred if not self._is_held(offset)]
+        if offsets:
             changes = Changes()
             changes.remove_deferred(offsets)
             self._log.change(changes)
+            self._logs.write_later(is_synced=self.is_synced)
 
     def delete(self) -> None:
         """Discard the messages and remove the files."""

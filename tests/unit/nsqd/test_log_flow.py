@@ -138,6 +138,118 @@ def test_a_deferred_message_is_delivered_once(bench):
     assert again.counts() == (1, 0, 0)
 
 
+def test_a_due_message_is_counted_while_its_commit_runs(bench):
+    client = bench.consume("t", "c", 1)
+    bench.publish("t", b"now")
+    for number in range(3):
+        bench.defer("t", b"%d" % number, SECOND)
+    bench.sync_threads.is_slow = True
+    bench.publish("t", b"unacknowledged")
+    bench.advance(SECOND)
+    assert bench.counts() == (0, 1, 3)
+    late = bench.broker.topic("t").channel("late")
+    assert late.deferred_count == 0, "the due messages are older than the channel"
+    bench.sync_threads.finish()
+    assert bench.counts() == (1, 1, 3)
+    assert client.channel.message_count == 5
+    bench.sync_threads.finish()
+    assert bench.counts() == (4, 1, 0)
+    assert client.channel.message_count == 5
+    assert (late.depth, late.deferred_count, late.message_count) == (0, 0, 0)
+
+
+def test_a_due_message_counts_for_a_paused_topic_and_then_for_its_channels(bench):
+    topic = bench.broker.topic("t")
+    topic.channel("c")
+    bench.defer("t", b"earlier", SECOND)
+    topic.pause()
+    bench.defer("t", b"meanwhile", SECOND)
+    bench.settle()
+    assert (topic.depth, bench.counts()) == (1, (0, 0, 1))
+    bench.sync_threads.is_slow = True
+    bench.publish("u", b"in the commit that runs")
+    bench.advance(SECOND)
+    assert (topic.depth, bench.counts()) == (2, (0, 0, 0))
+    topic.unpause()
+    bench.settle()
+    assert (topic.depth, bench.counts()) == (0, (0, 0, 2))
+    topic.pause()
+    bench.sync_threads.is_slow = False
+    bench.sync_threads.finish()
+    bench.settle()
+    assert (topic.depth, bench.counts()) == (0, (2, 0, 0))
+    assert topic.channel("c").message_count == 2
+
+
+def test_emptying_discards_due_messages_while_their_commit_runs(bench):
+    topic = bench.broker.topic("t")
+    channel = topic.channel("c")
+    bench.defer("t", b"for the channel", SECOND)
+    bench.sync_threads.is_slow = True
+    bench.publish("u", b"in the commit that runs")
+    bench.advance(SECOND)
+    channel.empty()
+    assert bench.counts() == (0, 0, 0)
+    bench.sync_threads.is_slow = False
+    bench.sync_threads.finish()
+    topic.pause()
+    bench.defer("t", b"for the topic", SECOND)
+    bench.sync_threads.is_slow = True
+    bench.publish("u", b"in the commit that runs")
+    bench.advance(SECOND)
+    topic.empty()
+    topic.unpause()
+    bench.settle()
+    assert (topic.depth, bench.counts()) == (0, (0, 0, 0))
+    bench.sync_threads.is_slow = False
+    bench.sync_threads.finish()
+    bench.settle()
+    assert (topic.depth, bench.counts()) == (0, (0, 0, 0))
+    assert bench.crash().counts() == (0, 0, 0)
+
+
+def test_the_only_channel_takes_its_deferred_messages_with_it(bench):
+    topic = bench.broker.topic("t")
+    topic.channel("c")
+    bench.defer("t", b"of the channel", SECOND)
+    topic.pause()
+    bench.defer("t", b"of the topic", SECOND)
+    topic.delete_channel("c")
+    assert topic.depth == 1
+    bench.advance(SECOND)
+    assert topic.depth == 1
+    assert bench.crash().broker.topic("t").depth == 1
+
+
+def test_deferred_messages_of_an_ephemeral_channel_count_for_the_topic_after_a_crash(bench):
+    bench.broker.topic("t").channel("c#ephemeral")
+    bench.defer("t", b"later", 10 * SECOND)
+    bench.publish("t", b"now")
+    bench.advance(SECOND)
+    again = bench.crash()
+    topic = again.broker.topic("t")
+    assert topic.depth == 1
+    topic.empty()
+    assert topic.depth == 0
+    again.settle()
+    assert again.crash().broker.topic("t").depth == 0
+
+
+def test_depths_are_exact_after_a_start_that_could_not_write(bench, monkeypatch):
+    client = bench.consume("t", "c", 3)
+    bench.publish("t", *(b"%d" % number for number in range(5)))
+    finish_all(client)
+    bench.advance(60 * MS)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", no_space)
+        again = bench.crash()
+        assert not again.broker.is_healthy
+    again.advance(SECOND)
+    assert again.broker.is_healthy
+    assert again.counts() == (2, 0, 0)
+    assert again.consume("t", "c", 9).link.take_bodies() == [b"3", b"4"]
+
+
 def test_publishers_wait_for_the_write(bench):
     bench.sync_threads.is_slow = True
     bench.broker.topic("t").publish(sized(b"1"), 1)
