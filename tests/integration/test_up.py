@@ -142,6 +142,19 @@ def test_three_nodes_form_one_cluster(host: str, tmp_path: Path) -> None:
         assert cluster.stop()[0] == 0
 
 
+@pytest.mark.parametrize(("flags", "kept"), [((), 1), (("--store=classic",), 0)], ids=["log", "classic"])
+def test_up_keeps_messages_over_kill_9_unless_the_store_is_classic(
+    flags: tuple[str, ...], kept: int, host: str, tmp_path: Path
+) -> None:
+    with Cluster(host, tmp_path, *flags) as cluster:
+        cluster.post(4151, "/topic/create?topic=t")
+        cluster.post(4151, "/channel/create?topic=t&channel=ch")
+        cluster.post(4151, "/pub?topic=t", b"kept")
+        cluster.post(4151, "/channel/pause?topic=t&channel=ch")  # saves nsqd.dat
+    with Cluster(host, tmp_path, *flags) as cluster:
+        assert cluster.channel(4151, "t", "ch")["depth"] == kept
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_no_message_is_lost_if_a_signal_stops_the_cluster(signal_number: int, host: str, tmp_path: Path) -> None:
     """After a restart on the same data, messages that were in memory, in flight or deferred are delivered."""
@@ -265,6 +278,7 @@ def test_up_fails_if_the_data_path_is_not_writable(
         ("--bogus=1", "flag provided but not defined: -bogus"),
         ("--mem-queue-size=-1", "nsqx up: --mem-queue-size must not be negative"),
         ("--config=/no/such/file", "nsqx up: failed to load config file /no/such/file - "),
+        ("--store=disk", 'nsqx up: invalid --store "disk": use classic or log'),
         ("--log-level=loud", 'invalid value "loud" for flag -log-level: '),
     ],
 )

@@ -19,6 +19,7 @@ from nsqx.nsqadmin.options import NsqadminOptions as AdminOptions
 from nsqx.nsqd import daemon as nsqd
 from nsqx.nsqd.options import NODE_ID_LIMIT, default_node_id
 from nsqx.nsqd.options import NsqdOptions as NSQDOptions
+from nsqx.nsqd.topic_settings import LOG, STORES
 from nsqx.nsqlookupd import daemon as nsqlookupd
 from nsqx.nsqlookupd.options import NsqlookupdOptions as LookupdOptions
 from nsqx.version import VERSION
@@ -41,6 +42,7 @@ class UpOptions:
     host: str = "127.0.0.1"
     log_level: int = WARN
     mem_queue_size: int = 10_000
+    store: str = LOG
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -50,7 +52,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("nodes", INT, 1, "number of nsqds to run; the second listens on 4250 and 4251, and so on"),
     Flag("host", STRING, UpOptions().host, "address to listen on and to register at nsqlookupd"),
     Flag("log-level", LOG_LEVEL, UpOptions().log_level, "least severe level that is logged"),
-    Flag("mem-queue-size", INT, 10_000, "number of messages that each topic and channel keeps in memory"),
+    Flag("mem-queue-size", INT, 10_000, "number of messages that each classic topic and channel keeps in memory"),
+    Flag("store", STRING, UpOptions().store, f"store of new topics: {' or '.join(STORES)}"),
 )
 
 
@@ -168,6 +171,7 @@ def _nsqd_part(options: UpOptions, index: int, lookupd_tcp: str) -> Part:
         broadcast_address=options.host,
         data_path=data_path,
         mem_queue_size=options.mem_queue_size,
+        store=options.store,
         nsqlookupd_tcp_addresses=[lookupd_tcp],
         log_level=options.log_level,
     )
