@@ -74,7 +74,7 @@ def readable(path: Path) -> dict[tuple[str, int], bytes]:
 def verified_loss(path: Path) -> tuple[Places, bool, bool]:
     """Return the messages that are reported as lost, whether more may be, and whether there is any damage."""
     stored = StoredLogs(str(path))
-    damages = commit_damages(str(path), stored)
+    damages = commit_damages(stored)
     for log in stored.logs:
         damages += LogCheck(log).damages
     lost = {(damage.topic, offset) for damage in damages for run in damage.lost for offset in range(*run)}
@@ -202,3 +202,37 @@ def test_logs_without_damage_have_no_findings(tmp_path: Path) -> None:
         write_logs(tmp_path / str(is_clean), is_clean=is_clean)
         code, report = doctor(tmp_path / str(is_clean))
         assert (code, report["findings"]) == (0, [])
+
+
+def test_a_damaged_header_of_a_commit_file_is_named_and_the_file_is_kept(place: Path) -> None:
+    fill(place / "data", "commit files")
+    everything = readable(place / "data")
+    path = place / "data" / "nsqx.commit.0"
+    damaged = b"damaged!" + path.read_bytes()[8:4096] + b"damaged!" + path.read_bytes()[4104:]
+    path.write_bytes(damaged)
+    code, report = doctor(place / "data")
+    assert (code, codes(report)) == (1, {"commit-damaged"})
+    assert report["findings"][0]["name"] == "nsqx.commit.0"
+    assert readable(place / "data") == everything
+    code, after = doctor(place / "data", "--repair")
+    assert (code, after["findings"]) == (0, [])
+    assert [each.read_bytes() for each in Path(after["set_aside_in"]).iterdir()] == [damaged]
+    assert readable(place / "data") == everything
+
+
+def test_a_commit_file_that_nsqd_has_set_aside_is_named(place: Path) -> None:
+    fill(place / "data", "segments")
+    (place / "data" / "nsqx.commit.0.bad").write_bytes(b"damaged")
+    code, report = doctor(place / "data")
+    assert (code, codes(report)) == (1, {"set-aside"})
+    assert doctor(place / "data", "--repair")[0] == 0
+
+
+def test_missing_commit_files_are_named(place: Path) -> None:
+    fill(place / "data", "both")
+    for path in (place / "data").glob("nsqx.commit.*"):
+        path.unlink()
+    code, report = doctor(place / "data")
+    assert (code, codes(report)) == (1, {"commit-damaged"})
+    assert "there is no commit file: an unknown number of messages may be lost" in report["findings"][0]["what"]
+    assert doctor(place / "data", "--repair")[0] == 0

@@ -275,7 +275,7 @@ def verify_logs(data_path: str, topics: Sequence[str], values: dict[str, Any]) -
     """Check every head and checksum; report what is damaged."""
     stored = StoredLogs(data_path)
     logs = _chosen(stored, data_path, topics)
-    damages = commit_damages(data_path, stored)
+    damages = commit_damages(stored)
     if topics:
         damages = [damage for damage in damages if not damage.topic or damage.topic in topics]
     for log in logs:

@@ -26,7 +26,7 @@ _META_FILE = re.compile(r"(.+)\.diskqueue\.meta\.dat")
 _DUE_FILE = re.compile(r"(.+)\.deferred\.dat")
 _SIDECAR = re.compile(r"(.+\.diskqueue\.\d{6,})\.crc")
 _TEMPORARY = re.compile(r".+\.(?:dat|crc)\.\d+\.tmp")
-_BAD = re.compile(r".+\.diskqueue\.\d{6,}\.(?:dat|crc)\.bad")
+_BAD = re.compile(r"(?:.+\.diskqueue\.\d{6,}\.(?:dat|crc)\.bad|nsqx\.commit\.\d+\.bad(?:\.\d+)?)")
 _REPAIR = "run nsqx doctor --repair"
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqx.doctor.findings import Finding
-from nsqx.queues.files import INDEX, SEGMENT, read_file, remove_if_there, replace_file
+from nsqx.queues.files import COMMIT, INDEX, SEGMENT, read_file, remove_if_there, replace_file
 from nsqx.queues.log.batch import salvage
+from nsqx.queues.log.commit_file import BAD_SUFFIX
 from nsqx.queues.log.segment import LogSegment, SegmentReader
 from nsqx.queues.log.stored import StoredLogs, open_offline
 from nsqx.queues.log.verify import LogCheck, LogDamage, SegmentCheck, commit_damages
@@ -52,7 +53,7 @@ def examine_logs(data_path: str, queue_names: Iterable[str]) -> LogsExamination:
     stored = StoredLogs(data_path)
     found = LogsExamination(len(stored.logs), sum(log.message_count for log in stored.logs))
     found.checks = [LogCheck(log) for log in stored.logs]
-    found.commit_damages = commit_damages(data_path, stored)
+    found.commit_damages = commit_damages(stored)
     for damage in found.commit_damages:
         _describe(found, "commit-damaged", damage, data_path)
     for check in found.checks:
@@ -115,8 +116,6 @@ def repair_logs(found: LogsExamination, data_path: str, quarantine: Quarantine) 
     done: list[str] = []
     for path in sorted({damage.path for damage in found.commit_damages if os.path.isfile(damage.path)}):
         quarantine.copy_if_there(os.path.basename(path))
-        if any(damage.path == path and damage.size for damage in found.commit_damages):
-            remove_if_there(SEGMENT, path)  # without a header, nsqd does not read it
         done.append(f"{os.path.basename(path)}: set aside")
     for check in found.checks:
         for segment in check.damaged_indexes:
@@ -127,6 +126,8 @@ def repair_logs(found: LogsExamination, data_path: str, quarantine: Quarantine) 
         for one in check.segments:
             _keep_damaged(one, check.torn, data_path, quarantine)
     done += _note_losses(data_path)
+    for damage in found.commit_damages:
+        remove_if_there(COMMIT, damage.path + BAD_SUFFIX)  # of a damaged header; the quarantine has it
     for check in found.checks:
         for one in check.segments:
             path = one.segment.path

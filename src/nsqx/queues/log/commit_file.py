@@ -20,11 +20,15 @@ used. A frame that is not intact and not known to be durable was never acknowled
 after it in its generation. After a crash without a power cut, a frame with an intact end was written completely.
 
 A log number is bound to a log by its identity, in the first frame of the generation that uses the number.
+
+A header of zeros belongs to a file that is new, or whose next generation has just begun: it has no frames in use. If
+both copies of the header are damaged, the frames are still found: a whole frame tells generation and nonce.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,6 +65,8 @@ if TYPE_CHECKING:
     from nsqx.queues.log.log import TopicLog
 
 NAME_PREFIX = "nsqx.commit."
+BAD_SUFFIX = ".bad"  # of a file with a damaged header, after its frames were used
+_NAME = re.compile(re.escape(NAME_PREFIX) + r"\d+")
 _HEADER_MAGIC, _FRAME_MAGIC, _END_MAGIC = b"NXC1", b"NXF1", b"NXE1"
 _HEADER = Struct(">4sQQQQ16sQ?I")
 _COPIES_AT = (0, 4096)
@@ -75,6 +81,10 @@ SERIAL_BITS = 32
 _DURABLE_END = 20  # a tag of the extension of an identity
 _DURABLE = Struct(">QQ")
 _ZEROS = bytes(1024 * 1024)
+_CRC_MASK = 0xFFFFFFFF
+# The table of the CRC-32, and for each value of the highest byte of an entry its index.
+_CRC_TABLE = [crc32(bytes([index ^ 0xFF])) ^ 0xFF000000 for index in range(256)]
+_CRC_INDEX = {entry >> 24: index for index, entry in enumerate(_CRC_TABLE)}
 
 
 class Entry(NamedTuple):
@@ -390,3 +400,43 @@ def read_commit_file(path: str) -> tuple[CommitHeader | None, bytes]:
     """Return header and content of a commit file. Raises OSError."""
     data = read_file(COMMIT, path)
     return decode_header(data), data
+
+
+def commit_paths(data_path: str) -> list[str]:
+    """Return the paths of the commit files in a data directory. Raises OSError."""
+    return [os.path.join(data_path, name) for name in sorted(os.listdir(data_path)) if _NAME.fullmatch(name)]
+
+
+def is_header_damaged(data: Buffer) -> bool:
+    """True if no copy of the header is intact, although one was written."""
+    return decode_header(data) is None and any(data[:FRAMES_AT])
+
+
+def header_of_frames(data: bytes) -> CommitHeader | None:
+    """Return a header for the frames of a file whose own is damaged, from the first whole frame; None without one.
+
+    The boot id and the oldest generation in use are not known, so the header does not exclude a power cut.
+    """
+    at = data.find(_FRAME_MAGIC, FRAMES_AT)
+    while at >= 0:
+        head = data[at : at + _FRAME.size]
+        if len(head) == _FRAME.size:
+            _, size, serial, _, _, _, body_crc, crc = _FRAME.unpack(head)
+            seed = ~_unwind(~crc, head[:-4]) & _CRC_MASK
+            end = data[at + size - _END.size : at + size]
+            fields = _END.pack(_END_MAGIC, size, serial, body_crc, 0)[:-4]
+            if end == fields + _NUMBER.pack(crc32(fields, seed)):
+                nonce = int.from_bytes((_unwind(~seed, bytes(4)) ^ ~crc32(bytes(4)) & _CRC_MASK).to_bytes(4, "little"))
+                generation = serial >> SERIAL_BITS
+                return CommitHeader(generation, 0, generation << SERIAL_BITS, nonce, bytes(16), 0, False)
+        at = data.find(_FRAME_MAGIC, at + 1)
+    return None
+
+
+def _unwind(register: int, data: bytes) -> int:
+    """Return the register of a CRC-32 before ``data``, from the register after it."""
+    register &= _CRC_MASK
+    for byte in reversed(data):
+        index = _CRC_INDEX[register >> 24]
+        register = (register ^ _CRC_TABLE[index]) << 8 & _CRC_MASK | index ^ byte
+    return register

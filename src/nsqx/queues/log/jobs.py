@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.files import COMMIT, SEGMENT, Buffer, remove_directory, remove_if_there, rename, sync_directory
+from nsqx.queues.log.commit_file import BAD_SUFFIX
 from nsqx.queues.log.identity import load_identity
 from nsqx.queues.log.segment import DELETED_SUFFIX
 
@@ -99,6 +101,7 @@ class CheckpointJob:
         self.unsynced_directory = ""  # in which an earlier process may have created directories of logs
         self.unremoved_paths: list[str] = []  # of files that are not needed any more
         self.deleted_directories: list[tuple[str, int]] = []  # of logs that an earlier process has deleted
+        self.damaged_paths: list[str] = []  # of commit files that are kept, but not used any more
         self.deleted: list[TopicLog] = []  # logs whose directories are not needed any more
         self.removed: list[TopicLog] = []
         self.spare: CommitFile | None = None
@@ -121,6 +124,8 @@ class CheckpointJob:
             self.error = error
         self._write()
         try:
+            if self.error is None:
+                self._set_damaged_aside()
             while self.unremoved_paths:
                 remove_if_there(COMMIT, self.unremoved_paths[-1])
                 self.unremoved_paths.pop()
@@ -128,6 +133,14 @@ class CheckpointJob:
                 self.spare.fill(self.spare_size)
         except OSError as error:
             self.error = self.error or error
+
+    def _set_damaged_aside(self) -> None:
+        """Rename damaged commit files, after everything intact in them is durable in segments."""
+        for path in self.damaged_paths:
+            targets = (f"{path}{BAD_SUFFIX}" + (f".{number}" if number else "") for number in count())
+            if os.path.exists(path):
+                rename(COMMIT, path, next(target for target in targets if not os.path.exists(target)))
+                sync_directory(os.path.dirname(path))
 
     def _write(self) -> None:
         if len(self.writes) < _MANY_LOGS:

@@ -23,11 +23,13 @@ from nsqx.queues.files import COMMIT, read_file
 from nsqx.queues.log.batch import DELETED, DELTA, MESSAGES, BatchHead, LogBatch, salvage
 from nsqx.queues.log.commit_file import (
     FRAMES_AT,
-    NAME_PREFIX,
     SERIAL_BITS,
     CommitHeader,
     Frame,
     FrameScanner,
+    commit_paths,
+    header_of_frames,
+    is_header_damaged,
     read_commit_file,
 )
 from nsqx.queues.log.identity import LogIdentity, load_identity
@@ -98,6 +100,9 @@ class Recovery:
         self.is_clean = True
         self.damaged_count = 0  # messages, and changes of the state
         self.damaged_frames: list[DamagedFrames] = []
+        self.damaged_files: list[str] = []  # commit files whose header is damaged; they must not be written to
+        self.missing_file = ""  # a text, if a commit file is missing
+        self.is_tail_damaged = False  # the last changes of any log may be among the damaged frames
         self.unidentified: list[str] = []  # directories with segments of an unknown log
         self.deleted_directories: list[tuple[str, int]] = []  # with log ids
         self._data_path = data_path
@@ -148,27 +153,62 @@ class Recovery:
 
     def _read_commit_files(self) -> None:
         found: list[tuple[CommitHeader, bytes, str]] = []
-        for name in sorted(os.listdir(self._data_path)):
-            if not name.startswith(NAME_PREFIX):
-                continue
-            path = os.path.join(self._data_path, name)
+        is_any_unknown = False  # a file has frames of an unknown generation
+        for path in commit_paths(self._data_path):
             header, data = read_commit_file(path)
-            if header is None:
-                self.paths.append(path)
+            if is_header_damaged(data):
+                self.damaged_files.append(path)
+                header = header_of_frames(data)
+                is_any_unknown = is_any_unknown or header is None
             else:
+                self.paths.append(path)
+            if header is not None:
                 found.append((header, data, path))
         found.sort(key=lambda entry: entry[0])
-        self.paths += [path for _, _, path in found]
-        if not found:
-            self.is_clean = not self._sources
-            return
+        generations = {path: header.generation for header, _, path in found}
+        self.paths.sort(key=lambda path: generations.get(path, 0))
+        if found:
+            self._use_files(found, is_any_unknown)
+        else:
+            self.is_clean = not (self._sources or self.damaged_files)
+            self._report_files({}, 0)
+            if self._sources and not (self.damaged_files or self.paths):
+                self._report_missing_file("there is no commit file", 0)
+
+    def _use_files(self, found: list[tuple[CommitHeader, bytes, str]], is_any_unknown: bool) -> None:
         newest = found[-1][0]
         self.generation = newest.generation
-        self.highest_id = newest.highest_id
-        self.is_clean = newest.is_clean
-        self.is_same_boot = self._is_boot_of(newest)
-        if not self.is_clean:
-            self._read_frames([entry for entry in found if entry[0].generation >= newest.oldest_in_use])
+        self.highest_id = max(header.highest_id for header, _, _ in found)
+        self.is_clean = newest.is_clean and not is_any_unknown
+        self.is_same_boot = self._is_boot_of(newest) and not is_any_unknown
+        generations = {path: header.generation for header, _, path in found}
+        self._report_files(generations, newest.generation + 1 if self.is_clean else newest.oldest_in_use)
+        if self.is_clean:
+            return
+        is_complete = newest.oldest_in_use in generations.values() or len(self.paths) > len(found)
+        if not is_complete and newest.boot_id != NO_BOOT_ID and not self.damaged_files:
+            # After a failed sync, there is no boot id, and a file may have been removed.
+            self._report_missing_file(f"the commit file of generation {newest.oldest_in_use} is missing", 1)
+        self._read_frames([entry for entry in found if entry[0].generation >= newest.oldest_in_use])
+
+    def _report_missing_file(self, text: str, count: int) -> None:
+        self.missing_file = text
+        self.is_tail_damaged = True
+        self.report("*", f"{text}; messages that were only there are lost", count)
+
+    def _report_files(self, generations: dict[str, int], oldest_in_use: int) -> None:
+        """Report commit files with a damaged header. ``generations`` are those that their frames tell."""
+        for path in self.damaged_files:
+            name = os.path.basename(path)
+            if path not in generations:
+                text = f"the header of {name}, and no frame in it can be used"
+            elif generations[path] < oldest_in_use:
+                self._logger.error("LOG(*): damaged - the header of %s, which was not in use", name)
+                continue
+            else:
+                text = f"the header of {name}; its frames are used as far as they are intact"
+            self.report("*", text, 1)
+            self.is_tail_damaged = True
 
     def _is_boot_of(self, header: CommitHeader) -> bool:
         return header.boot_id == self._boot_id != NO_BOOT_ID
@@ -228,6 +268,7 @@ class Recovery:
 
     def _report_frames(self, damaged: DamagedFrames) -> None:
         self.damaged_frames.append(damaged)
+        self.is_tail_damaged = True
         name = os.path.basename(damaged.path)
         self.report("*", f"frames {damaged.first} to {damaged.end - 1} of {name}, at byte {damaged.position}", 1)
 
@@ -248,7 +289,7 @@ class _LogLoader:
         self._segment_end: int | None = None  # of the segment that is being read, if it is not the newest
         self._is_intact = True  # the newest segment
         self._is_certain = source.durable is None  # some of its batches are known to be durable
-        self._is_damaged = bool(recovery.damaged_frames)
+        self._is_damaged = recovery.is_tail_damaged
         self._bad_parts: list[tuple[LogSegment, SegmentPart, int]] = []  # with the offset of the next message then
         self._torn: list[tuple[LogSegment, SegmentPart]] = []
         self._seen_end = 0  # the offset after the last message that was read

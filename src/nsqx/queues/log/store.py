@@ -140,7 +140,8 @@ class LogStore:
                 self._free.append(file)
             else:
                 self._files.append(file)
-        self._is_recovering = bool(self._files or self._recovered)
+        self._damaged_paths = recovery.damaged_files
+        self._is_recovering = bool(self._files or self._recovered or self._damaged_paths)
         self._deleted_directories = recovery.deleted_directories
         remove_set_aside(self._data_path)
 
@@ -296,7 +297,7 @@ class LogStore:
         return CommitHeader(self._generation, oldest, below, nonce, self._boot_id, self.highest_id, is_clean)
 
     def _unused_path(self) -> str:
-        used = {file.path for file in (*self._files, *self._free)} | set(self._unused_paths)
+        used = {file.path for file in (*self._files, *self._free)} | {*self._unused_paths, *self._damaged_paths}
         if self._checkpoint is not None:
             used |= set(self._checkpoint.unremoved_paths)
             used |= {self._checkpoint.spare.path} if self._checkpoint.spare is not None else set()
@@ -475,6 +476,7 @@ class LogStore:
         if self._is_recovering:
             job.unsynced_files, job.unsynced_directory = list(self._files), self._data_path
             job.deleted_directories = self._deleted_directories
+            job.damaged_paths = self._damaged_paths
         job.unremoved_paths, self._unused_paths = self._unused_paths, []
         job.deleted = [log for log in self._deleted if not log.is_writing]
         if self._needs_spare():
@@ -520,6 +522,7 @@ class LogStore:
                 return
             self._is_recovering = False
             self._recovered.clear()
+            self._damaged_paths = []
         while self._files and self._files[0] is not self._active:
             file = self._files[0]
             if not all(log.is_in_segments(batch_count) for log, batch_count in file.last_counts.items()):

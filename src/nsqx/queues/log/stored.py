@@ -134,6 +134,7 @@ class StoredLogs:
 
     def __init__(self, data_path: str) -> None:
         """Read the directory. Raises OSError."""
+        self.data_path = data_path
         self.recovery = Recovery(data_path, read_boot_id(), _NO_LEASE_STEP, SilentLog())
         self.recovery.run(_NO_SEGMENT_SIZE)
         self.logs = sorted(map(StoredLog, self.recovery.logs), key=lambda log: log.topic)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from nsqx.queues.files import COMMIT, INDEX, read_file
+from nsqx.queues.files import INDEX, read_file
 from nsqx.queues.log.batch import DELTA, IDENTITY, SNAPSHOT, salvage
-from nsqx.queues.log.commit_file import FRAMES_AT, NAME_PREFIX, decode_header
+from nsqx.queues.log.commit_file import FRAMES_AT, NAME_PREFIX
 from nsqx.queues.log.index import decode_index
 from nsqx.queues.log.segment import LogSegment, SegmentPart, SegmentReader
 from nsqx.queues.log.stored import OffsetRange, StoredLog, StoredLogs, join_ranges, without
@@ -196,16 +196,15 @@ def _common(ranges: list[OffsetRange], first: int, end: int) -> list[OffsetRange
     return [(max(first, a), min(end, b)) for a, b in ranges if max(first, a) < min(end, b)]
 
 
-def commit_damages(data_path: str, stored: StoredLogs) -> list[LogDamage]:
-    """Return the damage of the commit files, and the messages that are lost by it. Raises OSError."""
+def commit_damages(stored: StoredLogs) -> list[LogDamage]:
+    """Return the damage of the commit files, and the messages that are lost by it."""
     found = []
-    for name in sorted(os.listdir(data_path)):
-        if name.startswith(NAME_PREFIX):
-            path = os.path.join(data_path, name)
-            start = read_file(COMMIT, path, FRAMES_AT)
-            if decode_header(start) is None and any(start):
-                text = "both copies of the header are damaged, so the frames are unknown"
-                found.append(LogDamage("", path, 0, FRAMES_AT, text, [], True))
+    for path in stored.recovery.damaged_files:
+        text = "both copies of the header are damaged; the intact frames are used"
+        found.append(LogDamage("", path, 0, FRAMES_AT, text, [], True))
+    if stored.recovery.missing_file:
+        path = os.path.join(stored.data_path, NAME_PREFIX + "*")
+        found.append(LogDamage("", path, 0, 0, stored.recovery.missing_file, [], True))
     for frames in stored.recovery.damaged_frames:
         count = frames.end - frames.first
         text = f"{count} {'frame is' if count == 1 else 'frames are'} damaged or missing"

@@ -12,9 +12,12 @@ from nsqx.queues.log.commit_file import (
     CommitHeader,
     Entry,
     FrameScanner,
+    commit_paths,
     decode_header,
     encode_frame,
+    header_of_frames,
     identity_record,
+    is_header_damaged,
     read_commit_file,
 )
 from nsqx.queues.log.identity import LogIdentity
@@ -146,3 +149,30 @@ def test_a_short_file_has_no_header_or_no_frames(tmp_path, size):
     path.write_bytes(HEADER.encode()[:size])
     header, data = read_commit_file(str(path))
     assert header is None or scan(data) == []
+
+
+@pytest.mark.parametrize("nonce", [0, 1234, (1 << 64) - 1])
+def test_frames_are_readable_without_their_header(nonce):
+    header = HEADER._replace(nonce=nonce)
+    data = bytearray(content_of([b"a"], [b"b"], header=header))
+    assert not is_header_damaged(data)
+    data[20] ^= 1
+    data[4096 + 30] ^= 1
+    assert is_header_damaged(data)
+    found = header_of_frames(bytes(data))
+    assert (found.generation, found.seed, found.is_clean) == (header.generation, header.seed, False)
+    assert [bodies_of(frame) for frame in scan(bytes(data), found)] == [[b"a"], [b"b"]]
+    data[FRAMES_AT + 5] ^= 1  # the head of the first frame
+    found = header_of_frames(bytes(data))
+    assert [bodies_of(frame) for frame in scan(bytes(data), found)] == [[b"a"], [b"b"]]
+
+
+def test_zeros_are_not_a_damaged_header_and_have_no_frames():
+    assert not is_header_damaged(bytes(FRAMES_AT))
+    assert header_of_frames(bytes(20_000)) is None
+
+
+def test_files_that_were_set_aside_are_not_commit_files(tmp_path):
+    for name in ("nsqx.commit.0", "nsqx.commit.12", "nsqx.commit.1.bad", "nsqx.commit.", "other"):
+        (tmp_path / name).touch()
+    assert commit_paths(str(tmp_path)) == [str(tmp_path / "nsqx.commit.0"), str(tmp_path / "nsqx.commit.12")]
