@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.log_flow import LogFlow
     from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
+    from nsqx.queues.files import Buffer
     from nsqx.queues.log.log import ReadJob, TopicLog
 
 # The delay before the log is read again after a failed read.
@@ -47,6 +48,7 @@ class LogCursor(ChannelStore):
         "_is_reading",
         "_log",
         "_logs",
+        "_max_delay_ns",
         "_max_waiting",
         "_new_reader",
         "_next_number",
@@ -63,6 +65,7 @@ class LogCursor(ChannelStore):
         self._log = log
         self._logs = broker.logs
         self._clock = broker.clock
+        self._max_delay_ns = broker.options.max_req_timeout
         self._max_waiting = broker.options.mem_queue_size if channel.is_ephemeral else -1
         self._new_reader = LogReader(log)
         self._again_reader = LogReader(log)
@@ -76,7 +79,7 @@ class LogCursor(ChannelStore):
             self._number = EVERY_CHANNEL if channel.is_ephemeral else self._create(offset)
         else:
             self._number = saved.number
-            self._window = self._restored_window(saved, broker.options.max_req_timeout)
+            self._window = self._restored_window(saved)
             self._next_number = self._number_of(saved.next)
         self._start_number = max(self._next_number, flow.released_number)
 
@@ -87,21 +90,29 @@ class LogCursor(ChannelStore):
         self._change(changes)
         return number
 
-    def _restored_window(self, saved: ChannelState, max_delay_ns: int) -> Window:
+    def _restored_window(self, saved: ChannelState) -> Window:
         now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
         holes = []
         for offset, hole in saved.holes.items():
-            delay_ns = min(hole.due_ns - wall_ns, max_delay_ns) if hole.due_ns else 0
+            delay_ns = min(hole.due_ns - wall_ns, self._max_delay_ns) if hole.due_ns else 0
             holes.append((offset, hole.attempts, now_ns + delay_ns if delay_ns > 0 else 0))
         window = Window(saved.next, holes)
         self._channel.arm(window.next_deadline())
         return window
 
     def _number_of(self, offset: int) -> int:
-        """Return the number of the message at ``offset``, which may be released or not."""
+        """Return the number of the message at ``offset``, which may be released or not.
+
+        Messages for this channel alone have no numbers. All of them that wait are subtracted, released or not.
+        """
         flow = self._flow
-        released_count = flow.count_for(self._number, offset, flow.released)
-        return flow.released_number - released_count + flow.count_for(self._number, flow.released, offset)
+        released_count = flow.count_for(EVERY_CHANNEL, offset, flow.released)
+        number = flow.released_number - released_count + flow.count_for(EVERY_CHANNEL, flow.released, offset)
+        return number - sum(end - first for first, end in self._addressed_from(offset))
+
+    def _addressed_from(self, offset: int) -> list[tuple[int, int]]:
+        """Return first and end of each run of messages for this channel alone."""
+        return [(first, end) for first, end, channel in self._log.state.ranges_from(offset) if channel == self._number]
 
     def _change(self, changes: Changes) -> None:
         if not self._log.is_deleted:
@@ -159,6 +170,11 @@ class LogCursor(ChannelStore):
         elif self._max_waiting >= 0:
             self._drop_oldest()
 
+    def append_addressed(self, items: Buffer, count: int, timestamp: int, attempts: int, due_ns: int) -> None:
+        """Append messages for this channel alone to the log. The caller writes it."""
+        self._log.append_addressed(self._number, items, count, timestamp, attempts, due_ns)
+        self._next_number -= count
+
     def _drop_oldest(self) -> None:
         """Drop the oldest waiting messages if there are too many."""
         excess = self._flow.released_number - self._next_number - self._max_waiting
@@ -194,6 +210,8 @@ class LogCursor(ChannelStore):
                 if ready.has_any():
                     self._read(reader, offset)
                 break
+            if is_new and reader.is_addressed and found == FOUND and ready.has_any() and self._hold(reader):
+                continue
             client = ready.next()
             if client is None:
                 break
@@ -219,6 +237,20 @@ class LogCursor(ChannelStore):
         if self._max_waiting >= 0:
             self._drop_oldest()
         return earliest_ns
+
+    def _hold(self, reader: LogReader) -> bool:
+        """Make a message that was delivered before, or that is not due, wait as such; False if it is neither."""
+        attempts, due_ns = reader.attempts(), reader.due_ns()
+        delay_ns = min(due_ns - self._clock.wall_ns(), self._max_delay_ns) if due_ns else 0
+        if not attempts and delay_ns <= 0:
+            return False
+        due_ns = self._clock.now_ns() + delay_ns if delay_ns > 0 else 0
+        self._window.hold(attempts, due_ns)
+        self._next_number += 1
+        self._note_changes(is_urgent=False)
+        if due_ns:
+            self._channel.arm(due_ns)
+        return True
 
     def _find_run(self) -> bool:
         """Pass over offsets that are no messages for this channel; False if no released message follows."""
@@ -363,6 +395,8 @@ class LogCursor(ChannelStore):
         if self._number != EVERY_CHANNEL:
             changes = Changes()
             changes.move(self._number, offset)
+            for first, end in self._addressed_from(offset):
+                changes.lose(first, end)
             self._change(changes)
 
     def delete(self) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.clock import Timer
     from nsqx.nsqd.log_stats import LogStats
     from nsqx.nsqd.topic import Topic
+    from nsqx.queues.files import Buffer
     from nsqx.queues.log.log import ReadJob, TopicLog
 
 # How many due messages are appended in one turn of the loop.
@@ -178,6 +179,43 @@ class LogFlow(TopicFlow):
     def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when the log has everything so far, or with the error of a write; False if it has already."""
         return self._logs.when_committed(self._log, self.is_synced, done)
+
+    # Messages of another store
+
+    def append_moved(self, items: Buffer, count: int, timestamp: int, due_ns: int) -> None:
+        """Append messages of the topic that another store had, for every channel, when they are due if not 0."""
+        if due_ns <= self._clock.wall_ns():
+            self._log.append(items, count, timestamp)
+            self._end_number += count
+        else:
+            first = self._log.append_deferred(items, count, timestamp, due_ns)
+            for offset in range(first, first + count):
+                heappush(self._due, (due_ns, offset))
+            if self._is_flowing:
+                self._count_deferred(count)
+            else:
+                self._held_deferred += count
+            self._arm()
+        self._logs.write_later(is_synced=True)
+
+    def append_moved_to(
+        self, store: ChannelStore, items: Buffer, count: int, timestamp: int, attempts: int, due_ns: int
+    ) -> None:
+        """Append messages of one channel that another store had."""
+        assert isinstance(store, LogCursor)
+        store.append_addressed(items, count, timestamp, attempts, due_ns)
+        if not self._is_flowing and not self.depth:
+            # Messages of a channel do not wait for the topic, unless messages of the topic are before them.
+            self._limit = self._held_from = self._log.end
+            if self._topic.paused:
+                changes = Changes()
+                changes.pause_topic(True, self._limit)
+                self._log.change(changes)
+        self._logs.write_later(is_synced=True)
+
+    def when_durable(self, done: Callable[[DiskQueueError | None], object]) -> bool:
+        """Call ``done`` when everything so far is durable, or with the error of a write; False if it is already."""
+        return self._logs.when_committed(self._log, True, done)
 
     # Deferred messages that are due
 
@@ -343,7 +381,8 @@ class LogFlow(TopicFlow):
             return
         changes = Changes()
         changes.remove_deferred([offset for offset in self._log.state.deferred if self._is_held(offset)])
-        changes.lose(self._limit, self._log.end)
+        for first, end in self._log.state.messages_between(EVERY_CHANNEL, self._limit, self._log.end):
+            changes.lose(first, end)
         changes.set_unclaimed(self._log.end)
         if self._topic.paused:
             changes.pause_topic(True, self._log.end)

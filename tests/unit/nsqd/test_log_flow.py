@@ -392,3 +392,100 @@ def test_a_classic_topic_has_no_log_numbers(tmp_path):
     assert bench.broker.topic("t").log_stats() is None
     assert channel.store.cursor_stats() is None
     assert commit_stats(bench.broker) is None
+
+
+def flow_of(bench):
+    return bench.broker.logs._flows[bench.broker.logs.find("t")]
+
+
+def move_to(bench, *bodies, attempts=0, due_ns=0, channel="c"):
+    """Append messages for one channel, as a conversion does."""
+    store = bench.broker.topic("t").channel(channel).store
+    flow_of(bench).append_moved_to(store, b"".join(map(sized, bodies)), len(bodies), 7, attempts, due_ns)
+    bench.settle()
+
+
+def test_moved_messages_of_a_channel_go_to_that_channel_only(bench):
+    for name in ("c", "d"):
+        bench.broker.topic("t").channel(name)
+    bench.publish("t", b"1")
+    move_to(bench, b"2", b"3")
+    bench.publish("t", b"4")
+    assert (bench.counts("c"), bench.counts("d")) == ((4, 0, 0), (2, 0, 0))
+    again = bench.crash()
+    assert (again.counts("c"), again.counts("d")) == ((4, 0, 0), (2, 0, 0))
+    client = again.consume("t", "c", 9)
+    messages = client.link.take_messages()
+    assert [(message.body, message.attempts) for message in messages] == [(b"%d" % n, 1) for n in (1, 2, 3, 4)]
+    assert messages[1].timestamp_ns == 7
+    assert again.counts("c") == (0, 4, 0)
+
+
+def test_moved_messages_keep_their_attempts_and_due_times(bench):
+    bench.broker.topic("t").channel("c")
+    wall_ns = bench.clock.wall_ns()
+    move_to(bench, b"later", attempts=2, due_ns=wall_ns + 10 * SECOND)
+    move_to(bench, b"again", attempts=4)
+    move_to(bench, b"late", due_ns=wall_ns - 1)
+    assert bench.counts() == (3, 0, 0)
+    client = bench.consume("t", "c", 9)
+    messages = client.link.take_messages()
+    assert {message.body: message.attempts for message in messages} == {b"again": 5, b"late": 1}
+    assert bench.counts() == (0, 2, 1)
+    for message in messages:
+        client.channel.finish(client, message.id)
+    bench.advance(60 * MS)
+    again = bench.crash()
+    assert again.counts() == (0, 0, 1)
+    client = again.consume("t", "c", 9)
+    again.advance(10 * SECOND - 61 * MS)
+    assert client.link.take_messages() == []
+    again.advance(1 * MS)
+    assert [(message.body, message.attempts) for message in client.link.take_messages()] == [(b"later", 3)]
+
+
+def test_moved_messages_of_a_channel_do_not_wait_for_a_paused_topic(bench):
+    client = bench.consume("t", "c", 9)
+    topic = bench.broker.topic("t")
+    topic.pause()
+    move_to(bench, b"1")
+    assert finish_all(client) == [b"1"]
+    bench.publish("t", b"2")
+    move_to(bench, b"3", b"4")
+    assert (topic.depth, bench.counts(), finish_all(client)) == (1, (2, 0, 0), [])
+    again = bench.crash()
+    assert (again.broker.topic("t").depth, again.counts()) == (1, (2, 0, 0))
+    again.broker.topic("t").empty()
+    again.settle()
+    assert (again.broker.topic("t").depth, again.counts()) == (0, (2, 0, 0))
+    assert finish_all(again.consume("t", "c", 9)) == [b"3", b"4"]
+
+
+def test_emptying_a_channel_discards_its_moved_messages(bench):
+    bench.broker.topic("t").channel("c")
+    bench.broker.topic("t").channel("d")
+    bench.broker.topic("t").pause()
+    bench.publish("t", b"1")
+    move_to(bench, b"2")
+    move_to(bench, b"3", channel="d")
+    bench.broker.topic("t").channel("c").empty()
+    bench.settle()
+    again = bench.crash()
+    assert (again.broker.topic("t").depth, again.counts("c"), again.counts("d")) == (1, (0, 0, 0), (1, 0, 0))
+    again.broker.topic("t").unpause()
+    again.settle()
+    assert (again.counts("c"), again.counts("d")) == ((1, 0, 0), (2, 0, 0))
+
+
+def test_moved_messages_of_the_topic_go_to_every_channel_when_they_are_due(bench):
+    for name in ("c", "d"):
+        bench.broker.topic("t").channel(name)
+    flow = flow_of(bench)
+    flow.append_moved(sized(b"1") + sized(b"2"), 2, 7, 0)
+    flow.append_moved(sized(b"3"), 1, 7, bench.clock.wall_ns() + SECOND)
+    bench.settle()
+    assert bench.counts("d") == (2, 0, 1)
+    again = bench.crash()
+    assert again.counts("d") == (2, 0, 1)
+    again.advance(SECOND)
+    assert finish_all(again.consume("t", "d", 9)) == [b"1", b"2", b"3"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from nsqx.queues.log.batch import ADDRESSED, channel_of, due_ns_of
 from nsqx.wire import byteops
 
 if TYPE_CHECKING:
@@ -31,12 +32,16 @@ MISSING = 2
 class LogReader:
     """One place in a log. After ``find``, ``data[start:end]`` is the body of the message."""
 
-    __slots__ = ("_at", "_batch", "_block", "_block_end", "_block_first", "_log", "data", "end", "start", "timestamp")
+    __slots__ = (
+        "_at", "_batch", "_block", "_block_end", "_block_first", "_log",
+        "data", "end", "is_addressed", "start", "timestamp",
+    )  # fmt: skip
 
     def __init__(self, log: TopicLog) -> None:
         self.data = b""
         self.start = self.end = 0
         self.timestamp = 0
+        self.is_addressed = False  # the message is for one channel
         self._log = log
         self._batch: LogBatch | None = None
         self._at = 0  # the offset of the message that follows ``end`` in the batch
@@ -61,6 +66,7 @@ class LogReader:
             self._batch = batch
             self.data = batch.items
             self.timestamp = batch.timestamp
+            self.is_addressed = batch.kind == ADDRESSED
             self._at, self.end = batch.first, 0
         elif offset < self._at:
             self._at, self.end = batch.first, 0
@@ -72,6 +78,14 @@ class LogReader:
         self.start = position + 4
         self.end = self.start + byteops.int32_at(self.data, position)
         return FOUND
+
+    def attempts(self) -> int:
+        """Return how often the found message was delivered before it was addressed to its channel."""
+        return channel_of(self._batch)[1] if self._batch is not None else 0
+
+    def due_ns(self) -> int:
+        """Return when the found message is due; 0 is at once."""
+        return due_ns_of(self._batch) if self._batch is not None else 0
 
     def _block_batch(self, offset: int) -> LogBatch | None:
         index = bisect_right(self._block, offset, key=_first_of) - 1

@@ -379,6 +379,13 @@ class LogState:
         if first < end:
             yield first, end
 
+    def ranges_from(self, offset: int) -> Iterator[Range]:
+        """Yield the parts at or after ``offset`` of the ranges that are not messages for every channel."""
+        for index in range(max(0, bisect_left(self.ranges, (offset,)) - 1), len(self.ranges)):
+            first, end, channel = self.ranges[index]
+            if end > offset:
+                yield Range(max(first, offset), end, channel)
+
     def depth(self, number: int, end: int) -> int:
         """Return how many messages below ``end`` a channel has not finished."""
         channel = self.channels[number]

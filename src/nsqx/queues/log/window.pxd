@@ -55,6 +55,8 @@ cdef class Window:
     cdef void _fill(
         self, int64_t index, int64_t client_id, int64_t now_ns, int64_t deadline_ns, int64_t timestamp, int64_t attempts
     ) noexcept
+    @cython.locals(offset=int64_t)
+    cpdef hold(self, int64_t attempts, int64_t due_ns)
     cpdef discard(self, int64_t offset)
     cpdef skip_to(self, int64_t offset)
     cdef void _advance(self) noexcept

@@ -171,6 +171,17 @@ class Window:
         self._timestamps[index] = timestamp
         self._attempts[index] = attempts
 
+    def hold(self, attempts: int, due_ns: int) -> None:
+        """Make the message at ``next`` wait as if it was delivered ``attempts`` times, until ``due_ns`` if not 0."""
+        offset = self.next
+        if offset - self._base > self._mask:
+            self._make_room()
+        self.next = offset + 1
+        self._clients[offset & self._mask] = _IS_WAITING
+        self._waiting[offset] = attempts
+        self._requeued[offset] = (attempts, due_ns)
+        self._queue(offset, due_ns)
+
     def discard(self, offset: int) -> None:
         """Finish the chosen message without a delivery."""
         if offset == self.next:
