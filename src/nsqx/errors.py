@@ -5,7 +5,7 @@ NSQError
 ├── HTTPError              an HTTP request was rejected; has the status and NSQ's error code
 ├── BrokerExiting          a publish or subscription arrived during shutdown
 ├── TooManyConsumers       a channel has reached max-channel-consumers
-├── DiskQueueError         a write to a disk queue failed; messages accepted before are not affected
+├── DiskQueueError         a write to a disk queue or topic log failed; messages accepted before are not affected
 ├── MessagesLost           messages in memory could not be written at exit
 ├── MetadataError          nsqd.dat cannot be read or written
 ├── DataPathLocked         another process uses the data directory
@@ -44,12 +44,13 @@ class ProtocolError(NSQError):
 
 
 class HTTPError(NSQError):
-    """A rejected HTTP request. ``code`` is the ``message`` of the JSON response."""
+    """A rejected HTTP request. ``code`` is the ``message`` of the JSON response, which also has these headers."""
 
-    def __init__(self, status: int, code: str) -> None:
+    def __init__(self, status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(code)
         self.status = status
         self.code = code
+        self.headers = headers
 
 
 class BrokerExiting(NSQError):
@@ -67,7 +68,10 @@ class TooManyConsumers(NSQError):
 
 
 class DiskQueueError(NSQError):
-    """A write to a disk queue failed. The text is the operating system's error."""
+    """A write to a disk queue or to a topic log failed. The text is the operating system's error."""
+
+    is_space_low = False
+    """True if there is too little free space on the disk."""
 
 
 class MessagesLost(NSQError):

@@ -62,7 +62,10 @@ def test_log_topics_refuse_publishes_below_the_limit_of_free_disk(fleet: Fleet) 
             answer = client.read_frame().data.decode()
             assert answer.startswith(f"E_{name}_FAILED {name} failed ")
             assert answer.endswith(f" bytes of disk are free, --min-free-disk is {1 << 62}")
-    assert nsqd.request("POST", "/pub?topic=log", b"1").status == 503
+    refused = nsqd.request("POST", "/pub?topic=log", b"1")
+    assert (refused.status, refused.body) == (503, b'{"message":"EXITING"}')
+    assert refused.headers["x-nsq-reason"].endswith(f" bytes of disk are free, --min-free-disk is {1 << 62}")
+    assert b'nsq_topic_refused_total{topic="log",reason="no_space"} 4' in nsqd.request("GET", "/metrics").body
     assert nsqd.request("POST", "/pub?topic=classic", b"1").status == 200
 
 

@@ -185,9 +185,9 @@ def plain_response(status: int, text: str) -> Response:
 
 
 @lru_cache(maxsize=128)
-def error_response(status: int, code: str) -> Response:
-    """Return NSQ's error: ``{"message":"CODE"}``."""
-    return Response(status, orjson.dumps({"message": code}), JSON, NSQ_HEADERS)
+def error_response(status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    """Return NSQ's error: ``{"message":"CODE"}``, with additional headers."""
+    return Response(status, orjson.dumps({"message": code}), JSON, NSQ_HEADERS + headers)
 
 
 @lru_cache(maxsize=32)

@@ -12,6 +12,13 @@ from nsqx.units import NS_PER_S
 _MEASURE_EVERY_NS = NS_PER_S
 
 
+def low_space(text: str) -> DiskQueueError:
+    """Return the error of a disk that is full or nearly full."""
+    error = DiskQueueError(text)
+    error.is_space_low = True
+    return error
+
+
 class FreeDisk:
     """The free space of a file system, measured at most once a second, and only if there are publishes.
 
@@ -40,7 +47,7 @@ class FreeDisk:
             self._measure()
             self._measured_ns = now_ns
         if self.is_low:
-            raise DiskQueueError(f"{self._free_bytes} bytes of disk are free, --min-free-disk is {self._least_bytes}")
+            raise low_space(f"{self._free_bytes} bytes of disk are free, --min-free-disk is {self._least_bytes}")
 
     def _measure(self) -> None:
         try:

@@ -261,8 +261,13 @@ class GroupCommit:
                     queue.when_durable(confirm)
             if self._services.when_recorded(topic, confirm):
                 commit.pending_count += 1
-        elif topic.when_committed(partial(self._confirm, commit)):
+        elif topic.when_committed(partial(self._confirm_log, commit, topic)):
             commit.pending_count += 1
+        self._confirm(commit, failure)
+
+    def _confirm_log(self, commit: Commit, topic: Topic, failure: DiskQueueError | None) -> None:
+        if failure is not None:
+            topic.note_refused(len(commit.clients) + len(commit.callbacks), failure)
         self._confirm(commit, failure)
 
     def _written(self, queue: DiskQueue) -> None:

@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_EXITING = error_response(503, "EXITING")
+# Of the answer to a refused publish.
+REASON_HEADER = "X-Nsq-Reason"
 # How many channels of a topic are deleted in one turn of the loop.
 _DELETES_PER_TURN = 20
 
@@ -144,8 +145,8 @@ class PublishAPI:
         defer_ns = self._parse_defer(query["defer"]) if "defer" in query else 0
         try:
             self._broker.publish(topic, request.body, defer_ns)
-        except (BrokerExiting, DiskQueueError):
-            raise HTTPError(503, "EXITING") from None
+        except (BrokerExiting, DiskQueueError) as error:
+            raise _refused(error) from None
         return self._answer_when_written(request, topic)
 
     def publish_many(self, request: "Request") -> "Response | DeferredAnswer | Awaitable[Response]":
@@ -165,16 +166,17 @@ class PublishAPI:
             return _with_channels(self._broker, topic, OK)
         try:
             self._broker.publish_many(topic, items, slices.count)
-        except (BrokerExiting, DiskQueueError):
-            raise HTTPError(503, "EXITING") from None
+        except (BrokerExiting, DiskQueueError) as error:
+            raise _refused(error) from None
         return self._answer_when_written(request, topic)
 
     async def _publish_slices(self, topic: "Topic", items: bytes, slices: "Slices") -> Response:
         """Publish a batch that is too large for one turn; ``items`` is the first slice."""
         written: asyncio.Future[NSQError | None] = asyncio.get_running_loop().create_future()
         LargePublish(self._broker, topic, items, slices, partial(_settle, written))
-        if await written is not None:
-            return _EXITING
+        failure = await written
+        if failure is not None:
+            raise _refused(failure)
         response = _with_channels(self._broker, topic, OK)
         return response if isinstance(response, Response) else await response
 
@@ -419,8 +421,19 @@ def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
         raise HTTPError(400, "INVALID_TOPIC")
     try:
         return broker.topic(name)
-    except (BrokerExiting, DiskQueueError):
-        raise HTTPError(503, "EXITING") from None
+    except (BrokerExiting, DiskQueueError) as error:
+        raise _refused(error) from None
+
+
+def _refused(error: Exception) -> HTTPError:
+    """Return the answer to a publish that failed.
+
+    nsqd answers EXITING to all of them, even if the disk is full. So the reason is in a header.
+    """
+    if isinstance(error, DiskQueueError):
+        reason = " ".join(str(error).encode("ascii", "replace").decode().split())
+        return HTTPError(503, "EXITING", ((REASON_HEADER, reason),))
+    return HTTPError(503, "EXITING")
 
 
 def _delete_channels_steps(broker: "Broker", topic: "Topic") -> "Steps[None]":
@@ -446,8 +459,10 @@ async def _after(fetch: "asyncio.Task[None]", response: Response) -> Response:
 
 
 def _answer_publish(request: "Request", channels_fetch: "asyncio.Task[None] | None", failure: Exception | None) -> None:
-    # nsqd answers EXITING to every failed publish, even if the disk is full.
-    response = OK if failure is None else _EXITING
+    response = OK
+    if failure is not None:
+        error = _refused(failure)
+        response = error_response(error.status, error.code, error.headers)
     if channels_fetch is None or channels_fetch.done():
         request.respond(response)
     else:

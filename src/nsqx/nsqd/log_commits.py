@@ -15,12 +15,13 @@ If a write fails, those who wait get the error, new publishes are refused, and t
 from __future__ import annotations
 
 from collections.abc import Callable
+from errno import EDQUOT, ENOSPC
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.errors import DiskQueueError
-from nsqx.nsqd.free_disk import FreeDisk
-from nsqx.nsqd.log_stats import Durations
+from nsqx.nsqd.free_disk import FreeDisk, low_space
+from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS, Histogram
 from nsqx.queues.ids import IdSource
 from nsqx.queues.log.recovery import read_boot_id
 from nsqx.queues.log.store import LogOptions, LogStore
@@ -77,8 +78,10 @@ class LogCommits:
         )
         self.failure: DiskQueueError | None = None  # while the logs cannot be written
         self.damaged_count = 0  # messages that could not be read
-        self.commits = Durations()
-        self.checkpoints = Durations()
+        self.cold_read_count = 0
+        self.commits = Histogram(DURATIONS_NS)
+        self.messages = Histogram(MESSAGE_COUNTS)  # of a commit
+        self.checkpoints = Histogram(DURATIONS_NS)
         self._data_path = data_path
         self._turn = turn
         self._commits = commits
@@ -188,13 +191,18 @@ class LogCommits:
         self._changes_timer = None
         self.write_later()
 
-    def refuse_if_full(self, now_ns: int) -> None:
-        """Raise DiskQueueError if nothing can be appended: the logs cannot be written, or the disk is nearly full."""
+    def refuse_if_full(self, now_ns: int, flow: LogFlow) -> None:
+        """Raise DiskQueueError if nothing can be appended: the logs cannot be written, or the disk is nearly full.
+
+        ``flow`` counts the refusal.
+        """
         if self.failure is not None:
+            flow.note_refused(1, self.failure)
             raise self.failure
         try:
             self._free_disk.refuse_if_low(now_ns)
         except DiskQueueError as error:
+            flow.note_refused(1, error)
             self._await_space(error)
             raise
 
@@ -258,7 +266,9 @@ class LogCommits:
         store.end_commit(job)
         self._commit = None
         self.commits.add(self._clock.now_ns() - self._commit_start_ns)
-        self._release([log for log, _ in (*job.framed, *job.direct)])
+        taken = (*job.framed, *job.direct)
+        self.messages.add(sum([batch.count for _, batches in taken for batch in batches if batch.has_offsets]))
+        self._release([log for log, _ in taken])
         error = job.error or next((write.error for write in job.segment_writes if write.error is not None), None)
         self._settle()
         if error is not None:
@@ -351,7 +361,7 @@ class LogCommits:
 
     def _fail(self, error: OSError) -> None:
         """Refuse publishes until a retry succeeds."""
-        self.failure = DiskQueueError(error.strerror or str(error))
+        self.failure = _failure(error)
         self._commits.note_failure(self.failure)
         self._refuse_waiters()
         if self._retry_timer is None and not self._is_closing:
@@ -383,16 +393,19 @@ class LogCommits:
     def _check_space(self) -> None:
         self._space_timer = None
         try:
-            self.refuse_if_full(self._clock.wall_ns())
-        except DiskQueueError:
+            self._free_disk.refuse_if_low(self._clock.wall_ns())
+        except DiskQueueError as error:
+            self._await_space(error)
             return
-        self._commits.note_success()
+        if self.failure is None:
+            self._commits.note_success()
 
     # Reading
 
     def read(self, job: ReadJob, done: Callable[[ReadJob], object]) -> None:
         """Run ``job`` in a thread, then call ``done`` in a turn. Nothing is read at exit."""
         if not self._is_closing:
+            self.cold_read_count += 1
             self._commits.threads.run(job, partial(self._turn.run, done), is_urgent=True)
 
     # Exit
@@ -438,6 +451,11 @@ class LogCommits:
                 self._logger.error("LOG(%s): %d messages could not be written and are lost", log.topic, count)
                 lost += count
         return lost
+
+
+def _failure(error: OSError) -> DiskQueueError:
+    text = error.strerror or str(error)
+    return low_space(text) if error.errno in (ENOSPC, EDQUOT) else DiskQueueError(text)
 
 
 def _is_done(waiter: _Waiter) -> bool:

@@ -18,6 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.nsqd.log_cursor import LogCursor
+from nsqx.nsqd.log_stats import NO_SPACE, WRITE_FAILED
 from nsqx.nsqd.topic_flow import TopicFlow
 from nsqx.nsqd.topic_settings import FSYNC, LOG, WRITE
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
@@ -68,6 +69,7 @@ class LogFlow(TopicFlow):
         "_limit_number",
         "_log",
         "_logs",
+        "_refused",
         "_topic",
         "_unreleased_due",
         "is_synced",
@@ -107,6 +109,7 @@ class LogFlow(TopicFlow):
         self._due_timer: Timer | None = None
         self._due_timer_ns = 0
         self._is_reading = False
+        self._refused = {NO_SPACE: 0, WRITE_FAILED: 0}
         self._logs.add(log, self)
         self._arm()
 
@@ -139,6 +142,7 @@ class LogFlow(TopicFlow):
             "bytes": log.size,
             "segments": len(log.writer.segments),
             "deferred_count": len(log.state.deferred),
+            "refused": dict(self._refused),
         }
 
     def _count(self, first: int, end: int) -> int:
@@ -154,7 +158,7 @@ class LogFlow(TopicFlow):
     def publish(self, items: bytes, count: int) -> None:
         """Append ``count`` messages to the log; raises DiskQueueError if it must not grow now."""
         now_ns = self._clock.wall_ns()
-        self._logs.refuse_if_full(now_ns)
+        self._logs.refuse_if_full(now_ns, self)
         self._log.append(items, count, now_ns)
         self._end_number += count
         self._logs.write_later(is_synced=self.is_synced)
@@ -162,7 +166,7 @@ class LogFlow(TopicFlow):
     def publish_deferred(self, body: bytes, defer_ns: int) -> None:
         """Append a message that every channel gets after ``defer_ns``; raises the errors of ``publish``."""
         now_ns = self._clock.wall_ns()
-        self._logs.refuse_if_full(now_ns)
+        self._logs.refuse_if_full(now_ns, self)
         offset = self._log.append_deferred(len(body).to_bytes(4, "big") + body, 1, now_ns, now_ns + defer_ns)
         heappush(self._due, (now_ns + defer_ns, offset))
         if self._is_flowing:
@@ -179,6 +183,10 @@ class LogFlow(TopicFlow):
     def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when the log has everything so far, or with the error of a write; False if it has already."""
         return self._logs.when_committed(self._log, self.is_synced, done)
+
+    def note_refused(self, count: int, failure: DiskQueueError) -> None:
+        """Count refused publishes."""
+        self._refused[NO_SPACE if failure.is_space_low else WRITE_FAILED] += count
 
     # Messages of another store
 

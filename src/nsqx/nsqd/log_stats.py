@@ -18,6 +18,7 @@ class LogStats(TypedDict):
     bytes: Annotated[int, "The size of the log, with what is not in its segments yet."]
     segments: int
     deferred_count: Annotated[int, "Deferred messages that are not due."]
+    refused: Annotated[dict[str, int], "Refused publishes since the start, by reason: `no_space` or `write_failed`."]
 
 
 class CursorStats(TypedDict):
@@ -28,29 +29,35 @@ class CursorStats(TypedDict):
     holes: Annotated[int, "Unfinished messages before `next`: in flight, requeued or deferred."]
 
 
-class Durations:
-    """A histogram of durations. ``counts`` has one more number than BOUNDS_NS, for longer durations."""
+NO_SPACE, WRITE_FAILED = "no_space", "write_failed"
+DURATIONS_NS = tuple(int(ms * NS_PER_MS) for ms in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500))
+MESSAGE_COUNTS = (0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 
-    BOUNDS_NS = tuple(int(ms * NS_PER_MS) for ms in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500))
 
-    __slots__ = ("counts", "sum_ns")
+class Histogram:
+    """Numbers that are counted by size. ``counts`` has one more number than ``bounds``, for larger ones."""
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(self.BOUNDS_NS) + 1)
-        self.sum_ns = 0
+    __slots__ = ("bounds", "counts", "sum")
 
-    def add(self, duration_ns: int) -> None:
-        """Count a duration. A duration that is equal to a bound is within it."""
-        self.counts[bisect_left(self.BOUNDS_NS, duration_ns)] += 1
-        self.sum_ns += duration_ns
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0
+
+    def add(self, number: int) -> None:
+        """Count a number. A number that is equal to a bound is within it."""
+        self.counts[bisect_left(self.bounds, number)] += 1
+        self.sum += number
 
 
 class CommitStats(NamedTuple):
     """The commits and checkpoints of all logs of a broker."""
 
-    commits: Durations
-    checkpoints: Durations
+    commits: Histogram  # durations in nanoseconds
+    messages: Histogram  # of a commit
+    checkpoints: Histogram
     held_clients: int
     fill_ratio: float
     damaged_count: int
     memory_size: int
+    cold_read_count: int

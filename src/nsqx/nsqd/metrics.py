@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nsqx.net.pieces import Pieces
     from nsqx.net.steps import Steps
     from nsqx.nsqd.latency import LatencyResult
-    from nsqx.nsqd.log_stats import CommitStats, Durations
+    from nsqx.nsqd.log_stats import CommitStats, Histogram
     from nsqx.nsqd.stats import ClientStats, TopicCollector
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -90,6 +90,7 @@ _LOG_GAUGES = (
     _Family("nsq_topic_log_segments", "Segments of the log", "segments"),
     _Family("nsq_topic_deferred_count", "Messages of the log waiting for their time", "deferred_count"),
 )
+_REFUSED = _Family("nsq_topic_refused_total", "Publishes refused because the log could not be written", "refused")
 _CURSOR_GAUGES = (
     _Family("nsq_channel_floor_offset", "First unfinished offset", "floor"),
     _Family("nsq_channel_next_offset", "First offset that was never delivered", "next"),
@@ -152,6 +153,8 @@ class NsqdMetricsPage:
             if log_rows:
                 for family in map(_gauge, gauges, repeat(keys)):
                     yield from family.pieces(log_rows)
+        if rows.logs:
+            yield from _counter(_REFUSED, (_REFUSED.key,), openmetrics).pieces(rows.refusals)
         if rows.clients:
             for family in map(_gauge, _CLIENT_GAUGES, repeat(_CLIENT_KEYS)):
                 yield from family.pieces(rows.clients)
@@ -177,6 +180,7 @@ class _Rows:
         self.channels: list[_Row] = []
         self.clients: list[_Row] = []
         self.logs: list[_Row] = []
+        self.refusals: list[_Row] = []
         self.cursors: list[_Row] = []
         self.have_latency = False
 
@@ -202,6 +206,8 @@ class _Rows:
         self.topics.append(_Row(topic_label, numbers, _PAUSED[topic["paused"]], latency))
         if "log" in topic:
             self.logs.append(_Row(topic_label, _LOG_NUMBERS(topic["log"])))
+            for reason, count in topic["log"]["refused"].items():
+                self.refusals.append(_Row(f'{topic_label},reason="{reason}"', (count,)))
         yield
 
 
@@ -237,30 +243,34 @@ def _broker_text(healthy: bool, openmetrics: bool) -> str:
 
 def _commit_text(stats: "CommitStats", openmetrics: bool) -> str:
     """Return the families of the commits of all logs."""
-    damaged = "nsq_log_damaged_messages_total"
+    damaged, cold_reads = "nsq_log_damaged_messages_total", "nsq_log_cold_reads_total"
     return "".join(
         [
-            _histogram("nsq_commit_seconds", "Duration of the commits of topic logs", stats.commits),
-            _histogram("nsq_checkpoint_seconds", "Duration of the checkpoints of topic logs", stats.checkpoints),
+            _histogram("nsq_commit_seconds", "Duration of the commits of topic logs", stats.commits, NS_PER_S),
+            _histogram("nsq_commit_messages", "Messages in a commit of topic logs", stats.messages),
+            _histogram("nsq_checkpoint_seconds", "Duration of checkpoints of topic logs", stats.checkpoints, NS_PER_S),
             _head("nsq_commit_held_clients", "Clients whose answers wait for the disk", "gauge"),
             f"nsq_commit_held_clients {stats.held_clients}\n",
             _head("nsq_commit_fill_ratio", "Part of the current commit file that is in use", "gauge"),
             f"nsq_commit_fill_ratio {stats.fill_ratio}\n",
             _counter_head(damaged, "Messages of topic logs that could not be read", openmetrics),
             f"{damaged} {stats.damaged_count}\n",
+            _counter_head(cold_reads, "Reads of topic logs from disk", openmetrics),
+            f"{cold_reads} {stats.cold_read_count}\n",
             _head("nsq_log_memory_bytes", "Memory that the messages of topic logs take", "gauge"),
             f"nsq_log_memory_bytes {stats.memory_size}\n",
         ]
     )
 
 
-def _histogram(name: str, help_text: str, durations: "Durations") -> str:
+def _histogram(name: str, help_text: str, histogram: "Histogram", unit: int = 1) -> str:
+    """Return a histogram, in multiples of ``unit``."""
     lines = [_head(name, help_text, "histogram")]
-    counts = list(accumulate(durations.counts))
-    for bound_ns, count in zip(durations.BOUNDS_NS, counts, strict=False):
-        lines.append(f'{name}_bucket{{le="{bound_ns / NS_PER_S}"}} {count}\n')
+    counts = list(accumulate(histogram.counts))
+    for bound, count in zip(histogram.bounds, counts, strict=False):
+        lines.append(f'{name}_bucket{{le="{bound / unit}"}} {count}\n')
     lines.append(f'{name}_bucket{{le="+Inf"}} {counts[-1]}\n')
-    lines.append(f"{name}_count {counts[-1]}\n{name}_sum {durations.sum_ns / NS_PER_S}\n")
+    lines.append(f"{name}_count {counts[-1]}\n{name}_sum {histogram.sum / unit}\n")
     return "".join(lines)
 
 

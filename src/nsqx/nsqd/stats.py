@@ -282,7 +282,14 @@ def commit_stats(broker: "Broker") -> CommitStats | None:
         return None
     held_clients = sum(client.output.is_held for client in broker.clients.values())
     return CommitStats(
-        logs.commits, logs.checkpoints, held_clients, logs.fill_ratio, logs.damaged_count, logs.memory_size
+        logs.commits,
+        logs.messages,
+        logs.checkpoints,
+        held_clients,
+        logs.fill_ratio,
+        logs.damaged_count,
+        logs.memory_size,
+        logs.cold_read_count,
     )
 
 

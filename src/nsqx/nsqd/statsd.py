@@ -62,6 +62,7 @@ def _topic_lines(name: str, topic: TopicStats, previous: Totals, current: Totals
         yield f"{name}.log_bytes:{log['bytes']}|g"
         yield f"{name}.log_segments:{log['segments']}|g"
         yield f"{name}.deferred_count:{log['deferred_count']}|g"
+        yield f"{name}.log_refused_count:{sum(log['refused'].values())}|g"
     yield from _latency_lines(name, topic["e2e_processing_latency"])
 
 

@@ -88,6 +88,10 @@ class Topic:
         """Call ``done`` when the topic's log has everything so far; False if it has already, or there is no log."""
         return self._flow.when_committed(done)
 
+    def note_refused(self, count: int, failure: DiskQueueError) -> None:
+        """Count publishes that got an answer with this error."""
+        self._flow.note_refused(count, failure)
+
     # The flow to the channels
 
     def start(self) -> None:

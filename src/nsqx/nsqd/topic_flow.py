@@ -56,6 +56,9 @@ class TopicFlow:
         """
         return False
 
+    def note_refused(self, count: int, failure: DiskQueueError) -> None:
+        """Count publishes that were refused because they could not be committed."""
+
     # Channels
 
     def open_store(self, channel: Channel) -> ChannelStore:

@@ -95,6 +95,7 @@ LOG: LogStats = {
     "bytes": 4096,
     "segments": 2,
     "deferred_count": 3,
+    "refused": {"no_space": 7, "write_failed": 0},
 }
 CURSOR: CursorStats = {"floor": 120, "next": 230, "holes": 4}
 

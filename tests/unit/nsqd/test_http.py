@@ -28,6 +28,7 @@ class RequestStandIn:
     def respond(self, response):
         assert self.answer is None
         self.answer = (response.status, response.body)
+        self.answer_headers = response.headers
 
 
 class CommitsStandIn:
@@ -105,6 +106,7 @@ class TestPublish:
         getattr(PublishAPI(broker), handler)(request)
         broker.commits.write(DiskQueueError("no space left on device"))
         assert request.answer == (503, b'{"message":"EXITING"}')
+        assert ("X-Nsq-Reason", "no space left on device") in request.answer_headers
 
     @pytest.mark.parametrize("handler", ["publish", "publish_many"])
     def test_an_exiting_broker_creates_no_topic(self, handler):

@@ -289,6 +289,7 @@ def test_a_failed_write_is_reported_refused_and_retried(bench, monkeypatch):
         assert not bench.broker.is_healthy
         with pytest.raises(DiskQueueError, match="No space left on device"):
             topic.publish(sized(b"2"), 1)
+        assert topic.log_stats()["refused"] == {"no_space": 2, "write_failed": 0}
         bench.advance(SECOND)
         assert not bench.broker.is_healthy
         assert client.link.take_bodies() == []
@@ -313,6 +314,7 @@ def test_publishes_are_refused_while_little_disk_is_free(bench):
             topic.publish_deferred(b"3", SECOND)
         assert not bench.broker.is_healthy
         bench.advance(SECOND)
+    assert topic.log_stats()["refused"] == {"no_space": 4, "write_failed": 0}
     assert finish_all(client) == [b"1", b"2"], "acknowledged messages are delivered"
     files.free_blocks = 2
     bench.advance(SECOND)
@@ -380,7 +382,8 @@ def test_commits_are_measured(bench):
     bench.publish("t", b"1")
     bench.settle()
     stats = commit_stats(bench.broker)
-    assert sum(stats.commits.counts) > 0
+    assert sum(stats.commits.counts) == sum(stats.messages.counts) > 0
+    assert (stats.messages.sum, stats.cold_read_count) == (1, 0)
     assert 0 < stats.fill_ratio < 0.01
     assert (stats.held_clients, stats.damaged_count) == (0, 0)
     assert stats.memory_size > 0

@@ -6,7 +6,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from nsqx.nsqd.latency import LatencySketch
-from nsqx.nsqd.log_stats import CommitStats, Durations
+from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS, CommitStats, Histogram
 from nsqx.nsqd.metrics import NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.stats import StatsFilter, each_topic
 
@@ -105,7 +105,8 @@ def test_only_log_topics_have_log_series(samples):
     logs = {
         (name, labels): value
         for (name, labels), value in found.items()
-        if name.startswith("nsq_topic_log_") or name.endswith(("_offset", "_holes", "topic_deferred_count"))
+        if name.startswith("nsq_topic_log_")
+        or name.endswith(("_offset", "_holes", "topic_deferred_count", "refused_total"))
     }
     assert logs == {
         ("nsq_topic_log_first_offset", topic): 100,
@@ -114,6 +115,8 @@ def test_only_log_topics_have_log_series(samples):
         ("nsq_topic_log_bytes", topic): 4096,
         ("nsq_topic_log_segments", topic): 2,
         ("nsq_topic_deferred_count", topic): 3,
+        ("nsq_topic_refused_total", topic | {("reason", "no_space")}): 7,
+        ("nsq_topic_refused_total", topic | {("reason", "write_failed")}): 0,
         ("nsq_channel_floor_offset", channel): 120,
         ("nsq_channel_next_offset", channel): 230,
         ("nsq_channel_holes", channel): 4,
@@ -125,10 +128,12 @@ def test_only_log_topics_have_log_series(samples):
 
 
 def test_commit_series(samples):
-    commits = Durations()
+    commits, messages = Histogram(DURATIONS_NS), Histogram(MESSAGE_COUNTS)
+    for count in (0, 1, 200):
+        messages.add(count)
     for duration_ns in (100_000, 100_001, 3_000_000_000):
         commits.add(duration_ns)
-    found = samples(BrokerStandIn(), commits=CommitStats(commits, Durations(), 5, 0.25, 6, 7))
+    found = samples(BrokerStandIn(), commits=CommitStats(commits, messages, Histogram(DURATIONS_NS), 5, 0.25, 6, 7, 8))
     buckets = {
         float(dict(labels)["le"]): value
         for (name, labels), value in found.items()
@@ -143,6 +148,9 @@ def test_commit_series(samples):
         "nsq_commit_fill_ratio": 0.25,
         "nsq_log_damaged_messages_total": 6,
         "nsq_log_memory_bytes": 7,
+        "nsq_log_cold_reads_total": 8,
+        "nsq_commit_messages_count": 3,
+        "nsq_commit_messages_sum": 201,
     }
     assert {name: found[name, frozenset()] for name in values} == values
 

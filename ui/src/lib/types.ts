@@ -212,6 +212,7 @@ export interface TopicLog {
   bytes: number;
   segments: number;
   deferred_count: number;
+  refused: Record<string, number>;
 }
 
 export interface TopicStats extends Delivery {
