@@ -16,6 +16,7 @@ HOT_MODULES = [
     "nsqx.queues.record_reader",
     "nsqx.queues.diskqueue",
     "nsqx.queues.backlog",
+    "nsqx.queues.log.batch",
     "nsqx.queues.log.window",
     "nsqx.nsqd.output",
     "nsqx.net.read_pause",

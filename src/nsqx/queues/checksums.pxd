@@ -1,7 +1,7 @@
 # The compiled half of checksums.py: same names, same meaning, no bounds checks.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 
 cdef extern from *:
@@ -153,3 +153,35 @@ cdef inline Py_ssize_t span(bytes sums, Py_ssize_t first, Py_ssize_t last):
         total += nsqx_crc_load(entry)
         entry += 8
     return total
+
+
+cdef inline bytes item_sums(bytes items, Py_ssize_t count):
+    cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(items)
+    cdef bytes sums = PyBytes_FromStringAndSize(NULL, 4 * count)
+    cdef uint8_t *entry = <uint8_t *>PyBytes_AS_STRING(sums)
+    cdef Py_ssize_t index
+    cdef uint32_t size
+    for index in range(count):
+        size = 4 + nsqx_crc_load(p)
+        nsqx_crc_store(entry, nsqx_crc(p, size))
+        entry += 4
+        p += size
+    return sums
+
+
+cdef inline bint are_items_good(bytes items, bytes sums):
+    cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(items)
+    cdef const uint8_t *entry = <const uint8_t *>PyBytes_AS_STRING(sums)
+    cdef Py_ssize_t left = PyBytes_GET_SIZE(items)
+    cdef Py_ssize_t index
+    cdef uint32_t size
+    for index in range(PyBytes_GET_SIZE(sums) // 4):
+        if left < 4:
+            return False
+        size = nsqx_crc_load(p)
+        if size > 0x7FFFFFFF or <Py_ssize_t>size > left - 4 or nsqx_crc(p, 4 + size) != nsqx_crc_load(entry):
+            return False
+        entry += 4
+        p += 4 + size
+        left -= 4 + size
+    return left == 0

@@ -23,6 +23,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from nsqx.queues import checksums
+
 if TYPE_CHECKING:
     from nsqx.queues.files import Buffer
 
@@ -30,6 +32,8 @@ MAGIC = b"NXB1"
 _HEAD = Struct(">4sIQqIHHIQII4x")
 HEAD_SIZE = _HEAD.size
 _CRC_AT = 48
+_FIELDS = Struct(">4sIQqIHHIQI")
+_HEAD_CRC = Struct(">I4x")
 _SUM = Struct(">I")
 _LENGTH = Struct(">i")
 _SEED = Struct(">QQ")
@@ -73,12 +77,37 @@ class BatchHead(NamedTuple):
 
 
 class LogBatch:
-    """A batch in memory, which is not changed any more. ``synced_below`` is that of the file it was read from."""
+    """A batch in memory, which is not changed any more.
 
-    __slots__ = ("count", "extension", "first", "items", "kind", "sums", "synced_below", "timestamp")
+    ``end`` is the offset after the last message, 0 for a batch without offsets. ``size`` is the number of bytes in a
+    file. ``synced_below`` is that of the file it was read from.
+    """
+
+    __slots__ = (
+        "_tail_crc",
+        "count",
+        "end",
+        "extension",
+        "first",
+        "has_offsets",
+        "items",
+        "kind",
+        "size",
+        "sums",
+        "synced_below",
+        "timestamp",
+    )
 
     def __init__(
-        self, kind: int, first: int, count: int, timestamp: int, items: Buffer, sums: bytes, extension: bytes = b""
+        self,
+        kind: int,
+        first: int,
+        count: int,
+        timestamp: int,
+        items: bytes,
+        sums: bytes,
+        extension: bytes = b"",
+        synced_below: int = 0,
     ) -> None:
         self.kind = kind
         self.first = first
@@ -87,44 +116,40 @@ class LogBatch:
         self.items = items
         self.sums = sums
         self.extension = extension
-        self.synced_below = 0
+        self.synced_below = synced_below
+        self.has_offsets = kind < _FIRST_WITHOUT_OFFSETS
+        self.end = first + count if self.has_offsets else 0
+        self.size = HEAD_SIZE + len(extension) + len(items) + len(sums)
+        self._tail_crc = _tail_crc(extension, sums)
 
-    @property
-    def has_offsets(self) -> bool:
-        """True if the batch contains messages."""
-        return self.kind < _FIRST_WITHOUT_OFFSETS
-
-    @property
-    def end(self) -> int:
-        """The offset after the last message."""
-        return self.first + self.count if self.kind < _FIRST_WITHOUT_OFFSETS else 0
-
-    @property
-    def size(self) -> int:
-        """The number of bytes in a file."""
-        return HEAD_SIZE + len(self.extension) + len(self.items) + len(self.sums)
-
-    def buffers(self, seed: int, synced_below: int = 0) -> tuple[bytes, Buffer, bytes]:
-        """Return the bytes in a file: head and extension, items, sums."""
-        head = _HEAD.pack(
+    def head(self, seed: int, synced_below: int) -> bytes:
+        """Return the head in a file, and the extension. Items and sums follow."""
+        fields = _FIELDS.pack(
             MAGIC, self.size, self.first, self.timestamp, self.count, self.kind, len(self.extension), len(self.items),
-            synced_below, crc32(self.sums, crc32(self.extension)), 0,
+            synced_below, self._tail_crc,
         )  # fmt: skip
-        crc = _SUM.pack(crc32(head[:_CRC_AT], seed))
-        return head[:_CRC_AT] + crc + head[_CRC_AT + 4 :] + self.extension, self.items, self.sums
+        return fields + _HEAD_CRC.pack(crc32(fields, seed)) + self.extension
+
+    def buffers(self, seed: int, synced_below: int = 0) -> tuple[bytes, bytes, bytes]:
+        """Return the bytes in a file: head and extension, items, sums."""
+        return self.head(seed, synced_below), self.items, self.sums
 
     def bodies(self) -> Iterator[tuple[int, bytes]]:
         """Yield the offset and the body of each message."""
         position = 0
         for offset in range(self.first, self.first + self.count):
             end = position + 4 + _LENGTH.unpack_from(self.items, position)[0]
-            yield offset, bytes(self.items[position + 4 : end])
+            yield offset, self.items[position + 4 : end]
             position = end
 
 
-def new_batch(kind: int, first: int, count: int, timestamp: int, items: Buffer, extension: bytes = b"") -> LogBatch:
+def _tail_crc(extension: bytes, sums: bytes) -> int:
+    return crc32(sums, crc32(extension))
+
+
+def new_batch(kind: int, first: int, count: int, timestamp: int, items: bytes, extension: bytes = b"") -> LogBatch:
     """Return a batch of ``count`` valid items, with their checksums."""
-    return LogBatch(kind, first, count, timestamp, items, item_sums(items, count), extension)
+    return LogBatch(kind, first, count, timestamp, items, checksums.item_sums(items, count), extension)
 
 
 def new_record(kind: int, number: int, payload: bytes, timestamp: int = 0) -> LogBatch:
@@ -134,19 +159,7 @@ def new_record(kind: int, number: int, payload: bytes, timestamp: int = 0) -> Lo
 
 def payload_of(batch: LogBatch) -> bytes:
     """Return the payload of a batch made by ``new_record``."""
-    return bytes(batch.items[4:])
-
-
-def item_sums(items: Buffer, count: int) -> bytes:
-    """Return the checksums of ``count`` items: int32 size and body each."""
-    view = memoryview(items)
-    sums = bytearray()
-    position = 0
-    for _ in range(count):
-        end = position + 4 + _LENGTH.unpack_from(view, position)[0]
-        sums += _SUM.pack(crc32(view[position:end]))
-        position = end
-    return bytes(sums)
+    return batch.items[4:]
 
 
 # Extensions
@@ -227,9 +240,9 @@ def read_head(data: Buffer, position: int, seed: int) -> BatchHead | None:
 def read_batch(head: BatchHead, data: Buffer) -> LogBatch | None:
     """Return the batch in ``data``, its bytes without the head; None if any of them is wrong."""
     batch = _unchecked(head, data)
-    if batch is None or crc32(batch.sums, crc32(batch.extension)) != head.tail_crc:
+    if batch is None or _tail_crc(batch.extension, batch.sums) != head.tail_crc:
         return None
-    return batch if _good_items(batch) is None else None
+    return batch if checksums.are_items_good(batch.items, batch.sums) else None
 
 
 def _unchecked(head: BatchHead, data: Buffer) -> LogBatch | None:
@@ -237,15 +250,14 @@ def _unchecked(head: BatchHead, data: Buffer) -> LogBatch | None:
         return None
     items_at = head.extension_size
     sums_at = items_at + head.items_size
-    items = memoryview(data)[items_at:sums_at]
-    sums = bytes(data[sums_at : sums_at + 4 * head.item_count])
-    batch = LogBatch(head.kind, head.first, head.item_count, head.timestamp, items, sums, bytes(data[:items_at]))
-    batch.synced_below = head.synced_below
-    return batch
+    return LogBatch(
+        head.kind, head.first, head.item_count, head.timestamp, bytes(data[items_at:sums_at]),
+        bytes(data[sums_at : sums_at + 4 * head.item_count]), bytes(data[:items_at]), head.synced_below,
+    )  # fmt: skip
 
 
-def _good_items(batch: LogBatch) -> list[tuple[int, int, int]] | None:
-    """Return index, start and end of each item that matches its sum; None if all do."""
+def _good_items(batch: LogBatch) -> list[tuple[int, int, int]]:
+    """Return index, start and end of each item that matches its sum."""
     items, sums = memoryview(batch.items), batch.sums
     good = []
     position = 0
@@ -257,8 +269,8 @@ def _good_items(batch: LogBatch) -> list[tuple[int, int, int]] | None:
         else:
             position = _next_item(items, position, end, sums, index + 1)
             if position < 0:
-                return good
-    return None if len(good) == batch.count and position == len(items) else good
+                break
+    return good
 
 
 def _item_end(items: memoryview, position: int) -> int:
@@ -288,33 +300,30 @@ def salvage(head: BatchHead, data: Buffer) -> list[LogBatch]:
     batch = _unchecked(head, bytes(data).ljust(head.size - HEAD_SIZE, b"\0"))
     if batch is None or not head.has_offsets:
         return []
-    good = _good_items(batch)
-    is_tail_good = crc32(batch.sums, crc32(batch.extension)) == head.tail_crc
+    is_tail_good = _tail_crc(batch.extension, batch.sums) == head.tail_crc
     if not is_tail_good and head.kind != MESSAGES:
         return []  # the extension says for which channel or time the messages are, and it may be damaged
-    if good is None:
-        batch.extension = batch.extension if is_tail_good else b""
-        return [batch]
     found = []
     run: list[tuple[int, int, int]] = []
-    for entry in good:
-        if run and entry[0] != run[-1][0] + 1:
+    next_index = 0
+    for entry in _good_items(batch):
+        if run and entry[0] != next_index:
             found.append(_part(batch, run, is_tail_good))
             run = []
         run.append(entry)
+        next_index = entry[0] + 1
     if run:
         found.append(_part(batch, run, is_tail_good))
     return found
 
 
 def _part(batch: LogBatch, run: list[tuple[int, int, int]], keeps_extension: bool) -> LogBatch:
-    index, start, end = run[0][0], run[0][1], run[-1][2]
-    part = LogBatch(
-        batch.kind, batch.first + index, len(run), batch.timestamp, bytes(batch.items[start:end]),
-        batch.sums[4 * index : 4 * (index + len(run))], batch.extension if keeps_extension else b"",
+    index, start, _ = run[0]
+    end = run[len(run) - 1][2]  # compiled code has no negative indexes
+    return LogBatch(
+        batch.kind, batch.first + index, len(run), batch.timestamp, batch.items[start:end],
+        batch.sums[4 * index : 4 * (index + len(run))], batch.extension if keeps_extension else b"", batch.synced_below,
     )  # fmt: skip
-    part.synced_below = batch.synced_below
-    return part
 
 
 def find_head(data: Buffer, start: int, seed: int) -> int:

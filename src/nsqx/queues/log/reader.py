@@ -61,8 +61,6 @@ class LogReader:
                 return MISSING if is_in_block else UNREAD
             if offset < batch.first:
                 return MISSING
-            if not isinstance(batch.items, bytes):
-                batch.items = bytes(batch.items)
             self._batch = batch
             self.data = batch.items
             self.timestamp = batch.timestamp

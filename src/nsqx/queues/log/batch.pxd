@@ -1,0 +1,25 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.queues cimport checksums
+
+
+@cython.final
+cdef class LogBatch:
+    cdef readonly int kind
+    cdef readonly int64_t first
+    cdef readonly int64_t count
+    cdef readonly int64_t timestamp
+    cdef readonly bytes items
+    cdef readonly bytes sums
+    cdef readonly bytes extension
+    cdef readonly int64_t synced_below
+    cdef readonly bint has_offsets
+    cdef readonly int64_t end
+    cdef readonly Py_ssize_t size
+    cdef object _tail_crc
+
+    cpdef bytes head(self, object seed, int64_t synced_below)
+
+
+cpdef LogBatch new_batch(int kind, int64_t first, Py_ssize_t count, int64_t timestamp, bytes items, bytes extension=*)
