@@ -399,7 +399,7 @@ class Run:
     def _publish(self) -> None:
         topic = self._topic()
         facts = self._facts(self._rng.randint(1, 6))
-        first = topic.log.append(items_of([fact.body for fact in facts]), len(facts), self._serial)
+        first = topic.log.gather(items_of([fact.body for fact in facts]), len(facts), self._serial)
         self._note_appended(topic, first, facts)
 
     def _publish_much(self) -> None:

@@ -251,7 +251,7 @@ class LogCommits:
 
     def _run(self, job: CommitJob) -> None:
         start_ns = self._commit_start_ns = self._clock.now_ns()
-        is_small = not job.segment_writes and sum(map(len, job.buffers)) <= _INLINE_SIZE
+        is_small = not job.segment_writes and job.size <= _INLINE_SIZE
         if job.is_synced or not is_small or not self._is_quick:
             self._is_quick = True
             self._commits.threads.run(job, partial(self._turn.run, self._end_commit), is_urgent=True)

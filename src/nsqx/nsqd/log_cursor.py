@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.log_flow import LogFlow
     from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
-    from nsqx.queues.files import Buffer
     from nsqx.queues.log.log import ReadJob, TopicLog
 
 # The delay before the log is read again after a failed read.
@@ -170,7 +169,7 @@ class LogCursor(ChannelStore):
         elif self._max_waiting >= 0:
             self._drop_oldest()
 
-    def append_addressed(self, items: Buffer, count: int, timestamp: int, attempts: int, due_ns: int) -> None:
+    def append_addressed(self, items: bytes, count: int, timestamp: int, attempts: int, due_ns: int) -> None:
         """Append messages for this channel alone to the log. The caller writes it."""
         self._log.append_addressed(self._number, items, count, timestamp, attempts, due_ns)
         self._next_number -= count

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.clock import Timer
     from nsqx.nsqd.log_stats import LogStats
     from nsqx.nsqd.topic import Topic
-    from nsqx.queues.files import Buffer
     from nsqx.queues.log.log import ReadJob, TopicLog
 
 # How many due messages are appended in one turn of the loop.
@@ -151,7 +150,7 @@ class LogFlow(TopicFlow):
 
     def count_for(self, channel_number: int, first: int, end: int) -> int:
         """Return how many of the offsets from ``first`` to ``end`` are messages for a channel."""
-        return sum(stop - start for start, stop in self._log.state.messages_between(channel_number, first, end))
+        return self._log.state.count_between(channel_number, first, end)
 
     # Publishing
 
@@ -159,7 +158,7 @@ class LogFlow(TopicFlow):
         """Append ``count`` messages to the log; raises DiskQueueError if it must not grow now."""
         now_ns = self._clock.wall_ns()
         self._logs.refuse_if_full(now_ns, self)
-        self._log.append(items, count, now_ns)
+        self._log.gather(items, count, now_ns)
         self._end_number += count
         self._logs.write_later(is_synced=self.is_synced)
 
@@ -190,7 +189,7 @@ class LogFlow(TopicFlow):
 
     # Messages of another store
 
-    def append_moved(self, items: Buffer, count: int, timestamp: int, due_ns: int) -> None:
+    def append_moved(self, items: bytes, count: int, timestamp: int, due_ns: int) -> None:
         """Append messages of the topic that another store had, for every channel, when they are due if not 0."""
         if due_ns <= self._clock.wall_ns():
             self._log.append(items, count, timestamp)
@@ -207,7 +206,7 @@ class LogFlow(TopicFlow):
         self._logs.write_later(is_synced=True)
 
     def append_moved_to(
-        self, store: ChannelStore, items: Buffer, count: int, timestamp: int, attempts: int, due_ns: int
+        self, store: ChannelStore, items: bytes, count: int, timestamp: int, attempts: int, due_ns: int
     ) -> None:
         """Append messages of one channel that another store had."""
         assert isinstance(store, LogCursor)

@@ -10,7 +10,8 @@ from diskqueue_bench import FAST_DIRECTORY, data_name, drain, open_queue, put, r
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqx.queues.checksums import append_sums, count_good, span
+from nsqx.queues.checksums import append_sums, are_items_good, count_good, item_sums, span
+from nsqx.queues.log.batch import HEAD_SIZE, MESSAGES, new_batch, read_batch, read_head
 from nsqx.queues.sidecar import Sidecar
 
 BODIES = st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=8)
@@ -88,3 +89,29 @@ def test_the_disk_queue_detects_any_changed_bit(fast_path, size):
         queue.close()
         for name, old in files.items():
             (fast_path / name).write_bytes(old)
+
+
+@given(BODIES)
+def test_each_item_has_a_sum_in_both_halves(bodies):
+    records = [record(body) for body in bodies]
+    expected = b"".join(struct.pack(">I", zlib.crc32(one)) for one in records)
+    assert item_sums(b"".join(records), len(records)) == expected
+    assert new_batch(MESSAGES, 0, len(records), 5, b"".join(records)).sums == expected
+
+
+@given(BODIES, st.data())
+def test_changed_missing_and_additional_items_are_found_in_both_halves(bodies, data):
+    items = b"".join(record(body) for body in bodies)
+    batch = new_batch(MESSAGES, 0, len(bodies), 5, items)
+    head_bytes = batch.head(0, 0)
+    head = read_head(head_bytes, 0, 0)
+    position = data.draw(st.integers(0, len(items) - 1))
+    changed = bytearray(items)
+    changed[position] ^= 1 << data.draw(st.integers(0, 7))
+    assert are_items_good(items, batch.sums)
+    assert read_batch(head, items + batch.sums) is not None
+    assert not are_items_good(bytes(changed), batch.sums)
+    assert read_batch(head, bytes(changed) + batch.sums) is None
+    assert not are_items_good(items[:position], batch.sums)
+    assert not are_items_good(items + b"\0", batch.sums)
+    assert len(head_bytes) == HEAD_SIZE

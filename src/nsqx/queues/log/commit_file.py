@@ -72,7 +72,9 @@ _HEADER = Struct(">4sQQQQ16sQ?I")
 _COPIES_AT = (0, 4096)
 FRAMES_AT = 8192
 _FRAME = Struct(">4sIQQQIII")
+_FRAME_FIELDS = Struct(">4sIQQQII")  # without its CRC
 _END = Struct(">4sIQII")
+_END_FIELDS = Struct(">4sIQI")
 _NUMBER = Struct(">I")
 _NONCE = Struct(">Q")
 FRAME_OVERHEAD = _FRAME.size + _END.size
@@ -142,17 +144,17 @@ def encode_frame(
     """Return the bytes of a frame."""
     buffers: list[Buffer] = [b""]
     body_crc = 0
-    size = FRAME_OVERHEAD
+    size = FRAME_OVERHEAD + ENTRY_OVERHEAD * len(entries)
     for number, batch, seed, below in entries:
-        head, items, sums = batch.buffers(seed, below)
-        head = _NUMBER.pack(number) + head
-        body_crc = crc32(sums, crc32(head, body_crc))
-        buffers += (head, items, sums)
-        size += len(head) + len(items) + len(sums)
-    fields = _FRAME.pack(_FRAME_MAGIC, size, serial, synced_below, highest_id, len(entries), body_crc, 0)[:-4]
-    buffers[0] = fields + _NUMBER.pack(crc32(fields, header.seed))
-    fields = _END.pack(_END_MAGIC, size, serial, body_crc, 0)[:-4]
-    buffers.append(fields + _NUMBER.pack(crc32(fields, header.seed)))
+        head = _NUMBER.pack(number) + batch.head(seed, below)
+        body_crc = crc32(batch.sums, crc32(head, body_crc))
+        buffers += (head, batch.items, batch.sums)
+        size += batch.size
+    frame_seed = header.seed
+    fields = _FRAME_FIELDS.pack(_FRAME_MAGIC, size, serial, synced_below, highest_id, len(entries), body_crc)
+    buffers[0] = fields + _NUMBER.pack(crc32(fields, frame_seed))
+    fields = _END_FIELDS.pack(_END_MAGIC, size, serial, body_crc)
+    buffers.append(fields + _NUMBER.pack(crc32(fields, frame_seed)))
     return buffers
 
 

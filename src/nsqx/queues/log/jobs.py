@@ -61,6 +61,7 @@ class CommitJob:
         self.is_synced = is_synced
         self.unsynced_file: CommitFile | None = None  # the file before, if it must be synced first
         self.buffers: list[Buffer] = []
+        self.size = 0  # of the buffers
         self.bound: list[TopicLog] = []  # logs that get their number with this frame
         self.joined: list[set[TopicLog]] = []
         self.framed: list[Taken] = []

@@ -10,6 +10,9 @@ A batch goes through these steps, in order. Batches are counted, and a count say
 
 A batch keeps its offsets for ever. If a write fails, the batch is pending again and is written later.
 
+Messages that are published one after the other share a batch: they are *gathered* until the batch is needed, is large
+enough, or a millisecond has passed. The timestamp of the batch is that of its first messages.
+
 Offsets at or above the durable *lease* are seen by no consumer: the write that renews the lease is synced before its
 messages count as written. So after a power cut, which may take away offsets that consumers have seen, the log
 continues at the lease and gives no offset to two messages.
@@ -38,16 +41,21 @@ from nsqx.queues.log.batch import (
     read_batch,
     releasing,
     salvage,
+    seed_of,
 )
 from nsqx.queues.log.commit_file import ENTRY_OVERHEAD, identity_record
 from nsqx.queues.log.segment import LogSegment, SegmentReader, SegmentWriter
 from nsqx.queues.log.state import Changes, LogState
 from nsqx.queues.log.tail import LogTail
+from nsqx.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from nsqx.queues.files import Buffer
+    from nsqx.queues.log.identity import LogIdentity
 
 DIRECTORY_SUFFIX = ".topic"
+# Messages share a batch if they are appended within this time, and if they are not larger together.
+_GATHER_NS = NS_PER_MS
+_GATHER_SIZE = 16 * 1024
 
 
 def log_directory(data_path: str, topic: str) -> str:
@@ -58,6 +66,39 @@ def log_directory(data_path: str, topic: str) -> str:
 class TopicLog:
     """The log of one topic. Created by a LogStore. Not thread-safe; only its jobs can run in other threads."""
 
+    __slots__ = (
+        "_gathered",
+        "_gathered_count",
+        "_gathered_first",
+        "_gathered_ns",
+        "_gathered_size",
+        "_given_size",
+        "_held",
+        "_held_from",
+        "_lease_count",
+        "_lease_step",
+        "_on_pending",
+        "_pending",
+        "commit_seed",
+        "direct_count",
+        "durable_end",
+        "durable_serial",
+        "given_count",
+        "identity",
+        "identity_size",
+        "is_deleted",
+        "is_removed",
+        "is_writing",
+        "pending_size",
+        "safe_count",
+        "stable",
+        "state",
+        "tail",
+        "writer",
+        "written",
+        "written_count",
+    )
+
     def __init__(
         self,
         writer: SegmentWriter,
@@ -67,28 +108,34 @@ class TopicLog:
         on_pending: Callable[[TopicLog], object],
     ) -> None:
         """``state`` is the state after the held batches, all of which an earlier process has written."""
-        self.identity = writer.identity
+        self.identity: LogIdentity = writer.identity
         self.state = state
         self.writer = writer
         self.tail = LogTail()
         # Offsets below these are written and durable. The held batches must be in segments before they are used.
         self.written = self.stable = writer.state.end
-        self.pending_size = 0
+        self.pending_size = 0  # about, because gathered messages have no head yet
         self.is_deleted = False
         self.is_removed = False  # deleted durably, and its directory too
         self.is_writing = False  # a job uses the writer
         self._lease_step = lease_step
         self._on_pending = on_pending
+        self._gathered: list[bytes] = []  # items that are in no batch yet
+        self._gathered_first = 0
+        self._gathered_count = 0
+        self._gathered_size = 0
+        self._gathered_ns = 0
         self._pending: list[LogBatch] = []
         self._held: deque[LogBatch] = deque(held)
         self._held_from = 0  # the number of batches before the held ones
         self.given_count = len(held)
-        self._given_size = sum(batch.size for batch in held)
+        self._given_size = sum([batch.size for batch in held])
         self.written_count = len(held)
         self.safe_count = 0
         self.direct_count = 0  # batches up to this one may be in no commit file
         self.durable_end = writer.state.end  # what is durable in segments: offsets, and serials of changes
         self.durable_serial = writer.state.serial
+        self.commit_seed = seed_of(self.identity.log_id)  # of the heads in commit files
         self.identity_size = 2 * identity_record(self.identity, 0, 0).size + 2 * ENTRY_OVERHEAD
         self._lease_count = 0  # the count at which the newest lease is safe
         for batch in held:
@@ -121,29 +168,65 @@ class TopicLog:
     @property
     def pending_count(self) -> int:
         """The number of batches that wait for a write."""
-        return len(self._pending)
+        return len(self._pending) + (1 if self._gathered else 0)
 
     # Appending
 
-    def append(self, items: Buffer, count: int, timestamp: int, releases: Sequence[int] = ()) -> int:
+    def append(self, items: bytes, count: int, timestamp: int, releases: Sequence[int] = ()) -> int:
         """Append messages for every channel and return the first offset.
 
-        ``items`` are ``count`` valid items: int32 size and body each. They must not change any more. ``releases`` are
-        the offsets of deferred messages that these ones repeat because they are due.
+        ``items`` are ``count`` valid items: int32 size and body each. ``releases`` are the offsets of deferred messages
+        that these ones repeat because they are due.
         """
         return self._append(MESSAGES, items, count, timestamp, releasing(list(releases)) if releases else b"")
 
-    def append_deferred(self, items: Buffer, count: int, timestamp: int, due_ns: int) -> int:
+    def gather(self, items: bytes, count: int, timestamp: int) -> int:
+        """Append messages as ``append``, but in one batch with others if possible.
+
+        Their timestamp may become up to a millisecond older, because a batch has only one.
+        """
+        self._renew_lease(count)
+        size = len(items)
+        if self._gathered and (
+            self._gathered_size + size > _GATHER_SIZE or not 0 <= timestamp - self._gathered_ns < _GATHER_NS
+        ):
+            self._end_gathering()
+        first = self.state.end
+        if not self._gathered:
+            assert not self.is_deleted
+            self._gathered_first = first
+            self._gathered_ns = timestamp
+            self._on_pending(self)
+        self._gathered.append(items)
+        self._gathered_count += count
+        self._gathered_size += size
+        self.pending_size += size
+        self.state.end = first + count
+        return first
+
+    def _end_gathering(self) -> None:
+        """Make a batch of the gathered messages."""
+        if not self._gathered:
+            return
+        items = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
+        batch = new_batch(MESSAGES, self._gathered_first, self._gathered_count, self._gathered_ns, items)
+        self._gathered = []
+        self._gathered_count = self._gathered_size = 0
+        self._pending.append(batch)
+        self.pending_size += batch.size - len(items)
+        self.tail.add(batch)
+
+    def append_deferred(self, items: bytes, count: int, timestamp: int, due_ns: int) -> int:
         """Append messages that no channel gets; they must be appended again when they are due."""
         return self._append(DEFERRED_KIND, items, count, timestamp, deferred(due_ns))
 
     def append_addressed(
-        self, channel: int, items: Buffer, count: int, timestamp: int, attempts: int = 0, due_ns: int = 0
+        self, channel: int, items: bytes, count: int, timestamp: int, attempts: int = 0, due_ns: int = 0
     ) -> int:
         """Append messages for one channel."""
         return self._append(ADDRESSED_KIND, items, count, timestamp, addressed(channel, attempts, due_ns))
 
-    def _append(self, kind: int, items: Buffer, count: int, timestamp: int, extension: bytes) -> int:
+    def _append(self, kind: int, items: bytes, count: int, timestamp: int, extension: bytes) -> int:
         self._renew_lease(count)
         batch = new_batch(kind, self.state.end, count, timestamp, items, extension)
         self._add(batch)
@@ -177,6 +260,7 @@ class TopicLog:
 
     def _add(self, batch: LogBatch) -> None:
         assert not self.is_deleted
+        self._end_gathering()
         self.state.add(batch)
         self._pending.append(batch)
         self.pending_size += batch.size
@@ -185,6 +269,8 @@ class TopicLog:
     def delete(self) -> None:
         """Replace everything pending by the end of the log. The caller removes the directory when that is durable."""
         self.is_deleted = True
+        self._gathered = []
+        self._gathered_count = self._gathered_size = 0
         self._pending = [new_record(DELETED, 0, b"")]
         self.pending_size = self._pending[0].size
         self._on_pending(self)
@@ -193,7 +279,8 @@ class TopicLog:
 
     @property
     def pending(self) -> list[LogBatch]:
-        """The batches that wait for a write."""
+        """The batches that wait for a write. Messages that are appended later are in other batches."""
+        self._end_gathering()
         return self._pending[:]
 
     @property
@@ -211,7 +298,9 @@ class TopicLog:
         del self._pending[: len(batches)]
         self._held += batches
         self.given_count += len(batches)
-        size = sum(batch.size for batch in batches)
+        size = 0
+        for batch in batches:
+            size += batch.size
         self._given_size += size
         self.pending_size -= size
 
@@ -221,22 +310,24 @@ class TopicLog:
             return
         batches = [self._held.pop() for _ in range(count)]
         self.given_count -= count
-        self._given_size -= sum(batch.size for batch in batches)
+        self._given_size -= sum([batch.size for batch in batches])
         if self.is_deleted:
             batches = [batch for batch in batches if batch.kind == DELETED]
         self._pending[:0] = reversed(batches)
-        self.pending_size += sum(batch.size for batch in batches)
+        self.pending_size += sum([batch.size for batch in batches])
         self._on_pending(self)
 
     def note_written(self, batches: Sequence[LogBatch]) -> None:
         """Note that a write has succeeded."""
         self.written_count += len(batches)
         for batch in batches:
-            self.written = max(self.written, batch.end)
+            if batch.end > self.written:
+                self.written = batch.end
 
     def note_safe(self, count: int) -> None:
         """Note that the first ``count`` batches are durable."""
-        self.safe_count = max(self.safe_count, count)
+        if count > self.safe_count:
+            self.safe_count = count
         if self.safe_count >= self.given_count:
             self.stable = self.written
 

@@ -361,6 +361,12 @@ class LogState:
         """Yield first and end of each run of offsets that are messages for a channel."""
         return self._between(first, end, lambda channel: channel == number)
 
+    def count_between(self, number: int, first: int, end: int) -> int:
+        """Return how many of the offsets are messages for a channel."""
+        if not self.ranges or self.ranges[-1].end <= first:
+            return max(0, end - first)
+        return sum(last - start for start, last in self.messages_between(number, first, end))
+
     def present_between(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield first and end of each run of offsets that are messages for some channel."""
         return self._between(first, end, lambda channel: channel != NO_CHANNEL)
@@ -389,9 +395,7 @@ class LogState:
     def depth(self, number: int, end: int) -> int:
         """Return how many messages below ``end`` a channel has not finished."""
         channel = self.channels[number]
-        return len(channel.holes) + sum(
-            last - first for first, last in self.messages_between(number, channel.next, end)
-        )
+        return len(channel.holes) + self.count_between(number, channel.next, end)
 
     @property
     def floor(self) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -210,21 +211,25 @@ class LogStore:
         if self._commit is not None or self._is_recovering:
             return None
         framed, direct = self._select()
-        is_synced = (
-            is_synced
-            or bool(self._again)
-            or self._unsynced_size >= self.options.unsynced_size
-            or any(log.is_lease_wanted or log.is_deleted for log, _ in framed)
-            or any(log.is_lease_wanted or not log.is_safe for log, _ in direct)
-        )
+        if self._again or self._unsynced_size >= self.options.unsynced_size:
+            is_synced = True
+        for log, _ in framed:
+            if log.is_lease_wanted or log.is_deleted:
+                is_synced = True
+        for log, _ in direct:
+            if log.is_lease_wanted or not log.is_safe:
+                is_synced = True
         if not (framed or direct or self._again or (is_synced and self._unsafe)):
             return None
-        file = self._file_for([*framed, *direct])
+        file = self._file_for(framed, direct)
         self.is_full = file is None
         if file is None:
             return self._begin_segment_sync()
         is_first = file.position == FRAMES_AT
-        job = CommitJob(file, is_synced or is_first or any(log not in file.numbers for log, _ in direct))
+        for log, _ in direct:
+            if log not in file.numbers:
+                is_synced = True
+        job = CommitJob(file, is_synced or is_first)
         if is_first and self._unsynced:
             job.unsynced_file = self._unsynced_file
         self._give(job, framed, direct)
@@ -246,14 +251,14 @@ class LogStore:
         if self._skipping:
             # The next process will assume that no offsets are lost, because the first frame has the new boot id.
             return [Taken(log, log.pending[:1]) for log in self._skipping], []
-        groups = [group for group in self._joined if any(log in self._pending for log in group)]
-        alone = [{log} for log in self._pending if not any(log in group for group in groups)]
         framed: list[Taken] = []
         direct: list[Taken] = []
         room = max_size = (self.options.commit_size - FRAMES_AT) // 2
-        for group in (*groups, *alone):
+        for group in self._pending_groups():
             taken = [Taken(log, log.pending) for log in group if log.pending_count]
-            size = sum(_frame_size(log, batches) for log, batches in taken)
+            size = 0
+            for log, batches in taken:
+                size += _frame_size(log, batches)
             log = taken[0].log
             is_large = log.pending_size >= self.options.direct_size or size > max_size
             if is_large and len(group) == 1 and not log.is_deleted:
@@ -264,6 +269,14 @@ class LogStore:
                 room -= size
         return framed, direct
 
+    def _pending_groups(self) -> list[Collection[TopicLog]]:
+        """Return the logs with something to write, in groups that must be in one frame."""
+        if not self._joined:
+            return [(log,) for log in self._pending]
+        groups = [group for group in self._joined if any(log in self._pending for log in group)]
+        alone = [(log,) for log in self._pending if not any(log in group for group in groups)]
+        return [*groups, *alone]
+
     def _can_write_segment(self, log: TopicLog) -> bool:
         """True if no other job writes to the directory of a log, and it is not that of a newer log of the topic."""
         if log.is_writing or log in self._deleted:
@@ -271,10 +284,15 @@ class LogStore:
         old = (*self._deleted, *self._deleting.values())
         return not any(other.is_writing and other.topic == log.topic for other in old)
 
-    def _file_for(self, taken: list[Taken]) -> CommitFile | None:
+    def _file_for(self, framed: list[Taken], direct: list[Taken]) -> CommitFile | None:
         """Return the file for the next frame, in a new generation if the active file is full; None if all are full."""
-        size = FRAME_OVERHEAD + sum(_frame_size(log, batches) for log, batches in taken)
-        size += sum(_frame_size(log, [batch]) for log, batch in self._again)
+        size = FRAME_OVERHEAD
+        for log, batches in framed:
+            size += _frame_size(log, batches)
+        for log, _ in direct:
+            size += log.identity_size
+        for log, batch in self._again:
+            size += _frame_size(log, [batch])
         file = self._active
         if file is not None and (file.position == FRAMES_AT or file.position + size <= self.options.commit_size):
             return file
@@ -326,11 +344,13 @@ class LogStore:
         for log, _ in (*framed, *direct):
             if not log.pending_count:
                 del self._pending[log]
-        self._joined = [group for group in self._joined if any(log in self._pending for log in group)]
+        if self._joined:
+            self._joined = [group for group in self._joined if any(log in self._pending for log in group)]
         if entries:
             file = job.file
             assert file.header is not None
             job.buffers = encode_frame(file.header, file.next_serial, self._synced_below, self.highest_id, entries)
+            job.size = sum(map(len, job.buffers))
 
     def _entries(self, job: CommitJob, log: TopicLog, batches: list[LogBatch]) -> list[Entry]:
         file = job.file
@@ -341,8 +361,10 @@ class LogStore:
             record = identity_record(log.identity, log.durable_end, log.durable_serial)
             # Twice: if one is damaged, the other still identifies all batches of the log.
             entries += [Entry(file.numbers[log], record, seed_of(0), 0)] * 2
-        seed = seed_of(log.identity.log_id)
-        return [*entries, *(Entry(file.numbers[log], batch, seed, log.stable) for batch in batches)]
+        number, seed, synced_below = file.numbers[log], log.commit_seed, log.stable
+        for batch in batches:
+            entries.append(Entry(number, batch, seed, synced_below))
+        return entries
 
     def end_commit(self, job: CommitJob) -> None:
         """Use the result of a job."""
@@ -356,21 +378,23 @@ class LogStore:
             return
         file = job.file
         if job.buffers:
-            file.position += sum(map(len, job.buffers))
+            file.position += job.size
             file.next_serial += 1
         self._unsynced_file = file
         for log, batches in job.framed:
             log.note_written(batches)
             self._unsafe[log] = None
-            self._unsynced += (_Framed(log, batch) for batch in batches)
             if log in self._skipping:
                 self._skipping.remove(log)
-            self._unsynced_size += sum(batch.size for batch in batches)
+            if not job.is_synced:
+                for batch in batches:
+                    self._unsynced.append(_Framed(log, batch))
+                    self._unsynced_size += batch.size
         for write in job.segment_writes:
             self.failure = self.failure or write.error
         for log, batches in job.direct:
             self._end_direct(log, batches)
-        for log in (*(log for log, _ in (*job.framed, *job.direct)), *(log for log, _ in self._again)):
+        for log, _ in (*job.framed, *job.direct, *self._again):
             file.last_counts[log] = log.given_count
             if not log.is_deleted:
                 self._changed[log] = None
@@ -539,6 +563,8 @@ class LogStore:
     def _trim_memory(self) -> None:
         """Drop batches from memory that are in segments, from the log with the most first, if there are too many."""
         size = self.memory_size
+        if size <= self.options.memory_size:
+            return
         for log in sorted(self.logs.values(), key=lambda log: log.tail.size, reverse=True):
             if size <= self.options.memory_size:
                 return
@@ -548,7 +574,10 @@ class LogStore:
     @property
     def memory_size(self) -> int:
         """The memory that batches take, about."""
-        return sum(log.tail.size for log in self.logs.values())
+        size = 0
+        for log in self.logs.values():
+            size += log.tail.size
+        return size
 
     @property
     def fill_ratio(self) -> float:
@@ -562,7 +591,7 @@ class LogStore:
         try:
             self._write_everything()
             if self._files or not self._is_clean:
-                active = self._active or self._file_for([])
+                active = self._active or self._file_for([], [])
                 assert active is not None
                 active.save_header(self._header(self._generation, is_clean=True))
         finally:
@@ -597,4 +626,7 @@ class LogStore:
 
 def _frame_size(log: TopicLog, batches: list[LogBatch]) -> int:
     """Return the size of batches in a frame, with the identity of their log."""
-    return log.identity_size + sum(batch.size + ENTRY_OVERHEAD for batch in batches)
+    size = log.identity_size
+    for batch in batches:
+        size += batch.size + ENTRY_OVERHEAD
+    return size

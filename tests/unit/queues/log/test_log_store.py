@@ -55,6 +55,71 @@ def test_a_commit_without_sync_is_written_but_not_stable(tmp_path):
     assert (log.stable, store.has_unsynced) == (2, False)
 
 
+def gather(log, *bodies, timestamp=5):
+    return log.gather(items(*bodies), len(bodies), timestamp)
+
+
+def test_messages_of_a_millisecond_share_a_batch(tmp_path):
+    store = open_store(tmp_path, LogOptions())
+    log = new_log(store)
+    assert [gather(log, b"a", b"b"), gather(log, b"c", timestamp=1_000_004)] == [0, 2]
+    assert (log.end, log.pending_count) == (3, 1)
+    assert [(batch.first, batch.count, batch.timestamp) for batch in log.pending] == [(0, 3, 5)]
+    assert log.pending_size == log.pending[0].size
+    commit(store)
+    assert (log.written, log.pending_count, list(bodies_of(log).values())) == (3, 0, [b"a", b"b", b"c"])
+
+
+@pytest.mark.parametrize("timestamp", [1_000_005, 4])
+def test_messages_of_different_times_do_not_share_a_batch(tmp_path, timestamp):
+    log = new_log(open_store(tmp_path, LogOptions()))
+    gather(log, b"a")
+    gather(log, b"b", timestamp=timestamp)
+    assert [(batch.first, batch.timestamp) for batch in log.pending] == [(0, 5), (1, timestamp)]
+
+
+def test_large_messages_and_changes_end_a_shared_batch(tmp_path):
+    store = open_store(tmp_path, LogOptions())
+    log = new_log(store)
+    gather(log, b"a")
+    gather(log, b"x" * 16_384)
+    gather(log, b"b")
+    change(log, lambda changes: changes.set_unclaimed(1))
+    gather(log, b"c")
+    publish(log, b"d")
+    gather(log, b"e")
+    pending_count = log.pending_count
+    assert [(batch.first, batch.count) for batch in log.pending if batch.has_offsets] == [
+        (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1),
+    ]  # fmt: skip
+    assert len(log.pending) == pending_count == 7
+    commit(store)
+    assert list(bodies_of(log).values()) == [b"a", b"x" * 16_384, b"b", b"c", b"d", b"e"]
+
+
+def test_messages_that_are_gathered_while_a_commit_runs_are_in_the_next_one(tmp_path):
+    store = open_store(tmp_path, LogOptions())
+    log = new_log(store)
+    gather(log, b"a")
+    job = store.begin_commit(is_synced=True)
+    gather(log, b"b")
+    job.run()
+    store.end_commit(job)
+    assert (log.written, log.end) == (1, 2)
+    commit(store)
+    assert (log.written, bodies_of(log)) == (2, {0: b"a", 1: b"b"})
+
+
+def test_gathered_messages_of_a_deleted_log_are_dropped(tmp_path):
+    store = open_store(tmp_path, LogOptions())
+    log = new_log(store)
+    gather(log, b"a")
+    store.delete_log(log)
+    assert [batch.has_offsets for batch in log.pending] == [False]
+    commit(store)
+    assert log.pending_count == 0
+
+
 def test_there_is_nothing_to_commit_without_changes(tmp_path):
     store = open_store(tmp_path)
     new_log(store)
