@@ -107,7 +107,7 @@ fuzz: setup interop
 soak: setup
 	$(BIN)/python tests/soak/run.py $(ARGS)
 
-## Compare nsqx with Go's nsqd.
+## Compare nsqx with Go's nsqd. tests/bench/compare_durability.py compares the log store with Go, JetStream and Redis too.
 bench: setup interop
 	$(BIN)/nsqx bench compare --peer $(PEERS) $(ARGS)
 

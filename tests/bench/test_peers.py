@@ -1,18 +1,21 @@
 """The adapters for other brokers, as bytes."""
 
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.compare_durability import FSYNC, WRITE, Broker, table_rows
 from bench.peers.catalog import find_launcher
-from bench.peers.nats import NATSConsume, NATSPublish
-from bench.peers.process import PeerLauncher
+from bench.peers.nats import NATSConsume, NATSPublish, nats_launcher
+from bench.peers.process import PeerLauncher, PeerPlace
 from bench.peers.rabbitmq import RabbitMQConsume, RabbitMQLauncher, RabbitMQPublish
-from bench.peers.redis import RedisConsume, RedisPublish, encode_command, read_answer
+from bench.peers.redis import RedisConsume, RedisPublish, encode_command, read_answer, redis_launcher
 from nsqx.bench.brokers import NSQDLauncher
 from nsqx.bench.failure import BenchFailed
+from nsqx.bench.figures import PER_SECOND, Figure
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,27 @@ def test_a_program_is_known_by_its_name(path, kind, name):
     launcher = find_launcher(path)
     assert isinstance(launcher, kind)
     assert launcher.name == name
+
+
+def test_peers_can_keep_messages_in_synced_files(tmp_path):
+    place = PeerPlace(4222, str(tmp_path))
+    redis = redis_launcher("redis-server", appendfsync="always")
+    assert redis.name == "Redis always"
+    assert redis.make_command(place)[-4:] == ["--appendonly", "yes", "--appendfsync", "always"]
+    nats = nats_launcher("nats-server", storage="file", sync_interval="always")
+    assert nats.name == "NATS always"
+    assert "sync_interval: always" in Path(nats.make_command(place)[-1]).read_text()
+
+
+def test_ratios_of_the_log_store_to_each_broker():
+    brokers = [Broker(name, find_launcher("/x/nsqd")) for name in (FSYNC, WRITE, "Go memory")]
+    for broker, rates in zip(brokers, ([100.0, 200.0, 300.0], [400.0], [100.0]), strict=True):
+        broker.figures["pub-2"] = [Figure("pub-2", rate, PER_SECOND, 2.5) for rate in rates]
+    assert table_rows(brokers)[1:] == [
+        ["pub-2", FSYNC, "200", "1.00", "2.00", "2.50"],
+        ["pub-2", WRITE, "400", "0.50", "1.00", "2.50"],
+        ["pub-2", "Go memory", "100", "2.00", "4.00", "2.50"],
+    ]
 
 
 def feed(protocol, stream, cuts):

@@ -13,6 +13,7 @@ from nsqx.cli.bench import main
 # The names of the figures of each workload.
 FIGURES = {
     "mem": ["mpub-mem", "sub-mem"],
+    "mpub-16": ["mpub-16"],
     "spill": ["mpub-spill", "sub-spill"],
     "disk": ["mpub-disk", "sub-disk"],
     "pub-2": ["pub-2"],

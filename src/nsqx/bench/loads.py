@@ -89,23 +89,39 @@ def _publish_rate(name: str, workers: list[ClosedLoop], target: Target, limits: 
     return Figure(name, count / result.elapsed_s(), PER_SECOND, _cpu_us(cpu_s, count)), count
 
 
+def _publish_batches(
+    name: str, target: Target, topic: str, connections: int, count: int, limits: Limits
+) -> tuple[Figure, int]:
+    """Publish batches of 200 messages; return their rate and the number of messages."""
+    make_channel(target, topic)
+    batch = min(BATCH, count)
+    bodies = [_body(limits)] * batch
+    workers = closed_loops(
+        target.tcp_address,
+        lambda _: target.protocol.publisher(topic, bodies),
+        connections,
+        limits.processes,
+        batch,
+        count,
+        limits.seconds,
+    )
+    return _publish_rate(name, workers, target, limits)
+
+
+def batches(connections: int) -> Callable[[Target, Limits], list[Figure]]:
+    def run(target: Target, limits: Limits) -> list[Figure]:
+        name = f"mpub-{connections}"
+        count = limits.counted(1_000_000)
+        return [_publish_batches(name, target, new_topic(name), connections, count, limits)[0]]
+
+    return run
+
+
 def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limits], list[Figure]]:
     def run(target: Target, limits: Limits) -> list[Figure]:
         topic = new_topic(kind)
-        make_channel(target, topic)
-        batch = min(BATCH, limits.counted(default_count))
-        bodies = [_body(limits)] * batch
         count = limits.counted(default_count)
-        workers = closed_loops(
-            target.tcp_address,
-            lambda _: target.protocol.publisher(topic, bodies),
-            limits.processes,
-            limits.processes,
-            batch,
-            count,
-            limits.seconds,
-        )
-        published, count = _publish_rate(f"mpub-{kind}", workers, target, limits)
+        published, count = _publish_batches(f"mpub-{kind}", target, topic, limits.processes, count, limits)
         counters = SharedCounters.of_backlog(count, limits.processes)
         consumers = [
             BenchConsumer(

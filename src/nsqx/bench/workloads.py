@@ -22,6 +22,7 @@ from nsqx.bench.loads import (
     CHANNEL,
     MANY_COUNTS,
     Limits,
+    batches,
     batches_then_drain,
     defer,
     defer_topics,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 # Go's nsqd allocates the whole memory queue of each topic and channel, so it must not be larger than necessary.
 _ALL_IN_MEMORY: Final = ("--mem-queue-size=1000000",)
+_LARGE_QUEUE: Final = ("--mem-queue-size=10000000",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,12 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     Workload(
         "mem",
         "MPUB of 200 into memory, then consumed with RDY 2500 and one FIN per message",
-        ("--mem-queue-size=10000000",),
+        _LARGE_QUEUE,
         batches_then_drain("mem", 1_000_000),
         aliases=("mpub-mem", "sub-mem"),
         is_general=True,
     ),
+    Workload("mpub-16", "MPUB of 200 into memory on 16 connections", _LARGE_QUEUE, batches(16), is_general=True),
     Workload(
         "spill",
         "the same with a memory queue of 10,000, so most messages go to disk",

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import secrets
 import socket
+import subprocess
+import tempfile
 from array import array
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -116,11 +119,14 @@ def _deliver_subject(topic: str, channel: str) -> bytes:
 
 
 class NATSProtocol:
-    """The protocol of a NATS server with JetStream; streams are kept in memory."""
+    """The protocol of a NATS server with JetStream; ``storage`` of the streams is memory or file."""
+
+    def __init__(self, storage: str = "memory") -> None:
+        self._storage = storage
 
     def make_queue(self, address: str, topic: str, channel: str) -> None:
         """Create a stream for the topic and a durable consumer for the channel."""
-        stream = {"name": topic, "subjects": [topic], "storage": "memory", "num_replicas": 1}
+        stream = {"name": topic, "subjects": [topic], "storage": self._storage, "num_replicas": 1}
         consumer = {
             "durable_name": channel,
             "deliver_subject": _deliver_subject(topic, channel).decode(),
@@ -153,10 +159,30 @@ class NATSProtocol:
         return NATSConsume(topic, channel)
 
 
-def nats_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
-    """Return the launcher of a NATS server with JetStream."""
+def nats_launcher(
+    path: str, data_root: str | None = None, storage: str = "memory", sync_interval: str = ""
+) -> PeerLauncher:
+    """Return the launcher of a NATS server with JetStream; an empty ``sync_interval`` is the server's default."""
 
     def command(place: PeerPlace) -> list[str]:
-        return [path, "-a", "127.0.0.1", "-p", str(place.port), "-js", "-sd", place.directory]
+        config = Path(place.directory, "nats.conf")
+        config.write_text(_jetstream_settings(place.directory, sync_interval))
+        return [path, "-a", "127.0.0.1", "-p", str(place.port), "-c", str(config)]
 
-    return PeerLauncher("NATS", command, NATSProtocol(), data_root)
+    return PeerLauncher(f"NATS {sync_interval}".rstrip(), command, NATSProtocol(storage), data_root)
+
+
+def _jetstream_settings(directory: str, sync_interval: str) -> str:
+    sync = f"sync_interval: {sync_interval}" if sync_interval else ""
+    return f'jetstream {{ store_dir: "{directory}" {sync} }}\n'
+
+
+def knows_sync_interval(path: str) -> bool:
+    """Return True if the server has the setting ``sync_interval``, which version 2.10 introduced."""
+    with tempfile.TemporaryDirectory() as directory:
+        config = Path(directory, "nats.conf")
+        config.write_text(_jetstream_settings(directory, "always"))
+        done = subprocess.run(
+            [path, "-c", str(config), "-t"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        return done.returncode == 0

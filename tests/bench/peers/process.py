@@ -51,13 +51,13 @@ class PeerLauncher:
         data_root: str | None = None,
     ) -> None:
         self.name = name
-        self._make_command = make_command
+        self.make_command = make_command
         self._protocol = protocol
         self._data_root = data_root
 
     def launch(self, flags: Sequence[str], topics: Mapping[str, Sequence[str]]) -> Running:  # noqa: ARG002
         """Start a new broker."""
-        return start_peer(self.name, self._make_command, self._protocol, self._data_root)
+        return start_peer(self.name, self.make_command, self._protocol, self._data_root)
 
 
 def start_peer(

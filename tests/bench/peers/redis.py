@@ -136,11 +136,11 @@ class RedisProtocol:
         return RedisConsume(topic, channel)
 
 
-def redis_launcher(path: str, data_root: str | None = None) -> PeerLauncher:
-    """Return the launcher of a Redis server without persistence."""
+def redis_launcher(path: str, data_root: str | None = None, appendfsync: str = "") -> PeerLauncher:
+    """Return the launcher of a Redis server: without files, or with a file that is synced by the given policy."""
 
     def command(place: PeerPlace) -> list[str]:
-        memory_only = ["--save", "", "--appendonly", "no"]
-        return [path, "--bind", "127.0.0.1", "--port", str(place.port), *memory_only]
+        files = ["--appendonly", "yes", "--appendfsync", appendfsync] if appendfsync else ["--appendonly", "no"]
+        return [path, "--bind", "127.0.0.1", "--port", str(place.port), "--save", "", *files]
 
-    return PeerLauncher("Redis", command, RedisProtocol(), data_root)
+    return PeerLauncher(f"Redis {appendfsync}".rstrip(), command, RedisProtocol(), data_root)
