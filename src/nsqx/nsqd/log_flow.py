@@ -97,8 +97,8 @@ class LogFlow(TopicFlow):
         self.released_number = 0
         self._limit_number = self._count(self.released, self._limit)
         self._end_number = self._limit_number + self._count(self._limit, state.end)
-        # Deferred messages by due time, in wall-clock nanoseconds; some may have been discarded.
-        self._due = [(due_ns, offset) for offset, due_ns in state.deferred.items()]
+        # Deferred messages by due time, on the monotonic clock; some may have been discarded.
+        self._due = [(self._when_due(due_ns), offset) for offset, due_ns in state.deferred.items()]
         heapify(self._due)
         # Deferred messages from this offset on count for the topic while messages must not flow.
         self._held_from = self._limit if state.channels else 0
@@ -167,7 +167,7 @@ class LogFlow(TopicFlow):
         now_ns = self._clock.wall_ns()
         self._logs.refuse_if_full(now_ns, self)
         offset = self._log.append_deferred(len(body).to_bytes(4, "big") + body, 1, now_ns, now_ns + defer_ns)
-        heappush(self._due, (now_ns + defer_ns, offset))
+        heappush(self._due, (self._when_due(now_ns + defer_ns), offset))
         if self._is_flowing:
             self._count_deferred(1)
         else:
@@ -197,7 +197,7 @@ class LogFlow(TopicFlow):
         else:
             first = self._log.append_deferred(items, count, timestamp, due_ns)
             for offset in range(first, first + count):
-                heappush(self._due, (due_ns, offset))
+                heappush(self._due, (self._when_due(due_ns), offset))
             if self._is_flowing:
                 self._count_deferred(count)
             else:
@@ -226,10 +226,18 @@ class LogFlow(TopicFlow):
 
     # Deferred messages that are due
 
+    def _when_due(self, due_ns: int) -> int:
+        """Return a due time of the wall clock, which may be set later, as a time of the monotonic clock.
+
+        If the wall clock was set back before nsqd started, the delay is at most --max-req-timeout.
+        """
+        delay_ns = min(due_ns - self._clock.wall_ns(), self._broker.options.max_req_timeout)
+        return self._clock.now_ns() + delay_ns
+
     def _arm(self) -> None:
         """Set the timer for the first due message."""
         if self._due and not self._is_reading:
-            self._arm_at(self._clock.now_ns() + self._due[0][0] - self._clock.wall_ns())
+            self._arm_at(self._due[0][0])
 
     def _arm_at(self, when_ns: int) -> None:
         if self._due_timer is not None:
@@ -244,7 +252,7 @@ class LogFlow(TopicFlow):
         self._due_timer = None
         if self._topic.exiting or self._is_reading:
             return
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.now_ns()
         for _ in range(_DUE_PER_TURN):
             if not self._due or self._due[0][0] > now_ns:
                 break

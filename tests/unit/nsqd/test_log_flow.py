@@ -129,6 +129,29 @@ def test_a_message_that_became_due_while_nsqd_was_down_is_delivered_at_once(benc
     assert again.consume("t", "c", 9).link.take_bodies() == [b"later"]
 
 
+def test_a_deferred_message_is_on_time_if_the_clock_is_set_while_it_waits(bench):
+    client = bench.consume("t", "c", 10)
+    bench.defer("t", b"1", 10 * SECOND)
+    bench.clock.wall_offset_ns -= 24 * 3600 * SECOND
+    bench.advance(9 * SECOND)
+    assert finish_all(client) == []
+    bench.advance(SECOND)
+    assert finish_all(client) == [b"1"]
+
+
+def test_a_deferred_message_waits_at_most_max_req_timeout_after_the_clock_was_set_back(bench):
+    bench.broker.topic("t").channel("c")
+    bench.defer("t", b"1", 10 * SECOND)
+    bench.settle()
+    bench.clock.wall_offset_ns -= 24 * 3600 * SECOND
+    again = bench.crash()
+    client = again.consume("t", "c", 10)
+    again.advance(again.broker.options.max_req_timeout - SECOND)
+    assert finish_all(client) == []
+    again.advance(SECOND)
+    assert finish_all(client) == [b"1"]
+
+
 def test_a_deferred_message_is_delivered_once(bench):
     bench.broker.topic("t").channel("c")
     bench.defer("t", b"later", SECOND)
