@@ -91,9 +91,10 @@ tests/interop/nsqjs/node_modules: tests/interop/nsqjs/package.json
 	  cd tests/interop/nsqjs && npm install --silent --no-package-lock --no-audit --no-fund && touch node_modules; \
 	else echo "npm is not installed: tests with nsqjs will be skipped"; fi
 
-## Run every fault of docs/reliability.md on Go's nsqd and on nsqx's, then kill Spark drivers, receivers, executors and archives.
+## Run every fault of docs/reliability.md on Go's nsqd and on nsqx's, then kill nsqds with topic logs, Spark drivers, receivers, executors and archives.
 faults: setup interop
 	$(BIN)/python tests/faults/report.py $(ARGS)
+	@for durability in fsync write; do $(BIN)/python tests/faults/kill_log.py --durability=$$durability || exit 1; done
 	@if command -v java >/dev/null; then for nsqd in nsqx go; do \
 	  $(BIN)/python tests/faults/kill_spark.py --nsqd=$$nsqd && $(BIN)/python tests/faults/kill_archive.py --nsqd=$$nsqd || exit 1; \
 	done; else echo "Java is not installed: the Spark faults were skipped"; fi
