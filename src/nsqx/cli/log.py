@@ -136,7 +136,8 @@ def _summary(log: StoredLog) -> dict[str, Any]:
         "first": log.first,
         "end": log.end,
         "messages": log.message_count,
-        "bytes": sum(os.stat(segment.path).st_size for segment in log.segments),
+        "bytes": sum(os.stat(segment.path).st_size for segment in log.segments)
+        + sum(batch.size for batch in log.loaded.held),
         "segments": len(log.segments),
         "channels": [
             {
@@ -166,7 +167,8 @@ def show_log(data_path: str, topics: Sequence[str], values: dict[str, Any]) -> i
         _print_json(details)
         return WHOLE
     print(f"{log.topic}: log {details['log']}, {_count(details['messages'], 'message')}")
-    print(f"offsets {log.first} to {log.end}, created {details['created']}")
+    offsets = f"offsets {log.first} to {log.end - 1}" if log.end > log.first else f"next offset {log.end}"
+    print(f"{offsets}, created {details['created']}")
     for name in ("unclaimed_from", "deferred", "paused_at"):
         if details[name]:
             print(f"{name.replace('_', ' ')} {details[name]}")

@@ -114,6 +114,7 @@ class LogCommits:
 
     def load(self) -> list[TopicLog]:
         """Open the logs that an earlier process left, and return them; raises OSError."""
+        start_ns = self._clock.now_ns()
         store = self._store = LogStore(self._data_path, self.options, read_boot_id(), self._logger)
         while store.is_recovering:
             job = store.begin_checkpoint()
@@ -125,6 +126,9 @@ class LogCommits:
                 self._fail(job.error)
                 break
         self.damaged_count = store.damaged_count
+        if store.logs:
+            duration_ms = (self._clock.now_ns() - start_ns) // NS_PER_MS
+            self._logger.info("LOG: opened %d topic logs in %d ms", len(store.logs), duration_ms)
         return list(store.logs.values())
 
     @property

@@ -45,7 +45,8 @@ def narrow_table(
         places = [columns.index(each) for each in shown]
         picked = [[row[place] for place in places] for row in rows]
         if sum(_widths(shown, picked)) + len(_GAP) * (len(shown) - 1) <= width:
-            return plain_table(shown, picked, text_columns), [name for name in columns if name not in shown]
+            text_count = sum(place < text_columns for place in places)
+            return plain_table(shown, picked, text_count), [name for name in columns if name not in shown]
     return None
 
 

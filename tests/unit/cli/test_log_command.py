@@ -48,6 +48,7 @@ def test_reading_changes_nothing(written, capfd):
 def test_show_prints_channels_and_holes(written, capfd):
     code, out, _ = run(capfd, "show", written, "orders")
     assert code == 0
+    assert "offsets 0 to 21, created " in out
     assert "deferred 1" in out
     assert "2027-01-15T09:00:00.000000Z" in out
     assert max(map(len, out.splitlines())) <= 80

@@ -23,6 +23,14 @@ def test_optional_columns_are_left_out_one_by_one():
     assert narrow_table(COLUMNS, ROWS, 2, ["messages", "in flight"], 21) is None
 
 
+def test_numbers_stay_aligned_right_if_a_column_of_names_is_left_out():
+    table, left_out = narrow_table(COLUMNS, ROWS, 2, ["channel"], 34)
+    assert (table.splitlines()[1:], left_out) == (
+        ["orders      5          1      1234", "o           0          0         7"],
+        ["channel"],
+    )
+
+
 def test_a_stacked_table_shows_every_column():
     assert stacked_table(COLUMNS, ROWS[:1], 2, 30).splitlines() == [
         "orders",
