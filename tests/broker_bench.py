@@ -280,6 +280,13 @@ class Bench:
         self.settle()
 
 
+class ClassicBench(Bench):
+    """A broker whose topics have the classic store, whatever store the other tests use."""
+
+    def __init__(self, data_path: Path, clock: BenchClock | None = None, **options: Any) -> None:
+        super().__init__(data_path, clock, store="classic", **options)
+
+
 def split_frames(data: bytes) -> list[Frame]:
     """Return the frames in ``data``, which must contain nothing else."""
     frames = []

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from broker_bench import MINUTE, SECOND, Bench, BenchClock
+from broker_bench import MINUTE, SECOND, BenchClock, ClassicBench
 from nsqx.errors import DiskQueueError
 from rawclient import sized
 
@@ -31,7 +31,7 @@ def no_space(*arguments):
 
 
 def test_messages_on_disk_go_to_the_first_channel_too(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=2)
+    bench = ClassicBench(tmp_path, mem_queue_size=2)
     bench.publish("t", *(b"%d" % number for number in range(6)))
     topic = bench.broker.topic("t")
     assert (topic.depth, topic.backend_depth) == (6, 4)
@@ -42,7 +42,7 @@ def test_messages_on_disk_go_to_the_first_channel_too(tmp_path):
 
 
 def test_a_long_backlog_is_moved_over_several_turns(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=20_000)
+    bench = ClassicBench(tmp_path, mem_queue_size=20_000)
     for _ in range(5):
         bench.publish("t", *[b"x"] * 1000)
     bench.broker.topic("t").channel("c")
@@ -54,7 +54,7 @@ def test_a_long_backlog_is_moved_over_several_turns(tmp_path):
 
 
 def test_messages_published_during_a_move_are_not_lost(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=20_000)
+    bench = ClassicBench(tmp_path, mem_queue_size=20_000)
     for _ in range(5):
         bench.publish("t", *[b"old"] * 1000)
     client = bench.consume("t", "c", 6000)
@@ -65,7 +65,7 @@ def test_messages_published_during_a_move_are_not_lost(tmp_path):
 
 
 def test_with_a_memory_queue_of_0_waiting_messages_are_on_disk(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     bench.publish("t", b"1", b"2")
     topic = bench.broker.topic("t")
     assert (topic.depth, topic.backend_depth) == (2, 2)
@@ -80,7 +80,7 @@ def test_with_a_memory_queue_of_0_waiting_messages_are_on_disk(tmp_path):
 @pytest.mark.parametrize("mem_queue_size", [0, 1, 100])
 def test_deferred_messages_that_wait_in_the_topic_stay_deferred(tmp_path, mem_queue_size):
     """This holds in memory and on disk."""
-    bench = Bench(tmp_path, mem_queue_size=mem_queue_size)
+    bench = ClassicBench(tmp_path, mem_queue_size=mem_queue_size)
     for number in range(3):
         bench.defer("t", b"%d" % number, MINUTE)
     client = bench.consume("t", "c", 10)
@@ -92,7 +92,7 @@ def test_deferred_messages_that_wait_in_the_topic_stay_deferred(tmp_path, mem_qu
 
 
 def test_a_clock_set_back_does_not_extend_a_deferral_in_the_topic(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     bench.defer("t", b"1", MINUTE)
     bench.clock.wall_offset_ns -= 24 * 60 * MINUTE
     client = bench.consume("t", "c", 10)
@@ -103,7 +103,7 @@ def test_a_clock_set_back_does_not_extend_a_deferral_in_the_topic(tmp_path):
 
 
 def test_deferred_messages_do_not_delay_others(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     bench.defer("t", b"deferred", MINUTE)
     bench.publish("t", b"plain")
     client = bench.consume("t", "c", 10)
@@ -115,7 +115,7 @@ def test_deferred_messages_do_not_delay_others(tmp_path):
 
 
 def test_an_ephemeral_topic_drops_its_overflow_and_has_no_files(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=2)
+    bench = ClassicBench(tmp_path, mem_queue_size=2)
     bench.publish("t#ephemeral", b"1", b"2", b"3")
     topic = bench.broker.topic("t#ephemeral")
     assert (topic.depth, topic.backend_depth, topic.message_count) == (2, 0, 3)
@@ -130,14 +130,14 @@ def test_an_ephemeral_topic_drops_its_overflow_and_has_no_files(tmp_path):
 
 def test_close_keeps_the_messages_that_wait_in_the_topic(tmp_path):
     clock = BenchClock()
-    bench = Bench(tmp_path, clock=clock, mem_queue_size=3)
+    bench = ClassicBench(tmp_path, clock=clock, mem_queue_size=3)
     bench.publish("t", b"1", b"2")
     bench.defer("t", b"deferred", MINUTE)
     bench.defer("t", b"deferred on disk", MINUTE)
     bench.broker.topic("t").close()
     clock.advance(20 * SECOND)
 
-    bench = Bench(tmp_path, clock=clock)
+    bench = ClassicBench(tmp_path, clock=clock)
     assert bench.broker.topic("t").depth == 4
     client = bench.consume("t", "c", 10)
     move_all(bench)
@@ -156,7 +156,7 @@ class MovedTopic:
 
     def __init__(self, directory, *channel_names):
         directory.mkdir(exist_ok=True)
-        self.bench = Bench(directory, mem_queue_size=0)
+        self.bench = ClassicBench(directory, mem_queue_size=0)
         self.topic = self.bench.broker.topic("t")
         (self.disk,) = self.topic.disk_queues()
         self.bench.publish("t", b"1", b"2", b"3")
@@ -172,7 +172,7 @@ class MovedTopic:
     def kept_count(self):
         """Return the number of messages that a restart would find in the topic."""
         self.bench.sync(self.disk)
-        copy = Bench(self.disk_copy(), mem_queue_size=0)
+        copy = ClassicBench(self.disk_copy(), mem_queue_size=0)
         return copy.broker.topic("t").depth
 
     def disk_copy(self):
@@ -194,7 +194,7 @@ def test_a_record_is_finished_when_its_copies_are_durable_everywhere(tmp_path):
 
 
 def test_messages_on_disk_stay_on_disk_even_with_a_memory_queue(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=2)
+    bench = ClassicBench(tmp_path, mem_queue_size=2)
     bench.publish("t", b"1", b"2", b"3", b"4")
     channel = bench.broker.topic("t").channel("c")
     bench.settle()
@@ -238,7 +238,7 @@ def test_copies_lost_in_a_failed_sync_are_made_again(tmp_path, monkeypatch):
 
 
 def test_moves_do_not_run_far_ahead_of_the_syncs(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     topic = bench.broker.topic("t")
     for _ in range(6):
         bench.publish("t", *[b"x"] * 2000)
@@ -253,7 +253,7 @@ def test_moves_do_not_run_far_ahead_of_the_syncs(tmp_path, monkeypatch):
 
 
 def test_deferred_messages_on_disk_stay_on_disk_until_they_are_due(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     bench.defer("t", b"later", MINUTE)
     client = bench.consume("t", "c", 10)
     move_all(bench)
@@ -272,7 +272,7 @@ def test_records_whose_copies_cannot_be_written_stay_when_the_broker_stops(tmp_p
             os, "fdatasync", lambda fd: no_space() if "t:a" in os.readlink(f"/proc/self/fd/{fd}") else sync(fd)
         )
         moving.bench.broker.close_topics()
-    again = Bench(tmp_path, mem_queue_size=0)
+    again = ClassicBench(tmp_path, mem_queue_size=0)
     assert again.broker.topic("t").depth == 3
 
 
@@ -280,7 +280,7 @@ def test_records_whose_copies_cannot_be_written_stay_when_the_broker_stops(tmp_p
 
 
 def test_a_failed_write_to_a_full_file_is_reported_to_its_publisher(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    bench = ClassicBench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     topic = bench.broker.topic("t")
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", no_space)
@@ -301,7 +301,7 @@ def test_a_failed_write_to_a_full_file_is_reported_to_its_publisher(tmp_path, mo
 
 def test_a_failing_channel_does_not_keep_messages_from_the_others(tmp_path, monkeypatch):
     """A message that waited in the topic was acknowledged long ago, so every other channel must get it."""
-    bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    bench = ClassicBench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     topic = bench.broker.topic("t")
     bench.publish("t", b"x" * 50, b"y" * 50, b"z" * 50)
     topic.pause()
@@ -333,7 +333,7 @@ def test_a_failing_channel_does_not_keep_messages_from_the_others(tmp_path, monk
 
 
 def test_a_failed_write_at_close_is_retried(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, max_bytes_per_file=100)
+    bench = ClassicBench(tmp_path, max_bytes_per_file=100)
     bodies = [b"%d" % number * 50 for number in range(4)]
     for body in bodies:
         bench.publish("t", body)
@@ -348,4 +348,4 @@ def test_a_failed_write_at_close_is_retried(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", fail_once)
         bench.broker.topic("t").close()
-    assert Bench(tmp_path).broker.topic("t").depth == 4
+    assert ClassicBench(tmp_path).broker.topic("t").depth == 4

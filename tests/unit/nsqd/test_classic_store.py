@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from broker_bench import MINUTE, SECOND, Bench, BenchClock
+from broker_bench import MINUTE, SECOND, BenchClock, ClassicBench
 from nsqx.errors import BrokerExiting
 from nsqx.nsqd.channel_store import NOT_IN_FLIGHT
 from nsqx.nsqd.classic_store import RETRY_NS
@@ -14,7 +14,7 @@ from nsqx.nsqd.classic_store import RETRY_NS
 
 @pytest.fixture
 def bench(tmp_path):
-    return Bench(tmp_path)
+    return ClassicBench(tmp_path)
 
 
 def the_channel(bench):
@@ -32,7 +32,7 @@ def take_one(client):
 def test_attempts_wrap(tmp_path):
     path = tmp_path / "t:c.diskqueue.000000.dat"
     path.write_bytes(struct.pack(">iqH16s", 27, 5, 65535, b"0123456789abcdef") + b"x")
-    bench = Bench(tmp_path)
+    bench = ClassicBench(tmp_path)
     client = bench.consume("t", "c", 1)
     message = take_one(client)
     assert (message.attempts, message.timestamp_ns, message.id) == (0, 5, b"0123456789abcdef")
@@ -44,7 +44,7 @@ def test_attempts_wrap(tmp_path):
 def test_the_same_message_recovered_twice_is_delivered_once(tmp_path):
     record = struct.pack(">iqH16s", 27, 5, 0, b"0123456789abcdef") + b"x"
     (tmp_path / "t:c.diskqueue.000000.dat").write_bytes(record * 2)
-    bench = Bench(tmp_path)
+    bench = ClassicBench(tmp_path)
     client = bench.consume("t", "c", 10)
     assert len(client.link.take_messages()) == 1
     bench.advance(10 * SECOND)
@@ -55,7 +55,7 @@ def test_the_same_message_recovered_twice_is_delivered_once(tmp_path):
 def test_a_different_message_with_an_id_in_flight_is_delivered_later(tmp_path):
     records = [struct.pack(">iqH16s", 27, timestamp, 0, b"0123456789abcdef") + b"x" for timestamp in (5, 6)]
     (tmp_path / "t:c.diskqueue.000000.dat").write_bytes(b"".join(records))
-    bench = Bench(tmp_path)
+    bench = ClassicBench(tmp_path)
     client = bench.consume("t", "c", 10)
     first = take_one(client)
     bench.advance(3 * SECOND)
@@ -71,7 +71,7 @@ def test_a_different_message_with_an_id_in_flight_is_delivered_later(tmp_path):
 
 
 def test_an_ephemeral_channel_drops_its_overflow(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=2)
+    bench = ClassicBench(tmp_path, mem_queue_size=2)
     bench.broker.topic("t").channel("c#ephemeral")
     bench.publish("t", b"1", b"2", b"3")
     client = bench.consume("t", "c#ephemeral", 10)
@@ -81,7 +81,7 @@ def test_an_ephemeral_channel_drops_its_overflow(tmp_path):
 
 
 def test_an_ephemeral_channel_without_memory_delivers_or_drops(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     client = bench.consume("t#ephemeral", "c#ephemeral", 2, msg_timeout_ns=SECOND)
     bench.publish("t#ephemeral", b"1", b"2", b"3")
     assert client.link.take_bodies() == [b"1", b"2"]
@@ -96,7 +96,7 @@ def test_an_ephemeral_channel_without_memory_delivers_or_drops(tmp_path):
 
 
 def test_with_a_memory_queue_of_0_every_message_is_on_disk_before_it_is_delivered(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     client = bench.consume("t", "c", 10)
     bench.broker.topic("t").publish(b"\x00\x00\x00\x011", 1)
     assert client.link.take_frames() == []
@@ -106,7 +106,7 @@ def test_with_a_memory_queue_of_0_every_message_is_on_disk_before_it_is_delivere
 
 
 def test_a_failed_read_of_the_disk_is_retried(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     the_channel(bench)
     body = b"more than the reader keeps in its buffer" * 2000
     bench.publish("t", body)
@@ -125,7 +125,7 @@ def test_a_failed_read_of_the_disk_is_retried(tmp_path, monkeypatch):
 
 
 def test_a_read_of_the_disk_schedules_a_sync(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     client = bench.consume("t", "c", 1)
     bench.publish("t", b"1")
     (queue,) = client.channel.store.disk_queues()
@@ -148,7 +148,7 @@ def fill(bench):
 
 
 def test_empty_discards_all_messages_and_makes_the_clients_ready_again(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=1)
+    bench = ClassicBench(tmp_path, mem_queue_size=1)
     client = fill(bench)
     held = take_one(client)
     channel = client.channel
@@ -166,7 +166,7 @@ def test_empty_discards_all_messages_and_makes_the_clients_ready_again(tmp_path)
 
 
 def test_delete_disconnects_the_clients_and_removes_the_files(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=1)
+    bench = ClassicBench(tmp_path, mem_queue_size=1)
     client = fill(bench)
     channel = client.channel
     assert bench.broker.delete_channel("t", "c")
@@ -183,7 +183,7 @@ def test_delete_disconnects_the_clients_and_removes_the_files(tmp_path):
 
 def test_close_keeps_every_message_with_attempts_and_due_times(tmp_path):
     clock = BenchClock()
-    bench = Bench(tmp_path, clock=clock, mem_queue_size=1)
+    bench = ClassicBench(tmp_path, clock=clock, mem_queue_size=1)
     client = fill(bench)
     held = take_one(client)
     bench.advance(20 * SECOND)
@@ -193,7 +193,7 @@ def test_close_keeps_every_message_with_attempts_and_due_times(tmp_path):
 
     clock.monotonic_ns = 7 * SECOND  # a new process, whose monotonic clock starts at another value
     clock.wall_offset_ns += 5_020 * SECOND - 7 * SECOND
-    bench = Bench(tmp_path, clock=clock, mem_queue_size=1)
+    bench = ClassicBench(tmp_path, clock=clock, mem_queue_size=1)
     client = bench.consume("t", "c", 10)
     again = {message.body: message for message in client.link.take_messages()}
     assert set(again) == {b"held", b"memory", b"disk"}
@@ -208,12 +208,12 @@ def test_close_keeps_every_message_with_attempts_and_due_times(tmp_path):
 
 def test_due_times_survive_a_second_restart_without_a_consumer_in_between(tmp_path):
     clock = BenchClock()
-    bench = Bench(tmp_path, clock=clock)
+    bench = ClassicBench(tmp_path, clock=clock)
     the_channel(bench)
     bench.defer("t", b"deferred", MINUTE)
     for _ in range(3):
         the_channel(bench).close()
-        bench = Bench(tmp_path, clock=clock)
+        bench = ClassicBench(tmp_path, clock=clock)
         assert the_channel(bench).depth == 1
         bench.advance(10 * SECOND)
     client = bench.consume("t", "c", 10)
@@ -225,25 +225,25 @@ def test_due_times_survive_a_second_restart_without_a_consumer_in_between(tmp_pa
 
 def test_a_deferred_message_that_became_due_while_stopped_is_delivered_at_once(tmp_path):
     clock = BenchClock()
-    bench = Bench(tmp_path, clock=clock)
+    bench = ClassicBench(tmp_path, clock=clock)
     the_channel(bench)
     bench.defer("t", b"deferred", MINUTE)
     the_channel(bench).close()
     clock.advance(MINUTE)
-    client = Bench(tmp_path, clock=clock).consume("t", "c", 10)
+    client = ClassicBench(tmp_path, clock=clock).consume("t", "c", 10)
     assert client.link.take_bodies() == [b"deferred"]
 
 
 @pytest.mark.parametrize("with_channel", [True, False], ids=["in the channel", "in the topic"])
 def test_a_clock_set_back_during_a_restart_does_not_extend_a_deferral(tmp_path, with_channel):
     clock = BenchClock()
-    bench = Bench(tmp_path, clock=clock)
+    bench = ClassicBench(tmp_path, clock=clock)
     if with_channel:
         the_channel(bench)
     bench.defer("t", b"deferred", 2 * SECOND)
     bench.broker.close_topics()
     clock.wall_offset_ns -= 24 * 60 * MINUTE
-    bench = Bench(tmp_path, clock=clock)
+    bench = ClassicBench(tmp_path, clock=clock)
     client = bench.consume("t", "c", 10)
     bench.advance(2 * SECOND - 1)
     assert client.link.take_frames() == []
@@ -269,12 +269,12 @@ def test_very_many_messages_due_at_the_same_time_are_put_back_over_several_turns
 
 def test_messages_with_invalid_due_times_are_delivered_at_once(tmp_path):
     clock = BenchClock()
-    bench = Bench(tmp_path, clock=clock)
+    bench = ClassicBench(tmp_path, clock=clock)
     the_channel(bench)
     bench.defer("t", b"deferred", MINUTE)
     the_channel(bench).close()
     (tmp_path / "t:c.deferred.dat").write_bytes(b"garbage")
-    bench = Bench(tmp_path, clock=clock)
+    bench = ClassicBench(tmp_path, clock=clock)
     assert bench.consume("t", "c", 10).link.take_bodies() == [b"deferred"]
     assert any("DEFERRED(t:c)" in line for line in bench.log.errors())
 
@@ -300,7 +300,7 @@ BODIES = [b"%d" % number * 50 for number in range(5)]
 
 def test_a_failed_write_after_a_timeout_loses_no_message(tmp_path, monkeypatch):
     """Every record fills a file, so every put writes the one before."""
-    bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    bench = ClassicBench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     client = bench.consume("t", "c", 5, msg_timeout_ns=SECOND)
     bench.publish("t", *BODIES)
     assert len(client.link.take_messages()) == 5
@@ -316,7 +316,7 @@ def test_a_failed_write_after_a_timeout_loses_no_message(tmp_path, monkeypatch):
 
 
 def test_a_failed_write_of_due_messages_loses_none(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    bench = ClassicBench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     channel = the_channel(bench)
     for body in BODIES:
         bench.defer("t", body, SECOND)
@@ -327,11 +327,11 @@ def test_a_failed_write_of_due_messages_loses_none(tmp_path, monkeypatch):
 
 
 def test_a_failed_write_at_close_is_retried(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, max_bytes_per_file=100)
+    bench = ClassicBench(tmp_path, max_bytes_per_file=100)
     client = bench.consume("t", "c", 2)
     bench.publish("t", *BODIES[:4])
     bench.defer("t", BODIES[4], MINUTE)
     with monkeypatch.context() as patch:
         fail_once(patch)
         client.channel.close()
-    assert the_channel(Bench(tmp_path)).depth == 5
+    assert the_channel(ClassicBench(tmp_path)).depth == 5

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from broker_bench import SECOND, Bench, BenchLog
+from broker_bench import SECOND, BenchLog, ClassicBench
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.clock import LoopClock
 from nsqx.nsqd.group_commit import GroupCommit
@@ -47,7 +47,7 @@ def send_heartbeat(bench, client):
 
 @pytest.fixture
 def bench(tmp_path):
-    return Bench(tmp_path, mem_queue_size=0)
+    return ClassicBench(tmp_path, mem_queue_size=0)
 
 
 def count_writes(monkeypatch):
@@ -116,7 +116,7 @@ def test_a_failed_write_is_reported_to_the_publisher_only(bench, monkeypatch):
 
 def test_a_failed_early_write_is_reported_to_every_publisher(tmp_path, monkeypatch):
     """A record that fills the file makes the queue write at once, including the records of other publishers."""
-    bench = Bench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
+    bench = ClassicBench(tmp_path, mem_queue_size=0, max_bytes_per_file=100)
     early, late = bench.connect(), bench.connect()
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", no_space)
@@ -189,7 +189,7 @@ def test_when_written_calls_back_at_once_without_pending_writes(bench):
 
 @pytest.fixture
 def committing(tmp_path):
-    bench = Bench(tmp_path, mem_queue_size=0, sync_every=1)
+    bench = ClassicBench(tmp_path, mem_queue_size=0, sync_every=1)
     bench.sync_threads.is_slow = True
     return bench
 
@@ -277,7 +277,7 @@ def test_a_failed_sync_is_reported_to_its_publisher_only(committing, monkeypatch
 
 def test_records_that_cannot_be_written_cause_no_syncs(tmp_path, monkeypatch):
     """A callback may wait for records whose write fails. Syncs cannot help before the write is retried."""
-    bench = Bench(tmp_path, mem_queue_size=0)
+    bench = ClassicBench(tmp_path, mem_queue_size=0)
     bench.publish("t", b"1")
     syncs = []
     (queue,) = bench.broker.topic("t").disk_queues()
@@ -558,7 +558,7 @@ async def test_a_commit_costs_one_sync_and_the_positions_are_saved_ten_times_a_s
 
 async def test_a_save_of_the_positions_waits_for_a_free_thread_and_delays_no_commit(tmp_path):
     """On a broker with very many queues, a commit is a sync of the data while the save of its positions waits."""
-    bench = Bench(tmp_path, mem_queue_size=0, sync_every=1)
+    bench = ClassicBench(tmp_path, mem_queue_size=0, sync_every=1)
     names = [f"t{number}" for number in range(8)]
     client = bench.connect()
     for name in names:
