@@ -305,10 +305,12 @@ def start_nsqd(
     *flags: str,
     data_path: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
+    program: list[str] | None = None,
 ) -> Daemon:
     """Start nsqd on free loopback ports, in ``data_path`` or in a directory that is removed when the daemon is closed.
 
-    A flag in ``flags`` replaces the default of this function: ``--http-address=`` starts nsqd without HTTP.
+    A flag in ``flags`` replaces the default of this function: ``--http-address=`` starts nsqd without HTTP. ``program``
+    is a command line without flags that replaces the usual one.
     """
     directory = str(data_path) if data_path is not None else tempfile.mkdtemp(prefix="nsqd-")
     store = {"store": TEST_STORE} if implementation == "nsqx" and TEST_STORE else {}
@@ -328,7 +330,7 @@ def start_nsqd(
         listeners.append("HTTP")
     if any(flag.startswith("--tls-cert=") for flag in arguments):
         listeners.append("HTTPS")
-    command = [*program_command(implementation, "nsqd"), *arguments]
+    command = [*(program or program_command(implementation, "nsqd")), *arguments]
     try:
         daemon = Daemon(command, listeners=tuple(listeners), env=env)
     except BaseException:

@@ -2,9 +2,8 @@
 
 import os
 import sys
-import tempfile
 
-from daemons import Daemon
+from daemons import Daemon, start_nsqd
 
 
 def start_nsqd_with_lookup_timeouts(
@@ -13,8 +12,4 @@ def start_nsqd_with_lookup_timeouts(
     """Start nsqd on free loopback ports; ``limits_s`` are values for constants of its lookup module."""
     changes = "".join(f"lookup.{name} = {value}; " for name, value in limits_s.items())
     program = f"import sys; from nsqx.nsqd import lookup; {changes}from nsqx.cli.commands import nsqd; sys.exit(nsqd())"
-    directory = str(data_path) if data_path is not None else tempfile.mkdtemp(prefix="nsqd-")
-    listening = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
-    command = [sys.executable, "-c", program, *listening, f"--data-path={directory}", *flags]
-    daemon = Daemon(command, listeners=("TCP", "HTTP"))
-    return daemon if data_path is not None else daemon.owns(directory)
+    return start_nsqd("nsqx", *flags, data_path=data_path, program=[sys.executable, "-c", program])
