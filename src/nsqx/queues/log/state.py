@@ -320,11 +320,12 @@ class LogState:
             if offset >= channel.next:
                 self._advance(channel, offset)
                 channel.next = offset + 1
-            channel.holes[offset] = hole
+            if self._is_message(channel.number, offset):
+                channel.holes[offset] = hole
 
     def _advance(self, channel: ChannelState, end: int) -> None:
-        """Raise ``next``; the messages passed become holes."""
-        for first, last in self.messages_between(channel.number, channel.next, end):
+        """Raise ``next``; the messages passed become holes. Damage may have left a change without its messages."""
+        for first, last in self.messages_between(channel.number, channel.next, min(end, self.end)):
             channel.holes.update(dict.fromkeys(range(first, last), Hole()))
         channel.next = end
 
@@ -366,6 +367,13 @@ class LogState:
         if not self.ranges or self.ranges[-1].end <= first:
             return max(0, end - first)
         return sum(last - start for start, last in self.messages_between(number, first, end))
+
+    def _is_message(self, number: int, offset: int) -> bool:
+        """True if an offset is a message for a channel."""
+        if offset >= self.end:
+            return False
+        index = bisect_left(self.ranges, (offset + 1,)) - 1
+        return index < 0 or offset >= self.ranges[index].end or self.ranges[index].channel == number
 
     def present_between(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield first and end of each run of offsets that are messages for some channel."""

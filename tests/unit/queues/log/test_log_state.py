@@ -115,6 +115,17 @@ def test_a_lost_message_is_no_longer_waited_for():
     assert (state.depth(1, 6), set(state.channels[1].holes)) == (3, {0, 1})
 
 
+def test_a_change_that_damage_left_without_its_messages_makes_no_holes():
+    state = topic(3)
+    state.add(delta(state, lambda changes: changes.requeue(1, [(5, Hole(1)), (6, Hole(2))])))
+    state.add(delta(state, lambda changes: changes.finish(1, [(8, 9)])))
+    assert state.channels[1].holes == {0: Hole(), 1: Hole(), 2: Hole()}
+    state.add(messages(12))
+    state.add(delta(state, lambda changes: changes.requeue(1, [(10, Hole(1)), (12, Hole(4))])))
+    assert state.channels[1].holes == {0: Hole(), 1: Hole(), 2: Hole(), 12: Hole(4)}
+    assert state.depth(1, state.end) == 4
+
+
 def test_moving_a_channel_forgets_its_holes():
     state = topic(9)
     state.add(delta(state, lambda changes: changes.requeue(1, [(3, Hole(1, 0))])))
