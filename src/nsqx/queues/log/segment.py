@@ -17,6 +17,7 @@ which a copy of most of it could be found, may be gone.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from nsqx.queues.log.state import LogState
 
 _SUFFIX, _INDEX_SUFFIX, _TEMPORARY_SUFFIX = ".seg", ".idx", ".tmp"
+_DIGIT_COUNT = 20
+_NAME = re.compile(r"0[0-9]{19}\.seg")  # a larger number is no offset
 _READ_SIZE = 256 * 1024
 # Suffixes of directories that are not used any more: those of deleted logs, and those that cannot be identified.
 DELETED_SUFFIX, UNKNOWN_SUFFIX = ".deleted", ".unknown"
@@ -69,7 +72,7 @@ class LogSegment:
     def __init__(self, directory: str, log_id: int, first: int) -> None:
         self.first = first
         self.size = 0
-        self.path = os.path.join(directory, f"{first:020d}{_SUFFIX}")
+        self.path = os.path.join(directory, f"{first:0{_DIGIT_COUNT}d}{_SUFFIX}")
         self.seed = seed_of(log_id, first)
         self.index: SegmentIndex | None = None
 
@@ -97,8 +100,7 @@ class LogSegment:
 
 def list_segments(directory: str, log_id: int) -> list[LogSegment]:
     """Return the segments in a directory, in order. Raises OSError."""
-    names = map(os.path.splitext, os.listdir(directory))
-    firsts = sorted(int(stem) for stem, suffix in names if suffix == _SUFFIX and stem.isdigit())
+    firsts = sorted(int(name[:_DIGIT_COUNT]) for name in os.listdir(directory) if _NAME.fullmatch(name))
     segments = [LogSegment(directory, log_id, first) for first in firsts]
     for segment in segments:
         segment.size = os.stat(segment.path).st_size

@@ -158,6 +158,12 @@ def test_the_identity_is_in_every_segment(tmp_path):
     writer.close()
 
 
+@pytest.mark.parametrize("name", ["0.seg", "99999999999999999999.seg", "00000000000000000001.seg~", f"{'²':0>20}.seg"])
+def test_files_with_other_names_are_no_segments(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    assert list_segments(str(tmp_path), 1) == []
+
+
 def test_the_index_is_built_again_if_it_is_missing(tmp_path):
     writer = new_writer(tmp_path)
     writer.write([messages(number, b"x" * 5000) for number in range(50)])
