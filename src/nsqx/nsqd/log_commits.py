@@ -282,7 +282,7 @@ class LogCommits:
         if store.has_unsynced and self._sync_timer is None and not self._is_closing:
             self._sync_timer = self._services.call_in(self._sync_timeout_ns, self._on_sync_due)
         self._find_finished_later()
-        if self._is_wanted or self._waiters or store.wants_checkpoint:
+        if self._is_wanted or self._waiters or store.has_pending or store.wants_checkpoint:
             self._begin_commit()
 
     def _release(self, logs: list[TopicLog]) -> None:
@@ -343,7 +343,7 @@ class LogCommits:
                 # What is not durable yet could not be used.
                 self._is_sync_wanted = True
                 self._services.call_in(_CHECKPOINT_AGAIN_NS, self._begin_commit)
-            elif self._waiters:
+            elif self._waiters or store.has_pending:
                 self._begin_commit()
 
     # Finished segments

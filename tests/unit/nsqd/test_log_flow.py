@@ -7,6 +7,7 @@ import pytest
 from test_free_disk import FileSystem
 from test_log_cursor import LogBench, finish_all
 
+import nsqx.nsqd.log_commits
 from broker_bench import MS, SECOND, Bench
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import FreeDisk
@@ -256,6 +257,16 @@ def test_deferred_messages_of_an_ephemeral_channel_count_for_the_topic_after_a_c
     assert topic.depth == 0
     again.settle()
     assert again.crash().broker.topic("t").depth == 0
+
+
+def test_after_a_power_cut_a_message_that_no_publisher_waits_for_is_written_at_once(bench, monkeypatch):
+    bench.broker.topic("t").channel("c")
+    bench.publish("t", b"before")
+    monkeypatch.setattr(nsqx.nsqd.log_commits, "read_boot_id", lambda: b"another boot id.")
+    again = bench.crash()
+    client = again.consume("t", "c", 10)
+    again.publish("t", b"after")
+    assert client.link.take_bodies() == [b"before", b"after"]
 
 
 def test_depths_are_exact_after_a_start_that_could_not_write(bench, monkeypatch):

@@ -202,6 +202,11 @@ class LogStore:
         return self._is_recovering
 
     @property
+    def has_pending(self) -> bool:
+        """True if something waits for a write."""
+        return bool(self._pending)
+
+    @property
     def has_unsynced(self) -> bool:
         """True if a synced commit would make something durable."""
         return bool(self._pending or self._unsafe or self._again)
