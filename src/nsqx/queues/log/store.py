@@ -511,7 +511,7 @@ class LogStore:
         if self._needs_spare():
             job.spare, job.spare_size = CommitFile(self._unused_path()), self.options.commit_size
         is_empty = not (job.writes or job.unsynced_files or job.unremoved_paths or job.deleted or job.spare)
-        if is_empty and len(self._files) < 2:
+        if is_empty and len(self._files) < 2 and not self._is_recovering:
             return None
         self._checkpoint = job
         return job

@@ -162,3 +162,12 @@ def test_directories_of_unknown_logs_are_left_alone(tmp_path):
     store.close()
     assert bodies_of(open_store(tmp_path).logs["topic"]) == {0: b"a"}
     assert [path.suffix for path in tmp_path.iterdir() if path.name.startswith("topic.topic.")] == [".unknown"]
+
+
+def test_a_directory_with_only_a_damaged_commit_file_is_usable(tmp_path):
+    (tmp_path / "nsqx.commit.0").write_bytes(b"damaged")
+    store = open_store(tmp_path)
+    publish(store.create_log("topic", 1, 2), b"first")
+    assert commit(store) is not None
+    store.close()
+    assert open_store(tmp_path).logs["topic"].end == 1
