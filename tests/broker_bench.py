@@ -9,13 +9,14 @@ import heapq
 import itertools
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from nsqx.log import INFO
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.client import Client
+from nsqx.nsqd.metadata import SavedTopic
 from nsqx.nsqd.options import NsqdOptions
 from nsqx.nsqd.protocol_states import ClientState
 from nsqx.queues.log.store import LogOptions
@@ -195,9 +196,11 @@ class BenchLink:
 
 
 class Bench:
-    """A broker with its clock, its log, and the callbacks of the next turn."""
+    """A broker with its clock, its log, and the callbacks of the next turn. ``saved`` are the topics of nsqd.dat."""
 
-    def __init__(self, data_path: Path, clock: BenchClock | None = None, **options: Any) -> None:
+    def __init__(
+        self, data_path: Path, clock: BenchClock | None = None, saved: Sequence[SavedTopic] = (), **options: Any
+    ) -> None:
         self.clock = clock or BenchClock()
         self.log = BenchLog()
         self.soon: list[Callable[[], None]] = []
@@ -208,7 +211,7 @@ class Bench:
         self.metadata_store = self.broker.metadata_store = BenchMetadataStore()
         self.broker.classic_files.remover = BenchRemover()
         self.broker.logs.options = LogOptions(commit_size=1 << 20)
-        self.broker.restore([])
+        self.broker.restore(list(saved))
 
     def settle(self) -> None:
         """Run turns of the loop until no callback is left."""

@@ -5,6 +5,7 @@ new messages, and closes.
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import directories
@@ -22,7 +23,16 @@ INT64 = range(-(1 << 63), 1 << 63)
 
 
 def check_directory(data: bytes) -> None:
-    """Check a data directory in the encoding of ``directories``."""
+    """Check a data directory in the encoding of ``directories``, with the classic store."""
+    _check_directory(data, "classic")
+
+
+def check_log_directory(data: bytes) -> None:
+    """Check a data directory in the encoding of ``directories``, with topic logs."""
+    _check_directory(data, "log")
+
+
+def _check_directory(data: bytes, store: str) -> None:
     files = directories.unpack(data)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         directory = Path(name)
@@ -32,16 +42,15 @@ def check_directory(data: bytes) -> None:
         except MetadataError as refusal:
             assert_one_line(refusal)
             saved = []
-        _live_on(directory, saved)
+        live_on(directory, store, saved)
         # Messages that were finished before a clean stop are not delivered again.
-        assert _live_on(directory, saved) == []
+        assert live_on(directory, store, saved) == []
 
 
-def _live_on(directory: Path, saved: list[SavedTopic]) -> list[bytes]:
+def live_on(directory: Path, store: str, saved: Sequence[SavedTopic] = ()) -> list[bytes]:
     """Run a broker: consume everything, publish and consume one message, stop; return the messages found at first."""
-    there = sum(path.stat().st_size for path in directory.iterdir())
-    bench = Bench(directory, **directories.OPTIONS)
-    bench.broker.restore(saved[:20])
+    there = sum(path.stat().st_size for path in directory.rglob("*"))
+    bench = Bench(directory, store=store, saved=saved[:20], **directories.OPTIONS)
     bench.broker.topic(directories.TOPIC).channel(directories.CHANNEL)
     for topic in bench.broker.topics.values():
         topic.unpause()
@@ -82,8 +91,7 @@ def check_metadata(data: bytes) -> None:
         except MetadataError as refusal:
             assert_one_line(refusal)
             return
-        bench = Bench(Path(name))
-        bench.broker.restore(saved[:50])
+        bench = Bench(Path(name), saved=saved[:50])
         bench.broker.close_topics()
         for path in Path(name).iterdir():
             assert path.parent == Path(name)

@@ -8,6 +8,7 @@ import target_doctor
 import target_files
 import target_http
 import target_layers
+import target_log
 import target_session
 import target_wire
 from mutation import corpus
@@ -69,6 +70,16 @@ DIRECTORY = (
     b"-1",
     b"999999999",
 )  # fmt: skip
+LOG = (*SIZES, b"NXB1", b"NXF1", b"NXE1", b"NXC1", bytes(8))
+LOG_DIRECTORY = (
+    *LOG,
+    b"nsqx.commit.0\n",
+    b"nsqx.commit.1\n",
+    b"nsqx.commit.2\n",
+    b"t.topic/id\n",
+    b"u.topic/00000000000000000000.seg\n",
+    b"t.diskqueue.meta.dat\n",
+)
 REGISTER = (b"  V1", b"IDENTIFY\n", b"REGISTER t c\n", b"UNREGISTER t\n", b"PING\n", b"\n", b" ", b"\xc2\x85", *SIZES)
 
 
@@ -86,6 +97,18 @@ class Target:
         return corpus(self.name) + self.more_seeds()
 
 
+def _classic_directories() -> list[bytes]:
+    return directories.seeds("classic")
+
+
+def _known_directories() -> list[bytes]:
+    return corpus("directory") + _classic_directories()
+
+
+def _log_directories() -> list[bytes]:
+    return directories.seeds("log")
+
+
 TARGETS = (
     Target("commands", target_wire.check_commands, COMMANDS),
     Target("frames", target_wire.check_frames, (*SIZES, b"OK", b"_heartbeat_", b"\x00\x00\x00\x06\x00\x00\x00\x00OK")),
@@ -100,8 +123,15 @@ TARGETS = (
     Target("snappy", target_layers.check_snappy, SNAPPY),
     Target("deflate", target_layers.check_deflate, (b"\x00\x00\xff\xff", b"\x01", b"\x03\x00")),
     Target("round_trip", target_layers.check_round_trip, (b"\x00" * 200,)),
-    Target("directory", target_files.check_directory, DIRECTORY + JSON, directories.seeds),
-    Target("doctor", target_doctor.check_doctor, DIRECTORY + JSON, lambda: corpus("directory") + directories.seeds()),
+    Target("directory", target_files.check_directory, DIRECTORY + JSON, _classic_directories),
+    Target(
+        "doctor", target_doctor.check_doctor, DIRECTORY + JSON, lambda: corpus("directory") + _classic_directories()
+    ),
+    Target("log_directory", target_files.check_log_directory, LOG_DIRECTORY, _log_directories),
+    Target("log_doctor", target_doctor.check_log_doctor, LOG_DIRECTORY, _log_directories),
+    Target("log_batch", target_log.check_batch, LOG, target_log.batch_seeds),
+    Target("commit_frames", target_log.check_frames, LOG, target_log.frame_seeds),
+    Target("log_state", target_log.check_state, SIZES, target_log.state_seeds),
     Target("metadata", target_files.check_metadata, (*JSON, b'"name":"../x"', b'"channels":[', b'"paused":true')),
     Target("due_times", target_files.check_due_times, JSON),
 )

@@ -10,7 +10,16 @@ from mutation import Mutator, in_pieces, inputs
 from targets import TARGETS, Target, target_named
 
 # Fewer examples for targets that run a broker or write a directory.
-SLOW = {"session": 50, "directory": 25, "doctor": 25, "metadata": 50, "due_times": 50, "round_trip": 50}
+SLOW = {
+    "session": 50,
+    "directory": 25,
+    "log_directory": 15,
+    "log_state": 50,
+    "doctor": 25,
+    "metadata": 50,
+    "due_times": 50,
+    "round_trip": 50,
+}
 EXAMPLES = 200
 
 
