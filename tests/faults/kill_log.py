@@ -157,7 +157,6 @@ class Consumer(Actor):
             if client.sub(channel.topic, channel.name) != OK:
                 raise Wrong("SUB was refused")
             channel.created_s = min(channel.created_s, time.monotonic())
-            channel.is_subscribed = True
             client.rdy(self.rng.choice((5, 50)))
             while True:
                 frame = client.read_answer()

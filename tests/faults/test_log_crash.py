@@ -32,6 +32,17 @@ def test_nothing_acknowledged_is_lost_in_many_kills(tmp_path: Path, durability: 
     assert counts["segments"] > 200
 
 
+def test_a_channel_survives_a_kill_after_the_answer_to_its_creation(fleet: Fleet, topic: str, tmp_path: Path) -> None:
+    slow_disk = {"NSQX_FAILPOINTS": "commit.datasync=delay:300@1+"}
+    daemon = fleet.nsqd("nsqx", "--store=log", data_path=tmp_path, env=slow_disk)
+    daemon.post("/topic/create", topic=topic)
+    daemon.post("/channel/create", topic=topic, channel="a")
+    daemon.kill()
+    daemon = fleet.nsqd("nsqx", "--store=log", data_path=tmp_path)
+    daemon.post("/pub", b"1", topic=topic)
+    assert daemon.channel_stats(topic, "a")["depth"] == 1
+
+
 def test_depths_and_due_times_are_exact_after_a_crash(fleet: Fleet, topic: str, tmp_path: Path) -> None:
     daemon = fleet.nsqd("nsqx", "--store=log", data_path=tmp_path)
     daemon.post("/topic/create", topic=topic)

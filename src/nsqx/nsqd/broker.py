@@ -370,6 +370,10 @@ class Broker:
     async def saved(self, topic: Topic) -> None:
         """Return when nsqd.dat, and the log of ``topic`` if there is one, have been written."""
         await self.save_metadata(is_urgent=True)
+        await self.committed(topic)
+
+    async def committed(self, topic: Topic) -> None:
+        """Return when the log of ``topic``, if there is one, has everything so far, or cannot be written."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if topic.when_committed(lambda _: None if written.done() else written.set_result(None)):
             await written

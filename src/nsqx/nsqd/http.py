@@ -245,13 +245,19 @@ class NsqdAdminAPI:
         topic.unpause()
         return self._saved(topic)
 
-    def create_channel(self, request: "Request") -> "Response | Awaitable[Response]":
+    def create_channel(self, request: "Request") -> "Awaitable[Response]":
         topic, channel_name = self._topic_and_channel_name(request)
         try:
             topic.channel(channel_name)
         except BrokerExiting:
             raise HTTPError(503, "EXITING") from None
-        return _with_channels(self._broker, topic, EMPTY)
+        return self._created(topic)
+
+    async def _created(self, topic: "Topic") -> Response:
+        """Answer when a log that was changed has the new channel. nsqd.dat is saved later, as Go's nsqd does."""
+        await self._broker.committed(topic)
+        response = _with_channels(self._broker, topic, EMPTY)
+        return response if isinstance(response, Response) else await response
 
     def delete_channel(self, request: "Request") -> Response:
         topic, channel_name = self._topic_and_channel_name(request)
