@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsqx.queues.deadlines import NEVER_NS
+from nsqx.wire import byteops
 
 if TYPE_CHECKING:
     from nsqx.nsqd.client import Client
@@ -98,6 +99,10 @@ class ChannelStore:
     def finish(self, client: Client, message_id: bytes) -> str | None:
         """Finish a message; returns None, or the reason for a refusal."""
         return NOT_IN_FLIGHT
+
+    def finish_number(self, client: Client, id_number: int) -> bool:
+        """Finish the message whose id has this number; if False is returned, ``finish`` returns the reason."""
+        return self.finish(client, byteops.id_text(id_number)) is None
 
     def requeue(self, client: Client, message_id: bytes, delay_ns: int) -> str | None:
         """Deliver a message again, now or after a delay; returns None, or the reason for a refusal."""

@@ -6,6 +6,7 @@ from nsqx.nsqd.client cimport Client
 from nsqx.nsqd.topic cimport Topic
 from nsqx.nsqd.group_commit cimport GroupCommit
 from nsqx.nsqd.turn cimport ByteReceiver, Turn
+from nsqx.wire cimport byteops
 from nsqx.wire.commands cimport CommandReader
 
 cdef int _NEED_DATA
@@ -44,6 +45,7 @@ cdef class ClientSession(ByteReceiver):
     cdef int64_t _budget
     cdef bint _is_debugging
     cdef list _stalled
+    cdef Channel _channel
     cdef bytes _command
     cdef str _topic_name
     cdef Topic _topic

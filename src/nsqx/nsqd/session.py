@@ -18,7 +18,7 @@ from nsqx.nsqd.negotiation import negotiate
 from nsqx.nsqd.protocol_states import ALLOWED_BEFORE_TLS, ALLOWED_STATES, ClientState
 from nsqx.nsqd.turn import ByteReceiver
 from nsqx.units import NS_PER_MS
-from nsqx.wire import frames
+from nsqx.wire import byteops, frames
 from nsqx.wire.batches import SLICE_COUNT
 from nsqx.wire.commands import (
     BATCH,
@@ -39,6 +39,7 @@ from nsqx.wire.message import ID_LENGTH
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.effects import Effect, Outcome
     from nsqx.nsqd.topic import Topic
@@ -79,6 +80,7 @@ class ClientSession(ByteReceiver):
         "_awaited",
         "_broker",
         "_budget",
+        "_channel",
         "_command",
         "_commits",
         "_defer_ns",
@@ -123,6 +125,7 @@ class ClientSession(ByteReceiver):
         self._topic_name = ""
         self._topic: Topic | None = None
         self._defer_ns = 0
+        self._channel: Channel | None = client.channel
         # The topic of the PUB line that the reader has cached.
         self._repeated_name = ""
         self._repeated_topic: Topic | None = None
@@ -214,8 +217,9 @@ class ClientSession(ByteReceiver):
             if event == _FINISH:
                 self.command_count += 1
                 if self._is_debugging:
-                    self._log_command([b"FIN", reader.message_id])
-                self._finish(reader.message_id)
+                    self._log_command([b"FIN", byteops.id_text(reader.id_number)])
+                if self._channel is None or not self._channel.store.finish_number(self.client, reader.id_number):
+                    self._finish(byteops.id_text(reader.id_number))  # answers with the reason
             elif event == _PUBLISH:
                 self.command_count += 1
                 self._budget -= _PUBLISH_COST
@@ -514,7 +518,7 @@ class ClientSession(ByteReceiver):
         except NSQError as error:
             raise ProtocolError("E_SUB_FAILED", f"SUB failed {error}") from None
         client.state = _SUBSCRIBED
-        client.channel = channel
+        client.channel = self._channel = channel
         self._commits.hold_until_recorded(client, "SUB", topic)
         self._send(frames.OK)
         if self._broker.authorizer.is_enabled:

@@ -52,10 +52,14 @@ def begins_with(data: bytes | bytearray, text: bytes, start: int, end: int) -> b
 
 
 def is_finish(data: bytes | bytearray, position: int) -> bool:
-    """True if the 21 bytes at ``position`` are ``FIN <id>`` with 16 hexadecimal digits, and a newline."""
-    if data[position : position + 4] != b"FIN " or data[position + 20] != 0x0A:
-        return False
-    return all(octet in _HEX_DIGITS for octet in data[position + 4 : position + 20])
+    """True if the 21 bytes at ``position`` are ``FIN ``, 16 bytes of any content, and a newline."""
+    return data[position : position + 4] == b"FIN " and data[position + 20] == 0x0A
+
+
+def hex32_at(data: bytes | bytearray, position: int) -> int:
+    """Return the number of the 8 hexadecimal digits at ``position``, or -1 if they are something else."""
+    digits = data[position : position + 8]
+    return int(digits, 16) if _HEX_DIGITS.issuperset(digits) else -1
 
 
 def id_text(number: int) -> bytes:
@@ -63,11 +67,16 @@ def id_text(number: int) -> bytes:
     return b"%016x" % (number & 0xFFFFFFFFFFFFFFFF)
 
 
-def id_number(message_id: bytes) -> int:
+def id_number(message_id: bytes | bytearray) -> int:
     """Return the number of a message id, or -1 if it is not 16 hexadecimal digits of a positive number."""
     if len(message_id) != 16 or not _HEX_DIGITS.issuperset(message_id) or message_id[0] > 0x37:
         return -1
     return int(message_id, 16)
+
+
+def linear_id(number: int) -> int:
+    """Return the number of a message id without the node id in it (see ``message``), so that ids are consecutive."""
+    return (number >> 22) << 12 | number & 0xFFF
 
 
 def append_sized(out: bytearray, data: bytes, start: int, end: int) -> None:

@@ -1,4 +1,5 @@
 cimport cython
+from libc.stdint cimport int64_t
 
 from nsqx.wire cimport byteops
 
@@ -29,17 +30,21 @@ cdef class CommandReader:
     cdef Py_ssize_t _item_index
     cdef Py_ssize_t _max_count
     cdef Py_ssize_t _max_item_size
+    cdef int64_t _upper_digits
+    cdef int64_t _upper_number
     cdef bytes _repeated
     cdef Py_ssize_t _repeated_limit
     cdef readonly bytes item
-    cdef readonly bytes message_id
+    cdef readonly int64_t id_number
     cdef readonly list words
     cdef readonly Py_ssize_t size
     cdef readonly Py_ssize_t count
 
     cpdef feed(self, bytes data)
-    @cython.locals(available=Py_ssize_t)
+    @cython.locals(position=Py_ssize_t, lower_number=int64_t)
     cpdef int next(self) except -1
+    @cython.locals(available=Py_ssize_t)
+    cdef int _next_part(self) except -1
     @cython.locals(position=Py_ssize_t, newline=Py_ssize_t)
     cdef int _next_line(self) except -1
     @cython.locals(start=Py_ssize_t, size=Py_ssize_t)

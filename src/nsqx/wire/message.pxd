@@ -44,7 +44,7 @@ cdef class Batch:
 
 
 @cython.locals(sequence=int64_t, tick=int64_t)
-cpdef int64_t advance_id(int64_t number, int64_t count)
+cpdef int64_t advance_id(int64_t number, int64_t count) noexcept
 @cython.locals(message=QueuedMessage)
 cpdef QueuedMessage new_message(bytes message_id, bytes body, int64_t timestamp, unsigned int attempts)
 cpdef QueuedMessage message_at(object data, Py_ssize_t start, Py_ssize_t end)

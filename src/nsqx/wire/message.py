@@ -26,8 +26,9 @@ from nsqx.wire import byteops
 ID_LENGTH = 16
 HEADER_LENGTH = 26  # timestamp, attempts and id
 
+NODE_MASK = 0x3FF000
+_NODE_MASK = NODE_MASK
 _SEQUENCE_MASK = 0xFFF
-_NODE_MASK = 0x3FF000
 _TICK_SHIFT = 22
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqx.errors import ProtocolError
+from nsqx.wire import byteops
 from nsqx.wire.commands import (
     BATCH,
     BODY,
@@ -47,7 +48,7 @@ class Driver:
     def act_on(self, event):
         reader = self.reader
         if event == FINISH:
-            self.events.append(("finish", reader.message_id))
+            self.events.append(("finish", byteops.id_text(reader.id_number)))
         elif event == LINE:
             self.command = reader.words[0]
             self.events.append(("line", *reader.words))

@@ -42,7 +42,7 @@ def test_append_finish():
     reader = CommandReader()
     reader.feed(bytes(out[6:]))
     assert reader.next() == FINISH
-    assert reader.message_id == b"0123456789abcdef"
+    assert reader.id_number == 0x0123456789ABCDEF
 
 
 def test_append_finishes():

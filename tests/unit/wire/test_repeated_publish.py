@@ -31,7 +31,7 @@ def published(pieces, line=b"PUB t\n"):
             elif event == BODY:
                 seen.append(reader.take_item())
             else:
-                seen.append(reader.message_id)
+                seen.append(byteops.id_text(reader.id_number))
     return seen
 
 

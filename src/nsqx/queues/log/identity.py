@@ -13,13 +13,11 @@ from typing import NamedTuple
 from zlib import crc32
 
 from nsqx.queues.files import SEGMENT, read_file, replace_file
-from nsqx.wire.message import advance_id
+from nsqx.wire import byteops
+from nsqx.wire.message import NODE_MASK, advance_id
 
 _FILE = "id"
-_SEQUENCE_BITS = 12
-_SEQUENCE_MASK = (1 << _SEQUENCE_BITS) - 1
 _TICK_SHIFT = 22
-_NODE_MASK = (1 << _TICK_SHIFT) - 1 - _SEQUENCE_MASK
 
 
 class LogIdentity(NamedTuple):
@@ -37,7 +35,7 @@ class LogIdentity(NamedTuple):
 
     def offset(self, id_number: int) -> int:
         """Return the offset of a message id; the result is negative or too large for an id of another log."""
-        return _linear(id_number) - _linear(self.first_id)
+        return byteops.linear_id(id_number) - byteops.linear_id(self.first_id)
 
     def encode(self) -> bytes:
         """Return the content of the file: JSON, and its CRC-32 on a line of its own."""
@@ -46,13 +44,9 @@ class LogIdentity(NamedTuple):
         return b"%s\n%08x\n" % (text, crc32(text))
 
 
-def _linear(id_number: int) -> int:
-    return (id_number >> _TICK_SHIFT) << _SEQUENCE_BITS | id_number & _SEQUENCE_MASK
-
-
 def next_tick(id_number: int, node_of: int) -> int:
     """Return the first id number after the tick of ``id_number``, with the node id of ``node_of``."""
-    return (id_number >> _TICK_SHIFT) + 1 << _TICK_SHIFT | node_of & _NODE_MASK
+    return (id_number >> _TICK_SHIFT) + 1 << _TICK_SHIFT | node_of & NODE_MASK
 
 
 def decode_identity(data: bytes) -> LogIdentity:
