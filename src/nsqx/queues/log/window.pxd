@@ -8,6 +8,7 @@ cdef int _NOT_IN_FLIGHT
 cdef int _NOT_OWNER
 cdef int64_t _FINISHED
 cdef int64_t _IS_WAITING
+cdef int64_t _UNREPORTED
 
 
 @cython.final
@@ -23,6 +24,7 @@ cdef class Stray:
 cdef class Window:
     cdef readonly int64_t next
     cdef readonly int64_t in_flight_count
+    cdef readonly int64_t again_count
     cdef readonly int64_t timestamp
     cdef int64_t _base
     cdef int64_t _mask
@@ -40,6 +42,8 @@ cdef class Window:
     cdef list _runs
     cdef int64_t _run_start
     cdef int64_t _run_end
+    cdef int64_t _unreported_count
+    cdef int64_t _lowest_unreported
     cdef dict _requeued
 
     cpdef int64_t floor(self) except -1
@@ -59,7 +63,7 @@ cdef class Window:
     cpdef hold(self, int64_t attempts, int64_t due_ns)
     cpdef discard(self, int64_t offset)
     cpdef skip_to(self, int64_t offset)
-    cdef void _advance(self) noexcept
+    cdef _advance(self)
     cdef _make_room(self)
     @cython.locals(index=int64_t)
     cdef _move_oldest(self)
@@ -86,4 +90,7 @@ cdef class Window:
     cpdef int64_t release_due(self, int64_t now_ns, int64_t limit) except -1
     cpdef bint has_changes(self) except -1
     cdef _note_finished(self, int64_t offset)
+    @cython.locals(offset=int64_t, index=int64_t)
+    cdef _report(self)
+    cdef _note_run(self, int64_t start, int64_t end)
     cdef _close_run(self)

@@ -11,8 +11,10 @@ flight move to ``_strays``, a dict.
 A message that was requeued or has timed out is in ``_waiting``, with its attempts. It is also in ``_again``, the queue
 of messages that can be delivered now, or in ``_due``, a heap by due time.
 
-Changes since the last ``take_changes`` are collected: runs of finished offsets, and requeued messages. Deliveries are
-not changes: after a crash a message in flight is delivered again.
+``take_changes`` returns the changes since its last call: runs of finished offsets, and requeued messages. A finished
+message is marked in its slot, and the runs are made of these marks, in order of offsets. Several consumers finish
+messages in any order, but together they leave few runs. Deliveries are not changes: after a crash a message in flight
+is delivered again.
 """
 
 from __future__ import annotations
@@ -38,9 +40,10 @@ _DONE = DONE
 _NOT_IN_FLIGHT = NOT_IN_FLIGHT
 _NOT_OWNER = NOT_OWNER
 
-# Values of a slot's client that are no client id.
+# Values of a slot's client that are no client id. _UNREPORTED is finished, and the next changes contain it.
 _FINISHED = 0
 _IS_WAITING = -1
+_UNREPORTED = -2
 
 
 class Stray:
@@ -69,6 +72,7 @@ class Window:
         "_due",
         "_earliest_ns",
         "_gave_again",
+        "_lowest_unreported",
         "_mask",
         "_requeued",
         "_run_end",
@@ -76,7 +80,9 @@ class Window:
         "_runs",
         "_strays",
         "_timestamps",
+        "_unreported_count",
         "_waiting",
+        "again_count",
         "in_flight_count",
         "next",
         "timestamp",
@@ -86,6 +92,7 @@ class Window:
         """Start at ``next_offset``. ``holes`` are older unfinished messages: offset, attempts, due time or 0."""
         self.next = next_offset
         self.in_flight_count = 0
+        self.again_count = 0  # messages that were delivered before and can be delivered again now
         self.timestamp = 0  # of the message that ``finish`` finished last
         self._base = next_offset
         self._mask = MIN_SLOTS - 1
@@ -102,17 +109,14 @@ class Window:
         self._earliest_ns = _NEVER_NS  # no message in flight times out before
         self._runs: list[tuple[int, int]] = []
         self._run_start = self._run_end = -1
+        self._unreported_count = 0  # marked slots, none of them below ``_lowest_unreported``
+        self._lowest_unreported = next_offset
         self._requeued: dict[int, tuple[int, int]] = {}
         for offset, attempts, due_ns in sorted(holes):
             self._waiting[offset] = attempts
             self._queue(offset, due_ns)
 
     # Counts
-
-    @property
-    def again_count(self) -> int:
-        """Messages that were delivered before and can be delivered again now."""
-        return len(self._again)
 
     @property
     def deferred_count(self) -> int:
@@ -135,7 +139,7 @@ class Window:
 
         New messages and messages that are delivered again take turns, so that neither delays the other.
         """
-        if self._again and (self.next >= end or not self._gave_again):
+        if self.again_count > 0 and (self.next >= end or not self._gave_again):
             return self._again[0]
         return self.next if self.next < end else -1
 
@@ -156,6 +160,7 @@ class Window:
 
     def _deliver_again(self, offset: int, client_id: int, now_ns: int, deadline_ns: int, timestamp: int) -> int:
         self._again.popleft()
+        self.again_count -= 1
         self._gave_again = True
         attempts = (self._waiting.pop(offset) + 1) & 0xFFFF
         if offset >= self._base:
@@ -188,6 +193,7 @@ class Window:
             self.skip_to(offset + 1)
         else:
             self._again.popleft()
+            self.again_count -= 1
             del self._waiting[offset]
             if offset >= self._base:
                 self._clients[offset & self._mask] = _FINISHED
@@ -197,8 +203,7 @@ class Window:
         """Finish all offsets from ``next`` to ``offset`` without a delivery: they are not for this channel."""
         if offset <= self.next:
             return
-        self._close_run()
-        self._run_start, self._run_end = self.next, offset
+        self._note_run(self.next, offset)
         while self.next < offset and self.next - self._base <= self._mask:
             self._clients[self.next & self._mask] = _FINISHED
             self.next += 1
@@ -212,6 +217,9 @@ class Window:
     def _advance(self) -> None:
         """Leave out finished and waiting messages at the start of the ring."""
         while self._base < self.next and self._clients[self._base & self._mask] <= 0:
+            if self._clients[self._base & self._mask] == _UNREPORTED:
+                self._unreported_count -= 1
+                self._note_run(self._base, self._base + 1)
             self._base += 1
 
     def _make_room(self) -> None:
@@ -223,12 +231,12 @@ class Window:
             self._double()
         else:
             self._move_oldest()
-            self._advance()
 
     def _move_oldest(self) -> None:
         """Move the first slot to ``_strays`` if its message is in flight."""
+        self._advance()
         index = self._base & self._mask
-        if self._clients[index] > 0:
+        if self._base < self.next:
             self._strays[self._base] = Stray(
                 self._clients[index],
                 self._delivered[index],
@@ -236,7 +244,7 @@ class Window:
                 self._timestamps[index],
                 self._attempts[index],
             )
-        self._base += 1
+            self._base += 1
 
     def _double(self) -> None:
         mask = self._mask
@@ -265,13 +273,14 @@ class Window:
         owner = self._clients[index]
         if owner != client_id:
             return _NOT_OWNER if owner > 0 else _NOT_IN_FLIGHT
-        self._clients[index] = _FINISHED
+        self._clients[index] = _UNREPORTED
+        if not self._unreported_count or offset < self._lowest_unreported:
+            self._lowest_unreported = offset
+        self._unreported_count += 1
+        if self._requeued:
+            self._requeued.pop(offset, None)
         self.timestamp = self._timestamps[index]
         self.in_flight_count -= 1
-        if offset == self._run_end and not self._requeued:
-            self._run_end = offset + 1
-        else:
-            self._note_finished(offset)
         return _DONE
 
     def _finish_stray(self, offset: int, client_id: int) -> int:
@@ -342,6 +351,7 @@ class Window:
             heappush(self._due, (due_ns, offset))
         else:
             self._again.append(offset)
+            self.again_count += 1
 
     # Deadlines
 
@@ -378,6 +388,7 @@ class Window:
         count = 0
         while self._due and self._due[0][0] <= now_ns and count < limit:
             self._again.append(heappop(self._due)[1])
+            self.again_count += 1
             count += 1
         return count
 
@@ -386,12 +397,13 @@ class Window:
     def seek(self, offset: int) -> None:
         """Forget every unfinished message and continue at ``offset``. The caller records the new position."""
         self.next = self._base = offset
-        self.in_flight_count = 0
+        self.in_flight_count = self.again_count = 0
         self._strays.clear()
         self._waiting.clear()
         self._again.clear()
         self._due.clear()
         self._earliest_ns = _NEVER_NS
+        self._unreported_count = 0
         self.take_changes()
 
     def unfinished(self) -> list[tuple[int, int, int]]:
@@ -412,31 +424,62 @@ class Window:
 
     def has_changes(self) -> bool:
         """True if ``take_changes`` would return any."""
-        return self._run_end >= 0 or len(self._runs) > 0 or len(self._requeued) > 0
+        return self._unreported_count > 0 or self._run_end >= 0 or len(self._runs) > 0 or len(self._requeued) > 0
 
     def take_changes(self) -> tuple[list[tuple[int, int]], dict[int, tuple[int, int]]]:
         """Return and forget the finished runs, start and end each, and the requeued messages: attempts and due time.
 
-        A requeued message is in no run of the same changes, so they can be applied in any order.
+        The runs are in order and do not touch. A requeued message is in no run of the same changes, so they can be
+        applied in any order.
         """
+        self._report()
         self._close_run()
         runs, self._runs = self._runs, []
         requeued, self._requeued = self._requeued, {}
-        return runs, requeued
+        return _merged(runs), requeued
+
+    def _report(self) -> None:
+        """Make runs of the marked slots."""
+        offset = max(self._lowest_unreported, self._base)
+        while self._unreported_count > 0:
+            index = offset & self._mask
+            if self._clients[index] == _UNREPORTED:
+                self._clients[index] = _FINISHED
+                self._unreported_count -= 1
+                self._note_run(offset, offset + 1)
+            offset += 1
 
     def _note_finished(self, offset: int) -> None:
         if self._requeued:
             self._requeued.pop(offset, None)
-        if offset == self._run_end:
-            self._run_end = offset + 1
-        else:
+        self._note_run(offset, offset + 1)
+
+    def _note_run(self, start: int, end: int) -> None:
+        if start != self._run_end:
             self._close_run()
-            self._run_start, self._run_end = offset, offset + 1
+            self._run_start = start
+        self._run_end = end
 
     def _close_run(self) -> None:
         if self._run_end >= 0:
             self._runs.append((self._run_start, self._run_end))
             self._run_start = self._run_end = -1
+
+
+def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same offsets as ``runs``, in order, with one run in place of those that touch."""
+    if len(runs) < 2:
+        return runs
+    runs.sort()
+    merged: list[tuple[int, int]] = []
+    first, last = runs[0]
+    for start, end in runs:
+        if start > last:
+            merged.append((first, last))
+            first = start
+        last = end
+    merged.append((first, last))
+    return merged
 
 
 def _column(size: int) -> array[int]:
