@@ -198,7 +198,7 @@ def deliver_operation(bench: Any, name: str) -> Operation:
     return Operation(name, lambda: bench.set_ready(client, BATCH), prepare)
 
 
-def finish_operation(bench: Any) -> Operation:
+def finish_operation(bench: Any, name: str) -> Operation:
     """Execute the FINs of messages in flight."""
     from nsqx.nsqd.session import ClientSession
 
@@ -213,7 +213,7 @@ def finish_operation(bench: Any) -> Operation:
     def run() -> None:
         bench.broker.turn.receive(session, bytes(commands))
 
-    return Operation("finish", run, prepare)
+    return Operation(name, run, prepare)
 
 
 def operations(directory: Path) -> Iterator[Operation]:
@@ -221,18 +221,20 @@ def operations(directory: Path) -> Iterator[Operation]:
     sys.path.insert(0, str(HERE.parent))
     from broker_bench import Bench
 
-    def bench(name: str, mem_queue_size: int) -> Any:
+    def bench(name: str, mem_queue_size: int, store: str = "classic") -> Any:
         path = directory / name
         path.mkdir()
-        return Bench(path, mem_queue_size=mem_queue_size)
+        return Bench(path, mem_queue_size=mem_queue_size, store=store, durability="write")
 
     yield parse_operation()
     yield publish_operation(bench("publish", 10_000_000), "publish_to_one_channel", MPUB)
     yield deliver_operation(bench("deliver", 10_000_000), "deliver")
-    yield finish_operation(bench("finish", 10_000_000))
+    yield finish_operation(bench("finish", 10_000_000), "finish")
     yield publish_operation(bench("pub", 10_000_000), "pub", PUB, BATCH)
     yield publish_operation(bench("disk_write", 0), "disk_write", MPUB)
     yield deliver_operation(bench("disk_read", 0), "disk_read")
+    yield deliver_operation(bench("log_deliver", 0, "log"), "log_deliver")
+    yield finish_operation(bench("log_finish", 0, "log"), "log_finish")
 
 
 def operate(library_path: str, directory: str) -> None:

@@ -52,7 +52,7 @@ cdef class Client:
     cdef public bint is_ending
     cdef object _when_sent
 
-    cpdef bint is_ready(self)
+    cpdef bint is_ready(self) noexcept
     cpdef published(self, str topic_name, int64_t count)
     @cython.locals(was_held=bint, released=bytearray)
     cpdef bint flush(self) except *

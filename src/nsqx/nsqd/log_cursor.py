@@ -8,17 +8,19 @@ The cursor of an ephemeral channel is only in memory. It drops the oldest messag
 
 from __future__ import annotations
 
+from functools import partial
 from random import randrange
 from typing import TYPE_CHECKING
 
 from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore
+from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.queues.log.state import EVERY_CHANNEL, Changes, ChannelState, Hole
 from nsqx.queues.log.window import DONE, NEVER_NS, Window
 from nsqx.queues.log.window import NOT_IN_FLIGHT as WINDOW_NOT_IN_FLIGHT
 from nsqx.units import NS_PER_MS
 from nsqx.wire import byteops
-from nsqx.wire.message import advance_id
+from nsqx.wire.message import NODE_MASK, advance_id
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
     from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
     from nsqx.queues.log.log import ReadJob, TopicLog
+
+# Typed in the .pxd.
+_FOUND = FOUND
+_UNREAD = UNREAD
+_DONE = DONE
+_WINDOW_NOT_IN_FLIGHT = WINDOW_NOT_IN_FLIGHT
+_NEVER_NS = NEVER_NS
+_NODE_MASK = NODE_MASK
+_OUTPUT_LIMIT = OUTPUT_LIMIT
 
 # The delay before the log is read again after a failed read.
 _RETRY_NS = 100 * NS_PER_MS
@@ -42,6 +53,8 @@ class LogCursor(ChannelStore):
         "_again_reader",
         "_channel",
         "_clock",
+        "_first_id",
+        "_first_linear_id",
         "_flow",
         "_is_changed",
         "_is_reading",
@@ -52,6 +65,8 @@ class LogCursor(ChannelStore):
         "_new_reader",
         "_next_number",
         "_number",
+        "_released",
+        "_released_number",
         "_run_end",
         "_start_number",
         "_window",
@@ -62,6 +77,8 @@ class LogCursor(ChannelStore):
         self._channel = channel
         self._flow = flow
         self._log = log
+        self._first_id = log.identity.first_id
+        self._first_linear_id = byteops.linear_id(self._first_id)
         self._logs = broker.logs
         self._clock = broker.clock
         self._max_delay_ns = broker.options.max_req_timeout
@@ -70,7 +87,9 @@ class LogCursor(ChannelStore):
         self._again_reader = LogReader(log)
         self._is_reading = False
         self._is_changed = False  # the flow will take changes
-        self._run_end = 0  # the offsets from ``next`` to it are messages for this channel
+        self._released = flow.released  # the channel may have what is before it
+        self._released_number = flow.released_number
+        self._run_end = 0  # the offsets from ``next`` to it are released messages for this channel
         saved = next((each for each in log.state.channels.values() if each.name == channel.name), None)
         if saved is None:
             offset, self._next_number = flow.start
@@ -123,7 +142,7 @@ class LogCursor(ChannelStore):
     @property
     def depth(self) -> int:
         """Waiting messages, without those in flight or deferred."""
-        return max(0, self._flow.released_number - self._next_number) + self._window.again_count
+        return max(0, self._released_number - self._next_number) + self._window.again_count
 
     @property
     def backend_depth(self) -> int:
@@ -160,10 +179,15 @@ class LogCursor(ChannelStore):
         """Count messages that were published with a delay."""
         self._channel.arrived(count)
 
-    def arrived(self, count: int) -> None:
-        """Note that more messages are released; ``count`` were not counted, and may be older than the channel."""
+    def arrived(self, released: int, released_number: int, count: int) -> None:
+        """Note that the messages below ``released`` may be delivered, and the number of the first that may not.
+
+        ``count`` of them were not counted, and may be older than the channel.
+        """
+        self._released = released
+        self._released_number = released_number
         channel = self._channel
-        channel.arrived(min(count, max(0, self._flow.released_number - self._start_number)))
+        channel.arrived(min(count, max(0, released_number - self._start_number)))
         if channel.ready.has_any() and not channel.paused:
             channel.wake()  # otherwise the channel wakes when a client becomes ready
         elif self._max_waiting >= 0:
@@ -176,7 +200,7 @@ class LogCursor(ChannelStore):
 
     def _drop_oldest(self) -> None:
         """Drop the oldest waiting messages if there are too many."""
-        excess = self._flow.released_number - self._next_number - self._max_waiting
+        excess = self._released_number - self._next_number - self._max_waiting
         while excess > 0 and self._find_run():
             count = min(excess, self._run_end - self._window.next)
             self._window.skip_to(self._window.next + count)
@@ -188,49 +212,57 @@ class LogCursor(ChannelStore):
 
     def has_messages(self) -> bool:
         """True if ``hand_out`` may deliver a message now."""
-        return self._window.again_count > 0 or self._flow.released_number > self._next_number
+        return self._window.again_count > 0 or self._released_number > self._next_number
 
     def hand_out(self, ready: ReadyClients, now_ns: int) -> int:
         """Deliver waiting messages to ready clients in turn; return the earliest deadline."""
         window = self._window
-        released = self._flow.released
-        earliest_ns = NEVER_NS
+        channel = self._channel
+        released = self._released
+        earliest_ns = _NEVER_NS
+        room = 0  # how many messages ``client`` gets before it is the turn of another one
         while not self._is_reading:
             offset = window.choose(released)
             if offset < 0:
                 break
             is_new = offset == window.next
-            if is_new and not self._find_run():
-                continue
-            offset = window.next if is_new else offset
+            if is_new and offset >= self._run_end:
+                if not self._find_run():
+                    continue
+                offset = window.next
             reader = self._new_reader if is_new else self._again_reader
             found = reader.find(offset)
-            if found == UNREAD:
+            if found == _UNREAD:
                 if ready.has_any():
                     self._read(reader, offset)
                 break
-            if is_new and reader.is_addressed and found == FOUND and ready.has_any() and self._hold(reader):
+            if is_new and reader.is_addressed and found == _FOUND and ready.has_any() and self._hold(reader):
                 continue
-            client = ready.next()
-            if client is None:
-                break
+            if room <= 0:
+                chosen = ready.next()
+                if chosen is None:
+                    break
+                client = chosen
+                room = ready.room(client)
+                frames = client.output.frames
             if is_new:
                 self._next_number += 1
-            if found != FOUND or (client.sample_rate > 0 and randrange(100) > client.sample_rate):
+            if found != _FOUND or (client.sample_rate > 0 and randrange(100) > client.sample_rate):
                 window.discard(offset)
                 self._note_changes(is_urgent=False)
                 continue
             attempts = window.deliver(offset, client.id, now_ns, client.msg_timeout_ns, reader.timestamp)
             byteops.append_message_from(
-                client.output.frames,
+                frames,
                 reader.timestamp,
                 attempts,
-                advance_id(self._log.identity.first_id, offset),
+                advance_id(self._first_id, offset),
                 reader.data,
                 reader.start,
                 reader.end,
             )
-            self._channel.delivered(client)
+            channel.delivered(client)
+            room = room - 1 if len(frames) < _OUTPUT_LIMIT else 0
             if now_ns + client.msg_timeout_ns < earliest_ns:
                 earliest_ns = now_ns + client.msg_timeout_ns
         if self._max_waiting >= 0:
@@ -256,13 +288,9 @@ class LogCursor(ChannelStore):
         window = self._window
         if window.next < self._run_end:
             return True
-        released = self._flow.released
-        for first, end in self._log.state.messages_between(self._number, window.next, released):
-            self._skip_to(first)
-            self._run_end = end
-            return True
-        self._skip_to(released)
-        return False
+        first, self._run_end = self._log.state.next_run(self._number, window.next, self._released)
+        self._skip_to(first)
+        return window.next < self._run_end
 
     def _skip_to(self, offset: int) -> None:
         if offset > self._window.next:
@@ -272,7 +300,7 @@ class LogCursor(ChannelStore):
     def _read(self, reader: LogReader, offset: int) -> None:
         """Read from disk in a thread, then deliver."""
         self._is_reading = True
-        self._logs.read(reader.begin_read(offset), lambda job: self._on_read(reader, job))
+        self._logs.read(reader.begin_read(offset), partial(self._on_read, reader))
 
     def _on_read(self, reader: LogReader, job: ReadJob) -> None:
         self._is_reading = False
@@ -303,31 +331,37 @@ class LogCursor(ChannelStore):
 
     # Commands of clients for messages in flight
 
-    def _offset(self, message_id: bytes) -> int:
-        """Return the offset of a message id; -1 if it is no id of this log."""
-        identity = self._log.identity
-        number = byteops.id_number(message_id)
-        offset = identity.offset(number)
-        return offset if offset >= 0 and advance_id(identity.first_id, offset) == number else -1
+    def _offset(self, id_number: int) -> int:
+        """Return the offset of the message with this id number; it is negative or too large for other ids."""
+        if (id_number ^ self._first_id) & _NODE_MASK:
+            return -1
+        return byteops.linear_id(id_number) - self._first_linear_id
 
     def finish(self, client: Client, message_id: bytes) -> str | None:
         """Finish a message; returns None, or the reason for a refusal."""
-        result = self._window.finish(self._offset(message_id), client.id)
-        if result != DONE:
-            return NOT_IN_FLIGHT if result == WINDOW_NOT_IN_FLIGHT else NOT_OWNER
+        id_number = byteops.id_number(message_id)
+        if self.finish_number(client, id_number):
+            return None
+        result = self._window.finish(self._offset(id_number), client.id)
+        return NOT_IN_FLIGHT if result == _WINDOW_NOT_IN_FLIGHT else NOT_OWNER
+
+    def finish_number(self, client: Client, id_number: int) -> bool:
+        """Finish the message whose id has this number; if False is returned, ``finish`` returns the reason."""
+        if self._window.finish(self._offset(id_number), client.id) != _DONE:
+            return False
         if not self._is_changed:
             self._note_changes(is_urgent=False)
         self._channel.finished(client, self._window.timestamp)
-        return None
+        return True
 
     def requeue(self, client: Client, message_id: bytes, delay_ns: int) -> str | None:
         """Deliver a message again, now or after a delay; returns None, or the reason for a refusal."""
         if self._channel.exiting:
             return EXITING
         due_ns = self._clock.now_ns() + delay_ns if delay_ns > 0 else 0
-        result = self._window.requeue(self._offset(message_id), client.id, due_ns)
-        if result != DONE:
-            return NOT_IN_FLIGHT if result == WINDOW_NOT_IN_FLIGHT else NOT_OWNER
+        result = self._window.requeue(self._offset(byteops.id_number(message_id)), client.id, due_ns)
+        if result != _DONE:
+            return NOT_IN_FLIGHT if result == _WINDOW_NOT_IN_FLIGHT else NOT_OWNER
         self._note_changes(is_urgent=True)
         self._channel.requeued(client)
         if due_ns:
@@ -339,10 +373,10 @@ class LogCursor(ChannelStore):
     def touch(self, client: Client, message_id: bytes, max_timeout_ns: int) -> str | None:
         """Restart the timeout of a message; returns None, or the reason for a refusal."""
         now_ns = self._clock.now_ns()
-        offset = self._offset(message_id)
+        offset = self._offset(byteops.id_number(message_id))
         result = self._window.touch(offset, client.id, now_ns, client.msg_timeout_ns, max_timeout_ns)
-        if result != DONE:
-            return NOT_IN_FLIGHT if result == WINDOW_NOT_IN_FLIGHT else NOT_OWNER
+        if result != _DONE:
+            return NOT_IN_FLIGHT if result == _WINDOW_NOT_IN_FLIGHT else NOT_OWNER
         self._channel.arm(self._window.next_deadline())
         return None
 
@@ -362,7 +396,7 @@ class LogCursor(ChannelStore):
         if self._number == EVERY_CHANNEL:
             return
         if runs:
-            changes.finish(self._number, sorted(runs))
+            changes.finish(self._number, runs)
         if requeued:
             changes.requeue(self._number, [(offset, self._hole(*entry)) for offset, entry in requeued.items()])
 

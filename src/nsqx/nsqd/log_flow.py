@@ -367,7 +367,7 @@ class LogFlow(TopicFlow):
         while self._unreleased_due and self._unreleased_due[0].offset < end:
             count -= self._unreleased_due.popleft().is_counted
         for cursor in self._cursors:
-            cursor.arrived(count)
+            cursor.arrived(end, number, count)
         if not self._log.state.channels:
             self._logs.note_changes(self, is_urgent=False)
 

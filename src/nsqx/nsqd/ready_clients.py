@@ -53,6 +53,26 @@ class ReadyClients:
 
     def next(self) -> Client | None:
         """Return the next ready client in turn, or None."""
+        if not self._has_near and self._elsewhere:
+            if self._next >= len(self._elsewhere):
+                self._next = 0
+            client = self._elsewhere[self._next]
+            if client.is_ready():
+                self._next += 1
+                return client
+        return self._find()
+
+    def room(self, client: Client) -> int:
+        """Return how many messages ``client``, the result of ``next``, can take until ``next`` must be called again.
+
+        Until then it must have room in its output.
+        """
+        if self._has_near or len(self._elsewhere) > 1:
+            return 1
+        return client.ready_count - client.in_flight_count
+
+    def _find(self) -> Client | None:
+        """Return the next ready client, and remove those that are not."""
         if self._has_near:
             for near in self._near:
                 while near:

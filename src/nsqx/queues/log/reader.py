@@ -27,23 +27,27 @@ _BLOCK_SIZE = 256 * 1024
 FOUND = 0
 UNREAD = 1
 MISSING = 2
+_FOUND = FOUND
+_UNREAD = UNREAD
+_MISSING = MISSING
 
 
 class LogReader:
     """One place in a log. After ``find``, ``data[start:end]`` is the body of the message."""
 
     __slots__ = (
-        "_at", "_batch", "_block", "_block_end", "_block_first", "_log",
+        "_at", "_batch", "_batch_end", "_batch_first", "_block", "_block_end", "_block_first", "_log",
         "data", "end", "is_addressed", "start", "timestamp",
     )  # fmt: skip
 
     def __init__(self, log: TopicLog) -> None:
-        self.data = b""
+        self.data = b""  # the items of the batch
         self.start = self.end = 0
         self.timestamp = 0
         self.is_addressed = False  # the message is for one channel
         self._log = log
         self._batch: LogBatch | None = None
+        self._batch_first = self._batch_end = 0
         self._at = 0  # the offset of the message that follows ``end`` in the batch
         self._block: list[LogBatch] = []  # read from a segment
         self._block_first = self._block_end = 0
@@ -53,21 +57,12 @@ class LogReader:
 
         Return FOUND; UNREAD if it is not in memory; MISSING if the log has no message at this offset.
         """
-        batch = self._batch
-        if batch is None or offset < batch.first or offset >= batch.end:
-            is_in_block = self._block_first <= offset < self._block_end
-            batch = self._block_batch(offset) if is_in_block else self._log.batch_at(offset)
-            if batch is None:
-                return MISSING if is_in_block else UNREAD
-            if offset < batch.first:
-                return MISSING
-            self._batch = batch
-            self.data = batch.items
-            self.timestamp = batch.timestamp
-            self.is_addressed = batch.kind == ADDRESSED
-            self._at, self.end = batch.first, 0
+        if offset < self._batch_first or offset >= self._batch_end:
+            found = self._open_batch(offset)
+            if found != _FOUND:
+                return found
         elif offset < self._at:
-            self._at, self.end = batch.first, 0
+            self._at, self.end = self._batch_first, 0
         position = self.end
         while self._at < offset:
             position += 4 + byteops.int32_at(self.data, position)
@@ -75,7 +70,23 @@ class LogReader:
         self._at += 1
         self.start = position + 4
         self.end = self.start + byteops.int32_at(self.data, position)
-        return FOUND
+        return _FOUND
+
+    def _open_batch(self, offset: int) -> int:
+        is_in_block = self._block_first <= offset < self._block_end
+        batch = self._block_batch(offset) if is_in_block else self._log.batch_at(offset)
+        if batch is None:
+            return _MISSING if is_in_block else _UNREAD
+        if offset < batch.first:
+            return _MISSING
+        self._batch = batch
+        self.data = batch.items
+        self.timestamp = batch.timestamp
+        self.is_addressed = batch.kind == ADDRESSED
+        self._at = self._batch_first = batch.first
+        self._batch_end = batch.end
+        self.end = 0
+        return _FOUND
 
     def attempts(self) -> int:
         """Return how often the found message was delivered before it was addressed to its channel."""

@@ -375,6 +375,12 @@ class LogState:
         index = bisect_left(self.ranges, (offset + 1,)) - 1
         return index < 0 or offset >= self.ranges[index].end or self.ranges[index].channel == number
 
+    def next_run(self, number: int, first: int, end: int) -> tuple[int, int]:
+        """Return first and end of the first run of ``messages_between``; both are ``end`` if there is none."""
+        if not self.ranges or self.ranges[-1].end <= first:
+            return first, end  # usually
+        return next(self.messages_between(number, first, end), (end, end))
+
     def present_between(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield first and end of each run of offsets that are messages for some channel."""
         return self._between(first, end, lambda channel: channel != NO_CHANNEL)

@@ -1,0 +1,32 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqx.queues.log.batch cimport LogBatch
+from nsqx.wire cimport byteops
+
+cdef int _FOUND
+cdef int _UNREAD
+cdef int _MISSING
+
+
+@cython.final
+cdef class LogReader:
+    cdef readonly bytes data
+    cdef readonly Py_ssize_t start
+    cdef readonly Py_ssize_t end
+    cdef readonly int64_t timestamp
+    cdef readonly bint is_addressed
+    cdef object _log
+    cdef LogBatch _batch
+    cdef int64_t _batch_first
+    cdef int64_t _batch_end
+    cdef int64_t _at
+    cdef list _block
+    cdef int64_t _block_first
+    cdef int64_t _block_end
+
+    @cython.locals(found=int, position=Py_ssize_t)
+    cpdef int find(self, int64_t offset) except -1
+    @cython.locals(is_in_block=bint, batch=LogBatch)
+    cdef int _open_batch(self, int64_t offset) except -1
+    cdef LogBatch _block_batch(self, int64_t offset)
