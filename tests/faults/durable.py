@@ -145,6 +145,11 @@ def acknowledgements(calls: Iterable[Call]) -> list[int]:
     return sorted(lines)
 
 
+def path_of(call: Call) -> str:
+    """Return the path of the open file that a call uses."""
+    return _descriptor(call)[1]
+
+
 def _line_of_begin(call: Call) -> int:
     return call.began
 

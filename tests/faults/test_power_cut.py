@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import power_cut
 import pytest
-from disk_model import SIZE_ONLY
+from disk_model import NOTHING, SIZE_ONLY
+from log_power_cut import LogLost, LogRecording
 from power_cut import END, MOVED, SYNC_EVERY
 from stage import DISK_ONLY, QUEUE, TOPIC, Stage, bodies
 
@@ -114,6 +115,33 @@ def publish_and_time(daemon: Daemon) -> list[float]:
             assert client.pub(TOPIC, body) == OK
             times_s.append(time.monotonic() - began_s)
     return times_s
+
+
+@pytest.mark.parametrize("durability", ["fsync", "write"])
+def test_a_power_cut_of_topic_logs_loses_nothing_durable(stage: Stage, durability: str) -> None:
+    """Row 5: with fsync every acknowledged message is durable, with write those before the last sync."""
+    record = LogRecording(stage, durability, random.Random(SEED), 60)
+    assert record.message_count > 500
+    try:
+        record.cut(8)
+    except LogLost as failure:
+        raise AssertionError(f"{failure}, NSQX_SEED={SEED}") from failure
+
+
+def test_nsqd_delivers_everything_after_a_power_cut_of_its_logs(stage: Stage) -> None:
+    """Row 5: with fsync all messages are delivered, even if nothing of the unsynced changes survives."""
+    LogRecording(stage, "fsync", random.Random(SEED), 20).restart(stage, NOTHING)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("durability", ["fsync", "write"])
+def test_many_power_cuts_of_topic_logs(stage: Stage, durability: str) -> None:
+    """Row 5: the same at many more calls."""
+    record = LogRecording(stage, durability, random.Random(SEED), 300)
+    record.cut(500)
+    assert record.cut_count > 400
+    assert record.removal_count > 0
 
 
 @pytest.mark.slow
