@@ -211,7 +211,11 @@ class Bench:
         self.metadata_store = self.broker.metadata_store = BenchMetadataStore()
         self.broker.classic_files.remover = BenchRemover()
         self.broker.logs.options = LogOptions(commit_size=1 << 20)
-        self.broker.restore(list(saved))
+        self.start(list(saved))
+
+    def start(self, saved: list[SavedTopic]) -> None:
+        """Restore the topics of logs and of ``saved``."""
+        self.broker.restore(saved)
 
     def settle(self) -> None:
         """Run turns of the loop until no callback is left."""

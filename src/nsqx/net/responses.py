@@ -174,9 +174,9 @@ def text_response(text: str) -> Response:
     return Response(200, text.encode(), TEXT, NSQ_HEADERS) if text else EMPTY
 
 
-def json_response(value: object) -> Response:
-    """Return 200 with ``value`` as JSON."""
-    return Response(200, orjson.dumps(value), JSON, NSQ_HEADERS)
+def json_response(value: object, status: int = 200) -> Response:
+    """Return ``value`` as JSON."""
+    return Response(status, orjson.dumps(value), JSON, NSQ_HEADERS)
 
 
 def plain_response(status: int, text: str) -> Response:

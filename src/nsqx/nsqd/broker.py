@@ -21,18 +21,16 @@ from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import StepScheduler
 from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
 from nsqx.nsqd.classic_files import ClassicFiles
-from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.client import Client, Link
+from nsqx.nsqd.conversion import Conversions
 from nsqx.nsqd.group_commit import GroupCommit
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.log_commits import LogCommits
-from nsqx.nsqd.log_flow import LogFlow
 from nsqx.nsqd.metadata import SavedTopic, metadata_path, metadata_steps
 from nsqx.nsqd.metadata_store import MetadataStore
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.ready_clients import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqx.nsqd.topic import Topic
-from nsqx.nsqd.topic_settings import FSYNC, LOG, TopicRules
 from nsqx.nsqd.turn import Turn
 from nsqx.units import NS_PER_S
 
@@ -101,6 +99,7 @@ class Broker:
         self.commits = GroupCommit(self.turn, self, log, options.sync_every, options.sync_timeout)
         self.classic_files = ClassicFiles(self.data_path, options, log, self.commits)
         self.logs = LogCommits(self.data_path, options, self.turn, self.commits, self, clock, log)
+        self.conversions = Conversions(self)
         self._call_soon = call_soon
         self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
         self.long_jobs = StepScheduler()
@@ -112,7 +111,6 @@ class Broker:
         )
         # Topics that are missing in nsqd.dat, or whose channels are not all in it, with the save that will add them.
         self._unrecorded: dict[Topic, asyncio.Future[bool]] = {}
-        self._topic_rules = TopicRules(options)
         self._client_serial = 0
         self._save_failure = ""
         self._is_loading = False
@@ -142,7 +140,8 @@ class Broker:
         if self.lookup is not None:
             self.lookup.registered(name)
         if not topic.is_ephemeral:
-            self._record(topic)
+            self.record(topic)
+            self.conversions.resume(topic)
         return topic
 
     def _start_topic(self, topic: Topic) -> None:
@@ -205,7 +204,8 @@ class Broker:
         if self.lookup is not None:
             self.lookup.registered(channel.topic_name, channel.name)
         if not channel.is_ephemeral and not topic.is_ephemeral:
-            self._record(topic)
+            self.record(topic)
+            self.conversions.resume(topic)
 
     def channel_deleted(self, channel: Channel) -> None:
         """Unregister a deleted channel and remove it from nsqd.dat."""
@@ -255,15 +255,8 @@ class Broker:
         return client
 
     def open_flow(self, topic: Topic) -> TopicFlow:
-        """Return the flow of a new topic, which decides how its messages are kept; raises DiskQueueError or OSError.
-
-        A topic that has a log, or messages in disk queues, keeps its store.
-        """
-        log = self.logs.find(topic.name)
-        settings = self._topic_rules.settings_of(topic.name)
-        if log is None and settings.store == LOG and not self.classic_files.has_left(topic.name):
-            log = self.logs.create(topic.name)
-        return ClassicFlow(topic, self) if log is None else LogFlow(topic, self, log, settings.durability == FSYNC)
+        """Return the flow of a new topic, which decides how its messages are kept; raises DiskQueueError or OSError."""
+        return self.conversions.open_flow(topic)
 
     def discard(self, items: list[Any]) -> None:
         """Free the items of a possibly very long list, some in each turn of the loop."""
@@ -328,9 +321,9 @@ class Broker:
 
     # Metadata and exit
 
-    def _record(self, topic: Topic) -> None:
-        """Save nsqd.dat with a topic that is new or has a new channel."""
-        if self.logs.find(topic.name) is not None:
+    def record(self, topic: Topic) -> None:
+        """Save nsqd.dat with a topic that is new, has a new channel or has another store."""
+        if topic.log_stats() is not None:
             self.save_metadata()  # a copy: the log has the channels
             return
         saving = self._unrecorded[topic] = self.save_metadata()
@@ -385,13 +378,12 @@ class Broker:
     def _restore(self, saved: list[SavedTopic]) -> None:
         self._is_loading = True
         self.classic_files.find_left()
-        logs = self.logs.load()
-        for log in logs:
-            self._restore_log(log)
-        names = {log.topic for log in logs}
         for entry in saved:
-            if entry.name in names:
-                continue
+            self.conversions.note_chosen(entry.name, entry.store)
+        entries = {entry.name: entry for entry in saved}
+        for log in self.logs.load():
+            self._restore_log(log, entries.pop(log.topic, None))
+        for entry in entries.values():
             if not is_valid_name(entry.name):
                 self.log.warn("skipping creation of invalid topic %s", entry.name)
                 continue
@@ -408,15 +400,29 @@ class Broker:
             topic.start()
         self.classic_files.remove_deleted()
         self._is_loading = False
+        for topic in list(self.topics.values()):
+            self.conversions.resume(topic)
 
-    def _restore_log(self, log: TopicLog) -> None:
-        """Create the topic and the channels of a log again. Its state is newer than nsqd.dat."""
+    def _restore_log(self, log: TopicLog, entry: SavedTopic | None) -> None:
+        """Create the topic and the channels of a log again. Its state is newer than ``entry``, that of nsqd.dat.
+
+        If the topic has files of the classic store too, because it is being converted or Go's nsqd has used the
+        directory, it may have more channels in nsqd.dat.
+        """
+        has_queues = self.classic_files.has_queue_of(log.topic)
         topic = self.topic(log.topic)
-        if log.state.is_paused:
+        is_paused = log.state.is_paused
+        channels = {saved.name: saved.is_paused for saved in log.state.channels.values()}
+        if entry is not None and topic.log_stats() is None:
+            is_paused = entry.paused
+            channels |= {name: paused for name, paused in entry.channels if is_valid_name(name)}
+        elif entry is not None and has_queues:
+            channels = {name: paused for name, paused in entry.channels if is_valid_name(name)} | channels
+        if is_paused:
             topic.pause()
-        for saved in list(log.state.channels.values()):
-            channel = topic.channel(saved.name)
-            if saved.is_paused:
+        for name, paused in channels.items():
+            channel = topic.channel(name)
+            if paused:
                 channel.pause()
         topic.start()
 
@@ -457,4 +463,5 @@ class Broker:
             for name, count in topic.lost_counts().items():
                 self.log.error("DISKQUEUE(%s): %d messages in memory could not be written and are lost", name, count)
                 lost += count
-        return lost + self.logs.close()
+        lost += self.logs.close()
+        return lost + self.conversions.close()

@@ -27,6 +27,7 @@ cdef class Channel:
     cdef readonly int64_t zone_local_msg_count
     cdef readonly int64_t region_local_msg_count
     cdef readonly int64_t global_msg_count
+    cdef public int64_t unmoved_count
     cdef object _broker
     cdef Turn _turn
     cdef object _clock
@@ -47,4 +48,5 @@ cdef class Channel:
     cpdef object finish(self, Client client, bytes message_id)
     cpdef object requeue(self, Client client, bytes message_id, int64_t delay_ns)
     cpdef object touch(self, Client client, bytes message_id)
+    cpdef continue_as(self, Channel successor)
     cpdef add_if_ready(self, Client client)

@@ -54,6 +54,7 @@ class Channel:
         "store",
         "timeout_count",
         "topic_name",
+        "unmoved_count",
         "zone_local_msg_count",
     )
 
@@ -75,6 +76,7 @@ class Channel:
         self.zone_local_msg_count = 0
         self.region_local_msg_count = 0
         self.global_msg_count = 0
+        self.unmoved_count = 0  # waiting messages in another store, during a conversion
         self._broker = broker
         self._turn = broker.turn
         self._clock = broker.clock
@@ -87,12 +89,12 @@ class Channel:
     @property
     def depth(self) -> int:
         """Waiting messages, without those in flight or deferred."""
-        return self.store.depth
+        return self.store.depth + self.unmoved_count
 
     @property
     def backend_depth(self) -> int:
         """Waiting messages that are not in memory."""
-        return self.store.backend_depth
+        return self.store.backend_depth + self.unmoved_count
 
     @property
     def in_flight_count(self) -> int:
@@ -233,20 +235,34 @@ class Channel:
 
     def empty(self) -> None:
         """Discard all messages: waiting, in flight and deferred."""
+        self._broker.conversions.empty(self.topic_name, self.name)
         self.store.empty()
         for client in self.clients.values():
             client.in_flight_count = 0
             self.add_if_ready(client)
 
+    def continue_as(self, successor: Channel) -> None:
+        """Disconnect the clients; ``successor`` has another store, and continues the counts and the pause."""
+        self.stop()
+        successor.latency = self.latency
+        successor.message_count = self.message_count
+        successor.requeue_count = self.requeue_count
+        successor.timeout_count = self.timeout_count
+        successor.zone_local_msg_count = self.zone_local_msg_count
+        successor.region_local_msg_count = self.region_local_msg_count
+        successor.global_msg_count = self.global_msg_count
+        if self.paused:
+            successor.pause()
+
     def delete(self) -> None:
         """Disconnect the clients, discard all messages and remove the files."""
-        self._stop()
+        self.stop()
         self.store.delete()
         self.store = ChannelStore()  # breaks the reference cycle with the store
 
     def spill(self) -> None:
         """Disconnect the clients, and queue every message for writing."""
-        self._stop()
+        self.stop()
         self.store.spill()
 
     def close(self) -> None:
@@ -254,7 +270,8 @@ class Channel:
         self.spill()
         self.store.close()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Disconnect the clients and deliver nothing any more."""
         self.exiting = True
         if self._timer is not None:
             self._timer.cancel()

@@ -283,6 +283,18 @@ class ClassicFlow(TopicFlow):
         self._moves.clear()
         self._moving_count = 0
 
+    def put_moved(self, message: QueuedMessage) -> DiskQueue:
+        """Put a message of another store into the disk queue of the topic, and return the queue."""
+        disk, due_times = self._disk, self._due_times
+        assert disk is not None
+        assert due_times is not None
+        disk.put_message(message)
+        if message.defer_ns > 0:
+            wall_ns = self._clock.wall_ns()
+            due_times.add(message.id, DueTime(wall_ns, wall_ns + message.defer_ns))
+        self._is_open = False  # the queue pumps the flow when it is written
+        return disk
+
     # Administration
 
     def empty(self) -> None:
@@ -321,10 +333,12 @@ class ClassicFlow(TopicFlow):
 
     def close(self) -> None:
         """Write every message to disk and release the files; raises DiskQueueError or OSError on failure."""
-        if self._disk is not None:
-            self._disk.close()
-        if self._due_times is not None:
-            self._due_times.close()
+        try:
+            if self._disk is not None:
+                self._disk.close()
+        finally:
+            if self._due_times is not None:
+                self._due_times.close()
 
     def disk_queues(self) -> list[DiskQueue]:
         """Return the disk queues of the topic and its channels."""

@@ -33,7 +33,7 @@ cdef class ClassicStore(ChannelStore):
     @cython.locals(channel=Channel, may_skip_disk=bint)
     cpdef put_batch(self, Batch batch)
     cpdef put_message(self, QueuedMessage message)
-    cpdef put_moved(self, QueuedMessage message)
+    cpdef put_moved(self, QueuedMessage message, bint is_new=*)
     cpdef refuse_if_full(self, int64_t count)
     @cython.final
     cdef _put_back(self, QueuedMessage message)

@@ -112,10 +112,14 @@ class ClassicStore(ChannelStore):
         else:
             self._put_back(message)
 
-    def put_moved(self, message: QueuedMessage) -> None:
-        """Move one message from the topic's disk queue to the channel's own, where it stays durable."""
+    def put_moved(self, message: QueuedMessage, is_new: bool = True) -> None:
+        """Move one message from the topic's disk queue or another store to the channel's own, where it stays durable.
+
+        ``is_new``: the channel has not counted it.
+        """
         assert self.disk is not None
-        self._channel.arrived(1)
+        if is_new:
+            self._channel.arrived(1)
         if message.defer_ns > 0:
             self._due_ns[message.id] = self._clock.now_ns() + message.defer_ns
         self.disk.put_message(message)
@@ -318,14 +322,14 @@ class ClassicStore(ChannelStore):
             disk.close()
         finally:
             self.lost_count = max(0, disk.lost_count - self._recorded_count)
-        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
-        self._save_due_times(
-            {
-                message_id: DueTime(wall_ns, wall_ns + due - now_ns)
-                for message_id, due in self._due_ns.items()
-                if due > now_ns
-            }
-        )
+            now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+            self._save_due_times(
+                {
+                    message_id: DueTime(wall_ns, wall_ns + due - now_ns)
+                    for message_id, due in self._due_ns.items()
+                    if due > now_ns
+                }
+            )
 
     def disk_queues(self) -> list[DiskQueue]:
         """Return the disk queue, if the store has one."""

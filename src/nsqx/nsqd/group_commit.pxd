@@ -45,6 +45,8 @@ cdef class GroupCommit:
     cdef DueQueues _later
     cdef dict _overdue
     cdef set _saves
+    cdef dict _released
+    cdef list _after_writes
     cdef bint _is_closing
 
     @cython.locals(commit=Commit)

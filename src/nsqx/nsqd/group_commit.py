@@ -108,6 +108,7 @@ class GroupCommit:
     """Writes, syncs and commits of all disk queues of a broker."""
 
     __slots__ = (
+        "_after_writes",
         "_commit_at",
         "_commits",
         "_failing",
@@ -117,6 +118,7 @@ class GroupCommit:
         "_log",
         "_log_writes",
         "_overdue",
+        "_released",
         "_saves",
         "_services",
         "_soon",
@@ -149,6 +151,8 @@ class GroupCommit:
         self._later = DueQueues(services, sync_timeout_ns, self._on_timeout)
         self._overdue: dict[DiskQueue, None] = {}
         self._saves: set[SyncJob] = set()
+        self._released: dict[DiskQueue, Callable[[], object]] = {}
+        self._after_writes: list[Callable[[], object]] = []
         self._is_closing = False
 
     # Answers
@@ -248,6 +252,14 @@ class GroupCommit:
             else:
                 self._write_failed(queue, pump, failure)
             self._turn.wake(pump)
+        after_writes, self._after_writes = self._after_writes, []
+        for work in after_writes:
+            work()
+
+    def after_writes(self, work: Callable[[], object]) -> None:
+        """Call ``work`` at the end of the turn, when the commits of all publishes so far have begun."""
+        self._write_at_end()
+        self._after_writes.append(work)
 
     def _begin(self, commit: Commit, topic: Topic, outcomes: dict[DiskQueue, DiskQueueError | None]) -> None:
         """Make ``commit`` wait for the log of ``topic``, or for those of its queues that were written in this turn."""
@@ -312,6 +324,22 @@ class GroupCommit:
         self._overdue.pop(queue, None)
         self._failing.discard(queue)
         self.has_failures = len(self._failing) > 0
+
+    def release(self, queue: DiskQueue, done: Callable[[], object]) -> None:
+        """Call ``done`` when nothing waits for a sync of ``queue`` and none is running. It is not used any more then.
+
+        Nothing may be put into the queue. Its pending records are not written.
+        """
+        self._released[queue] = done
+        self._release_when_idle(queue)
+
+    def _release_when_idle(self, queue: DiskQueue) -> None:
+        if queue.is_awaited() and not self._is_closing:
+            self._sync(queue)
+        if queue.is_syncing():
+            return
+        self.forget(queue)
+        self._released.pop(queue)()
 
     def _note_failing(self, queue: DiskQueue) -> None:
         if queue.failure is None:
@@ -384,7 +412,9 @@ class GroupCommit:
             if queue.depth == 0 and not queue.has_unsynced():
                 self._later.add(queue)  # closes the files if the queue stays empty
         self._save_positions()
-        if job.error is None or queue.is_awaited():
+        if queue in self._released:
+            self._release_when_idle(queue)
+        elif job.error is None or queue.is_awaited():
             self._sync_when_due(queue)
 
     def _sync_failed(self, queue: DiskQueue, error: OSError) -> None:

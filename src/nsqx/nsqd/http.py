@@ -37,6 +37,7 @@ from nsqx.nsqd.debug import add_debug_routes
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
+from nsqx.nsqd.topic_settings import STORES
 from nsqx.units import NS_PER_MS, NS_PER_S
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.batches import BatchSlices, LineSlices, has_longer_line
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.memory import MemoryMonitor
-    from nsqx.nsqd.openapi import NsqdInfo
+    from nsqx.nsqd.openapi import ConvertAnswer, NsqdInfo
     from nsqx.nsqd.topic import Topic
     from nsqx.wire.batches import Slices
 
@@ -87,6 +88,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("POST", "/topic/create", in_turn(administration.create_topic))
     router.add("POST", "/topic/delete", administration.delete_topic)
     router.add("POST", "/topic/empty", in_turn(administration.empty_topic))
+    router.add("POST", "/topic/convert", in_turn(administration.convert_topic))
     router.add("POST", "/topic/pause", in_turn(administration.pause_topic))
     router.add("POST", "/topic/unpause", in_turn(administration.unpause_topic))
     router.add("POST", "/channel/create", in_turn(administration.create_channel))
@@ -234,6 +236,28 @@ class NsqdAdminAPI:
             raise HTTPError(400, "INVALID_TOPIC")
         self._topic(request).empty()
         return EMPTY
+
+    def convert_topic(self, request: "Request") -> "Awaitable[Response]":
+        """Choose the store of a topic, and begin to move its messages to it."""
+        store = request.query.get("store")
+        if store is None:
+            raise HTTPError(400, "MISSING_ARG_STORE")
+        if store not in STORES:
+            raise HTTPError(400, "INVALID_STORE")
+        topic = self._topic(request)
+        if topic.is_ephemeral:
+            raise HTTPError(400, "EPHEMERAL_TOPIC")
+        if self._broker.conversions.is_converting(topic.name):
+            raise HTTPError(409, "CONVERTING")
+        return self._convert(topic, store)
+
+    async def _convert(self, topic: "Topic", store: str) -> Response:
+        try:
+            is_begun = await self._broker.conversions.convert(topic, store)
+        except (BrokerExiting, DiskQueueError, OSError):
+            raise HTTPError(503, "EXITING") from None
+        answer: ConvertAnswer = {"topic": topic.name, "store": store}
+        return json_response(answer, 202 if is_begun else 200)
 
     def pause_topic(self, request: "Request") -> "Awaitable[Response]":
         topic = self._topic(request)

@@ -161,11 +161,19 @@ class LogCommits:
         self._flows[log] = flow
         self._find_finished_later()
 
+    def remove(self, log: TopicLog) -> None:
+        """Write the last changes of the flow of a log, which is not used any more. The log stays."""
+        flow = self._flows.pop(log)
+        self._changed.pop(flow, None)
+        flow.write_changes()
+        self.write_later(is_synced=True)
+
     def delete(self, log: TopicLog) -> None:
         """Delete a log with its files. Publishers that wait for its messages get their answers."""
         assert self._store is not None
-        flow = self._flows.pop(log)
-        self._changed.pop(flow, None)
+        flow = self._flows.pop(log, None)
+        if flow is not None:
+            self._changed.pop(flow, None)
         waiters = [waiter for waiter in self._waiters if waiter.log is log]
         self._waiters = [waiter for waiter in self._waiters if waiter.log is not log]
         self._store.delete_log(log)

@@ -1,7 +1,7 @@
 """Export of topic logs to disk queues, which Go's nsqd reads too. No nsqd may use the data directory.
 
-A channel's unfinished messages go to its disk queue. Deferred messages, and those that no channel has yet, go to the
-disk queue of the topic. Message ids stay the same. Until the last step, the log stays in use:
+``UnfinishedMessages`` decides which disk queue gets a message. Message ids stay the same. Until the last step, the log
+stays in use:
 
 1. All batches of commit files go to segments.
 2. The messages are appended to disk queues, and their due times are saved.
@@ -21,13 +21,10 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from nsqx.errors import ConfigError, DiskQueueError
-from nsqx.names import is_ephemeral
 from nsqx.nsqd.metadata import SavedTopic, encode_saved, load_metadata, metadata_path
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_times import DueTime, load_due_times, save_due_times
 from nsqx.queues.files import NSQD, SEGMENT, rename, replace_file, sync_directory
-from nsqx.queues.log.batch import ADDRESSED, DEFERRED
-from nsqx.queues.log.state import ChannelState, Hole, LogState
 from nsqx.queues.log.stored import (
     OffsetRange,
     SilentLog,
@@ -38,6 +35,7 @@ from nsqx.queues.log.stored import (
     open_offline,
     without,
 )
+from nsqx.queues.log.unfinished import Target, UnfinishedMessages
 from nsqx.wire import byteops
 from nsqx.wire.message import new_message
 
@@ -49,8 +47,6 @@ _MAX_MESSAGE_SIZE = 1 << 30
 _MAX_ATTEMPTS = 0xFFFF
 _SYNC_BYTES = 64 * 1024 * 1024
 _CHANNELS_AT_ONCE = 100  # each has an open file
-_NO_HOLE = Hole()
-_ANY_CHANNEL = -1  # a number that no channel has: only messages for every channel
 
 
 @dataclass(slots=True)
@@ -87,11 +83,8 @@ def export_logs(data_path: str, topics: Sequence[str], max_file_size: int, now_n
 def _export_queues(log: StoredLog, data_path: str, max_file_size: int, now_ns: int) -> ExportedTopic:
     exported = ExportedTopic(log.topic)
     state = log.state
-    channels = _durable_channels(state)
-    released = _released(state, channels)
-    targets: list[_Target] = [_TopicTarget(log.topic, state, released)]
-    targets += (_ChannelTarget(log.topic, channel, released) for channel in channels)
-    start = min([state.floor, *(target.start for target in targets)])
+    unfinished = UnfinishedMessages(log.topic, state)
+    targets, start = unfinished.targets, unfinished.start
     readable: list[OffsetRange] = []
     for index in range(0, len(targets), _CHANNELS_AT_ONCE):
         chosen = targets[index : index + _CHANNELS_AT_ONCE]
@@ -128,76 +121,10 @@ def _fill(group: list[_Export], log: StoredLog, start: int, now_ns: int) -> list
     return readable
 
 
-def _durable_channels(state: LogState) -> list[ChannelState]:
-    return [channel for channel in state.channels.values() if not is_ephemeral(channel.name)]
-
-
-def _released(state: LogState, channels: list[ChannelState]) -> int:
-    """Return the offset from which on messages belong to the topic, because no channel has them yet."""
-    if not channels:
-        return state.unclaimed
-    if state.is_paused and all(channel.next <= state.paused_at for channel in channels):
-        return state.paused_at
-    return state.end
-
-
-class _ChannelTarget:
-    """The messages of a log that one channel has not finished."""
-
-    def __init__(self, topic: str, channel: ChannelState, released: int) -> None:
-        self.name = f"{topic}:{channel.name}"
-        self.start = channel.floor
-        self._channel = channel
-        self._released = released
-
-    def hole_of(self, message: StoredMessage) -> Hole | None:
-        """Return the attempts and the due time of a message; None if the channel does not need it."""
-        channel = self._channel
-        if message.kind == DEFERRED or (message.kind == ADDRESSED and message.channel != channel.number):
-            return None
-        if message.offset < channel.next:
-            hole = channel.holes.get(message.offset)
-        else:
-            hole = _NO_HOLE if message.offset < self._released or message.kind == ADDRESSED else None
-        if hole is None or message.kind != ADDRESSED:
-            return hole
-        return Hole(max(hole.attempts, message.attempts), max(hole.due_ns, message.due_ns))
-
-    def wanted_ranges(self, state: LogState, start: int) -> Iterator[OffsetRange]:
-        """Yield the offsets of the messages, readable or not."""
-        yield from ((offset, offset + 1) for offset in self._channel.holes if offset >= start)
-        yield from state.messages_between(self._channel.number, max(start, self._channel.next), state.end)
-
-
-class _TopicTarget:
-    """The messages of a log that are due later, or that no channel has yet."""
-
-    def __init__(self, topic: str, state: LogState, released: int) -> None:
-        self.name = topic
-        self.start = min([released, *state.deferred])
-        self._state = state
-        self._released = released
-
-    def hole_of(self, message: StoredMessage) -> Hole | None:
-        """Return the due time of a message; None if it is not the topic's."""
-        if message.kind == DEFERRED:
-            due_ns = self._state.deferred.get(message.offset)
-            return Hole(0, due_ns) if due_ns is not None else None
-        return _NO_HOLE if message.kind != ADDRESSED and message.offset >= self._released else None
-
-    def wanted_ranges(self, state: LogState, start: int) -> Iterator[OffsetRange]:
-        """Yield the offsets of the messages, readable or not."""
-        yield from ((offset, offset + 1) for offset in state.deferred if offset >= start)
-        yield from state.messages_between(_ANY_CHANNEL, max(start, self._released), state.end)
-
-
-_Target = _ChannelTarget | _TopicTarget
-
-
 class _Export:
     """The disk queue of one target. Methods raise DiskQueueError or OSError."""
 
-    def __init__(self, target: _Target, identity: LogIdentity, data_path: str, max_file_size: int) -> None:
+    def __init__(self, target: Target, identity: LogIdentity, data_path: str, max_file_size: int) -> None:
         self.target = target
         self.count = 0
         self.due_times: dict[bytes, DueTime] = {}
@@ -270,7 +197,7 @@ def _add_to_metadata(data_path: str, log: StoredLog) -> None:
     topics = {topic.name: topic for topic in load_metadata(data_path)}
     topic = topics.setdefault(log.topic, SavedTopic(log.topic, paused=False))
     topic.paused = log.state.is_paused
-    channels = {channel.name: channel.is_paused for channel in _durable_channels(log.state)}
+    channels = {channel.name: channel.is_paused for channel in UnfinishedMessages(log.topic, log.state).channels}
     topic.channels = list((dict(topic.channels) | channels).items())
     replace_file(metadata_path(data_path), encode_saved(topics.values()), NSQD)
 

@@ -432,6 +432,7 @@ class LogFlow(TopicFlow):
 
     def spill(self) -> None:
         """Stop the deferred messages. The logs are written by ``LogCommits.close``."""
+        self._due.clear()
         if self._due_timer is not None:
             self._due_timer.cancel()
             self._due_timer = None

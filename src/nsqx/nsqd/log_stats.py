@@ -1,4 +1,4 @@
-"""The numbers of log topics in /stats and /metrics."""
+"""The numbers of log topics and conversions in /stats and /metrics."""
 
 from bisect import bisect_left
 from typing import Annotated, NamedTuple, TypedDict
@@ -27,6 +27,18 @@ class CursorStats(TypedDict):
     floor: Annotated[int, "The first unfinished offset."]
     next: Annotated[int, "The first offset that was never delivered."]
     holes: Annotated[int, "Unfinished messages before `next`: in flight, requeued or deferred."]
+
+
+# "from" is a keyword of Python.
+ConversionStats = TypedDict(
+    "ConversionStats",
+    {
+        "from": Annotated[str, "`classic` or `log`: where messages are moved from."],
+        "to": Annotated[str, "`classic` or `log`: the store that publishes go to."],
+        "moved": Annotated[int, "Messages moved since the conversion or nsqd has started."],
+        "left": Annotated[int, "Messages that are still in the old store, counted for each channel."],
+    },
+)
 
 
 NO_SPACE, WRITE_FAILED = "no_space", "write_failed"

@@ -1,6 +1,9 @@
 """nsqd.dat: the topics and channels that survive a restart, and which are paused. The format is Go nsqd's.
 
 {"topics":[{"name":"t","paused":false,"channels":[{"name":"c","paused":false}]}],"version":"1.3.0"}
+
+A topic for which the classic store was chosen over HTTP has the additional key ``"store":"classic"``, which Go nsqd
+ignores.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ class SavedTopic:
     name: str
     paused: bool
     channels: list[tuple[str, bool]] = field(default_factory=list)
+    store: str = ""
+    """The store that was chosen over HTTP, if it is in no log."""
 
 
 def metadata_path(data_path: str) -> str:
@@ -53,7 +58,9 @@ def metadata_steps(topics: Mapping[str, Topic]) -> Steps[bytes]:
                 if not channel.is_ephemeral:
                     channels.append({"name": channel.name, "paused": channel.paused})
                     yield
-            entry = {"name": topic.name, "paused": topic.paused, "channels": channels or None}
+            entry: dict[str, object] = {"name": topic.name, "paused": topic.paused, "channels": channels or None}
+            if topic.chosen_store:
+                entry["store"] = topic.chosen_store
             saved.append(orjson.Fragment(orjson.dumps(entry)))
         yield
     return orjson.dumps({"topics": saved or None, "version": NSQ_VERSION})
@@ -66,6 +73,7 @@ def encode_saved(topics: Iterable[SavedTopic]) -> bytes:
             "name": topic.name,
             "paused": topic.paused,
             "channels": [{"name": name, "paused": paused} for name, paused in topic.channels],
+            **({"store": topic.store} if topic.store else {}),
         }
         for topic in topics
     ]
@@ -92,7 +100,7 @@ def load_metadata(data_path: str) -> list[SavedTopic]:
 
 def _saved_topic(entry: dict[str, Any]) -> SavedTopic:
     channels = [(_text(channel), bool(channel.get("paused"))) for channel in entry.get("channels") or []]
-    return SavedTopic(_text(entry), bool(entry.get("paused")), channels)
+    return SavedTopic(_text(entry), bool(entry.get("paused")), channels, str(entry.get("store", "")))
 
 
 def _text(entry: dict[str, Any]) -> str:

@@ -56,6 +56,13 @@ class NsqdInfo(TypedDict):
     broker_id: Annotated[str, "The identity of this nsqd, kept across restarts and address changes; empty if unset."]
 
 
+class ConvertAnswer(TypedDict):
+    """The store of a topic."""
+
+    topic: str
+    store: Annotated[str, "`classic` or `log`."]
+
+
 _TOPIC = Parameter("topic", "The topic.", NAME, required=True)
 _CHANNEL = Parameter("channel", "The channel.", NAME, required=True)
 _DEFER = Parameter(
@@ -166,6 +173,18 @@ _TOPICS = {
         "Messages in its channels stay.",
         query=(_TOPIC,),
         errors=f"{_TOPIC_ERRORS}, INVALID_TOPIC",
+    ),
+    "POST /topic/convert": RouteDoc(
+        "convertTopic",
+        "topics",
+        "Convert a topic to another store",
+        "Its consumers are disconnected. Publishes go to the new store from now on, and the messages of the old store "
+        "are moved in the background. /stats shows `converting` until the end. The chosen store wins over the "
+        "configuration, also after a restart.",
+        query=(_TOPIC, Parameter("store", "The new store.", Literal["classic", "log"], required=True)),
+        response=Content("The topic has this store already. It is kept after a restart.", {JSON: ConvertAnswer}),
+        other_responses={202: Content("The conversion has begun.", {JSON: ConvertAnswer})},
+        errors=f"{_TOPIC_ERRORS}, MISSING_ARG_STORE, INVALID_STORE, EPHEMERAL_TOPIC, CONVERTING, EXITING",
     ),
     "POST /topic/pause": RouteDoc(
         "pauseTopic",
@@ -312,6 +331,9 @@ API = APIDoc(
             "INVALID_ARG_TOPIC": "the topic is not a valid name",
             "MISSING_ARG_CHANNEL": "the query has no channel",
             "INVALID_ARG_CHANNEL": "the channel is not a valid name",
+            "MISSING_ARG_STORE": "the query has no store",
+            "INVALID_STORE": "the store is not `classic` or `log`",
+            "EPHEMERAL_TOPIC": "ephemeral topics always have the classic store",
             "INVALID_DEFER": "the delay is not an integer, negative or longer than --max-req-timeout",
             "INVALID_OPTION": "no such option, or the option cannot be changed while nsqd runs",
             "INVALID_VALUE": "the option does not accept this value",
@@ -320,6 +342,7 @@ API = APIDoc(
             "TOPIC_NOT_FOUND": "the topic does not exist",
             "CHANNEL_NOT_FOUND": "the channel does not exist",
         },
+        409: {"CONVERTING": "messages of the topic are being moved to another store already"},
         413: {
             "MSG_TOO_BIG": "a message is larger than --max-msg-size",
             "BAD_BODY": "the message count of a binary body is missing or invalid",

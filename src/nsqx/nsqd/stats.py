@@ -17,7 +17,7 @@ import orjson
 from nsqx.gotext import format_duration
 from nsqx.net.steps import Steps
 from nsqx.nsqd.latency import NO_LATENCY, LatencyResult, MergedLatency
-from nsqx.nsqd.log_stats import CommitStats, CursorStats, LogStats
+from nsqx.nsqd.log_stats import CommitStats, ConversionStats, CursorStats, LogStats
 from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, version_line
 
@@ -92,7 +92,10 @@ class ChannelStats(TypedDict):
 
 
 class TopicStats(TypedDict):
-    """A topic and the requested channels; ``log`` is there if the topic has a log."""
+    """A topic and the requested channels.
+
+    ``log`` is there if the topic has a log, and ``converting`` while messages are moved from another store.
+    """
 
     topic_name: str
     channels: list[ChannelStats]
@@ -103,6 +106,7 @@ class TopicStats(TypedDict):
     paused: bool
     e2e_processing_latency: LatencyResult
     log: NotRequired[LogStats]
+    converting: NotRequired[ConversionStats]
 
 
 class StatsFilter(NamedTuple):
@@ -149,6 +153,9 @@ class TopicCollector:
         log = topic.log_stats()
         if log is not None:
             stats["log"] = log
+        converting = topic.conversion_stats()
+        if converting is not None:
+            stats["converting"] = converting
         return stats
 
     def channels(self) -> "Iterator[tuple[ChannelStats, Iterator[ClientStats]]]":
@@ -381,6 +388,8 @@ def _text_lines(
         yield _topic_line(topic)
         if "log" in topic:
             yield _log_line(topic["log"])
+        if "converting" in topic:
+            yield _converting_line(topic["converting"])
         for channel, clients in collector.channels():
             yield _channel_line(channel)
             yield from (f"        {_client_line(client, now_ns)}" for client in clients)
@@ -411,6 +420,13 @@ def _log_line(log: LogStats) -> str:
     return (
         f"      log: {log['durability']:<5} first: {log['first']:<8} stable: {log['stable']:<8} end: {log['end']:<8}"
         f" def: {log['deferred_count']:<4} segments: {log['segments']:<4} bytes: {log['bytes']}"
+    )
+
+
+def _converting_line(converting: ConversionStats) -> str:
+    return (
+        f"      converting: {converting['from']} to {converting['to']} moved: {converting['moved']:<8}"
+        f" left: {converting['left']}"
     )
 
 

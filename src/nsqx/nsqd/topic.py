@@ -16,7 +16,7 @@ from nsqx.nsqd.topic_flow import TopicFlow
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
-    from nsqx.nsqd.log_stats import LogStats
+    from nsqx.nsqd.log_stats import ConversionStats, LogStats
     from nsqx.queues.diskqueue import DiskQueue
 
 
@@ -34,6 +34,7 @@ class Topic:
         "message_count",
         "name",
         "paused",
+        "unmoved_count",
     )
 
     def __init__(self, name: str, broker: Broker) -> None:
@@ -45,6 +46,7 @@ class Topic:
         self.channels: dict[str, Channel] = {}
         self.message_count = 0
         self.message_bytes = 0
+        self.unmoved_count = 0  # messages in another store that no channel has, during a conversion
         self._broker = broker
         self._is_started = False
         self._flow = broker.open_flow(self)
@@ -52,12 +54,26 @@ class Topic:
     @property
     def depth(self) -> int:
         """Messages that have not reached the channels."""
-        return self._flow.depth
+        return self._flow.depth + self.unmoved_count
 
     @property
     def backend_depth(self) -> int:
         """Messages that have not reached the channels and are not in memory."""
-        return self._flow.backend_depth
+        return self._flow.backend_depth + self.unmoved_count
+
+    @property
+    def flow(self) -> TopicFlow:
+        """The flow of messages to the channels, for conversions."""
+        return self._flow
+
+    @property
+    def chosen_store(self) -> str:
+        """The store that was chosen over HTTP, if it is in no log; empty if the configuration decides."""
+        return self._broker.conversions.chosen_store(self.name)
+
+    def conversion_stats(self) -> ConversionStats | None:
+        """Return the numbers of the conversion that is running; None without one."""
+        return self._broker.conversions.stats_of(self.name)
 
     def log_stats(self) -> LogStats | None:
         """Return the numbers of the topic's log; None if it has none."""
@@ -139,6 +155,7 @@ class Topic:
         channel = self.channels.pop(name, None)
         if channel is None:
             return False
+        self._broker.conversions.delete_channel(self.name, name)
         self._flow.remove_store(channel.store)
         self._update_flow()
         channel.delete()
@@ -147,16 +164,37 @@ class Topic:
             self._broker.delete_topic(self.name)
         return True
 
+    # Conversion
+
+    def replace_flow(self, flow: TopicFlow) -> tuple[TopicFlow, list[Channel]]:
+        """Continue with another flow and new channels. Consumers are disconnected, and ephemeral channels deleted.
+
+        Return the old flow and its channels, whose messages the caller moves. Raises DiskQueueError or OSError if a
+        channel cannot be opened. The topic is unchanged then, except for ephemeral channels.
+        """
+        for name in [name for name, channel in self.channels.items() if channel.is_ephemeral]:
+            self.delete_channel(name)
+        channels = {name: Channel(self.name, name, self._broker, flow.open_store) for name in self.channels}
+        old_flow, old_channels = self._flow, list(self.channels.values())
+        old_flow.update(False)
+        for old in old_channels:
+            old.continue_as(channels[old.name])
+        self._flow, self.channels = flow, channels
+        self._update_flow()
+        return old_flow, old_channels
+
     # Administration
 
     def empty(self) -> None:
         """Discard the messages that have not reached the channels."""
+        self._broker.conversions.empty(self.name)
         self._flow.empty()
 
     def delete(self) -> None:
         """Delete the topic, its channels and all their messages."""
         self.exiting = True
         self._update_flow()
+        self._broker.conversions.delete_topic(self.name)
         self._flow.delete()
         self._flow = TopicFlow()  # breaks the reference cycle with the flow
         for name in list(self.channels):

@@ -626,6 +626,14 @@ class DiskQueue:
             self._job = None
             self._sync_wanted = True
 
+    def detach(self) -> None:
+        """Do not announce pending records any more: the caller closes the queue."""
+        self._on_pending = _ignore
+
+    def is_syncing(self) -> bool:
+        """True if a job that ``begin_sync`` returned has not ended."""
+        return self._job is not None
+
     def release_idle_files(self) -> None:
         """Close descriptors that an empty and synced queue does not need; they are opened again on use."""
         if self.depth == 0 and self._job is None and not self.has_unsynced():

@@ -16,6 +16,7 @@ from nsqx.wire.message import HEADER_LENGTH
 # The names of the files that ``files.write_temporary`` creates.
 _TEMPORARY = re.compile(r".+\.(?:dat|crc)\.\d+\.tmp")
 _DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
+_QUEUE_FILE = re.compile(r"(.+)\.diskqueue\.(?:\d{6,}|meta)\.dat")
 _SIDECAR = re.compile(r"(.+\.diskqueue\.\d{6,})\.crc")
 _MESSAGE_ID = re.compile(rb"[0-9a-f]{16}")
 _MESSAGE_ID_OFFSET = 14  # in a record: after its length, timestamp and attempts
@@ -46,6 +47,12 @@ def data_file_numbers(directory: str) -> dict[str, list[int]]:
     for found in numbers.values():
         found.sort()
     return numbers
+
+
+def queue_names(directory: str) -> set[str]:
+    """Return the names of the queues that have a data file or a meta file in a directory."""
+    found = (_QUEUE_FILE.fullmatch(entry) for entry in os.listdir(directory))
+    return {match[1] for match in found if match}
 
 
 def remove_leftovers(directory: str) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from nsqx.nsqd.latency import LatencySketch
-from nsqx.nsqd.log_stats import CursorStats, LogStats
+from nsqx.nsqd.log_stats import ConversionStats, CursorStats, LogStats
 
 SECOND_NS = 1_000_000_000
 NOW_NS = 1_700_000_000 * SECOND_NS
@@ -76,9 +76,13 @@ class TopicStandIn:
     paused: bool = False
     channels: dict[str, ChannelStandIn] = field(default_factory=dict)
     log: LogStats | None = None
+    converting: ConversionStats | None = None
 
     def log_stats(self) -> LogStats | None:
         return self.log
+
+    def conversion_stats(self) -> ConversionStats | None:
+        return self.converting
 
     def add(self, *channels: ChannelStandIn) -> "TopicStandIn":
         self.channels.update((channel.name, channel) for channel in channels)

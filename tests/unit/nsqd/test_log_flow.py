@@ -381,17 +381,6 @@ def test_many_messages_go_through_small_commit_files(tmp_path):
     assert bench.restart().counts() == (0, 0, 0)
 
 
-def test_a_topic_with_messages_in_disk_queues_stays_classic(tmp_path):
-    classic = Bench(tmp_path, mem_queue_size=0, store="classic")
-    classic.publish("t", b"1")
-    classic.broker.close_topics()
-    again = LogBench(tmp_path)
-    assert again.broker.topic("t").depth == 1
-    assert len(again.broker.topic("t").disk_queues()) == 1
-    again.publish("u", b"2")
-    assert again.broker.topic("u").disk_queues() == []
-
-
 def test_the_numbers_of_a_log_and_its_cursor(bench):
     client = bench.consume("t", "c", 2)
     bench.publish("t", *(b"m" * 100 for _ in range(5)))

@@ -41,6 +41,15 @@ class StoredMessage(NamedTuple):
     due_ns: int
 
 
+def messages_of(batch: LogBatch, offset: int) -> Iterator[StoredMessage]:
+    """Yield the messages of a batch from ``offset`` on."""
+    channel, attempts = channel_of(batch) if batch.kind == ADDRESSED else (NO_CHANNEL, 0)
+    due_ns = due_ns_of(batch) if batch.extension else 0
+    for at, body in batch.bodies():
+        if at >= offset:
+            yield StoredMessage(at, batch.timestamp, body, batch.kind, channel, attempts, due_ns)
+
+
 class SilentLog:
     """A log that drops its lines."""
 
@@ -109,11 +118,7 @@ class StoredLog:
     def messages(self, offset: int) -> Iterator[StoredMessage]:
         """Yield the readable messages from ``offset`` on."""
         for batch in self.batches(offset):
-            channel, attempts = channel_of(batch) if batch.kind == ADDRESSED else (NO_CHANNEL, 0)
-            due_ns = due_ns_of(batch) if batch.extension else 0
-            for at, body in batch.bodies():
-                if at >= offset:
-                    yield StoredMessage(at, batch.timestamp, body, batch.kind, channel, attempts, due_ns)
+            yield from messages_of(batch, offset)
 
 
 def open_offline(data_path: str) -> LogStore:
