@@ -9,7 +9,7 @@ import heapq
 import itertools
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +156,10 @@ class BenchMetadataStore:
 class BenchRemover:
     """Removes files at once."""
 
-    def __init__(self) -> None:
-        self.remove = remove_now
+    def remove(
+        self, directory: str, name: str, paths: Iterable[str], *, is_deleted: bool, is_durable: bool = False
+    ) -> None:
+        remove_now(directory, name, paths, is_deleted=is_deleted, is_durable=is_durable)
 
     def reopen(self, directory: str, name: str) -> None:
         pass

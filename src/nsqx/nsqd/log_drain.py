@@ -71,7 +71,10 @@ class LogDrain:
 
     def start(self) -> None:
         """Begin to move messages, when everything in the log is durable."""
-        if not self._is_over and not self._broker.logs.when_committed(self._log, True, self._on_committed):
+        if self._is_over:
+            return
+        self._broker.logs.write_later(is_synced=True)
+        if not self._broker.logs.when_committed(self._log, True, self._on_committed):
             self._read()
 
     def _on_committed(self, error: DiskQueueError | None) -> None:
@@ -90,14 +93,15 @@ class LogDrain:
     def _read(self) -> None:
         if self._is_over:
             return
-        if self._at >= self._log.end:
+        offset = self._unfinished.next_from(self._at)
+        if offset >= self._log.end:
             self._end_when_recorded()
             return
-        batch = self._log.batch_at(self._at)
+        batch = self._log.batch_at(offset)
         if batch is not None:
             self._copy([batch], batch.end)
         else:
-            self._broker.logs.read(self._log.begin_read(self._at, _READ_BYTES), self._on_read)
+            self._broker.logs.read(self._log.begin_read(offset, _READ_BYTES), self._on_read)
 
     def _on_read(self, job: ReadJob) -> None:
         if self._is_over:

@@ -120,6 +120,7 @@ class _ReadJob:
                     self.source.finish()
                 self.messages = self.source.read(self._wall_ns)
                 if not self.messages:
+                    self.source.finish()  # sets unreadable files aside
                     self.source.remove()
                     self.is_removed = True
             except (DiskQueueError, OSError) as error:

@@ -7,6 +7,7 @@ disk queue of the topic.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nsqx.names import is_ephemeral
@@ -101,6 +102,13 @@ class UnfinishedMessages:
         if state.is_paused and all(channel.next <= state.paused_at for channel in self.channels):
             return state.paused_at
         return state.end
+
+    def next_from(self, offset: int) -> int:
+        """Return the first offset from ``offset`` on that may have an unfinished message, or the end."""
+        state = self._state
+        found = [first for first, _ in islice(state.present_between(offset, state.end), 1)]
+        found += (each for each in state.deferred if each >= offset)
+        return min(found, default=state.end)
 
     def finish(self, first: int, end: int) -> Changes:
         """Return changes that finish all messages from ``first`` to ``end``; those before must be finished."""
