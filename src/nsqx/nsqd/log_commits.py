@@ -203,18 +203,20 @@ class LogCommits:
         self._changes_timer = None
         self.write_later()
 
-    def refuse_if_full(self, now_ns: int, flow: LogFlow) -> None:
+    def refuse_if_full(self, now_ns: int, flow: LogFlow | None = None) -> None:
         """Raise DiskQueueError if nothing can be appended: the logs cannot be written, or the disk is nearly full.
 
-        ``flow`` counts the refusal.
+        ``flow`` counts the refusal of a publish.
         """
         if self.failure is not None:
-            flow.note_refused(1, self.failure)
+            if flow is not None:
+                flow.note_refused(1, self.failure)
             raise self.failure
         try:
             self._free_disk.refuse_if_low(now_ns)
         except DiskQueueError as error:
-            flow.note_refused(1, error)
+            if flow is not None:
+                flow.note_refused(1, error)
             self._await_space(error)
             raise
 
