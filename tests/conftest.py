@@ -1,6 +1,7 @@
 """Fixtures for all tests. This file also puts tests/ on the import path: ``from daemons import Fleet``."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from daemons import Fleet
 # The duration of an example depends on the machine, so it is not limited.
 settings.register_profile("nsqx", deadline=None)
 settings.load_profile("nsqx")
+
+# The JVMs of the tests run for seconds. Their second compiler and their parallel collector would double the CPU time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Files with few long tests run first. Run last, one of them would occupy one core while the others are idle.
 _LONG_FIRST = ("spark", "docs", "packaging", "soak", "faults", "fuzz", "browser", "bench", "interop", "integration")

@@ -22,7 +22,6 @@ name = "test"
 [spark]
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.driver.host" = "127.0.0.1"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 [source.messages]
 topic = "$topic"
@@ -63,7 +62,7 @@ def test_sigterm_stops_a_run_cleanly_and_spark_submit_continues_it(our_nsqd, top
     finally:
         running.kill()
     assert running.returncode == 0, err
-    assert all(" files: batch " in line for line in lines)
+    assert [line for line in lines if " files: batch " not in line] == []
     assert "stopping after the current batches" in out
     assert err == ""
     assert sorted(row["number"] for row in read_rows(tmp_path / "out")) == list(range(100))

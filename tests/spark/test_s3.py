@@ -35,7 +35,6 @@ $state
 [spark]
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.driver.host" = "127.0.0.1"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 $settings
 
 [source.messages]

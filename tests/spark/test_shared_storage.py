@@ -27,7 +27,6 @@ spark.master                    local-cluster[1,1,1024]
 spark.ui.enabled                false
 spark.driver.bindAddress        127.0.0.1
 spark.driver.host               127.0.0.1
-spark.driver.extraJavaOptions   -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 UNSEEN = "/proc/self/cwd/segments"
