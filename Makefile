@@ -50,10 +50,21 @@ $(VENV)/.tools: constraints.txt pyproject.toml
 $(VENV)/.extras: $(VENV)/.tools always
 	@echo '$(EXTRAS)' | cmp -s - $@ || echo '$(EXTRAS)' > $@
 
-$(VENV)/.installed: $(VENV)/.extras $(SOURCE) $(PAGE) constraints.txt
+# With --no-compile, Python compiles a module when it is first imported. Most modules never are.
+$(VENV)/.packages: $(VENV)/.extras constraints.txt tests/requirements.py
+	$(BIN)/python tests/requirements.py $(EXTRAS) > $(VENV)/requirements.txt
+	$(PIP) install --constraint constraints.txt --no-compile --requirement $(VENV)/requirements.txt
+	@touch $@
+
+build/.compiled: $(VENV)/.tools $(SOURCE) $(PAGE) constraints.txt
 	$(STALE)
-	@echo "installing the package; compiling takes two or three minutes"
-	$(PIP) install --constraint constraints.txt --no-build-isolation --no-compile '.[$(EXTRAS)]'
+	rm -rf build/compiled
+	@echo "building the package; compiling takes two or three minutes"
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/compiled .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.packages build/.compiled
+	$(PIP) install --no-deps --no-compile --force-reinstall build/compiled/*.whl
 	@touch $@
 
 ## Build nsqadmin's page into the package.
