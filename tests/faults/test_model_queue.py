@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 from queue_model import run_seed
 
-QUICK, MANY = 300, 3000
-AT_MOST_S = 15.0  # for the quick tests, on a busy machine
+QUICK, MANY = 150, 3000
+AT_MOST_S = 8.0  # for the quick tests, on a busy machine
 FIRST = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
 IS_GIVEN = "NSQX_SEED" in os.environ
 
