@@ -72,18 +72,26 @@ class Stream:
         raise AssertionError("the expected event did not arrive")
 
 
-class Cluster:
-    """One nsqlookupd, two nsqds, and nsqadmins on request."""
+class Nodes:
+    """One nsqlookupd and two nsqds."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
         self.lookupd = fleet.nsqlookupd("nsqx")
         flag = f"--lookupd-tcp-address={self.lookupd.tcp_address}"
         self.nsqds = [fleet.nsqd("nsqx", flag), fleet.nsqd("nsqx", flag)]
 
+
+class Cluster:
+    """Nodes, and nsqadmins on request."""
+
+    def __init__(self, nodes: Nodes, admins: Fleet) -> None:
+        self.lookupd = nodes.lookupd
+        self.nsqds = nodes.nsqds
+        self.admins = admins
+
     def admin(self, *flags: str) -> Daemon:
         where = f"--lookupd-http-address={self.lookupd.http_address}"
-        return self._fleet.nsqadmin("nsqx", where, "--poll-interval=100ms", "--history-window=1m", *flags)
+        return self.admins.nsqadmin("nsqx", where, "--poll-interval=100ms", "--history-window=1m", *flags)
 
     def make_topic(self, topic: str, *channels: str) -> None:
         """Create a topic on both nodes; wait until nsqlookupd knows it."""
@@ -98,9 +106,23 @@ class Cluster:
         return producers
 
 
+@pytest.fixture(scope="module")
+def shared_nodes() -> Iterator[Nodes]:
+    fleet = Fleet()
+    yield Nodes(fleet)
+    fleet.close()
+
+
 @pytest.fixture
-def cluster(fleet: Fleet) -> Cluster:
-    return Cluster(fleet)
+def cluster(shared_nodes: Nodes, fleet: Fleet) -> Cluster:
+    """A cluster with the nodes of all tests, for a test that uses only its own topic."""
+    return Cluster(shared_nodes, fleet)
+
+
+@pytest.fixture
+def own_cluster(fleet: Fleet) -> Cluster:
+    """A cluster for a test that stops nodes, or counts everything that they have."""
+    return Cluster(Nodes(fleet), fleet)
 
 
 def post(admin: Daemon, target: str, document: Any = None, **headers: str) -> Any:
@@ -109,13 +131,13 @@ def post(admin: Daemon, target: str, document: Any = None, **headers: str) -> An
 
 
 class TestLive:
-    def test_a_stream_sends_changes_of_topics(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic, "c")
-        admin = cluster.admin()
+    def test_a_stream_sends_changes_of_topics(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic, "c")
+        admin = own_cluster.admin()
         with Stream(admin, "/api/stream") as stream:
             assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
             stream.wait_for(lambda _, data: any(row["name"] == topic for row in data["topics"]))
-            for nsqd in cluster.nsqds:
+            for nsqd in own_cluster.nsqds:
                 nsqd.post("/mpub", b"a\nb\nc", topic=topic)
 
             def is_reported(name: str, data: Any) -> bool:
@@ -130,17 +152,17 @@ class TestLive:
             admin.request("DELETE", f"/api/topics/{topic}")
             stream.wait_for(lambda name, data: name == "delta" and topic in data["removed"])
 
-    def test_a_stream_follows_a_topic_or_a_channel(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic, "c")
-        admin = cluster.admin()
+    def test_a_stream_follows_a_topic_or_a_channel(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic, "c")
+        admin = own_cluster.admin()
         with (
             Stream(admin, f"/api/stream?topics={topic}") as of_topic,
             Stream(admin, f"/api/stream?topics={topic}&channel=c") as of_channel,
-            RawClient(cluster.nsqds[0].tcp_address) as client,
+            RawClient(own_cluster.nsqds[0].tcp_address) as client,
         ):
             client.identify(client_id="watched", feature_negotiation=True)
             client.sub(topic, "c")
-            cluster.nsqds[0].post("/pub", b"x", topic=topic)
+            own_cluster.nsqds[0].post("/pub", b"x", topic=topic)
             event = of_topic.wait_for(lambda name, data: name == "delta" and data["topic"]["message_count"] == 1)
             assert [row["name"] for row in event["channels"]] == ["c"]
             detail = of_topic.wait_for(lambda name, data: name == "detail" and data["message_count"] == 1)
@@ -162,12 +184,12 @@ class TestLive:
         assert admin.request("GET", "/api/stream?topics=a%20b").json() == {"message": "INVALID_TOPIC"}
         assert admin.request("GET", "/api/stream?topics=a&channel=a%20b").json() == {"message": "INVALID_CHANNEL"}
 
-    def test_history_and_overview(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic, "c")
-        admin = cluster.admin()
+    def test_history_and_overview(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic, "c")
+        admin = own_cluster.admin()
         with Stream(admin, "/api/stream") as stream:
             stream.wait_for(lambda _, data: any(row["name"] == topic for row in data["topics"]))
-            cluster.nsqds[0].post("/mpub", b"a\nb\nc", topic=topic)
+            own_cluster.nsqds[0].post("/mpub", b"a\nb\nc", topic=topic)
             stream.wait_for(lambda _, data: data["totals"].get("channels_depth") == 3)
         history = admin.request("GET", f"/api/history/topics/{topic}").json()
         assert history["interval_s"] == 0.1
@@ -197,20 +219,20 @@ class TestLive:
             assert (answer.status, answer.json()) == (404, {"message": code})
         assert admin.request("GET", f"/api/history/topics/{topic}?since=x").status == 400
 
-    def test_a_failing_node_is_reported(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic)
-        admin = cluster.admin()
+    def test_a_failing_node_is_reported(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic)
+        admin = own_cluster.admin()
         with Stream(admin, "/api/stream") as stream:
             stream.wait_for(lambda _, data: any(row["nodes"] == 2 for row in data["topics"]))
-            cluster.lookupd.kill()
+            own_cluster.lookupd.kill()
             event = stream.wait_for(lambda _, data: bool(data["message"]))
-            assert event["message"].startswith(f"WARNING: nsqlookupd {cluster.lookupd.http_address}: ")
+            assert event["message"].startswith(f"WARNING: nsqlookupd {own_cluster.lookupd.http_address}: ")
             assert event["totals"]["topics"] == 1, "the last values are still shown"
 
-    def test_a_stopped_node_is_missing(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic)
-        admin = cluster.admin()
-        leaving = cluster.nsqds[1]
+    def test_a_stopped_node_is_missing(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic)
+        admin = own_cluster.admin()
+        leaving = own_cluster.nsqds[1]
         with Stream(admin, "/api/stream") as stream:
             assert stream.wait_for(lambda _, data: data["nodes"] == 2)["missing"] == []
             leaving.kill()
@@ -254,7 +276,7 @@ class TestCreating:
     def test_a_created_topic_is_listed_at_once(self, cluster: Cluster, topic: str) -> None:
         # The next poll is a minute away.
         flags = (f"--lookupd-http-address={cluster.lookupd.http_address}", "--poll-interval=1m")
-        admin = cluster._fleet.nsqadmin("nsqx", *flags)
+        admin = cluster.admins.nsqadmin("nsqx", *flags)
         with Stream(admin, "/api/stream") as stream:
             stream.wait_for(lambda _, data: data["number"] >= 0)
             assert post(admin, "/api/operations", {"operation": "create", "topic": topic}).status == 200
@@ -269,15 +291,15 @@ class TestInventory:
 
     @pytest.mark.parametrize("way", ["nsqlookupd", "named"])
     def test_a_restarted_nsqadmin_remembers_missing_nodes(
-        self, cluster: Cluster, fleet: Fleet, tmp_path: Path, topic: str, way: str
+        self, own_cluster: Cluster, fleet: Fleet, tmp_path: Path, topic: str, way: str
     ) -> None:
-        cluster.make_topic(topic, "c")
-        kept, lost = cluster.nsqds
+        own_cluster.make_topic(topic, "c")
+        kept, lost = own_cluster.nsqds
         lost.post("/mpub", b"\n".join([b"stranded"] * 7), topic=topic)
         kept.post("/pub", b"x", topic=topic)
         wait_until(lambda: lost.channel_stats(topic, "c")["depth"] == 7, "the messages are in the channel")
-        addresses = [f"--nsqd-http-address={each.http_address}" for each in cluster.nsqds]
-        flags = [f"--lookupd-http-address={cluster.lookupd.http_address}"] if way == "nsqlookupd" else addresses
+        addresses = [f"--nsqd-http-address={each.http_address}" for each in own_cluster.nsqds]
+        flags = [f"--lookupd-http-address={own_cluster.lookupd.http_address}"] if way == "nsqlookupd" else addresses
         flags += ["--poll-interval=100ms", "--history-window=1m", f"--state-file={tmp_path}/state/nodes.json"]
         admin = fleet.nsqadmin("nsqx", *flags)
         wait_until(lambda: health_of(admin)["totals"].get("channels_depth") == 8, "nsqadmin knows both")
@@ -302,24 +324,24 @@ class TestInventory:
         ]
         assert not nodes[kept.http_address]["is_missing"]
 
-    def test_a_killed_nsqadmin_remembers_missing_nodes(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
-        cluster.make_topic(topic, "c")
+    def test_a_killed_nsqadmin_remembers_missing_nodes(self, own_cluster: Cluster, tmp_path: Path, topic: str) -> None:
+        own_cluster.make_topic(topic, "c")
         state = f"--state-file={tmp_path}/nodes.json"
-        admin = cluster.admin(state)
+        admin = own_cluster.admin(state)
         wait_until(lambda: (tmp_path / "nodes.json").exists(), "the inventory is saved before the exit")
         wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
         admin.kill()
-        cluster.nsqds[1].kill()
-        admin = cluster.admin(state)
+        own_cluster.nsqds[1].kill()
+        admin = own_cluster.admin(state)
         wait_until(
-            lambda: [each["address"] for each in health_of(admin)["missing"]] == [cluster.nsqds[1].http_address],
+            lambda: [each["address"] for each in health_of(admin)["missing"]] == [own_cluster.nsqds[1].http_address],
             "it is missing",
         )
 
-    def test_a_topic_on_the_lost_node_only_is_still_listed(self, cluster: Cluster, topic: str) -> None:
-        lost = cluster.nsqds[1]
+    def test_a_topic_on_the_lost_node_only_is_still_listed(self, own_cluster: Cluster, topic: str) -> None:
+        lost = own_cluster.nsqds[1]
         lost.post("/pub", b"x", topic=topic)
-        admin = cluster.admin()
+        admin = own_cluster.admin()
         with Stream(admin, "/api/stream") as stream:
             stream.wait_for(lambda _, data: data["totals"].get("depth") == 1)
             lost.kill()
@@ -329,28 +351,28 @@ class TestInventory:
             assert (row["nodes"], row["missing_nodes"], row["stranded"]) == (0, 1, 1)
             assert event["totals"]["stranded"] == 1
 
-    def test_an_unlisted_running_node_differs_from_a_stopped_one(self, cluster: Cluster, fleet: Fleet) -> None:
-        admin = cluster.admin()
+    def test_an_unlisted_running_node_differs_from_a_stopped_one(self, own_cluster: Cluster, fleet: Fleet) -> None:
+        admin = own_cluster.admin()
         wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
         other = fleet.nsqlookupd("nsqx").http_address
-        cluster.nsqds[1].kill()
+        own_cluster.nsqds[1].kill()
         admin.request("PUT", "/config/nsqlookupd_http_addresses", json.dumps([other]).encode())
 
         def reasons() -> dict[str, str]:
             return {each["address"]: each["reason"] for each in health_of(admin)["missing"]}
 
-        running, gone = (each.http_address for each in cluster.nsqds)
+        running, gone = (each.http_address for each in own_cluster.nsqds)
         wait_until(lambda: "but it answers" in reasons().get(running, ""), "one is found running")
         assert reasons()[gone] == "No nsqlookupd lists it any more."
 
-    def test_only_an_administrator_may_forget_a_node(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
-        cluster.make_topic(topic)
+    def test_only_an_administrator_may_forget_a_node(self, own_cluster: Cluster, tmp_path: Path, topic: str) -> None:
+        own_cluster.make_topic(topic)
         audit_log, state = tmp_path / "audit", tmp_path / "nodes.json"
-        admin = cluster.admin(f"--audit-log={audit_log}", f"--state-file={state}", "--admin-user=ann")
+        admin = own_cluster.admin(f"--audit-log={audit_log}", f"--state-file={state}", "--admin-user=ann")
         ann = {"X-Forwarded-User": "ann"}
-        kept, lost = (each.http_address for each in cluster.nsqds)
+        kept, lost = (each.http_address for each in own_cluster.nsqds)
         wait_until(lambda: health_of(admin)["nodes"] == 2, "both are known")
-        cluster.nsqds[1].kill()
+        own_cluster.nsqds[1].kill()
         wait_until(lambda: health_of(admin)["missing"], "one is missing")
         forget = b'{"action": "forget"}'
         for target, body, headers, status, code in (
@@ -370,38 +392,38 @@ class TestInventory:
         last = json.loads(audit_log.read_text().splitlines()[-1])
         assert (last["action"], last["node"], last["outcome"], last["user"]) == ("forget_node", lost, "done", "ann")
 
-    def test_an_unwritable_state_file_is_logged_once(self, cluster: Cluster, tmp_path: Path) -> None:
+    def test_an_unwritable_state_file_is_logged_once(self, own_cluster: Cluster, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("not a directory")
-        admin = cluster.admin(f"--state-file={tmp_path}/file/nodes.json")
+        admin = own_cluster.admin(f"--state-file={tmp_path}/file/nodes.json")
         admin.wait_for_log(
             r"WARNING: cannot write --state-file .*: Not a directory; the list of nodes is kept in memory"
         )
         wait_until(lambda: health_of(admin)["nodes"] == 2, "nsqadmin works without the file")
-        cluster.nsqds[1].kill()
+        own_cluster.nsqds[1].kill()
         wait_until(lambda: health_of(admin)["missing"], "one is missing")
         assert admin.stop() == 0
         assert admin.log.count("cannot write --state-file") == 1
 
 
 class TestTrouble:
-    def test_messages_without_a_consumer_are_trouble(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic, "c")
-        admin = cluster.admin()
+    def test_messages_without_a_consumer_are_trouble(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic, "c")
+        admin = own_cluster.admin()
         wait_until(lambda: health_of(admin)["number"] > 0, "a first poll")
         assert health_of(admin)["trouble"]["count"] == 0
-        cluster.nsqds[0].post("/pub", b"x", topic=topic)
+        own_cluster.nsqds[0].post("/pub", b"x", topic=topic)
         found = wait_until(lambda: (now := health_of(admin)["trouble"])["count"] and now, "trouble is found")
         assert found["no_consumer"] == 1
         assert found["worst"] == [{"topic": topic, "channel": "c", "kinds": ["no_consumer"], "depth": 1}]
 
-    def test_messages_that_time_out_are_trouble(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic, "c")
-        admin = cluster.admin()
-        with RawClient(cluster.nsqds[0].tcp_address) as client:
+    def test_messages_that_time_out_are_trouble(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic, "c")
+        admin = own_cluster.admin()
+        with RawClient(own_cluster.nsqds[0].tcp_address) as client:
             client.identify(feature_negotiation=True, msg_timeout=1000)
             client.sub(topic, "c")
             client.rdy(1)
-            cluster.nsqds[0].post("/pub", b"x", topic=topic)
+            own_cluster.nsqds[0].post("/pub", b"x", topic=topic)
             wait_until(lambda: health_of(admin)["trouble"]["timing_out"] == 1, "a timeout is noticed")
 
 
@@ -485,14 +507,14 @@ class TestOperations:
         answer = self.operate(admin, "pause", "nowhere")
         assert (answer.status, "TOPIC_NOT_FOUND" in answer.json()["message"]) == (502, True)
 
-    def test_operations_without_nsqlookupd(self, cluster: Cluster, topic: str) -> None:
-        addresses = [f"--nsqd-http-address={nsqd.http_address}" for nsqd in cluster.nsqds]
-        admin = cluster._fleet.nsqadmin("nsqx", *addresses)
+    def test_operations_without_nsqlookupd(self, own_cluster: Cluster, topic: str) -> None:
+        addresses = [f"--nsqd-http-address={nsqd.http_address}" for nsqd in own_cluster.nsqds]
+        admin = own_cluster.admins.nsqadmin("nsqx", *addresses)
         assert len(self.operate(admin, "create", topic, "c").json()["outcomes"]) == 2
-        assert all(nsqd.channel_stats(topic, "c") for nsqd in cluster.nsqds)
-        cluster.nsqds[0].kill()
+        assert all(nsqd.channel_stats(topic, "c") for nsqd in own_cluster.nsqds)
+        own_cluster.nsqds[0].kill()
         answer = self.operate(admin, "pause", topic)
-        assert [each["address"] for each in answer.json()["outcomes"]] == [cluster.nsqds[1].http_address]
+        assert [each["address"] for each in answer.json()["outcomes"]] == [own_cluster.nsqds[1].http_address]
         assert answer.json()["message"].startswith("WARNING: Get ")
 
 
@@ -702,13 +724,13 @@ class TestMessages:
         answer = post(admin, f"/api/publish/{topic}", {"body": "x", "node": second, "defer_ms": 7_200_000})
         assert (answer.status, "INVALID_DEFER" in answer.json()["message"]) == (502, True)
 
-    def test_a_message_is_published_to_the_remaining_node(self, cluster: Cluster, topic: str) -> None:
-        cluster.make_topic(topic)
-        addresses = [f"--nsqd-http-address={nsqd.http_address}" for nsqd in cluster.nsqds]
-        admin = cluster._fleet.nsqadmin("nsqx", *addresses)
-        cluster.nsqds[0].kill()
+    def test_a_message_is_published_to_the_remaining_node(self, own_cluster: Cluster, topic: str) -> None:
+        own_cluster.make_topic(topic)
+        addresses = [f"--nsqd-http-address={nsqd.http_address}" for nsqd in own_cluster.nsqds]
+        admin = own_cluster.admins.nsqadmin("nsqx", *addresses)
+        own_cluster.nsqds[0].kill()
         answer = post(admin, f"/api/publish/{topic}", {"body": "x"})
-        assert answer.json()["node"] == f"127.0.0.1:{cluster.nsqds[1].http_port}"
+        assert answer.json()["node"] == f"127.0.0.1:{own_cluster.nsqds[1].http_port}"
         assert answer.json()["message"].startswith("WARNING: Get ")
 
     def test_following_messages_can_be_disabled(self, cluster: Cluster, topic: str) -> None:
@@ -718,9 +740,9 @@ class TestMessages:
 
 
 class TestSafety:
-    def test_changes_from_other_sites_are_rejected(self, cluster: Cluster, tmp_path: Path, topic: str) -> None:
+    def test_changes_from_other_sites_are_rejected(self, own_cluster: Cluster, tmp_path: Path, topic: str) -> None:
         audit_log = tmp_path / "audit"
-        admin = cluster.admin(f"--audit-log={audit_log}", "--allowed-origin=https://admin.example.com")
+        admin = own_cluster.admin(f"--audit-log={audit_log}", "--allowed-origin=https://admin.example.com")
         own = f"http://{admin.http_address}"
         refused: tuple[dict[str, str], ...] = (
             {"Origin": "http://evil.example"},
@@ -750,7 +772,7 @@ class TestSafety:
                 assert (answer.status, answer.json()) == (403, {"message": "CROSS_ORIGIN"}), headers
             assert admin.request("DELETE", f"/api/topics/{topic}", None, headers).status == 403
             assert admin.request("GET", f"/api/tail/{topic}", None, headers).status == 403
-        assert cluster.lookupd.request("GET", "/topics").json() == {"topics": []}
+        assert own_cluster.lookupd.request("GET", "/topics").json() == {"topics": []}
         for headers in allowed:
             for method, target, body in changes:
                 assert admin.request(method, target, body, headers).status == 200, headers
