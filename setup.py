@@ -17,6 +17,7 @@ HOT_MODULES = [
     "nsqx.queues.diskqueue",
     "nsqx.queues.backlog",
     "nsqx.queues.log.batch",
+    "nsqx.queues.log.tail",
     "nsqx.queues.log.reader",
     "nsqx.queues.log.window",
     "nsqx.nsqd.output",

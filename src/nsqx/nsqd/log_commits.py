@@ -23,6 +23,7 @@ from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import FreeDisk, low_space
 from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS, Histogram
 from nsqx.queues.ids import IdSource
+from nsqx.queues.log.blocks import LogBlocks
 from nsqx.queues.log.recovery import read_boot_id
 from nsqx.queues.log.store import LogOptions, LogStore
 from nsqx.units import NS_PER_MS, NS_PER_S
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 # How long finished messages wait for a frame.
 _CHANGES_NS = 50 * NS_PER_MS
+# The part of --log-memory for blocks that are read from segments. The newest messages of the logs have the rest.
+_BLOCKS_SHARE = 4
 _RETRY_NS = NS_PER_S
 # The delay before the next checkpoint if one could not release all full commit files.
 _CHECKPOINT_AGAIN_NS = 10 * NS_PER_MS
@@ -74,8 +77,9 @@ class LogCommits:
         self.options = LogOptions(
             commit_size=options.commit_bytes,
             segment_size=max(options.max_bytes_per_file, 1),
-            memory_size=options.log_memory,
+            memory_size=options.log_memory - options.log_memory // _BLOCKS_SHARE,
         )
+        self.blocks = LogBlocks(options.log_memory // _BLOCKS_SHARE)
         self.failure: DiskQueueError | None = None  # while the logs cannot be written
         self.damaged_count = 0  # messages that could not be read
         self.cold_read_count = 0
@@ -144,7 +148,7 @@ class LogCommits:
     @property
     def memory_size(self) -> int:
         """The memory that messages take, about."""
-        return self._store.memory_size if self._store is not None else 0
+        return self._store.memory_size + self.blocks.size if self._store is not None else 0
 
     def find(self, topic_name: str) -> TopicLog | None:
         """Return the log of a topic, or None."""
@@ -177,6 +181,7 @@ class LogCommits:
         waiters = [waiter for waiter in self._waiters if waiter.log is log]
         self._waiters = [waiter for waiter in self._waiters if waiter.log is not log]
         self._store.delete_log(log)
+        self.blocks.forget(log)
         for waiter in waiters:
             waiter.done(None)
         self.write_later(is_synced=True)

@@ -30,6 +30,7 @@ cdef class LogCursor(ChannelStore):
     cdef int64_t _first_linear_id
     cdef int64_t _max_delay_ns
     cdef int64_t _max_waiting
+    cdef object _reads
     cdef LogReader _new_reader
     cdef LogReader _again_reader
     cdef bint _is_reading

@@ -8,7 +8,6 @@ The cursor of an ephemeral channel is only in memory. It drops the oldest messag
 
 from __future__ import annotations
 
-from functools import partial
 from random import randrange
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.log_flow import LogFlow
     from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
-    from nsqx.queues.log.log import ReadJob, TopicLog
+    from nsqx.queues.log.log import TopicLog
 
 # Typed in the .pxd.
 _FOUND = FOUND
@@ -65,6 +64,7 @@ class LogCursor(ChannelStore):
         "_new_reader",
         "_next_number",
         "_number",
+        "_reads",
         "_released",
         "_released_number",
         "_run_end",
@@ -83,8 +83,9 @@ class LogCursor(ChannelStore):
         self._clock = broker.clock
         self._max_delay_ns = broker.options.max_req_timeout
         self._max_waiting = broker.options.mem_queue_size if channel.is_ephemeral else -1
-        self._new_reader = LogReader(log)
-        self._again_reader = LogReader(log)
+        self._reads = flow.reads
+        self._new_reader = LogReader(log, broker.logs.blocks)
+        self._again_reader = LogReader(log, broker.logs.blocks)
         self._is_reading = False
         self._is_changed = False  # the flow will take changes
         self._released = flow.released  # the channel may have what is before it
@@ -234,7 +235,8 @@ class LogCursor(ChannelStore):
             found = reader.find(offset)
             if found == _UNREAD:
                 if ready.has_any():
-                    self._read(reader, offset)
+                    self._is_reading = True
+                    self._reads.read(offset, self._on_read)
                 break
             if is_new and reader.is_addressed and found == _FOUND and ready.has_any() and self._hold(reader):
                 continue
@@ -265,6 +267,10 @@ class LogCursor(ChannelStore):
             room = room - 1 if len(frames) < _OUTPUT_LIMIT else 0
             if now_ns + client.msg_timeout_ns < earliest_ns:
                 earliest_ns = now_ns + client.msg_timeout_ns
+        if self._new_reader.block_end() >= 0:
+            self._reads.read_ahead(self._new_reader.block_end())
+        self._new_reader.release()
+        self._again_reader.release()
         if self._max_waiting >= 0:
             self._drop_oldest()
         return earliest_ns
@@ -297,16 +303,11 @@ class LogCursor(ChannelStore):
             self._window.skip_to(offset)
             self._note_changes(is_urgent=False)
 
-    def _read(self, reader: LogReader, offset: int) -> None:
-        """Read from disk in a thread, then deliver."""
-        self._is_reading = True
-        self._logs.read(reader.begin_read(offset), partial(self._on_read, reader))
-
-    def _on_read(self, reader: LogReader, job: ReadJob) -> None:
+    def _on_read(self, is_read: bool) -> None:
         self._is_reading = False
-        if self._channel.exiting or self._log.is_deleted:
+        if self._channel.exiting:
             return
-        if self._flow.end_read(reader, job):
+        if is_read:
             self._channel.wake()
         else:
             self._channel.arm(self._clock.now_ns() + _RETRY_NS)

@@ -18,6 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.nsqd.log_cursor import LogCursor
+from nsqx.nsqd.log_reads import LogReads
 from nsqx.nsqd.log_stats import NO_SPACE, WRITE_FAILED
 from nsqx.nsqd.topic_flow import TopicFlow
 from nsqx.nsqd.topic_settings import FSYNC, LOG, WRITE
@@ -72,6 +73,7 @@ class LogFlow(TopicFlow):
         "_topic",
         "_unreleased_due",
         "is_synced",
+        "reads",
         "released",
         "released_number",
     )
@@ -104,7 +106,8 @@ class LogFlow(TopicFlow):
         self._held_from = self._limit if state.channels else 0
         self._held_deferred = sum(offset >= self._held_from for offset in state.deferred)
         self._unreleased_due: deque[_DueMessage] = deque()
-        self._due_reader = LogReader(log)
+        self.reads = LogReads(log, broker.logs, self._end_read)
+        self._due_reader = LogReader(log, broker.logs.blocks)
         self._due_timer: Timer | None = None
         self._due_timer_ns = 0
         self._is_reading = False
@@ -260,6 +263,7 @@ class LogFlow(TopicFlow):
             if offset in self._log.state.deferred and not self._append_due(offset):
                 return
             heappop(self._due)
+        self._due_reader.release()
         self._arm()
 
     def _is_held(self, offset: int) -> bool:
@@ -275,7 +279,7 @@ class LogFlow(TopicFlow):
         found = reader.find(offset)
         if found == UNREAD:
             self._is_reading = True
-            self._logs.read(reader.begin_read(offset), self._on_due_read)
+            self.reads.read(offset, self._on_due_read)
             return False
         is_counted = not self._is_held(offset)
         if not is_counted:
@@ -292,19 +296,17 @@ class LogFlow(TopicFlow):
         self._logs.write_later()
         return True
 
-    def _on_due_read(self, job: ReadJob) -> None:
+    def _on_due_read(self, is_read: bool) -> None:
         self._is_reading = False
-        if self._log.is_deleted:
-            return
-        if self.end_read(self._due_reader, job):
+        if is_read:
             self._on_due()
         else:
             self._arm_at(self._clock.now_ns() + _RETRY_NS)
 
-    def end_read(self, reader: LogReader, job: ReadJob) -> bool:
-        """Use the result of a job of ``reader``; False if the log could not be read."""
+    def _end_read(self, job: ReadJob) -> bool:
+        """Note what a job did not find; False if the log could not be read."""
         try:
-            lost_count = reader.end_read(job)
+            lost_count = self._log.end_read(job)
         except OSError as error:
             self._broker.log.error("LOG(%s): failed to read - %s", self._topic.name, error)
             return False

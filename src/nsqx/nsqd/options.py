@@ -281,7 +281,7 @@ FLAGS: tuple[Flag, ...] = (
         STRING,
         f"a publish to a log topic is answered after this: {' or '.join(DURABILITIES)} (nsqx only)",
     ),
-    _option("log-memory", INT, "bytes of the newest messages of all log topics kept in memory (nsqx only)"),
+    _option("log-memory", INT, "bytes of messages of all log topics kept in memory (nsqx only)"),
     _option("commit-bytes", INT, "size of each of the two commit files of the log topics, in bytes (nsqx only)"),
     _option(
         "min-free-disk", INT, "bytes of free disk below which log topics refuse to publish, 0 for none (nsqx only)"

@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.queues.log.batch cimport LogBatch
+from nsqx.queues.log.tail cimport LogTail
 from nsqx.wire cimport byteops
 
 cdef int _FOUND
@@ -17,16 +18,17 @@ cdef class LogReader:
     cdef readonly int64_t timestamp
     cdef readonly bint is_addressed
     cdef object _log
+    cdef LogTail _tail
+    cdef object _blocks
+    cdef object _block
     cdef LogBatch _batch
     cdef int64_t _batch_first
     cdef int64_t _batch_end
     cdef int64_t _at
-    cdef list _block
-    cdef int64_t _block_first
-    cdef int64_t _block_end
 
     @cython.locals(found=int, position=Py_ssize_t)
     cpdef int find(self, int64_t offset) except -1
-    @cython.locals(is_in_block=bint, batch=LogBatch)
+    @cython.locals(batch=LogBatch)
     cdef int _open_batch(self, int64_t offset) except -1
-    cdef LogBatch _block_batch(self, int64_t offset)
+    cpdef int64_t block_end(self) except? -1
+    cpdef release(self)
