@@ -232,7 +232,7 @@ def test_connections_of_one_address_are_limited(fleet: Fleet) -> None:
 
 
 def test_the_memory_queue_is_bounded_in_bytes(fleet: Fleet) -> None:
-    nsqd = fleet.nsqd("nsqx", "--mem-queue-bytes=1000")
+    nsqd = fleet.nsqd("nsqx", "--store=classic", "--mem-queue-bytes=1000")
     nsqd.post("/topic/create", topic="t")
     nsqd.post("/channel/create", topic="t", channel="c")
     with RawClient(nsqd.tcp_address) as client:

@@ -190,7 +190,9 @@ async def test_no_message_is_lost_when_connections_break_at_random(fleet: Fleet,
     rng = random.Random(5)
     bodies = [b"%d" % number for number in range(20_000)]
     async with Proxy(daemon.tcp_address) as proxy:
-        async with Producer(proxy.address, retry_delay="5ms", max_publish_attempts=1000) as producer:
+        # On a slow disk, few of the short connections live until the answer of a durable publish.
+        patience = {"max_publish_attempts": 1000, "publish_timeout": "50s"}
+        async with Producer(proxy.address, retry_delay="5ms", **patience) as producer:
             cutting = asyncio.create_task(proxy.keep_cutting(rng, 0.1))
             for start in range(0, len(bodies), 500):
                 await asyncio.gather(*(producer.publish(topic, body) for body in bodies[start : start + 500]))

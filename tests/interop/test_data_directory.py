@@ -21,6 +21,12 @@ DEFERRED_MS = 5000
 CHAINS = [("go", "nsqx", "go"), ("nsqx", "go", "nsqx"), ("go", "go", "go"), ("nsqx", "nsqx", "nsqx")]
 
 
+def start_nsqd(fleet: Fleet, implementation: str, *flags: str, data_path: Path) -> Daemon:
+    """Start Go's nsqd, or ours with the store whose files Go's nsqd reads."""
+    store = ["--store=classic"] if implementation == "nsqx" else []
+    return fleet.nsqd(implementation, *store, *flags, data_path=data_path)
+
+
 def bodies(prefix: str, count: int) -> list[bytes]:
     return [f"{prefix} {number:04} ".encode() + b"." * 30 for number in range(count)]
 
@@ -68,15 +74,15 @@ def test_every_message_is_delivered_once_after_the_daemon_is_replaced(
 ) -> None:
     """Three daemons run one after the other. Backlogs, rolled files and paused flags are kept."""
     deliveries = Deliveries()
-    first = fleet.nsqd(chain[0], *FLAGS, data_path=tmp_path)
+    first = start_nsqd(fleet, chain[0], *FLAGS, data_path=tmp_path)
     held = build_backlogs(first, deliveries)
     assert first.stop() == 0
     check_files(tmp_path)
-    second = fleet.nsqd(chain[1], *FLAGS, data_path=tmp_path)
+    second = start_nsqd(fleet, chain[1], *FLAGS, data_path=tmp_path)
     check_backlogs_and_drain_one_channel(second, deliveries, held)
     assert second.stop() == 0
     assert read_metadata(tmp_path) == METADATA
-    drain_every_channel(fleet.nsqd(chain[2], *FLAGS, data_path=tmp_path), deliveries)
+    drain_every_channel(start_nsqd(fleet, chain[2], *FLAGS, data_path=tmp_path), deliveries)
     for topic, channel in (("backlog", "late"), ("work", "a"), ("work", "b"), ("held", "c")):
         deliveries.assert_each_once(topic, channel)
 
@@ -169,13 +175,13 @@ def test_no_message_is_lost_if_the_daemon_is_killed_and_replaced(
 ) -> None:
     """The next daemon delivers every message that was on disk. It may deliver a message twice."""
     deliveries = Deliveries()
-    first = fleet.nsqd(chain[0], *DISK_ONLY, data_path=tmp_path)
+    first = start_nsqd(fleet, chain[0], *DISK_ONLY, data_path=tmp_path)
     first.post("/topic/create", topic="t")
     first.post("/channel/create", topic="t", channel="ch")
     deliveries.publish(first, "t", bodies("t", 120))
     wait_until(lambda: places(first, "t", "ch") == (120, 0, 0), "the channel has every message")
     first.kill()
-    second = fleet.nsqd(chain[1], *DISK_ONLY, data_path=tmp_path)
+    second = start_nsqd(fleet, chain[1], *DISK_ONLY, data_path=tmp_path)
     seen: set[bytes] = set()
     with RawClient(second.tcp_address) as client:
         assert client.sub("t", "ch") == OK
@@ -193,7 +199,7 @@ def test_both_daemons_write_the_same_files_for_the_same_messages(candidate: str,
     for number, implementation in enumerate(("go", candidate)):
         data_path = tmp_path / str(number)
         data_path.mkdir()
-        daemon = fleet.nsqd(implementation, *DISK_ONLY, data_path=data_path)
+        daemon = start_nsqd(fleet, implementation, *DISK_ONLY, data_path=data_path)
         Deliveries().publish(daemon, "t", [b"x" * size for size in range(1, 120)] + [b"y" * 3000, b"z"])
         assert daemon.stop() == 0
         sizes = {path.name: path.stat().st_size for path in data_path.glob("t.diskqueue.*.dat")}
@@ -204,9 +210,9 @@ def test_both_daemons_write_the_same_files_for_the_same_messages(candidate: str,
 def test_second_daemon_on_a_data_directory_is_refused(candidate: str, fleet: Fleet, tmp_path: Path) -> None:
     """Both implementations use the same lock."""
     for owner, intruder in (("go", candidate), (candidate, "go")):
-        first = fleet.nsqd(owner, data_path=tmp_path)
+        first = start_nsqd(fleet, owner, data_path=tmp_path)
         with pytest.raises(Exception, match="failed to lock data-path"):
-            fleet.nsqd(intruder, data_path=tmp_path)
+            start_nsqd(fleet, intruder, data_path=tmp_path)
         assert first.stop() == 0
 
 

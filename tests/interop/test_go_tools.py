@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from daemons import Daemon, Fleet, program_command, wait_until
+from daemons import TEST_STORE, Daemon, Fleet, program_command, wait_until
 from rawclient import OK, RawClient
 
 TOOL_TIMEOUT_S = 40
@@ -78,7 +78,8 @@ def test_nsq_stat_prints_the_counts_of_a_channel(implementation: str, fleet: Fle
         output = run_tool("nsq_stat", *flags, f"--nsqd-http-address={daemon.http_address}")
     depth, metadata = [column.split() for column in output.decode().splitlines()[-1].split("|")][1:]
     total, memory, disk, in_flight, deferred = map(int, depth)
-    assert (total, memory, disk, in_flight, deferred) == (5, 5, 0, 1, 1)
+    is_log = implementation == "nsqx" and TEST_STORE == "log"
+    assert (total, memory, disk, in_flight, deferred) == (5, 0 if is_log else 5, 5 if is_log else 0, 1, 1)
     requeued, timed_out, messages, clients = map(int, metadata)
     assert (requeued, timed_out, messages, clients) == (1, 0, 8, 1)
 

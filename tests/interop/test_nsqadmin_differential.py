@@ -30,6 +30,8 @@ LATER_KEYS = {
     "node_topology_zone",
     "node_topology_region",
 }
+# Our nsqadmin also reports the log of a topic.
+ADDED_KEYS = {"log"}
 HEADERS = ("content-type", "x-nsq-content-type", "allow", "location")
 
 
@@ -59,7 +61,8 @@ def comparable(value: Any) -> Any:
         assert 0 <= value["connected"] <= 600 * 1_000_000_000
     if value.get("clients") and value["node"] != "*":
         value["clients"].sort(key=lambda client: str(client["client_id"]))
-    return {key: comparable(each) for key, each in value.items() if key not in {*LATER_KEYS, "connected", "min"}}
+    ignored = LATER_KEYS | ADDED_KEYS | {"connected", "min"}
+    return {key: comparable(each) for key, each in value.items() if key not in ignored}
 
 
 def essence(response: Response) -> tuple[int, dict[str, str], Any]:
