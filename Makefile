@@ -26,7 +26,7 @@ PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
 EXTRAS = server,admin,test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
 
-.PHONY: setup system ui check check-page test pure interop faults fuzz soak bench wheel extras docs up demo clean
+.PHONY: setup system ui check check-page test pure log interop faults fuzz soak bench wheel extras docs up demo clean
 
 ## Install everything, check the code and run all tests that this machine can run.
 test: system
@@ -92,6 +92,10 @@ pure: setup
 	rm -rf $(PURE)
 	NSQX_PURE=1 $(PIP) install --no-deps --no-build-isolation --target $(PURE) .
 	PYTHONPATH=$(PURE) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+## Run the tests of the protocol and of the daemons with topic logs.
+log: setup
+	NSQX_TEST_STORE=log $(BIN)/python -m pytest $(PARALLEL) tests/protocol tests/integration $(ARGS)
 
 ## Build the Go daemons, utilities and bench programs, and install the Node client, for tests and measurements.
 interop: $(PEERS) tests/interop/nsqjs/node_modules
