@@ -288,7 +288,8 @@ async def test_no_message_is_lost_while_connections_break(implementation, fleet:
     bodies = [b"%d" % number for number in range(20_000)]
     counts: Counter[bytes] = Counter()
     rng = random.Random(3)
-    retry = {"retry_delay": "5ms", "max_publish_attempts": 1000}
+    # On a slow disk, few of the short connections live until the answer of a durable publish.
+    retry = {"retry_delay": "5ms", "max_publish_attempts": 1000, "publish_timeout": "50s"}
     async with Proxy(daemon.tcp_address) as proxy:
         consumer = Consumer(
             topic,
