@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from nsqx.queues.positions import QueueLog
 
 _MAX_FILES = 16
+# How many segments may be open because they are not synced.
+_MAX_UNSYNCED_SEGMENTS = 256
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class LogStore:
         self._unsynced: list[_Framed] = []  # in frames that are not durable
         self._unsynced_size = 0
         self._unsynced_file: CommitFile | None = None
+        self._unsynced_segments: set[TopicLog] = set()  # logs with direct writes since the last sync
         self._again: list[_Framed] = []  # in frames that a failed sync has lost
         self._unsafe: dict[TopicLog, None] = {}  # logs with written batches that are not durable
         self._changed: dict[TopicLog, None] = {}  # logs written since ``find_finished``
@@ -217,6 +220,8 @@ class LogStore:
             return None
         framed, direct = self._select()
         if self._again or self._unsynced_size >= self.options.unsynced_size:
+            is_synced = True
+        if direct and len(self._unsynced_segments) + len(direct) > _MAX_UNSYNCED_SEGMENTS:
             is_synced = True
         for log, _ in framed:
             if log.is_lease_wanted or log.is_deleted:
@@ -414,11 +419,13 @@ class LogStore:
         log.note_written(batches[: len(batches) - failed_count])
         log.direct_count = log.given_count
         self._unsafe[log] = None
+        self._unsynced_segments.add(log)
 
     def _note_synced(self, file: CommitFile) -> None:
         """Note that all frames are durable, and all segments except those in use by a checkpoint."""
         self._synced_below = file.next_serial
         self._unsynced, self._unsynced_size, self._again = [], 0, []
+        self._unsynced_segments.clear()
         for log in list(self._unsafe):
             self._settle(log)
 
