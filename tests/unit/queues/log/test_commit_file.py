@@ -176,3 +176,16 @@ def test_files_that_were_set_aside_are_not_commit_files(tmp_path):
     for name in ("nsqx.commit.0", "nsqx.commit.12", "nsqx.commit.1.bad", "nsqx.commit.", "other"):
         (tmp_path / name).touch()
     assert commit_paths(str(tmp_path)) == [str(tmp_path / "nsqx.commit.0"), str(tmp_path / "nsqx.commit.12")]
+
+
+def test_a_header_that_a_power_cut_tore_is_not_damaged():
+    whole = content_of([b"a"])
+    for seed in range(50):
+        rng = random.Random(seed)
+        data = bytearray(whole)
+        for position in (0, 4096):
+            kept = rng.randrange(9)
+            for at in range(0, 72, 8):
+                if at // 8 == kept or rng.random() < 0.5:
+                    data[position + at : position + at + 8] = bytes(8)
+        assert not is_header_damaged(bytes(data))
