@@ -58,7 +58,7 @@ def kill_with_disk_queue(stage: Stage) -> Outcome:
     return stage.restart_and_drain()
 
 
-def kill_with_messages_in_flight(stage: Stage, *flags: str) -> Outcome:
+def kill_with_messages_in_flight(stage: Stage, *flags: str, delay_ms: int = 600_000) -> Outcome:
     """Row 3: 500 messages are in flight and 50 deferred by REQ; 100 later ones are finished."""
     daemon = stage.nsqd_with_channel(DISK_ONLY, *flags)
     stage.tracker.publish_many(daemon, TOPIC, bodies("held", 1500))
@@ -66,7 +66,7 @@ def kill_with_messages_in_flight(stage: Stage, *flags: str) -> Outcome:
     consumer = stage.consumer(daemon, ready=IN_FLIGHT + 50)
     held = [consumer.read_message() for _ in range(IN_FLIGHT + 50)]
     for message in held[-50:]:
-        consumer.req(message.id, 600_000)
+        consumer.req(message.id, delay_ms)
     consumer.rdy(IN_FLIGHT + 10)
     stage.tracker.finish(consumer, 100)
     consumer.rdy(1)

@@ -19,14 +19,14 @@ def restart_with_deferred(stage: Stage, where: str = "channel", flags: tuple[str
     daemon.post("/topic/create", topic=TOPIC)
     if where != "topic":
         create_channel(daemon)
-    due_s = _defer(stage, daemon.tcp_address, where)
+    due_s = defer_messages(stage, daemon.tcp_address, where)
     if where != "topic":
         wait_until(lambda: message_counts(daemon)[2] == COUNT, "messages are deferred")
     daemon.stop()
-    return _receive(stage, flags, due_s)
+    return receive_deferred(stage, flags, due_s)
 
 
-def _defer(stage: Stage, address: str, where: str) -> dict[bytes, float]:
+def defer_messages(stage: Stage, address: str, where: str) -> dict[bytes, float]:
     """Defer messages; return the earliest due time of each, by the wall clock."""
     due_s = {}
     messages = bodies("deferred", COUNT)
@@ -47,7 +47,8 @@ def _defer(stage: Stage, address: str, where: str) -> dict[bytes, float]:
     return due_s
 
 
-def _receive(stage: Stage, flags: tuple[str, ...], due_s: dict[bytes, float]) -> Outcome:
+def receive_deferred(stage: Stage, flags: tuple[str, ...], due_s: dict[bytes, float]) -> Outcome:
+    """Start nsqd and receive the deferred messages; say how many of them were early."""
     daemon = stage.nsqd(*flags)
     create_channel(daemon)
     early = 0

@@ -17,9 +17,9 @@ HELD = 30
 SOON_S = 5.0
 
 
-def small_disk(stage: Stage) -> SmallDisk:
+def small_disk(stage: Stage, size_kib: int = 2048) -> SmallDisk:
     """Mount a small disk at the data directory until the end of the test."""
-    return stage.cleanup.enter_context(SmallDisk(stage.data_path))
+    return stage.cleanup.enter_context(SmallDisk(stage.data_path, size_kib))
 
 
 def try_to_publish(stage: Stage, daemon: Daemon, body: bytes) -> Frame:

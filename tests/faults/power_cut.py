@@ -16,6 +16,7 @@ from stage import DISK_ONLY, QUEUE, SMALL_FILES, TOPIC, Outcome, Stage, bodies, 
 from tracing import Call, Tracer, read_calls, recording
 
 from daemons import Daemon, wait_until
+from nsqx.queues.log.commit_file import commit_paths, read_commit_file
 from nsqx.wire.message import HEADER_LENGTH
 from rawclient import OK, RawClient, pub
 
@@ -82,6 +83,10 @@ class Recording:
                 found.append(Moment(upcoming.pop(0), acked, self._missing(disk, acked)))
             disk.apply(call)
         return found
+
+    def acknowledgements(self) -> list[int]:
+        """Return the lines of the trace at which each publish is acknowledged."""
+        return acknowledgements(read_calls(self._trace))[-len(self.messages) :]
 
     def _new_disk(self, calls: list[Call]) -> TracedDisk:
         return TracedDisk(self._stage.data_path, self._image, calls)
@@ -155,9 +160,19 @@ class Recording:
         self._cut_count += 1
         directory = self._stage.directory / f"cut {self._cut_count}"
         self.disk(line).write_to(directory, survival or self.survival)
+        _change_boot_id(directory)
         self._stage.tracker.sent.update(self.messages)
         self._stage.tracker.acked = set(self.messages[:acked])
         return self._stage.restart_and_drain(data_path=directory)
+
+
+def _change_boot_id(directory: Path) -> None:
+    """Change the boot id in the commit files: after a power cut, the machine has another one."""
+    for path in commit_paths(str(directory)):
+        header, data = read_commit_file(path)
+        if header is not None:
+            changed = header._replace(boot_id=b"before the cut..").encode()
+            Path(path).write_bytes(changed + data[len(changed) :])
 
 
 def unread_bodies(files: Mapping[str, bytes]) -> set[bytes]:

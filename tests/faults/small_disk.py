@@ -41,6 +41,10 @@ class SmallDisk:
             except OSError:
                 pass
 
+    def remount(self, mode: str) -> None:
+        """Make the disk read-only (``ro``) or writable (``rw``)."""
+        subprocess.run(["mount", "-o", f"remount,{mode}", str(self._directory)], check=True, capture_output=True)
+
     def make_room(self) -> None:
         """Remove the file that takes half of the disk."""
         (self._directory / BALLAST).unlink()

@@ -108,8 +108,10 @@ class MessageTracker:
 class Stage:
     """A data directory and its daemons; everything ends with the block."""
 
-    def __init__(self, implementation: str, directory: Path) -> None:
+    def __init__(self, implementation: str, directory: Path, store: str = "") -> None:
+        """``store`` is the store of the topics of nsqx's nsqd: classic, log, or the default of the tests."""
         self.implementation = implementation
+        self.store = store
         self.directory = directory
         self.data_path = directory / "data"
         self.data_path.mkdir()
@@ -126,6 +128,8 @@ class Stage:
 
     def nsqd(self, *flags: str, data_path: Path | None = None, env: Mapping[str, str] | None = None) -> Daemon:
         """Start an nsqd on the data directory, or on another."""
+        if self.store and self.implementation == "nsqx":
+            flags = (f"--store={self.store}", *flags)
         daemon = start_nsqd(self.implementation, *flags, data_path=data_path or self.data_path, env=env)
         self.cleanup.callback(_end, daemon)
         return daemon
@@ -192,11 +196,11 @@ class Stage:
         directory = data_path or self.data_path
         daemon = self.nsqd(DISK_ONLY, *flags, data_path=directory)
         create_channel(daemon)
-        depth = wait_for_depth(daemon)
+        depth = wait_for_depth(daemon) + message_counts(daemon)[2]
         delivered = sum(self.drain(daemon).values())
         if depth != delivered:
             seen["depth after restart"] = f"{depth} instead of {delivered}"
-        aside = sorted(path.name for path in directory.glob("*.dat.bad"))
+        aside = sorted(path.name for path in directory.glob("*.bad"))
         if aside:
             seen["set aside"] = len(aside)
         daemon.stop()

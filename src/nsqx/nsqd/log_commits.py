@@ -9,7 +9,8 @@ for is synced with the next frame that is, or after --sync-timeout.
 
 Once a second, logs that have changed are searched for finished segments. A checkpoint removes these.
 
-If a sync fails, the batches are written to another file at once. If a write fails, those who wait get the error, new publishes are refused, and the write is retried every second.
+If a sync fails, the batches are written to another file at once. If a write fails, those who wait get the error, new
+publishes are refused, and the write is retried every second.
 """
 
 from __future__ import annotations
