@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqx.queues.log.blocks import BLOCK_SIZE, LogBlock
+from nsqx.queues.log.blocks import LogBlock
 
 if TYPE_CHECKING:
     from nsqx.nsqd.log_commits import LogCommits
@@ -21,7 +21,7 @@ Waiter = Callable[[bool], object]
 class LogReads:
     """The reads in progress."""
 
-    __slots__ = ("_end_read", "_log", "_logs", "_running", "_span")
+    __slots__ = ("_block_size", "_end_read", "_log", "_logs", "_running", "_span")
 
     def __init__(self, log: TopicLog, logs: LogCommits, end_read: Callable[[ReadJob], bool]) -> None:
         """``end_read`` notes the result of a job, and returns False if the log could not be read."""
@@ -30,6 +30,7 @@ class LogReads:
         self._end_read = end_read
         self._running: dict[int, list[Waiter]] = {}  # by first offset
         self._span = 1  # how many offsets the last block had
+        self._block_size = 0  # how many bytes the last block had
 
     def read(self, offset: int, done: Waiter) -> None:
         """Read a block that contains ``offset``, then call ``done`` with True, or with False if that failed.
@@ -44,6 +45,8 @@ class LogReads:
 
     def read_ahead(self, offset: int) -> None:
         """Read the block at ``offset``, which is needed soon, unless its messages are in memory."""
+        if 2 * self._block_size > self._logs.blocks.max_size:
+            return  # it would replace the block in use
         tail_first = self._log.tail.first
         is_cold = offset < (tail_first if tail_first >= 0 else self._log.written)
         if is_cold and self._find(offset) is None and self._logs.blocks.find(self._log, offset) is None:
@@ -58,7 +61,8 @@ class LogReads:
 
     def _begin(self, offset: int, waiters: list[Waiter]) -> None:
         self._running[offset] = waiters
-        self._logs.read(self._log.begin_read(offset, BLOCK_SIZE), partial(self._on_read, offset))
+        job = self._log.begin_read(offset, self._logs.blocks.block_size)
+        self._logs.read(job, partial(self._on_read, offset))
 
     def _on_read(self, offset: int, job: ReadJob) -> None:
         waiters = self._running.pop(offset)
@@ -68,6 +72,7 @@ class LogReads:
         if is_read:
             block = LogBlock(offset, job.next, job.batches)
             self._span = max(1, block.end - block.first)
+            self._block_size = block.size
             self._logs.blocks.add(self._log, block)
         for done in waiters:
             done(is_read)

@@ -3,7 +3,6 @@
 import pytest
 
 from broker_bench import Bench
-from nsqx.nsqd import log_reads
 from nsqx.queues.log.blocks import LogBlocks
 from nsqx.queues.log.log import ReadJob
 from nsqx.queues.log.store import LogOptions
@@ -14,9 +13,8 @@ BODIES = [b"%04d" % number * 50 for number in range(COUNT)]
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
+def bench(tmp_path):
     """A broker that keeps almost nothing in memory, with blocks of about 20 messages and a log of 400."""
-    monkeypatch.setattr(log_reads, "BLOCK_SIZE", 4096)
     Bench(tmp_path, store="log", durability="write").broker.close_topics()
     bench = Bench(tmp_path, store="log", durability="write")
     bench.broker.logs._store.options = LogOptions(commit_size=16384, direct_size=4096, memory_size=0)
@@ -108,3 +106,19 @@ def test_many_channels_at_different_places_take_no_more_memory_than_the_blocks_m
             received[name] += take(client)
             assert bench.broker.logs.blocks.size <= MAX_SIZE
     assert all(bodies == BODIES for bodies in received.values())
+
+
+def test_large_batches_are_not_read_ahead(bench):
+    """The next block would replace the one in use."""
+    bench.broker.topic("t").channel("c")
+    for start in range(0, COUNT, 100):
+        bench.publish("t", *BODIES[start : start + 100])
+    bench.advance(1_000_000_000)
+    offsets = reads_of(bench)
+    client = bench.consume("t", "c", 7)
+    received = []
+    for _ in range(COUNT // 7 + 2):
+        received += take(client)
+        bench.settle()
+    assert received == BODIES
+    assert offsets == [0, 100, 200]

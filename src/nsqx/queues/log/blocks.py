@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from nsqx.queues.log.batch import LogBatch
     from nsqx.queues.log.log import TopicLog
 
-# How many bytes a block has, about.
-BLOCK_SIZE = 512 * 1024
+# How many bytes a block has, about; fewer if that is a large part of the memory for blocks.
+_BLOCK_SIZE = 512 * 1024
+_MIN_BLOCK_SIZE = 4096
+_MIN_BLOCK_COUNT = 8
 
 
 class LogBlock:
@@ -40,7 +42,8 @@ class LogBlocks:
 
     def __init__(self, max_size: int) -> None:
         self.size = 0
-        self._max_size = max_size
+        self.max_size = max_size
+        self.block_size = max(_MIN_BLOCK_SIZE, min(_BLOCK_SIZE, max_size // _MIN_BLOCK_COUNT))
         self._by_log: dict[TopicLog, list[LogBlock]] = {}
         self._logs: OrderedDict[LogBlock, TopicLog] = OrderedDict()  # the block that was used last is the last one
 
@@ -57,7 +60,7 @@ class LogBlocks:
         self._by_log.setdefault(log, []).append(block)
         self._logs[block] = log
         self.size += block.size
-        while self.size > self._max_size and len(self._logs) > 1:
+        while self.size > self.max_size and len(self._logs) > 1:
             self._drop(next(iter(self._logs)))
 
     def _drop(self, block: LogBlock) -> None:
