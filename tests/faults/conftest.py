@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from stage import Stage
 
+import daemons
+
 HERE = Path(__file__).parent
 SLOW_REASON = "takes long: run with --run-slow or NSQX_SLOW=1"
 
@@ -32,3 +34,9 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     """A data directory for nsqx's nsqd; its daemons, tracers and mounts end with the test."""
     with Stage("nsqx", tmp_path) as place:
         yield place
+
+
+@pytest.fixture
+def classic_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the classic store even if NSQX_TEST_STORE names another one, for tests of its files and of its syncs."""
+    monkeypatch.setattr(daemons, "TEST_STORE", "classic")

@@ -7,6 +7,8 @@ from stage import DISK_ONLY, TOPIC, Stage
 from daemons import write_metadata
 from rawclient import OK, RawClient
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 # Numbers of calls that change files, counted from when the topic has 80 messages and a consumer connects: the messages
 # move to the channel, files fill up and are removed, and publishing continues.
 FIRST_CALLS = (1, 3, 8, 34)

@@ -5,6 +5,8 @@ import pytest
 from damage import COUNT, DAMAGED, Damage
 from stage import Stage, bodies
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 TORN = [damage.tear_last_record, damage.tear_last_length]
 FLIPPED = [damage.flip_body, damage.flip_id]
 LENGTHS = [damage.flip_length_upwards, damage.flip_length_a_little, damage.flip_length_below_zero]

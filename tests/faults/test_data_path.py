@@ -9,6 +9,8 @@ from stage import Stage
 
 from daemons import require_go
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 CHAINS = [("go", "nsqx", "go"), ("nsqx", "go", "nsqx"), ("nsqx", "nsqx", "nsqx")]
 
 

@@ -5,6 +5,8 @@ import pytest
 from disk_errors import SYNC_ALWAYS, SYNC_SOON
 from stage import Stage
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 
 @pytest.mark.parametrize("flags", [SYNC_ALWAYS, SYNC_SOON], ids=["sync-every=1", "default"])
 def test_publishes_are_refused_while_fsync_fails(stage: Stage, flags: tuple[str, ...]) -> None:

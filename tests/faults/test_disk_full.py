@@ -4,6 +4,8 @@ import disk_full
 import pytest
 from stage import QUEUE, Stage
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 
 def test_a_full_disk_refuses_publishes(stage: Stage) -> None:
     """Publishes are refused with the reason while the disk is full and accepted later; no temporary file is left."""

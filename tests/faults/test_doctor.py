@@ -12,6 +12,8 @@ from stage import DISK_ONLY, QUEUE, TOPIC, Stage, bodies
 
 from daemons import has_go
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 # The damage, the code that is found in a directory of nsqx, and the number of lost messages.
 CASES = {
     damage.tear_last_record: ("data-torn", 1),

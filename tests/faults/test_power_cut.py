@@ -15,6 +15,8 @@ from stage import DISK_ONLY, QUEUE, TOPIC, Stage, bodies
 from daemons import Daemon
 from rawclient import OK, RawClient
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 SEED = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
 SLOW_SYNC_MS = 10
 TIMED = 60

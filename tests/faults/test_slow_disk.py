@@ -1,9 +1,12 @@
 """Syncs that take very long delay only the clients that wait for them (row 37)."""
 
+import pytest
 from stage import DISK_ONLY, Stage, kill
 
 from daemons import Daemon
 from rawclient import HEARTBEAT, OK, RawClient, pub
+
+pytestmark = pytest.mark.usefixtures("classic_store")
 
 # The first syncs of data files take longer than the test; the daemon is killed at its end.
 STUCK_MS = 60_000

@@ -7,6 +7,8 @@ import pytest
 
 from daemons import Daemon, start_nsqd, wait_until
 
+pytestmark = pytest.mark.usefixtures("classic_store")
+
 ON_DISK = ("--mem-queue-size=0", "--max-bytes-per-file=1000", "--sync-timeout=10ms")
 # Removing a data file takes ten minutes.
 STUCK = {"NSQX_FAILPOINTS": "data.unlink=delay:600000@1+"}
