@@ -26,6 +26,12 @@ FIGURES = {
     "many-100": [f"many-100{what}" for what in ("", " publish p50", " publish p99", " memory before")],
     "many-10000": [f"many-10000{what}" for what in ("", " publish p50", " publish p99", " memory before")],
     "defer": [f"defer late {share}" for share in ("p50", "p99", "p99.9")],
+    "log": ["mpub-log", "sub-log"],
+    "mpub-fsync": ["mpub-fsync"],
+    "pub-2-fsync": ["pub-2-fsync"],
+    "pub-50-fsync": ["pub-50-fsync"],
+    "fan-10-log": ["fan-10-log"],
+    "many-100-fsync": [f"many-100-fsync{what}" for what in ("", " publish p50", " publish p99", " memory before")],
     "idle": ["idle"],
     **{
         f"fair-{flood}": [f"fair-{flood} {what}" for what in ("p99", "worst", "flood")]
@@ -36,7 +42,7 @@ FIGURES = {
 
 @pytest.fixture(scope="module")
 def nsqd():
-    with start_nsqd("nsqx") as daemon:
+    with start_nsqd("nsqx", "--store-rule=bench_log*=log", "--store-rule=bench_*fsync*=log") as daemon:
         yield daemon
 
 

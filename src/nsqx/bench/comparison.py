@@ -146,7 +146,8 @@ def compare(
             found: list[tuple[Launcher, list[Figure]]] = []
             for launcher in order:
                 try:
-                    figures = run_once(launcher, workload, run, limits)
+                    flags = workload.peer_flags if launcher is theirs else None
+                    figures = run_once(launcher, workload, run, limits, flags)
                 except BenchFailed as error:
                     comparison.failures.append(f"{workload.id} on {launcher.name}: {error}")
                     report(f"{workload.id} on {launcher.name}: {error}")
@@ -160,9 +161,11 @@ def compare(
     return comparison
 
 
-def run_once(launcher: Launcher, workload: Workload, run: Run, limits: Limits) -> list[Figure]:
-    """Run one workload on a new broker; return its figures."""
-    with launcher.launch(workload.flags, workload.topics(limits)) as broker:
+def run_once(
+    launcher: Launcher, workload: Workload, run: Run, limits: Limits, flags: Sequence[str] | None = None
+) -> list[Figure]:
+    """Run one workload on a new broker with these flags, or with those of the workload; return its figures."""
+    with launcher.launch(workload.flags if flags is None else flags, workload.topics(limits)) as broker:
         return run(broker.target, limits)
 
 

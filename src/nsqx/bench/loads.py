@@ -108,9 +108,10 @@ def _publish_batches(
     return _publish_rate(name, workers, target, limits)
 
 
-def batches(connections: int) -> Callable[[Target, Limits], list[Figure]]:
+def batches(connections: int, name: str = "") -> Callable[[Target, Limits], list[Figure]]:
+    name = name or f"mpub-{connections}"
+
     def run(target: Target, limits: Limits) -> list[Figure]:
-        name = f"mpub-{connections}"
         count = limits.counted(1_000_000)
         return [_publish_batches(name, target, new_topic(name), connections, count, limits)[0]]
 
@@ -143,9 +144,11 @@ def batches_then_drain(kind: str, default_count: int) -> Callable[[Target, Limit
     return run
 
 
-def one_by_one(connections: int) -> Callable[[Target, Limits], list[Figure]]:
+def one_by_one(connections: int, name: str = "") -> Callable[[Target, Limits], list[Figure]]:
+    name = name or f"pub-{connections}"
+
     def run(target: Target, limits: Limits) -> list[Figure]:
-        topic = new_topic(f"pub-{connections}")
+        topic = new_topic(name)
         make_channel(target, topic)
         bodies = [_body(limits)]
         workers = closed_loops(
@@ -157,7 +160,7 @@ def one_by_one(connections: int) -> Callable[[Target, Limits], list[Figure]]:
             limits.counted(100_000),
             limits.seconds,
         )
-        return [_publish_rate(f"pub-{connections}", workers, target, limits)[0]]
+        return [_publish_rate(name, workers, target, limits)[0]]
 
     return run
 
@@ -265,14 +268,21 @@ def _latency(target: Target, limits: Limits, rate: int) -> list[Figure]:
 
 
 def fan_out(target: Target, limits: Limits) -> list[Figure]:
-    count = limits.counted(100_000)
+    return _fan_out("fan-10", target, limits)
+
+
+def fan_out_log(target: Target, limits: Limits) -> list[Figure]:
+    return _fan_out("fan-10-log", target, limits)
+
+
+def _fan_out(name: str, target: Target, limits: Limits) -> list[Figure]:
     return [
         _through(
-            "fan-10",
+            name,
             target,
             limits,
             channels=10,
-            count=count,
+            count=limits.counted(100_000),
             batch=BATCH,
             publishers=1,
             consumers=limits.processes,
@@ -311,10 +321,11 @@ def many_counts(limits: Limits) -> list[int]:
     return [min(count, max(limits.count, 1)) if limits.count else count for count in MANY_COUNTS]
 
 
-def many_at(index: int) -> Callable[[Target, Limits], list[Figure]]:
+def many_at(index: int, label: str = "") -> Callable[[Target, Limits], list[Figure]]:
+    label = label or f"many-{MANY_COUNTS[index]}"
+
     def run(target: Target, limits: Limits) -> list[Figure]:
         topics = many_names(many_counts(limits)[index])
-        label = f"many-{MANY_COUNTS[index]}"
         if not target.knows_topics:
             for topic in topics:
                 make_channel(target, topic)

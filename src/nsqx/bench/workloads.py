@@ -1,6 +1,7 @@
 """The table of workloads: the id, the description, the flags for nsqd and the load of each.
 
-A workload can run on any nsqd; the flags are used if nsqd is started for the workload.
+A workload can run on any nsqd; the flags are used if nsqd is started for the workload. Workloads of the log store have
+other flags for the peer of a comparison, which need not know --store.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from nsqx.bench.loads import (
     defer,
     defer_topics,
     fan_out,
+    fan_out_log,
     flow,
     http_publish,
     idle,
@@ -43,6 +45,12 @@ if TYPE_CHECKING:
 
 # Go's nsqd allocates the whole memory queue of each topic and channel, so it must not be larger than necessary.
 _ALL_IN_MEMORY: Final = ("--mem-queue-size=1000000",)
+_MORE_IN_MEMORY: Final = ("--mem-queue-size=10000000",)
+# A publish to a log is acknowledged when it is written, or when it is durable.
+_LOG_WRITE: Final = ("--store=log", "--durability=write")
+_LOG_FSYNC: Final = ("--store=log", "--durability=fsync")
+# The nearest promise of Go's nsqd: every message is written and synced, although OK may come before the sync.
+_SYNC_EACH: Final = ("--mem-queue-size=0", "--sync-every=1")
 _LARGE_QUEUE: Final = ("--mem-queue-size=10000000",)
 
 
@@ -59,6 +67,8 @@ class Workload:
     aliases: tuple[str, ...] = ()
     is_general: bool = False
     """True if the workload can run on brokers other than nsqd."""
+    peer_flags: tuple[str, ...] | None = None
+    """The flags of the peer in a comparison; None means the same flags."""
 
 
 def _fair_workload(
@@ -129,6 +139,50 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         (),
         defer,
         _channels_for(defer_topics),
+    ),
+    Workload(
+        "log",
+        "MPUB of 200 to a log, acknowledged when written, then consumed",
+        _LOG_WRITE,
+        batches_then_drain("log", 1_000_000),
+        aliases=("mpub-log", "sub-log"),
+        peer_flags=_MORE_IN_MEMORY,
+    ),
+    Workload(
+        "mpub-fsync",
+        "MPUB of 200 to a log on 16 connections, acknowledged when durable",
+        _LOG_FSYNC,
+        batches(16, "mpub-fsync"),
+        peer_flags=_MORE_IN_MEMORY,
+    ),
+    Workload(
+        "pub-2-fsync",
+        "PUB to a log one at a time on 2 connections, acknowledged when durable",
+        _LOG_FSYNC,
+        one_by_one(2, "pub-2-fsync"),
+        peer_flags=_SYNC_EACH,
+    ),
+    Workload(
+        "pub-50-fsync",
+        "the same on 50 connections",
+        _LOG_FSYNC,
+        one_by_one(50, "pub-50-fsync"),
+        peer_flags=_ALL_IN_MEMORY,
+    ),
+    Workload(
+        "fan-10-log",
+        "one topic with a log and ten consumed channels: deliveries",
+        _LOG_WRITE,
+        fan_out_log,
+        peer_flags=_ALL_IN_MEMORY,
+    ),
+    Workload(
+        "many-100-fsync",
+        "MPUB of 20 over 100 topics with logs, then PUB: rate, latency of OK, memory",
+        _LOG_FSYNC,
+        many_at(1, "many-100-fsync"),
+        _channels_for(lambda limits: many_names(many_counts(limits)[1])),
+        peer_flags=("--mem-queue-size=10000",),
     ),
     Workload("idle", "memory per connection of 9,000 idle subscribed connections", (), idle),
     _fair_workload("pub", "5 connections that pipeline PUB", beside_publishes),

@@ -118,7 +118,8 @@ def _list(_values: dict[str, Any], _chosen: Sequence[Workload], _limits: Limits)
     for workload in WORKLOADS:
         names = ", ".join(workload.aliases if len(workload.aliases) > 1 else (workload.id,))
         flags = f"  [nsqd {' '.join(workload.flags)}]" if workload.flags else ""
-        print(f"{names:<24}{workload.about}{flags}")
+        peer_flags = f"  [peer {' '.join(workload.peer_flags)}]" if workload.peer_flags is not None else ""
+        print(f"{names:<24}{workload.about}{flags}{peer_flags}")
     return 0
 
 

@@ -43,6 +43,8 @@ def test_every_workload_is_listed(capsys):
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(WORKLOADS)
+    (line,) = [each for each in lines if each.startswith("pub-2-fsync ")]
+    assert line.endswith("  [nsqd --store=log --durability=fsync]  [peer --mem-queue-size=0 --sync-every=1]")
 
 
 def test_help(capsys):

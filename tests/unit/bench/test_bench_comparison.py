@@ -78,6 +78,16 @@ def test_brokers_take_turns_and_the_order_changes():
     assert len(told) == 6
 
 
+def test_the_peer_may_have_other_flags():
+    asked = []
+    figure = Figure("w", 1.0, PER_SECOND)
+    workload = Workload("w", "", ("--store=log",), lambda *_: [figure], peer_flags=("--sync-every=1",))
+    compare(
+        Launcher("us", asked), Launcher("them", asked), [(workload, workload.run)], Limits(), 2, "nsqx", lambda _: None
+    )
+    assert {(name, flags) for name, flags, _ in asked} == {("us", ("--store=log",)), ("them", ("--sync-every=1",))}
+
+
 def test_a_workload_that_fails_on_one_broker_is_told_and_left_out():
     def run(target, _):
         if target.tcp_address == "them":
