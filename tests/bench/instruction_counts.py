@@ -233,6 +233,8 @@ def operations(directory: Path) -> Iterator[Operation]:
     yield publish_operation(bench("pub", 10_000_000), "pub", PUB, BATCH)
     yield publish_operation(bench("disk_write", 0), "disk_write", MPUB)
     yield deliver_operation(bench("disk_read", 0), "disk_read")
+    yield publish_operation(bench("log_publish", 0, "log"), "log_publish", MPUB)
+    yield publish_operation(bench("log_pub", 0, "log"), "log_pub", PUB, BATCH)
     yield deliver_operation(bench("log_deliver", 0, "log"), "log_deliver")
     yield finish_operation(bench("log_finish", 0, "log"), "log_finish")
 
