@@ -90,8 +90,8 @@ cdef extern from *:
     #endif
     }
 
-    static inline uint32_t nsqx_crc(const uint8_t *p, size_t size) {
-        uint32_t crc = ~0u;
+    static inline uint32_t nsqx_crc_from(uint32_t seed, const uint8_t *p, size_t size) {
+        uint32_t crc = ~seed;
     #ifdef NSQX_CARRYLESS
         if (nsqx_crc_can_fold && size >= 32) {
             size_t folded = size & ~(size_t)15;
@@ -103,11 +103,14 @@ cdef extern from *:
         return ~nsqx_crc_step(crc, p, size);
     }
 
+    static inline uint32_t nsqx_crc(const uint8_t *p, size_t size) { return nsqx_crc_from(0, p, size); }
+
     static inline uint32_t nsqx_crc_load(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return nsqx_crc_swap(v); }
     static inline void nsqx_crc_store(uint8_t *p, uint32_t v) { v = nsqx_crc_swap(v); memcpy(p, &v, 4); }
 
     """
     uint32_t nsqx_crc(const uint8_t *p, size_t size)
+    uint32_t nsqx_crc_from(uint32_t seed, const uint8_t *p, size_t size)
     uint32_t nsqx_crc_load(const uint8_t *p)
     void nsqx_crc_store(uint8_t *p, uint32_t v)
 
@@ -153,6 +156,10 @@ cdef inline Py_ssize_t span(bytes sums, Py_ssize_t first, Py_ssize_t last):
         total += nsqx_crc_load(entry)
         entry += 8
     return total
+
+
+cdef inline uint32_t crc_of(bytes data, uint32_t seed):
+    return nsqx_crc_from(seed, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 cdef inline bytes item_sums(bytes items, Py_ssize_t count):

@@ -49,6 +49,11 @@ def span(sums: bytes, first: int, last: int) -> int:
     return sum(_ENTRY.unpack_from(sums, index * ENTRY_SIZE)[0] for index in range(first, last))
 
 
+def crc_of(data: bytes, seed: int) -> int:
+    """Return the CRC-32 of ``data``, continued from ``seed``."""
+    return crc32(data, seed)
+
+
 def item_sums(items: bytes, count: int) -> bytes:
     """Return the CRC-32 of each of the ``count`` complete records in ``items``, 4 bytes each."""
     view = memoryview(items)

@@ -10,7 +10,7 @@ from diskqueue_bench import FAST_DIRECTORY, data_name, drain, open_queue, put, r
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqx.queues.checksums import append_sums, are_items_good, count_good, item_sums, span
+from nsqx.queues.checksums import append_sums, are_items_good, count_good, crc_of, item_sums, span
 from nsqx.queues.log.batch import HEAD_SIZE, MESSAGES, new_batch, read_batch, read_head
 from nsqx.queues.sidecar import Sidecar
 
@@ -89,6 +89,15 @@ def test_the_disk_queue_detects_any_changed_bit(fast_path, size):
         queue.close()
         for name, old in files.items():
             (fast_path / name).write_bytes(old)
+
+
+@given(st.binary(max_size=300), st.integers(0, 0xFFFFFFFF), BODIES)
+def test_a_crc_continues_from_a_seed_in_both_halves(data, seed, bodies):
+    assert crc_of(data, seed) == zlib.crc32(data, seed)
+    batch = new_batch(MESSAGES, 0, len(bodies), 5, b"".join(map(record, bodies)), data)
+    head = batch.head(seed, 0)
+    assert struct.unpack_from(">I", head, 44)[0] == zlib.crc32(batch.sums, zlib.crc32(data))
+    assert struct.unpack_from(">I", head, 48)[0] == zlib.crc32(head[:48], seed)
 
 
 @given(BODIES)

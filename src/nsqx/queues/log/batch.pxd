@@ -1,5 +1,5 @@
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from nsqx.queues cimport checksums
 
@@ -17,9 +17,13 @@ cdef class LogBatch:
     cdef readonly bint has_offsets
     cdef readonly int64_t end
     cdef readonly Py_ssize_t size
-    cdef object _tail_crc
+    cdef uint32_t _tail_crc
 
-    cpdef bytes head(self, object seed, int64_t synced_below)
+    @cython.locals(fields=bytes)
+    cpdef bytes head(self, uint32_t seed, int64_t synced_below)
+
+
+cdef uint32_t _tail_crc(bytes extension, bytes sums)
 
 
 cpdef LogBatch new_batch(int kind, int64_t first, Py_ssize_t count, int64_t timestamp, bytes items, bytes extension=*)

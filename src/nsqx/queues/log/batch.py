@@ -128,7 +128,7 @@ class LogBatch:
             MAGIC, self.size, self.first, self.timestamp, self.count, self.kind, len(self.extension), len(self.items),
             synced_below, self._tail_crc,
         )  # fmt: skip
-        return fields + _HEAD_CRC.pack(crc32(fields, seed)) + self.extension
+        return fields + _HEAD_CRC.pack(checksums.crc_of(fields, seed)) + self.extension
 
     def buffers(self, seed: int, synced_below: int = 0) -> tuple[bytes, bytes, bytes]:
         """Return the bytes in a file: head and extension, items, sums."""
@@ -144,7 +144,7 @@ class LogBatch:
 
 
 def _tail_crc(extension: bytes, sums: bytes) -> int:
-    return crc32(sums, crc32(extension))
+    return checksums.crc_of(sums, checksums.crc_of(extension, 0))
 
 
 def new_batch(kind: int, first: int, count: int, timestamp: int, items: bytes, extension: bytes = b"") -> LogBatch:
