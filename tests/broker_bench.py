@@ -121,6 +121,11 @@ class BenchSyncThreads:
         self.is_slow = False
         self._waiting: list[tuple[Any, Callable[[Any], object]]] = []
 
+    @property
+    def is_busy(self) -> bool:
+        """True if a job waits for ``finish``."""
+        return bool(self._waiting)
+
     def run(self, job: Any, done: Callable[[Any], object], *, is_urgent: bool) -> None:
         self._waiting.append((job, done))
         if not self.is_slow:

@@ -208,6 +208,7 @@ class Run:
             commit_size=8192 + rng.choice((1500, 3000, 20_000)),
             segment_size=rng.choice((1, 700, 2000, 100_000)),
             direct_size=rng.choice((300, 1000, 100_000)),
+            unsynced_direct_size=rng.choice((300, 1000, 100_000)),
             memory_size=rng.choice((0, 500, 100_000)),
             unsynced_size=rng.choice((500, 100_000)),
             lease_step=rng.choice((4, 20, 1000)),

@@ -10,7 +10,7 @@ cdef int _REST_COMMANDS
 @cython.final
 cdef class BusyPoll:
     cdef readonly bint is_polling
-    cdef bint _is_on
+    cdef readonly bint is_on
     cdef object _call_soon
     cdef object _now_ns
     cdef object _yield_core

@@ -32,17 +32,17 @@ class BusyPoll:
         "_credit",
         "_has_found",
         "_is_late",
-        "_is_on",
         "_now_ns",
         "_rest",
         "_until_ns",
         "_yield_core",
+        "is_on",
         "is_polling",
     )
 
     def __init__(self) -> None:
         self.is_polling = False
-        self._is_on = False
+        self.is_on = False
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._now_ns: Callable[[], int] | None = None
         self._yield_core: Callable[[], None] | None = None
@@ -62,15 +62,15 @@ class BusyPoll:
         self._call_soon = call_soon
         self._now_ns = now_ns
         self._yield_core = yield_core
-        self._is_on = True
+        self.is_on = True
 
     def stop(self) -> None:
         """Disable busy-polling."""
-        self._is_on = False
+        self.is_on = False
 
     def note_command(self) -> None:
         """Note a command whose client waits for the answer and may send another one."""
-        if not self._is_on:
+        if not self.is_on:
             return
         if self.is_polling:
             if not self._has_found:
@@ -95,7 +95,7 @@ class BusyPoll:
 
     def _poll(self) -> None:
         """Run in each turn of the loop while polling: poll on, or stop."""
-        if not self._is_on or (self._is_late if self._has_found else self._is_over()):
+        if not self.is_on or (self._is_late if self._has_found else self._is_over()):
             self._stop_polling()
         elif self._has_found:
             if self._credit < _MAX_CREDIT:

@@ -4,13 +4,15 @@ Everything that is appended to logs in one turn is written at its end, as one fr
 runs, the next frame gathers, so many publishers share one fsync. A small frame that needs no fsync is written in the
 event loop if the last one was quick. All other jobs run in threads.
 
+Publishers that wait for one fsync each would get one fsync after the other. So before a commit that must be synced, the
+loop polls for a moment until as many publishes wait as there were around the last commit (see ``_gather``).
+
 Finished messages are no reason for a write of their own: they wait up to _CHANGES_NS for a frame. What no client waits
 for is synced with the next frame that is, or after --sync-timeout.
 
 Once a second, logs that have changed are searched for finished segments. A checkpoint removes these.
 
-If a sync fails, the batches are written to another file at once. If a write fails, those who wait get the error, new
-publishes are refused, and the write is retried every second.
+If a write fails, those who wait get the error, new publishes are refused, and the write is retried every second.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from errno import EDQUOT, ENOSPC
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import FreeDisk, low_space
@@ -49,21 +51,75 @@ _CHECKPOINT_AGAIN_NS = 10 * NS_PER_MS
 # How long a changed log waits until finished segments are searched.
 _FINISHED_NS = NS_PER_S
 # A frame up to this size is written in the event loop, if the last such write was not slower than this.
-_INLINE_SIZE = 64 * 1024
+_INLINE_SIZE = 256 * 1024
 _INLINE_NS = NS_PER_MS
+# A commit waits for other publishes at most as long as the last one took, and at most this long.
+_GATHER_NS = 200_000
+# If they did not come, so many commits do not wait.
+_REST_COMMITS = 64
 
 
-class _Waiter(NamedTuple):
+class _Waiter:
     """A call that waits until the first ``batch_count`` batches of a log are written, and durable if it needs that."""
 
-    log: TopicLog
-    batch_count: int
-    is_synced: bool
-    done: Callable[[DiskQueueError | None], object]
+    __slots__ = ("batch_count", "done", "is_synced", "log")
+
+    def __init__(
+        self, log: TopicLog, batch_count: int, is_synced: bool, done: Callable[[DiskQueueError | None], object]
+    ) -> None:
+        self.log = log
+        self.batch_count = batch_count
+        self.is_synced = is_synced
+        self.done = done
 
 
 class LogCommits:
     """The store of all topic logs, and the jobs that write and read it."""
+
+    __slots__ = (
+        "_changed",
+        "_changes_timer",
+        "_checkpoint",
+        "_checkpoint_start_ns",
+        "_clock",
+        "_commit",
+        "_commit_start_ns",
+        "_commits",
+        "_committed_count",
+        "_crowd",
+        "_data_path",
+        "_end_commit_in_turn",
+        "_finished_timer",
+        "_flows",
+        "_free_disk",
+        "_gather_rest",
+        "_gather_until_ns",
+        "_ids",
+        "_is_closing",
+        "_is_gathering",
+        "_is_noted",
+        "_is_quick",
+        "_is_sync_wanted",
+        "_is_wanted",
+        "_logger",
+        "_request_count",
+        "_retry_timer",
+        "_services",
+        "_space_timer",
+        "_store",
+        "_sync_timeout_ns",
+        "_sync_timer",
+        "_turn",
+        "_waiters",
+        "blocks",
+        "checkpoints",
+        "cold_read_count",
+        "commits",
+        "damaged_count",
+        "failure",
+        "messages",
+        "options",
+    )
 
     def __init__(
         self,
@@ -102,14 +158,20 @@ class LogCommits:
         self._waiters: list[_Waiter] = []
         self._commit: CommitJob | None = None
         self._checkpoint: CheckpointJob | None = None
+        self._end_commit_in_turn = partial(turn.run, self._end_commit)
         self._commit_start_ns = 0
         self._checkpoint_start_ns = 0
         self._is_noted = False  # a commit begins at the end of the turn
         self._is_wanted = False  # a commit begins after the one that runs
         self._is_sync_wanted = False
+        self._request_count = 0  # requests for a synced commit that wait for one
+        self._committed_count = 0  # such requests that the commit satisfies which runs, or was the last
+        self._crowd = 0  # such requests around the last commit: those in it, and those that came meanwhile
+        self._is_gathering = False
+        self._gather_until_ns = 0
+        self._gather_rest = 0  # commits that do not wait for other publishes
         self._is_quick = True
         self._is_closing = False
-        self._has_sync_failed = False  # in the last commit
         self._changes_timer: Timer | None = None
         self._sync_timer: Timer | None = None
         self._retry_timer: Timer | None = None
@@ -190,10 +252,11 @@ class LogCommits:
 
     # Requests to write
 
-    def write_later(self, *, is_synced: bool = False) -> None:
+    def write_later(self, is_synced: bool = False) -> None:
         """Write what was appended to logs at the end of the turn, and sync it if ``is_synced``."""
         if is_synced:
             self._is_sync_wanted = True
+            self._request_count += 1
         if not self._is_noted:
             self._is_noted = True
             self._commits.write_logs_later(self._write)
@@ -238,8 +301,6 @@ class LogCommits:
         self._waiters.append(waiter)
         if self.failure is not None:
             self._turn.end_later(self._refuse_waiters)
-        elif self._commit is None:
-            self.write_later()  # the first changes after a power cut wait for a reason to be written
         return True
 
     # Commits
@@ -248,8 +309,31 @@ class LogCommits:
         self._is_noted = False
         if self._commit is not None:
             self._is_wanted = True
+        elif not self._is_gathering:
+            self._begin_or_gather()
+
+    def _begin_or_gather(self) -> None:
+        """Begin a commit, at once or when the publishes have come that are likely to come soon."""
+        if not 0 < self._request_count < self._crowd or not self._turn.busy_poll.is_on or self.failure is not None:
+            self._begin_commit()
+        elif self._gather_rest > 0:
+            self._gather_rest -= 1
+            self._begin_commit()
+        elif self._clock.now_ns() < self._gather_until_ns:
+            self._is_gathering = True
+            self._turn.end_later(self._gather)
         else:
             self._begin_commit()
+
+    def _gather(self) -> None:
+        """Poll until enough publishes wait, or the time is over."""
+        if self._request_count < self._crowd:
+            if self._clock.now_ns() < self._gather_until_ns:
+                self._turn.end_later(self._gather)
+                return
+            self._gather_rest = _REST_COMMITS
+        self._is_gathering = False
+        self._begin_commit()
 
     def _begin_commit(self) -> None:
         """Begin a commit, and a checkpoint if one is wanted."""
@@ -258,10 +342,14 @@ class LogCommits:
             return
         self._is_wanted = False
         self._collect_changes()
-        is_synced = self._is_sync_wanted or any(waiter.is_synced for waiter in self._waiters)
+        is_synced = self._is_sync_wanted
+        for waiter in self._waiters:
+            if waiter.is_synced:
+                is_synced = True
         job = store.begin_commit(is_synced=is_synced)
         if job is not None:
             self._is_sync_wanted = False
+            self._committed_count, self._request_count = self._request_count, 0
             self._commit = job
             self._run(job)
         if store.wants_checkpoint or store.is_full:
@@ -274,10 +362,9 @@ class LogCommits:
 
     def _run(self, job: CommitJob) -> None:
         start_ns = self._commit_start_ns = self._clock.now_ns()
-        is_small = not job.segment_writes and job.size <= _INLINE_SIZE
-        if job.is_synced or not is_small or not self._is_quick:
+        if not self._is_quick or not job.is_brief(_INLINE_SIZE):
             self._is_quick = True
-            self._commits.threads.run(job, partial(self._turn.run, self._end_commit), is_urgent=True)
+            self._commits.threads.run(job, self._end_commit_in_turn, is_urgent=True)
             return
         job.run()
         self._is_quick = self._clock.now_ns() - start_ns <= _INLINE_NS
@@ -288,29 +375,33 @@ class LogCommits:
         assert store is not None
         store.end_commit(job)
         self._commit = None
-        self.commits.add(self._clock.now_ns() - self._commit_start_ns)
+        now_ns = self._clock.now_ns()
+        duration_ns = now_ns - self._commit_start_ns
+        self.commits.add(duration_ns)
+        if self._committed_count:
+            self._crowd = self._committed_count + self._request_count
+            self._gather_until_ns = now_ns + min(duration_ns, _GATHER_NS)
         taken = (*job.framed, *job.direct)
-        self.messages.add(sum([batch.count for _, batches in taken for batch in batches if batch.has_offsets]))
+        message_count = 0
+        error = job.error
+        for _, batches in taken:
+            for batch in batches:
+                if batch.has_offsets:
+                    message_count += batch.count
+        for write in job.segment_writes:
+            error = error or write.error
+        self.messages.add(message_count)
         self._release([log for log, _ in taken])
-        error = job.error or next((write.error for write in job.segment_writes if write.error is not None), None)
         self._settle()
-        if job.failed_sync is not None and not self._has_sync_failed:
-            # The batches go to another file now. Publishers get the error only if that fails too.
-            self._has_sync_failed = self._is_sync_wanted = True
-            self._logger.error("LOG: failed to sync %s - %s", job.failed_sync.path, error)
-            self._begin_commit()
-            if self._commit is not None or not self._has_sync_failed:
-                return
         if error is not None:
             self._fail(error)
             return
-        self._has_sync_failed = False
         self._succeed()
         if store.has_unsynced and self._sync_timer is None and not self._is_closing:
             self._sync_timer = self._services.call_in(self._sync_timeout_ns, self._on_sync_due)
         self._find_finished_later()
         if self._is_wanted or self._waiters or store.has_pending or store.wants_checkpoint:
-            self._begin_commit()
+            self._begin_or_gather()
 
     def _release(self, logs: list[TopicLog]) -> None:
         """Let the channels have what is written."""
@@ -321,11 +412,14 @@ class LogCommits:
 
     def _settle(self) -> None:
         """Answer those who have waited long enough."""
-        done = [waiter for waiter in self._waiters if _is_done(waiter)]
-        if done:
-            self._waiters = [waiter for waiter in self._waiters if not _is_done(waiter)]
-            for waiter in done:
-                waiter.done(None)
+        if not self._waiters:
+            return
+        waiters, self._waiters = self._waiters, []
+        done: list[_Waiter] = []
+        for waiter in waiters:
+            (done if _is_done(waiter) else self._waiters).append(waiter)
+        for waiter in done:
+            waiter.done(None)
 
     def _on_sync_due(self) -> None:
         self._sync_timer = None
@@ -364,8 +458,9 @@ class LogCommits:
             self._commits.note_failure(DiskQueueError(job.error.strerror or str(job.error)))
             self._services.call_in(_RETRY_NS, self._begin_commit)
         else:
-            self._succeed()
-            self._commits.note_success()
+            if self._retry_timer is None:  # otherwise a failed commit must be repeated
+                self._succeed()
+                self._commits.note_success()
             if store.wants_checkpoint:
                 # What is not durable yet could not be used.
                 self._is_sync_wanted = True

@@ -403,7 +403,7 @@ class LogFlow(TopicFlow):
         changes.set_unclaimed(self._log.end)
         if self._topic.paused:
             changes.pause_topic(True, self._log.end)
-        while self._unreleased_due and self._unreleased_due[-1].offset >= self._limit:
+        while self._unreleased_due and self._unreleased_due[len(self._unreleased_due) - 1].offset >= self._limit:
             self._unreleased_due.pop()
         self._limit = self._log.end
         self._end_number = self._limit_number

@@ -6,9 +6,11 @@ The event loop never waits for an fsync. Each queue is synced separately, so a s
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
 
 
 class Job(Protocol):
@@ -25,22 +27,65 @@ _THREADS = 32
 SAVE_THREADS = 4
 
 
+class JobThreads:
+    """Up to ``most`` threads that run jobs in order. They are started when they are needed.
+
+    This is a ThreadPoolExecutor without futures, whose locks would cost more than a fast disk needs for a sync.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._unfinished_count = 0
+        self._jobs: SimpleQueue[tuple[Any, Callable[[Any], object], asyncio.AbstractEventLoop] | None] = SimpleQueue()
+
+    def run(self, job: AnyJob, done: Callable[[AnyJob], object]) -> None:
+        """Run ``job`` in a thread, then call ``done`` in the running event loop."""
+        self._unfinished_count += 1
+        if len(self._threads) < min(self._unfinished_count, self._most):
+            name = f"{self._name}_{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((job, done, asyncio.get_running_loop()))
+
+    def _work(self) -> None:
+        while (entry := self._jobs.get()) is not None:
+            job, done, loop = entry
+            try:
+                job.run()
+            except Exception:  # an error of the program; the caller must not wait for ever
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+            try:
+                loop.call_soon_threadsafe(self._end, job, done)
+            except RuntimeError:
+                pass  # the loop is closed
+
+    def _end(self, job: AnyJob, done: Callable[[AnyJob], object]) -> None:
+        self._unfinished_count -= 1
+        done(job)
+
+    def join(self) -> None:
+        """Wait for the jobs in progress and end the threads."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
 class SyncThreads:
     """Runs jobs, and reports in the event loop that they have ended."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync")
-        self._save_executor = ThreadPoolExecutor(SAVE_THREADS, thread_name_prefix="sync-timer")
+        self._urgent = JobThreads(_THREADS, "sync")
+        self._saves = JobThreads(SAVE_THREADS, "sync-timer")
 
     def run(self, job: AnyJob, done: Callable[[AnyJob], object], *, is_urgent: bool) -> None:
         """Run ``job`` in a thread, then call ``done`` in the running event loop."""
-        loop = asyncio.get_running_loop()
-        executor = self._executor if is_urgent else self._save_executor
-        executor.submit(job.run).add_done_callback(
-            lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(done, job)
-        )
+        (self._urgent if is_urgent else self._saves).run(job, done)
 
     async def close(self) -> None:
         """Wait for the jobs in progress and stop."""
-        for executor in (self._executor, self._save_executor):
-            await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
+        for threads in (self._urgent, self._saves):
+            await asyncio.get_running_loop().run_in_executor(None, threads.join)

@@ -21,9 +21,8 @@ after it in its generation. After a crash without a power cut, a frame with an i
 
 A log number is bound to a log by its identity, in the first frame of the generation that uses the number.
 
-A header of zeros, or one that a power cut tore, belongs to a file that is new, or whose next generation has just begun:
-it has no frames in use. If both copies of the header are damaged, the frames are still found: a whole frame tells
-generation and nonce.
+A header of zeros belongs to a file that is new, or whose next generation has just begun: it has no frames in use. If
+both copies of the header are damaged, the frames are still found: a whole frame tells generation and nonce.
 """
 
 from __future__ import annotations
@@ -83,8 +82,6 @@ ENTRY_OVERHEAD = _NUMBER.size
 SERIAL_BITS = 32
 _DURABLE_END = 20  # a tag of the extension of an identity
 _DURABLE = Struct(">QQ")
-_ZEROS = bytes(1024 * 1024)
-_WORD = 8  # a part of a header that is never torn
 _CRC_MASK = 0xFFFFFFFF
 # The table of the CRC-32, and for each value of the highest byte of an entry its index.
 _CRC_TABLE = [crc32(bytes([index ^ 0xFF])) ^ 0xFF000000 for index in range(256)]
@@ -168,9 +165,13 @@ def identity_record(identity: LogIdentity, end: int, serial: int) -> LogBatch:
 
 
 class CommitFile:
-    """A commit file that this process writes. Methods that change the file raise OSError."""
+    """A commit file that this process writes. Methods that change the file raise OSError.
 
-    def __init__(self, path: str) -> None:
+    A sync is fast if it only has to write blocks that exist: then the file system needs no commit of its journal. So
+    small frames are followed by ``zeros_size`` zeros, over which the next ones are written.
+    """
+
+    def __init__(self, path: str, zeros_size: int = 0) -> None:
         self.path = path
         self.header: CommitHeader | None = None  # of the current generation
         self.position = FRAMES_AT
@@ -179,6 +180,8 @@ class CommitFile:
         # For each log the number of its batches when its last batch was put into this generation.
         self.last_counts: dict[TopicLog, int] = {}
         self.numbers: dict[TopicLog, int] = {}
+        self._zeros_size = zeros_size
+        self._used_size = 0  # the bytes that this process has written, in all generations
         self._descriptor = -1
 
     def open_once(self) -> None:
@@ -192,15 +195,11 @@ class CommitFile:
                 raise
             self._descriptor = descriptor
 
-    def fill(self, size: int) -> None:
-        """Fill the rest of the file with zeros up to ``size``, so that later writes only change existing blocks."""
+    def allocate(self, size: int) -> None:
+        """Reserve the space of ``size`` bytes, durably."""
         self.open_once()
-        position = os.fstat(self._descriptor).st_size
-        if position < size:
+        if os.fstat(self._descriptor).st_size < size:
             preallocate(COMMIT, self._descriptor, size)
-            while position < size:
-                write_all(COMMIT, self._descriptor, _ZEROS[: size - position], position)
-                position += len(_ZEROS)
             sync_data(COMMIT, self._descriptor)
 
     def begin_generation(self, header: CommitHeader) -> None:
@@ -215,14 +214,24 @@ class CommitFile:
         assert self.header is not None
         self.open_once()
         if self.position > FRAMES_AT:
-            write_buffers(COMMIT, self._descriptor, buffers, self.position)
+            self._write_frames(buffers)
             return
         # A power cut must not leave the old header with new frames, which would look like damaged ones.
         write_all(COMMIT, self._descriptor, bytes(FRAMES_AT), 0)
         sync_data(COMMIT, self._descriptor)
         # The header follows the frame. If the process ends in between, the next one must not see the new boot id alone.
-        write_buffers(COMMIT, self._descriptor, buffers, self.position)
+        self._write_frames(buffers)
         write_all(COMMIT, self._descriptor, self.header.encode(), 0)
+
+    def _write_frames(self, buffers: list[Buffer]) -> None:
+        size = sum(map(len, buffers))
+        end = self.position + size
+        if end > self._used_size:
+            zeros_size = self._zeros_size if size < self._zeros_size else 0
+            buffers = [*buffers, bytes(zeros_size)]
+            end += zeros_size
+        write_buffers(COMMIT, self._descriptor, buffers, self.position)
+        self._used_size = max(self._used_size, end)
 
     def sync(self) -> None:
         """Make everything written durable."""
@@ -230,12 +239,10 @@ class CommitFile:
         sync_data(COMMIT, self._descriptor)
 
     def save_header(self, header: CommitHeader) -> None:
-        """Replace the header, durably. One copy is always intact, even if a write is torn."""
+        """Replace the header, durably."""
         self.open_once()
-        encoded = header.encode()[: _COPIES_AT[1]]
-        for position in reversed(_COPIES_AT):
-            write_all(COMMIT, self._descriptor, encoded, position)
-            sync_data(COMMIT, self._descriptor)
+        write_all(COMMIT, self._descriptor, header.encode(), 0)
+        sync_data(COMMIT, self._descriptor)
 
     def close(self) -> None:
         """Close the file."""
@@ -413,20 +420,9 @@ def commit_paths(data_path: str) -> list[str]:
     return [os.path.join(data_path, name) for name in sorted(os.listdir(data_path)) if _NAME.fullmatch(name)]
 
 
-def is_header_damaged(data: bytes) -> bool:
-    """True if no copy of the header is intact, although both were durable.
-
-    A power cut can tear the first write of a header: then the copies differ only where one of them has zeros, and no
-    second frame was written.
-    """
-    if decode_header(data) is not None or not any(data[:FRAMES_AT]):
-        return False
-    first, second = (data[position : position + _HEADER.size] for position in _COPIES_AT)
-    pairs = ((first[at : at + _WORD], second[at : at + _WORD]) for at in range(0, _HEADER.size, _WORD))
-    if any(one != other and any(one) and any(other) for one, other in pairs):
-        return True
-    header = header_of_frames(data)
-    return header is not None and len(FrameScanner(data, header, ()).frames()) > 1
+def is_header_damaged(data: Buffer) -> bool:
+    """True if no copy of the header is intact, although one was written."""
+    return decode_header(data) is None and any(data[:FRAMES_AT])
 
 
 def header_of_frames(data: bytes) -> CommitHeader | None:

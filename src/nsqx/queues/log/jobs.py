@@ -30,19 +30,23 @@ _THREADS = 8
 class SegmentWrite:
     """Appends batches to the segment of one log."""
 
+    __slots__ = ("_batches", "_is_synced", "error", "log", "size")
+
     def __init__(self, log: TopicLog, batches: Sequence[LogBatch], is_synced: bool) -> None:
         self.log = log
+        self.size = 0
+        for batch in batches:
+            self.size += batch.size
         self.error: OSError | None = None
         self._batches = batches
         self._is_synced = is_synced
 
     def run(self) -> None:
-        """Write, and sync if the caller wants it. The file stays open only as long as a sync is missing."""
+        """Write, and sync if the caller wants it."""
         try:
             self.log.writer.write(self._batches)
             if self._is_synced:
                 self.log.writer.sync()
-                self.log.writer.close()
         except OSError as error:
             self.error = error
 
@@ -57,6 +61,21 @@ class Taken(NamedTuple):
 class CommitJob:
     """Writes frames to a commit file, then large batches directly to segments."""
 
+    __slots__ = (
+        "bound",
+        "buffers",
+        "direct",
+        "error",
+        "failed_sync",
+        "file",
+        "framed",
+        "is_synced",
+        "joined",
+        "segment_writes",
+        "size",
+        "unsynced_file",
+    )
+
     def __init__(self, file: CommitFile, is_synced: bool) -> None:
         self.file = file
         self.is_synced = is_synced
@@ -70,6 +89,17 @@ class CommitJob:
         self.segment_writes: list[SegmentWrite] = []
         self.error: OSError | None = None
         self.failed_sync: CommitFile | None = None
+
+    def is_brief(self, max_size: int) -> bool:
+        """True if the job only copies up to ``max_size`` bytes to files that are open, without a sync."""
+        if self.is_synced:
+            return False
+        size = self.size
+        for write in self.segment_writes:
+            size += write.size
+            if not write.log.writer.has_room(write.size):
+                return False
+        return size <= max_size
 
     def run(self) -> None:
         """Write and sync. Segments are written only if the commit file was."""
@@ -129,10 +159,10 @@ class CheckpointJob:
             if self.error is None:
                 self._set_damaged_aside()
             while self.unremoved_paths:
-                remove_if_there(COMMIT, self.unremoved_paths[-1])
+                remove_if_there(COMMIT, self.unremoved_paths[len(self.unremoved_paths) - 1])
                 self.unremoved_paths.pop()
             if self.spare is not None:
-                self.spare.fill(self.spare_size)
+                self.spare.allocate(self.spare_size)
         except OSError as error:
             self.error = self.error or error
 

@@ -293,6 +293,11 @@ class TopicLog:
         """True if every batch given to a write is durable."""
         return self.safe_count >= self.given_count
 
+    @property
+    def is_frame_unsafe(self) -> bool:
+        """True if a batch is only in a commit file and is not durable there."""
+        return self.safe_count < self.given_count and self.writer.written_count < self.given_count
+
     def give(self, batches: Sequence[LogBatch]) -> None:
         """Note that a write of the first pending batches begins."""
         del self._pending[: len(batches)]

@@ -1,3 +1,4 @@
+# cython: wraparound=True
 """Segments: the files that contain the batches of a log, named by their first offset.
 
       <topic>.topic/00000000000000081920.seg    identity of the log, snapshot of its state, then batches
@@ -233,6 +234,27 @@ class SegmentWriter:
     OSError. After that, ``written_count`` is reduced to ``synced_count``, and the same batches must be written again.
     """
 
+    __slots__ = (
+        "_descriptor",
+        "_has_batches",
+        "_has_new_name",
+        "_max_size",
+        "_position",
+        "_temporary",
+        "_unremoved",
+        "_unsynced",
+        "directory",
+        "identity",
+        "is_new",
+        "is_unsynced",
+        "must_roll",
+        "segments",
+        "state",
+        "synced_count",
+        "written_count",
+        "written_size",
+    )
+
     def __init__(
         self, directory: str, identity: LogIdentity, state: LogState, segments: list[LogSegment], max_size: int
     ) -> None:
@@ -264,6 +286,11 @@ class SegmentWriter:
         """Continue at the end of the newest segment, which is intact and durable."""
         self._position = position
         self._has_batches = True
+
+    def has_room(self, size: int) -> bool:
+        """True if a write of so many bytes needs no new segment and no sync."""
+        is_open = self._descriptor >= 0 and not (self.must_roll or self._temporary)
+        return is_open and self._position + size <= self._max_size
 
     def write(self, batches: Sequence[LogBatch]) -> None:
         """Append batches."""
@@ -297,8 +324,9 @@ class SegmentWriter:
         buffers: list[Buffer] = []
         position = self._position
         index = segment.loaded_index()
+        synced_below = self.state.end
         for batch in batches:
-            buffers += batch.buffers(segment.seed, self.state.end)
+            buffers += (batch.head(segment.seed, synced_below), batch.items, batch.sums)
             if batch.has_offsets:
                 index.add(batch.first, position, batch.timestamp)
             position += batch.size

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from nsqx.queues.positions import QueueLog
 
 _MAX_FILES = 16
-# How many segments may be open because they are not synced.
-_MAX_UNSYNCED_SEGMENTS = 256
+# A small frame is followed by so many zeros: this part of a commit file.
+_ZEROS_SHARE = 256
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,10 @@ class LogOptions:
     commit_size: int = 64 * 1024 * 1024
     segment_size: int = 100 * 1024 * 1024
     direct_size: int = 128 * 1024
+    unsynced_direct_size: int = 32 * 1024  # the same for a commit that is not synced: a segment is written only once
     memory_size: int = 128 * 1024 * 1024
-    unsynced_size: int = 8 * 1024 * 1024
-    lease_step: int = 1 << 20
+    unsynced_size: int = 32 * 1024 * 1024
+    lease_step: int = 1 << 22
     idle_size: int = 1024 * 1024  # the newest segment is replaced if it is larger and all messages are finished
 
 
@@ -77,6 +78,43 @@ class _Framed(NamedTuple):
 
 class LogStore:
     """All logs in a data directory. Not thread-safe; only its jobs can run in other threads."""
+
+    __slots__ = (
+        "_active",
+        "_again",
+        "_boot_id",
+        "_changed",
+        "_checkpoint",
+        "_commit",
+        "_damaged_paths",
+        "_data_path",
+        "_deleted",
+        "_deleted_directories",
+        "_deleting",
+        "_files",
+        "_finished",
+        "_free",
+        "_generation",
+        "_is_clean",
+        "_is_recovering",
+        "_joined",
+        "_logger",
+        "_pending",
+        "_recovered",
+        "_skipping",
+        "_synced_below",
+        "_unsafe",
+        "_unsynced",
+        "_unsynced_file",
+        "_unsynced_size",
+        "_unused_paths",
+        "damaged_count",
+        "failure",
+        "highest_id",
+        "is_full",
+        "logs",
+        "options",
+    )
 
     def __init__(self, data_path: str, options: LogOptions, boot_id: bytes, logger: QueueLog) -> None:
         """Open the logs that an earlier process left. Raises OSError.
@@ -106,7 +144,6 @@ class LogStore:
         self._unsynced: list[_Framed] = []  # in frames that are not durable
         self._unsynced_size = 0
         self._unsynced_file: CommitFile | None = None
-        self._unsynced_segments: set[TopicLog] = set()  # logs with direct writes since the last sync
         self._again: list[_Framed] = []  # in frames that a failed sync has lost
         self._unsafe: dict[TopicLog, None] = {}  # logs with written batches that are not durable
         self._changed: dict[TopicLog, None] = {}  # logs written since ``find_finished``
@@ -139,7 +176,7 @@ class LogStore:
                 self._skipping.append(log)
             log.lose(loaded.lost)
         for path in recovery.paths:
-            file = CommitFile(path)
+            file = self._new_file(path)
             if recovery.is_clean:
                 self._free.append(file)
             else:
@@ -218,16 +255,14 @@ class LogStore:
         """Return a job that writes all that is pending, or as much as possible; None if there is nothing to do now."""
         if self._commit is not None or self._is_recovering:
             return None
-        framed, direct = self._select()
+        framed, direct = self._select(self.options.direct_size if is_synced else self.options.unsynced_direct_size)
         if self._again or self._unsynced_size >= self.options.unsynced_size:
-            is_synced = True
-        if direct and len(self._unsynced_segments) + len(direct) > _MAX_UNSYNCED_SEGMENTS:
             is_synced = True
         for log, _ in framed:
             if log.is_lease_wanted or log.is_deleted:
                 is_synced = True
         for log, _ in direct:
-            if log.is_lease_wanted or not log.is_safe:
+            if log.is_lease_wanted or log.is_frame_unsafe:
                 is_synced = True
         if not (framed or direct or self._again or (is_synced and self._unsafe)):
             return None
@@ -256,8 +291,11 @@ class LogStore:
         self._commit = job
         return job
 
-    def _select(self) -> tuple[list[Taken], list[Taken]]:
-        """Return the batches for the frame, and those of logs that write their segment directly."""
+    def _select(self, direct_size: int) -> tuple[list[Taken], list[Taken]]:
+        """Return the batches for the frame, and those of logs that write their segment directly.
+
+        These have ``direct_size`` bytes or more to write.
+        """
         if self._skipping:
             # The next process will assume that no offsets are lost, because the first frame has the new boot id.
             return [Taken(log, log.pending[:1]) for log in self._skipping], []
@@ -270,7 +308,7 @@ class LogStore:
             for log, batches in taken:
                 size += _frame_size(log, batches)
             log = taken[0].log
-            is_large = log.pending_size >= self.options.direct_size or size > max_size
+            is_large = log.pending_size >= direct_size or size > max_size
             if is_large and len(group) == 1 and not log.is_deleted:
                 if self._can_write_segment(log):
                     direct += taken
@@ -309,7 +347,7 @@ class LogStore:
         if self._free:
             file = self._free.pop(0)
         elif len(self._files) < 2 or (file is None and len(self._files) < _MAX_FILES):
-            file = CommitFile(self._unused_path())
+            file = self._new_file(self._unused_path())
         else:
             return None
         self._generation += 1
@@ -323,6 +361,9 @@ class LogStore:
         nonce = secrets.randbits(64)
         below = self._synced_below
         return CommitHeader(self._generation, oldest, below, nonce, self._boot_id, self.highest_id, is_clean)
+
+    def _new_file(self, path: str) -> CommitFile:
+        return CommitFile(path, self.options.commit_size // _ZEROS_SHARE)
 
     def _unused_path(self) -> str:
         used = {file.path for file in (*self._files, *self._free)} | {*self._unused_paths, *self._damaged_paths}
@@ -419,13 +460,13 @@ class LogStore:
         log.note_written(batches[: len(batches) - failed_count])
         log.direct_count = log.given_count
         self._unsafe[log] = None
-        self._unsynced_segments.add(log)
+        for batch in batches:
+            self._unsynced_size += batch.size
 
     def _note_synced(self, file: CommitFile) -> None:
         """Note that all frames are durable, and all segments except those in use by a checkpoint."""
         self._synced_below = file.next_serial
         self._unsynced, self._unsynced_size, self._again = [], 0, []
-        self._unsynced_segments.clear()
         for log in list(self._unsafe):
             self._settle(log)
 
@@ -516,7 +557,7 @@ class LogStore:
         job.unremoved_paths, self._unused_paths = self._unused_paths, []
         job.deleted = [log for log in self._deleted if not log.is_writing]
         if self._needs_spare():
-            job.spare, job.spare_size = CommitFile(self._unused_path()), self.options.commit_size
+            job.spare, job.spare_size = self._new_file(self._unused_path()), self.options.commit_size
         is_empty = not (job.writes or job.unsynced_files or job.unremoved_paths or job.deleted or job.spare)
         if is_empty and len(self._files) < 2 and not self._is_recovering:
             return None
