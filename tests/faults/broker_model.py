@@ -4,8 +4,8 @@ Publishers, consumers and an operator work at the same time: topics collect mess
 created, topics and channels are paused and unpaused, messages are finished, requeued and kept in flight, and syncs take
 different times. At random moments, and at some of the acknowledgements, the model checks what a power cut would leave:
 
-- with ``--mem-queue-size=0 --sync-every=1``, every acknowledged message for every channel that is entitled to it and
-  has not finished it;
+- with ``--mem-queue-size=0 --sync-every=1``, and with topic logs and ``--durability=fsync``, every acknowledged message
+  for every channel that is entitled to it and has not finished it;
 - with any flags, a message that survives one power cut also survives each later one, until it is finished;
 - a channel whose SUB was answered.
 
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from disk_model import NOTHING, RandomSurvival
+from log_contents import read_logs
 from simulation import Machine
 
 import nsqx.nsqd.metadata_store
@@ -38,6 +39,8 @@ from nsqx.nsqd.session import ClientSession
 from nsqx.queues import files
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.files import FileOperation
+from nsqx.queues.log.store import LogOptions, LogStore
+from nsqx.queues.log.stored import SilentLog
 from rawclient import ERROR, MESSAGE, Message, dpub, fin, mpub, pub, rdy, req, sub
 
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -46,6 +49,7 @@ CHANNELS = ("c", "d", "e")
 MAX_MESSAGE_SIZE = 1000
 DURATION_S = 2.0
 PATIENCE_S = 300.0
+_OTHER_BOOT_ID = b"another boot id "
 
 
 class Lost(AssertionError):
@@ -105,6 +109,7 @@ class BrokerRun:
             "max_bytes_per_file": rng.choice((5000, 50_000, 1_000_000)),
             "sync_timeout": 200_000_000,
             "msg_timeout": 500_000_000,
+            "store": "classic",
         } | fixed
         self._failure_rate = rng.choice((0.0, 0.0, 0.0, 0.02))
         self._base_s = rng.choice((0.0002, 0.005, 0.02))
@@ -126,7 +131,13 @@ class BrokerRun:
     @property
     def _is_strict(self) -> bool:
         """True if no acknowledged message may be lost."""
+        if self._has_logs:
+            return self.options["durability"] == "fsync"
         return self.options["mem_queue_size"] == 0 and self.options["sync_every"] == 1
+
+    @property
+    def _has_logs(self) -> bool:
+        return self.options["store"] == "log"
 
     def perform(self) -> None:
         """Run the model; raises Lost."""
@@ -156,7 +167,8 @@ class BrokerRun:
         return self._base_s * self.rng.choice((0.5, 1, 1, 2, 10)) * (self.rng.choice((1, 10, 100)) if is_slow else 1)
 
     def _sync_fails(self, operation: FileOperation) -> bool:
-        return operation.kind in (files.DATA, files.META) and self.rng.random() < self._failure_rate
+        kinds = (files.DATA, files.META, files.COMMIT, files.SEGMENT)
+        return operation.kind in kinds and self.rng.random() < self._failure_rate
 
     def _close_descriptors(self) -> None:
         for name in os.listdir("/proc/self/fd"):
@@ -174,6 +186,8 @@ class BrokerRun:
         self.log = BenchLog()
         self._broker = Broker(options, self.log, self._machine.clock, loop.call_soon)
         self._broker.classic_files.remover = BenchRemover()
+        if self._has_logs:
+            self._broker.logs.options = self._log_options()
         self._broker.restore([])
         actors = [self._publisher(topic) for topic in (*TOPICS, TOPICS[0])]
         actors += [self._backlog(TOPICS[0])]
@@ -189,6 +203,16 @@ class BrokerRun:
             await self._drain()
         if self.failure is not None:
             raise self.failure
+
+    def _log_options(self) -> LogOptions:
+        choice = self.rng.choice
+        return LogOptions(
+            commit_size=choice((16_384, 65_536, 1_000_000)),
+            segment_size=self.options["max_bytes_per_file"],
+            direct_size=choice((2000, 128 * 1024)),
+            memory_size=choice((0, 10_000, 1_000_000)),
+            lease_step=choice((64, 1 << 20)),
+        )
 
     def _end(self) -> None:
         self._is_over = True
@@ -232,7 +256,7 @@ class BrokerRun:
                 for _ in range(self.rng.choice((1, 1, 1, 5))):
                     count = self.rng.choice((1, 1, 1, 1, 10, 50))
                     bodies = self._new_bodies(topic, count)
-                    if count == 1 and not self._is_strict and self.rng.random() < 0.1:
+                    if count == 1 and (self._has_logs or not self._is_strict) and self.rng.random() < 0.1:
                         connection.send(dpub(topic, 300, bodies[0]))
                     else:
                         connection.send(pub(topic, bodies[0]) if count == 1 else mpub(topic, bodies))
@@ -351,7 +375,7 @@ class BrokerRun:
             self._machine.os.check()
             target.mkdir()
             self._machine.disk.after_power_cut(NOTHING if is_least else RandomSurvival(self.rng)).write_to(target)
-            left = messages_in(target)
+            left = log_messages_in(target) if self._has_logs else messages_in(target)
             self._check(when, left, is_least=is_least)
         except Lost as failure:
             self.failure = self.failure or failure
@@ -387,6 +411,16 @@ def messages_in(directory: Path) -> dict[str, set[bytes]]:
     for topic in load_metadata(str(directory)):
         for name in [topic.name, *(f"{topic.name}:{channel}" for channel, _ in topic.channels)]:
             left[name] = set(_bodies(directory, name))
+    return left
+
+
+def log_messages_in(directory: Path) -> dict[str, set[bytes]]:
+    """Return the bodies in every topic without channels and in every channel, as after a new start of the machine."""
+    LogStore(str(directory), LogOptions(commit_size=1 << 20), _OTHER_BOOT_ID, SilentLog()).close()
+    left = {}
+    for topic, contents in read_logs(directory).items():
+        left[topic] = set() if contents.channels else contents.unfinished("")
+        left |= {f"{topic}:{channel}": contents.unfinished(channel) for channel in contents.channels}
     return left
 
 

@@ -167,8 +167,8 @@ class Machine:
     def hook(self, operation: FileOperation) -> None:
         """Handle a file operation that is about to run."""
         job = self.current_job
-        if operation.name != files.SYNC:
-            if job is not None and operation.name in (files.RENAME, files.UNLINK, files.WRITE):
+        if operation.name not in (files.SYNC, files.DATASYNC):
+            if job is not None and operation.name in (files.RENAME, files.UNLINK, files.WRITE, files.WRITEV):
                 job.wait(1e-6)
             return
         end = self.os.begin_sync(operation.descriptor)

@@ -19,6 +19,8 @@ MANY_CUTS = 500
 SYNC_ALWAYS = {"mem_queue_size": 0, "sync_every": 1}
 DISK_ONLY = {"mem_queue_size": 0, "sync_every": 2500}
 DEFAULTS = {"mem_queue_size": 1000, "sync_every": 2500}
+LOG_FSYNC = {"store": "log", "durability": "fsync"}
+LOG_WRITE = {"store": "log", "durability": "write"}
 
 
 @pytest.mark.parametrize("number", range(QUICK))
@@ -32,9 +34,20 @@ def test_power_cuts_with_sync_every_1_lose_nothing() -> None:
     assert counts["acked"] > 100
 
 
+@pytest.mark.parametrize("flags", [LOG_FSYNC, LOG_WRITE], ids=["fsync", "write"])
+def test_power_cuts_with_topic_logs_lose_only_what_they_may(flags: dict[str, Any]) -> None:
+    counts = run_broker_seed(FIRST, **flags).counts
+    assert counts["cuts"] > 5
+    assert counts["acked"] > 100
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("flags", [SYNC_ALWAYS, DISK_ONLY, DEFAULTS], ids=["sync always", "disk only", "defaults"])
+@pytest.mark.parametrize(
+    "flags",
+    [SYNC_ALWAYS, DISK_ONLY, DEFAULTS, LOG_FSYNC, LOG_WRITE],
+    ids=["sync always", "disk only", "defaults", "log with fsync", "log with write"],
+)
 def test_many_power_cuts_lose_only_what_they_may(flags: dict[str, Any]) -> None:
     counts: Counter[str] = Counter()
     seed = FIRST
