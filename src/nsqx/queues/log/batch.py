@@ -51,6 +51,9 @@ _DUE = Struct(">q")
 _CHANNEL = Struct(">IH")
 _OFFSET = Struct(">Q")
 
+# After a damaged item of unknown size, the next one is searched within this distance, then any later one.
+_NEAR = 64 * 1024
+
 
 def seed_of(log_id: int, segment_first: int = 0) -> int:
     """Return the seed of the heads in a segment of a log; without ``segment_first``, of its heads in commit files."""
@@ -258,18 +261,26 @@ def _unchecked(head: BatchHead, data: Buffer) -> LogBatch | None:
 
 def _good_items(batch: LogBatch) -> list[tuple[int, int, int]]:
     """Return index, start and end of each item that matches its sum."""
-    items, sums = memoryview(batch.items), batch.sums
+    items = memoryview(batch.items)
+    sums = [_SUM.unpack_from(batch.sums, 4 * index)[0] for index in range(batch.count)]
+    indexes: dict[int, list[int]] = {}  # by sum, in falling order
+    for index in range(batch.count - 1, -1, -1):
+        indexes.setdefault(sums[index], []).append(index)
     good = []
-    position = 0
-    for index in range(batch.count):
+    index = position = 0
+    while index < len(sums):
         end = _item_end(items, position)
-        if end > 0 and crc32(items[position:end]) == _SUM.unpack_from(sums, 4 * index)[0]:
+        if end > 0 and crc32(items[position:end]) == sums[index]:
             good.append((index, position, end))
-            position = end
+            index, position = index + 1, end
+        elif index + 1 < len(sums):
+            start = _find_next(items, position, end, sums[index + 1])
+            if start > 0:
+                index, position = index + 1, start
+            else:
+                index, position = _find_any(items, position + 4, indexes, index + 1)
         else:
-            position = _next_item(items, position, end, sums, index + 1)
-            if position < 0:
-                break
+            break
     return good
 
 
@@ -281,18 +292,34 @@ def _item_end(items: memoryview, position: int) -> int:
     return end if size >= 0 and end <= len(items) else -1
 
 
-def _next_item(items: memoryview, position: int, likely: int, sums: bytes, index: int) -> int:
-    """Return where the item ``index`` starts, after one of unknown size at ``position``; -1 if it is not found."""
-    if 4 * index >= len(sums):
-        return -1
-    (wanted,) = _SUM.unpack_from(sums, 4 * index)
-    candidates = range(position + 4, len(items) - 3)
-    for start in (likely, *candidates) if likely > 0 else candidates:
-        end = _item_end(items, start)
-        if end > 0 and crc32(items[start:end]) == wanted:
+def _find_next(items: memoryview, position: int, likely: int, wanted_sum: int) -> int:
+    """Return where the item with a sum starts, after one of unknown size at ``position``; -1 if it is not near."""
+    if likely > 0 and _is_item(items, likely, wanted_sum):
+        return likely
+    for start in range(position + 4, min(position + _NEAR, len(items) - 3)):
+        if _is_item(items, start, wanted_sum):
             return start
-    # Two bad items in a row: believe the size of this one, if it can be right.
-    return likely
+    return -1
+
+
+def _is_item(items: memoryview, start: int, wanted_sum: int) -> bool:
+    end = _item_end(items, start)
+    return end > 0 and crc32(items[start:end]) == wanted_sum
+
+
+def _find_any(items: memoryview, position: int, indexes: dict[int, list[int]], first: int) -> tuple[int, int]:
+    """Return index and start of the next item at or after ``position`` with an index of at least ``first``.
+
+    If there is none, the index is too large.
+    """
+    for start in range(position, len(items) - 3):
+        end = _item_end(items, start)
+        found = indexes.get(crc32(items[start:end])) if end > 0 else None
+        while found and found[len(found) - 1] < first:  # compiled code has no negative indexes
+            found.pop()
+        if found:
+            return found[len(found) - 1], start
+    return 1 << 31, 0
 
 
 def salvage(head: BatchHead, data: Buffer) -> list[LogBatch]:

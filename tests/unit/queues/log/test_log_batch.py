@@ -89,6 +89,16 @@ def test_a_changed_length_loses_only_its_message():
     assert [list(part.bodies()) for part in parts] == [[(100, b"one")], [(102, b"three"), (103, b"four")]]
 
 
+def test_a_large_hole_costs_a_short_search():
+    bodies = [b"%06d" % number + b"." * 94 for number in range(3000)]
+    content = bytearray(encoded(messages(bodies)))
+    hole = slice(HEAD_SIZE + 1000 * 104, HEAD_SIZE + 2000 * 104)
+    content[hole] = bytes(1000 * 104)
+    parts = salvage(read_head(content, 0, SEED), content[HEAD_SIZE:])
+    assert [(part.first, part.count) for part in parts] == [(100, 1000), (2100, 1000)]
+    assert [body for part in parts for _, body in part.bodies()] == bodies[:1000] + bodies[2000:]
+
+
 def test_messages_for_a_channel_or_a_time_are_given_up_if_the_extension_is_damaged():
     batch = new_batch(ADDRESSED, 1, 1, 5, items([b"a"]), addressed(3))
     content = bytearray(encoded(batch))
