@@ -366,9 +366,9 @@ class Broker:
         await self.committed(topic)
 
     async def committed(self, topic: Topic) -> None:
-        """Return when the log of ``topic``, if there is one, has everything so far, or cannot be written."""
+        """Return when the log of ``topic``, if there is one, has everything so far durably, or cannot be written."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if topic.when_committed(lambda _: None if written.done() else written.set_result(None)):
+        if topic.when_durable(lambda _: None if written.done() else written.set_result(None)):
             await written
 
     def restore(self, saved: list[SavedTopic]) -> None:

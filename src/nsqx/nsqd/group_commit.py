@@ -177,14 +177,14 @@ class GroupCommit:
             callback(None)
 
     def hold_until_recorded(self, client: Client, command: str, topic: Topic) -> None:
-        """Hold output added to ``client`` from here on until ``topic`` and its current channels survive a crash.
+        """Hold output added to ``client`` from here on until ``topic`` and its current channels survive a power cut.
 
         They are named in nsqd.dat, or in the log of the topic. After a failure the client gets its answer nevertheless.
         """
         commit = Commit()
         if self._services.when_recorded(topic, partial(self._confirm, commit)):
             commit.pending_count += 1
-        if topic.when_committed(lambda _: self._confirm(commit, None)):
+        if topic.when_durable(lambda _: self._confirm(commit, None)):
             commit.pending_count += 1
         if commit.pending_count > 1:
             client.output.seal(commit, command)

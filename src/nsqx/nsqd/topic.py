@@ -108,6 +108,10 @@ class Topic:
         """Count publishes that got an answer with this error."""
         self._flow.note_refused(count, failure)
 
+    def when_durable(self, done: Callable[[DiskQueueError | None], object]) -> bool:
+        """Call ``done`` when the topic's log has everything so far durably; False if it has, or there is no log."""
+        return self._flow.when_durable(done)
+
     # The flow to the channels
 
     def start(self) -> None:

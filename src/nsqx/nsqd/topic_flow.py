@@ -56,6 +56,10 @@ class TopicFlow:
         """
         return False
 
+    def when_durable(self, done: Callable[[DiskQueueError | None], object]) -> bool:
+        """Call ``done`` when the changes so far survive a power cut too; otherwise as ``when_committed``."""
+        return False
+
     def note_refused(self, count: int, failure: DiskQueueError) -> None:
         """Count publishes that were refused because they could not be committed."""
 
