@@ -323,7 +323,7 @@ class BrokerRun:
         def on_frame(frame: Any) -> None:
             if frame.type == MESSAGE:
                 arrived.append(Message.decode(frame.data))
-            elif frame.data == b"OK":
+            elif frame.data == b"OK" and self._broker.is_healthy:  # after a failed write, SUB is answered nevertheless
                 self._established.add(queue)
                 if self.rng.random() < 0.3:
                     self._check_power_cut("at SUB's OK")
