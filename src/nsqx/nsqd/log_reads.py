@@ -1,6 +1,6 @@
 """The reads of one log from its segments, in threads. Cursors that need the same messages share one read.
 
-While a cursor delivers a block, the next one is read. So a channel that is far behind seldom waits for the disk.
+While a cursor delivers a block, the next ones are read. So a channel that is far behind seldom waits for the disk.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from nsqx.queues.log.blocks import LogBlock
 if TYPE_CHECKING:
     from nsqx.nsqd.log_commits import LogCommits
     from nsqx.queues.log.log import ReadJob, TopicLog
+
+# How many blocks are read ahead.
+_BLOCKS_AHEAD = 2
 
 Waiter = Callable[[bool], object]
 
@@ -44,13 +47,19 @@ class LogReads:
             waiters.append(done)
 
     def read_ahead(self, offset: int) -> None:
-        """Read the block at ``offset``, which is needed soon, unless its messages are in memory."""
-        if 2 * self._block_size > self._logs.blocks.max_size:
-            return  # it would replace the block in use
+        """Read the first of the blocks from ``offset`` on that is not in memory. They are needed soon."""
+        blocks = self._logs.blocks
+        if (1 + _BLOCKS_AHEAD) * self._block_size > blocks.max_size:
+            return  # they would replace the block in use
         tail_first = self._log.tail.first
-        is_cold = offset < (tail_first if tail_first >= 0 else self._log.written)
-        if is_cold and self._find(offset) is None and self._logs.blocks.find(self._log, offset) is None:
-            self._begin(offset, [])
+        cold_end = tail_first if tail_first >= 0 else self._log.written
+        for _ in range(_BLOCKS_AHEAD):
+            block = blocks.find(self._log, offset)
+            if block is None:
+                if offset < cold_end and self._find(offset) is None:
+                    self._begin(offset, [])
+                return
+            offset = block.end
 
     def _find(self, offset: int) -> list[Waiter] | None:
         """Return the waiters for the block that is expected to contain ``offset``; None if it is not being read."""

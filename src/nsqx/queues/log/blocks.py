@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nsqx.queues.log.log import TopicLog
 
 # How many bytes a block has, about; fewer if that is a large part of the memory for blocks.
-_BLOCK_SIZE = 512 * 1024
+_BLOCK_SIZE = 1024 * 1024
 _MIN_BLOCK_SIZE = 4096
 _MIN_BLOCK_COUNT = 8
 

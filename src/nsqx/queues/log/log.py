@@ -44,6 +44,7 @@ from nsqx.queues.log.batch import (
     seed_of,
 )
 from nsqx.queues.log.commit_file import ENTRY_OVERHEAD, identity_record
+from nsqx.queues.log.index import SPACING
 from nsqx.queues.log.segment import LogSegment, SegmentReader, SegmentWriter
 from nsqx.queues.log.state import Changes, LogState
 from nsqx.queues.log.tail import LogTail
@@ -480,7 +481,8 @@ class ReadJob:
             self.next = max(self.next, self._end)
             return
         try:
-            with SegmentReader(self._segment) as reader:
+            # One read of the file is enough, unless a batch is large. Each read waits for the event loop.
+            with SegmentReader(self._segment, self._max_bytes + SPACING) as reader:
                 self._read(reader, self._segment.loaded_index().position_of(self.next))
         except FileNotFoundError:
             self.gone_first, self.gone_end = self.next, self._end

@@ -147,8 +147,10 @@ class SegmentPart(NamedTuple):
 class SegmentReader:
     """Reads the file of a segment. A context manager. Methods raise OSError."""
 
-    def __init__(self, segment: LogSegment) -> None:
+    def __init__(self, segment: LogSegment, read_size: int = _READ_SIZE) -> None:
+        """Open the file. ``read_size`` bytes are read at once."""
         self._segment = segment
+        self._read_size = read_size
         self._descriptor = open_file(SEGMENT, segment.path, os.O_RDONLY)
         self.size = os.fstat(self._descriptor).st_size
         self._data = b""
@@ -164,7 +166,7 @@ class SegmentReader:
         """Return up to ``size`` bytes at ``position``."""
         start = position - self._data_at
         if start < 0 or start + size > len(self._data):
-            self._data = self._read(position, max(size, _READ_SIZE))
+            self._data = self._read(position, max(size, self._read_size))
             self._data_at, start = position, 0
         return self._data[start : start + size]
 
