@@ -1,19 +1,21 @@
 """Measures the start of an nsqd after kill -9 with a large backlog in one channel.
 
-    python tests/bench/bench_restart.py [--gigabytes 1] [--size 4096] [--go interop/bin/nsqd] [--rounds 3] [--cold]
+    python tests/bench/bench_restart.py [--gigabytes 1] [--size 4096] [--go interop/bin/nsqd] [--rounds 3]
 
 The brokers are nsqx with --store=log and, if its program exists, Go's nsqd with --mem-queue-size=0. Each in turn gets
-an empty data directory, is filled with MPUBs, is killed, and is started ``--rounds`` times, with a kill -9 after each
-first delivery. The directory is deleted before the next broker starts.
+an empty data directory, is filled with MPUBs and is killed at once. The line "first" is the start after that. Then it
+is killed and started ``--rounds`` times, each time after the first delivery. The lines "cold" are the same after the
+files were dropped from the page cache, as if the machine had been restarted. The directory is deleted before the next
+broker starts.
 
 - empty: seconds from the start of the process to the first OK of /ping, with an empty directory.
 - ping: the same with the backlog.
 - first delivery: seconds from the start of the process to the first message of a consumer with RDY 1.
 - RSS: resident memory in MiB after that delivery, and the largest since the start.
-- depth: messages of the channel after the start, and how many were acknowledged before the kill.
+- depth: messages of the channel after the start; published: messages that were acknowledged before the kill.
 
-``--cold`` drops the files from the page cache before each start, as if the machine had been restarted. The program
-prints medians and asserts nothing. Filling needs as much disk space as the backlog, and Go's nsqd a little more.
+The program prints medians and asserts nothing. Filling needs as much disk space as the backlog, and Go's nsqd a little
+more.
 """
 
 from __future__ import annotations
@@ -165,17 +167,27 @@ def first_delivery(nsqd: Nsqd) -> None:
         receive_frame(link)
 
 
-def measure(nsqd: Nsqd, arguments: argparse.Namespace) -> list[str]:
-    """Fill one nsqd and restart it; return its row of the table."""
+def measure(nsqd: Nsqd, arguments: argparse.Namespace) -> list[list[str]]:
+    """Fill one nsqd and restart it; return its rows of the table."""
     empty_s = nsqd.start()
     start_s = time.monotonic()
     count = fill(nsqd, arguments.gigabytes, arguments.size)
     wait_until_moved(nsqd, count)
     print(f"{nsqd.name}: {count:,} messages in {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
+    start = [f"{empty_s:.2f}", f"{count:,}"]
+    return [
+        [f"{nsqd.name}, first", *start, *restart(nsqd, 1, is_cold=False)],
+        [nsqd.name, *start, *restart(nsqd, arguments.rounds, is_cold=False)],
+        [f"{nsqd.name}, cold", *start, *restart(nsqd, arguments.rounds, is_cold=True)],
+    ]
+
+
+def restart(nsqd: Nsqd, rounds: int, *, is_cold: bool) -> list[str]:
+    """Kill and start an nsqd several times; return the medians."""
     figures: list[tuple[float, ...]] = []
-    for _ in range(arguments.rounds):
+    for _ in range(rounds):
         nsqd.kill()
-        if arguments.cold:
+        if is_cold:
             drop_from_page_cache(nsqd.directory)
         start_s = time.monotonic()
         ping_s = nsqd.start()
@@ -184,8 +196,7 @@ def measure(nsqd: Nsqd, arguments: argparse.Namespace) -> list[str]:
         figures.append((ping_s, delivery_s, *nsqd.memory_mib(), sum(nsqd.depths())))
         print(f"{nsqd.name}: {', '.join(f'{figure:.2f}' for figure in figures[-1])}", file=sys.stderr, flush=True)
     ping_s, delivery_s, memory, peak, depth = map(statistics.median, zip(*figures, strict=True))
-    seconds = [f"{empty_s:.2f}", f"{ping_s:.2f}", f"{delivery_s:.2f}"]
-    return [nsqd.name, *seconds, f"{memory:.0f}", f"{peak:.0f}", f"{depth:,.0f} of {count:,}"]
+    return [f"{ping_s:.2f}", f"{delivery_s:.2f}", f"{memory:.0f}", f"{peak:.0f}", f"{depth:,.0f}"]
 
 
 def main() -> None:
@@ -193,8 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the backlog")
     parser.add_argument("--size", type=int, default=4096, help="bytes per message")
-    parser.add_argument("--rounds", type=int, default=3, help="number of restarts")
-    parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before each start")
+    parser.add_argument("--rounds", type=int, default=3, help="number of restarts, with and without the page cache")
     parser.add_argument("--go", type=Path, default=GO_NSQD, help="program of Go's nsqd; skipped if it does not exist")
     parser.add_argument("--directory", help="where the data directories are created")
     arguments = parser.parse_args()
@@ -202,12 +212,12 @@ def main() -> None:
     commands = {"nsqx log": own}
     if arguments.go.is_file():
         commands["Go nsqd"] = [str(arguments.go), "--mem-queue-size=0"]
-    rows = [["", "empty, s", "ping, s", "first delivery, s", "RSS, MiB", "peak, MiB", "depth"]]
+    rows = [["", "empty, s", "published", "ping, s", "first delivery, s", "RSS, MiB", "peak, MiB", "depth"]]
     for name, command in commands.items():
         directory = tempfile.mkdtemp(prefix="nsqx-restart-", dir=arguments.directory)
         nsqd = Nsqd(name, command, directory)
         try:
-            rows.append(measure(nsqd, arguments))
+            rows += measure(nsqd, arguments)
         finally:
             nsqd.kill()
             shutil.rmtree(directory)
