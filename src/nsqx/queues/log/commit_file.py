@@ -49,6 +49,7 @@ from nsqx.queues.log.batch import (
     HEAD_SIZE,
     IDENTITY,
     MAGIC,
+    BatchHead,
     LogBatch,
     decode_extension,
     encode_extension,
@@ -80,6 +81,7 @@ _NONCE = Struct(">Q")
 FRAME_OVERHEAD = _FRAME.size + _END.size
 ENTRY_OVERHEAD = _NUMBER.size
 SERIAL_BITS = 32
+_IDENTITY_SEED = seed_of(0)
 _DURABLE_END = 20  # a tag of the extension of an identity
 _DURABLE = Struct(">QQ")
 _CRC_MASK = 0xFFFFFFFF
@@ -283,6 +285,7 @@ class FrameScanner:
         self._seed = header.seed
         self._known = list(known)
         self._identities: dict[int, LogIdentity] = {}  # by log number
+        self._seeds: dict[int, int] = {}  # of the heads of their batches
 
     def frames(self) -> list[Frame]:
         """Return the frames in their order; serials are missing where nothing is left of a frame."""
@@ -348,8 +351,7 @@ class FrameScanner:
         at = position + _FRAME.size
         while at < end:
             number: int = _NUMBER.unpack_from(self._data, at)[0] if end - at > _NUMBER.size else 0
-            seed = self._seed_of(number, at)
-            head = read_head(self._data[:end], at + _NUMBER.size, seed) if seed is not None else None
+            head = self._head(number, at)
             start = at + _NUMBER.size + HEAD_SIZE
             if head is None or start + head.size - HEAD_SIZE > end:
                 is_whole = False
@@ -367,16 +369,26 @@ class FrameScanner:
         is_whole = is_whole and body_crc == crc
         return Frame(position, size, serial, synced_below, highest_id, is_whole, is_written, identities, entries)
 
-    def _seed_of(self, number: int, at: int) -> int | None:
-        """Return the seed of the head after a log number."""
-        if read_head(self._data, at + _NUMBER.size, seed_of(0)) is not None:
-            return seed_of(0)
-        if number not in self._identities:
-            # The identity of the log may be damaged. Its id is in its directory too.
-            for identity in self._known:
-                if read_head(self._data, at + _NUMBER.size, seed_of(identity.log_id)) is not None:
-                    self._identities[number] = identity
-        return seed_of(self._identities[number].log_id) if number in self._identities else None
+    def _head(self, number: int, at: int) -> BatchHead | None:
+        """Return the head after the log number at ``at``; None if there is no valid one."""
+        at += _NUMBER.size
+        seed = self._seeds.get(number)
+        head = read_head(self._data, at, seed) if seed is not None else None
+        if head is None:
+            head = read_head(self._data, at, _IDENTITY_SEED)
+        if head is not None or seed is not None:
+            return head
+        # The identity of the log may be damaged. Its id is in its directory too.
+        for identity in self._known:
+            head = read_head(self._data, at, seed_of(identity.log_id))
+            if head is not None:
+                self._name(number, identity)
+                return head
+        return None
+
+    def _name(self, number: int, identity: LogIdentity) -> None:
+        self._identities[number] = identity
+        self._seeds[number] = seed_of(identity.log_id)
 
     def _next_entry(self, at: int, end: int) -> int:
         """Return the position of the next entry with a valid head; ``end`` if there is none."""
@@ -384,8 +396,7 @@ class FrameScanner:
         while found >= 0:
             start = found - _NUMBER.size
             number = _NUMBER.unpack_from(self._data, start)[0]
-            seed = self._seed_of(number, start)
-            if seed is not None and read_head(self._data, found, seed) is not None:
+            if self._head(number, start) is not None:
                 return start
             found = self._bytes.find(MAGIC, found + 1, end)
         return end
@@ -402,7 +413,7 @@ class FrameScanner:
                 identity = decode_identity(payload_of(batch))
             except ValueError:
                 return
-            self._identities[number] = identity
+            self._name(number, identity)
             durable = decode_extension(batch.extension).get(_DURABLE_END)
             identities.append((identity, _DURABLE.unpack(durable) if durable is not None else (0, 0)))
         elif number in self._identities:
