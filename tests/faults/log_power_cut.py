@@ -154,7 +154,8 @@ class LogRecording:
         """Yield the disk at random calls, and the names of the messages that must be durable."""
         disk = TracedDisk(self._directory, self._image, self._calls)
         upcoming = deque(acknowledgements(self._calls))
-        assert len(upcoming) == len(self._batches), "every batch was acknowledged once"
+        # The trace may end before the call that sends the last OK returns.
+        assert len(self._batches) - len(upcoming) in (0, 1), "every batch was acknowledged once"
         batches = iter(self._batches)
         acked: set[bytes] = set()
         writes = _Writes(self._calls)
