@@ -142,9 +142,10 @@ class BrokerRun:
     def perform(self) -> None:
         """Run the model; raises Lost."""
         machine = self._machine
-        executor = nsqx.nsqd.sync_threads.ThreadPoolExecutor
-        for module in (nsqx.nsqd.sync_threads, nsqx.nsqd.metadata_store):
-            module.ThreadPoolExecutor = machine.executor
+        threads: Any = nsqx.nsqd.sync_threads
+        saves: Any = nsqx.nsqd.metadata_store
+        originals = threads.JobThreads, saves.ThreadPoolExecutor
+        threads.JobThreads, saves.ThreadPoolExecutor = machine.job_threads, machine.executor
         files.set_hook(machine.hook)
         asyncio.set_event_loop(machine.loop)
         try:
@@ -154,8 +155,7 @@ class BrokerRun:
             files.set_hook(None)
             machine.close()
             asyncio.set_event_loop(None)
-            for module in (nsqx.nsqd.sync_threads, nsqx.nsqd.metadata_store):
-                module.ThreadPoolExecutor = executor
+            threads.JobThreads, saves.ThreadPoolExecutor = originals
             self._close_descriptors()
             shutil.rmtree(self._directory)
 

@@ -144,6 +144,21 @@ class VirtualExecutor:
         """Nothing to release."""
 
 
+class VirtualJobThreads:
+    """``JobThreads`` on a virtual machine."""
+
+    def __init__(self, machine: "Machine", most: int) -> None:
+        self._machine = machine
+        self._executor = VirtualExecutor(machine, most)
+
+    def run(self, job: Any, done: Callable[[Any], object]) -> None:
+        future = self._executor.submit(job.run)
+        future.add_done_callback(lambda _: self._machine.loop.call_soon_threadsafe(done, job))
+
+    def join(self) -> None:
+        """Nothing to release."""
+
+
 class Machine:
     """Loop, threads and disk. ``sync_time_s`` returns the duration of a sync, ``fails`` whether it fails."""
 
@@ -163,6 +178,10 @@ class Machine:
     def executor(self, max_workers: int, thread_name_prefix: str = "") -> VirtualExecutor:
         """Replace ThreadPoolExecutor."""
         return VirtualExecutor(self, max_workers)
+
+    def job_threads(self, most: int, name: str) -> VirtualJobThreads:
+        """Replace JobThreads."""
+        return VirtualJobThreads(self, most)
 
     def hook(self, operation: FileOperation) -> None:
         """Handle a file operation that is about to run."""
