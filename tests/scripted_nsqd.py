@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from nsqx.wire import frames
+from nsqx.wire import byteops, frames
 from nsqx.wire.commands import BODY, FINISH, LINE, NEED_DATA, SIZE, CommandReader
 from proxy import wait_for_accepted_connections
 
@@ -35,7 +35,7 @@ class Conversation:
                     raise EOFError
                 self._commands.feed(data)
             elif event == FINISH:
-                return (b"FIN", self._commands.message_id)
+                return (b"FIN", byteops.id_text(self._commands.id_number))
             elif event == LINE:
                 words = tuple(self._commands.words)
                 if words[0] not in WITH_BODY:

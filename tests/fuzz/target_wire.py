@@ -12,7 +12,7 @@ import reference_parsers as reference
 from mutation import assert_one_line, in_pieces
 
 from nsqx.errors import InvalidFrame, ProtocolError
-from nsqx.wire import commands, lookup, responses
+from nsqx.wire import byteops, commands, lookup, responses
 from nsqx.wire.gojson import InvalidJSON
 from nsqx.wire.identify import IdentifyRequest, decode_identify
 
@@ -71,7 +71,7 @@ def _accept(reader: commands.CommandReader, name: bytes) -> bool:
 
 def _command_event(reader: commands.CommandReader, event: int, name: bytes) -> reference.Event:
     if event == commands.FINISH:
-        return "finish", reader.message_id
+        return "finish", byteops.id_text(reader.id_number)
     if event == commands.LINE:
         return "line", *reader.words
     if event == commands.SIZE:
