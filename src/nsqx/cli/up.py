@@ -53,7 +53,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("host", STRING, UpOptions().host, "address to listen on and to register at nsqlookupd"),
     Flag("log-level", LOG_LEVEL, UpOptions().log_level, "least severe level that is logged"),
     Flag("mem-queue-size", INT, 10_000, "number of messages that each classic topic and channel keeps in memory"),
-    Flag("store", STRING, UpOptions().store, f"store of new topics: {' or '.join(STORES)}"),
+    Flag("store", STRING, UpOptions().store, f"store of the topics: {' or '.join(STORES)}"),
 )
 
 
