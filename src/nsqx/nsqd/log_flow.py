@@ -430,6 +430,7 @@ class LogFlow(TopicFlow):
             self._due_timer = None
         self._due.clear()
         self._cursors = []  # breaks the reference cycles
+        self.reads.stop()
         self._logs.delete(self._log)
 
     def spill(self) -> None:

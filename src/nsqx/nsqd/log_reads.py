@@ -61,6 +61,10 @@ class LogReads:
                 return
             offset = block.end
 
+    def stop(self) -> None:
+        """Note the result of no other job. The log is deleted; this breaks a reference cycle."""
+        self._end_read = _ignore
+
     def _find(self, offset: int) -> list[Waiter] | None:
         """Return the waiters for the block that is expected to contain ``offset``; None if it is not being read."""
         for first, waiters in self._running.items():
@@ -85,3 +89,7 @@ class LogReads:
             self._logs.blocks.add(self._log, block)
         for done in waiters:
             done(is_read)
+
+
+def _ignore(_job: ReadJob) -> bool:
+    return False

@@ -274,8 +274,10 @@ async def test_metadata_and_messages_with_real_syncs_and_saves(tmp_path):
     assert (tmp_path / "t:c.diskqueue.000000.dat").stat().st_size == 2 * (4 + 26 + 7)
 
 
-def test_deleted_topics_and_channels_leave_no_reference_cycles(bench):
+@pytest.mark.parametrize("store", ["classic", "log"])
+def test_deleted_topics_and_channels_leave_no_reference_cycles(tmp_path, store):
     """The garbage collector does not visit topics, because they are frozen, so it would not find such cycles."""
+    bench = Bench(tmp_path, store=store)
     bench.broker.topic("in_no_cycle").channel("c")
     gc.disable()
     try:
