@@ -104,9 +104,10 @@ def _describe_queues(found: LogsExamination, topics: set[str], queue_names: Iter
         found.add(
             "log-beside-queues",
             f"{topic}.topic",
-            f"the topic has a log, and disk queues too ({', '.join(names)}): Go's nsqd ran on this directory. "
-            "It did not see the messages of the log, and wrote new ones to disk queues",
-            "start nsqx nsqd: it moves the disk queues into the log. Before Go's nsqd runs again, run nsqx log export",
+            f"the topic has a log, and disk queues too ({', '.join(names)}): a conversion to another store has not "
+            "ended, or Go's nsqd ran on this directory. It did not see the messages of the log, and wrote new ones to "
+            "disk queues",
+            "start nsqx nsqd: it moves all messages to one store. Before Go's nsqd runs again, run nsqx log export",
             is_repairable=False,
         )
 
