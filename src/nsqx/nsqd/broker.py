@@ -458,6 +458,7 @@ class Broker:
         for topic in self.topics.values():
             try:
                 topic.close()
+                self.conversions.note_closed(topic)
             except (OSError, DiskQueueError) as error:
                 self.log.error("TOPIC(%s): failed to flush to disk - %s", topic.name, error)
             for name, count in topic.lost_counts().items():

@@ -222,6 +222,12 @@ class Conversions:
         if conversion is not None:
             conversion.delete()
 
+    def note_closed(self, topic: Topic) -> None:
+        """Note that a topic is closed at exit, and that every message is on disk. The logs are not closed yet."""
+        conversion = self._running.get(topic.name)
+        if conversion is not None:
+            conversion.note_closed()
+
     def close(self) -> int:
         """Release the files of all conversions; return the number of lost messages.
 

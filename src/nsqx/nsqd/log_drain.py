@@ -52,6 +52,7 @@ class LogDrain:
         self._unfinished = UnfinishedMessages(topic.name, log.state)
         self._at = self._unfinished.start  # messages below it are finished
         self._is_stopped = False
+        self._copied_end = 0  # messages below it are in disk queues, perhaps not durably
         self._pending_count = 0  # disk queues whose copies are not durable
         self._is_lost = False  # some copies may be lost
         for target in self._unfinished.targets:
@@ -133,6 +134,7 @@ class LogDrain:
                     queue = self._put(target, message, hole)
                     if queue is not None:
                         queues[queue] = None
+        self._copied_end = end
         self._pending_count = len(queues)
         self._is_lost = False
         if not queues:
@@ -230,6 +232,11 @@ class LogDrain:
         """Delete the log, because the topic is deleted."""
         self._broker.logs.delete(self._log)
         self._end()
+
+    def note_closed(self) -> None:
+        """Finish what was copied, at exit, when the disk queues were closed without a failure."""
+        if self._copied_end > self._at and not self._is_lost and self._broker.is_recorded(self.topic):
+            self._change(self._unfinished.finish(self._at, self._copied_end))
 
     def close(self) -> int:
         """Stop at exit."""

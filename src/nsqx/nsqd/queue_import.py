@@ -324,6 +324,9 @@ class QueueImport:
                 self._discard(name, is_deleted=True)
         self._end()
 
+    def note_closed(self) -> None:
+        """No-op: the disk queues of the topic are not in use."""
+
     def close(self) -> int:
         """Release the files at exit, when the log is closed and no job is running; return the number of lost messages.
 

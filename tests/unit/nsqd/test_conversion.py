@@ -267,10 +267,12 @@ def test_an_exit_during_a_conversion_repeats_nothing(tmp_path, stores, steps):
     for _ in range(steps):
         bench.sync_threads.finish()
         bench.settle()
+    bench.broker.exiting = True
+    bench.broker.logs.stop()
     bench.sync_threads.finish()
     again = bench.restart(stores[1])
     again.settle()
-    assert again.store_of() == stores[1]
+    assert (again.store_of(), again.counts()) == (stores[1], (50, 0, 0))
     messages = received(again)
     assert bodies(messages) == sorted(b"%d" % number for number in range(50))
 
