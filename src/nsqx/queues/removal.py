@@ -2,7 +2,8 @@
 
 A queue releases its files in two steps. First it saves a meta file that does not need them any more. Then they are
 removed here, later. If the process ends in between, the next start finds files before the read position of a meta file
-and removes them. For the same reason the meta file of a deleted queue is removed last.
+and removes them. For the same reason the meta file of a deleted queue is removed last, when the removal of the data
+files is durable. Without it, all their messages would count as unread.
 
 A queue that is created again under the name of a deleted one finds that meta file, so it continues with higher file
 numbers. None of its files is ever one that waits here for removal.
@@ -40,6 +41,7 @@ def remove_now(directory: str, name: str, paths: Iterable[str], *, is_deleted: b
     for path in paths:
         remove_data_file(path)
     if is_deleted:
+        sync_directory(directory)
         remove_if_there(META, meta_path(directory, name))
 
 
@@ -89,6 +91,8 @@ class FileRemover:
                 if self._is_closing:
                     return
                 remove_data_file(path)
+            if deletion:
+                sync_directory(os.path.dirname(meta))
             with self._lock:
                 if deletion and self._deleted.get(meta) == deletion:
                     del self._deleted[meta]
