@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from nsqx.errors import DiskQueueError
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.due_times import DueTime, load_due_times, save_due_times
+from nsqx.queues.positions import data_path
+from nsqx.queues.recovery import data_file_numbers
+from nsqx.queues.sidecar import remove_data_file
 
 if TYPE_CHECKING:
     from nsqx.log import Log
@@ -107,7 +110,12 @@ class QueueSource:
 
     def remove(self) -> None:
         """Discard all messages and remove the files; raises DiskQueueError or OSError."""
-        self.open().delete()
+        queue = self.open()
+        queue.empty()
+        # Without the meta file, the messages of a data file that could not be removed would count as unread.
+        for number in data_file_numbers(self._directory).get(self.name, ()):
+            remove_data_file(data_path(self._directory, self.name, number))
+        queue.delete()
         self._queue = None
         self._records = []
         save_due_times(self._directory, self.name, {})
