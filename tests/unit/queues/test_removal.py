@@ -135,7 +135,7 @@ def test_a_crash_before_the_removal_restores_no_message(filled, tmp_path, remove
     assert data_names(tmp_path) == []
 
 
-def test_the_meta_file_is_durable_before_the_first_removal_and_removed_when_that_is_durable(filled, monkeypatch, remover):
+def test_the_meta_file_is_durable_before_the_first_removal_and_removed_last(filled, monkeypatch, remover):
     order = []
     monkeypatch.setattr(removal, "sync_file", lambda kind, _: order.append(kind))
     monkeypatch.setattr(removal, "sync_directory", lambda _: order.append("directory"))
