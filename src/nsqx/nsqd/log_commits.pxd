@@ -57,7 +57,7 @@ cdef class LogCommits:
     cdef object _sync_timer
     cdef Turn _turn
     cdef list _waiters
-    cdef readonly object blocks
+    cdef public object blocks
     cdef readonly object checkpoints
     cdef public int64_t cold_read_count
     cdef readonly object commits
