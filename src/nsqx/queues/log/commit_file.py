@@ -21,8 +21,9 @@ after it in its generation. After a crash without a power cut, a frame with an i
 
 A log number is bound to a log by its identity, in the first frame of the generation that uses the number.
 
-A header of zeros belongs to a file that is new, or whose next generation has just begun: it has no frames in use. If
-both copies of the header are damaged, the frames are still found: a whole frame tells generation and nonce.
+A header of zeros, or one that a power cut tore, belongs to a file that is new, or whose next generation has just begun:
+it has no frames in use. If both copies of the header are damaged, the frames are still found: a whole frame tells
+generation and nonce.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ SERIAL_BITS = 32
 _IDENTITY_SEED = seed_of(0)
 _DURABLE_END = 20  # a tag of the extension of an identity
 _DURABLE = Struct(">QQ")
+_WORD = 8  # a part of a header that is never torn
 _CRC_MASK = 0xFFFFFFFF
 # The table of the CRC-32, and for each value of the highest byte of an entry its index.
 _CRC_TABLE = [crc32(bytes([index ^ 0xFF])) ^ 0xFF000000 for index in range(256)]
@@ -241,10 +243,12 @@ class CommitFile:
         sync_data(COMMIT, self._descriptor)
 
     def save_header(self, header: CommitHeader) -> None:
-        """Replace the header, durably."""
+        """Replace the header, durably. One copy is always intact, even if a write is torn."""
         self.open_once()
-        write_all(COMMIT, self._descriptor, header.encode(), 0)
-        sync_data(COMMIT, self._descriptor)
+        encoded = header.encode()[: _COPIES_AT[1]]
+        for position in reversed(_COPIES_AT):
+            write_all(COMMIT, self._descriptor, encoded, position)
+            sync_data(COMMIT, self._descriptor)
 
     def close(self) -> None:
         """Close the file."""
@@ -431,9 +435,20 @@ def commit_paths(data_path: str) -> list[str]:
     return [os.path.join(data_path, name) for name in sorted(os.listdir(data_path)) if _NAME.fullmatch(name)]
 
 
-def is_header_damaged(data: Buffer) -> bool:
-    """True if no copy of the header is intact, although one was written."""
-    return decode_header(data) is None and any(data[:FRAMES_AT])
+def is_header_damaged(data: bytes) -> bool:
+    """True if no copy of the header is intact, although both were durable.
+
+    A power cut can tear the first write of a header: then the copies differ only where one of them has zeros, and no
+    second frame was written.
+    """
+    if decode_header(data) is not None or not any(data[:FRAMES_AT]):
+        return False
+    first, second = (data[position : position + _HEADER.size] for position in _COPIES_AT)
+    pairs = ((first[at : at + _WORD], second[at : at + _WORD]) for at in range(0, _HEADER.size, _WORD))
+    if any(one != other and any(one) and any(other) for one, other in pairs):
+        return True
+    header = header_of_frames(data)
+    return header is not None and len(FrameScanner(data, header, ()).frames()) > 1
 
 
 def header_of_frames(data: bytes) -> CommitHeader | None:

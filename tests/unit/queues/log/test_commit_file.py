@@ -129,7 +129,7 @@ def test_a_log_without_its_identity_is_found_among_the_known_ones():
 
 def test_a_file_is_written_and_read(tmp_path):
     file = CommitFile(str(tmp_path / "nsqx.commit.0"))
-    file.fill(20_000)
+    file.allocate(20_000)
     assert (tmp_path / "nsqx.commit.0").stat().st_size == 20_000
     file.begin_generation(HEADER)
     buffers = encode_frame(HEADER, file.next_serial, 0, 0, entries(0, b"a", binds=True))
