@@ -39,11 +39,20 @@ class Command:
     @property
     def flags(self) -> Sequence[Flag]:
         """The command's flags; empty if one of its packages is not installed."""
+        flags: Sequence[Flag] = self._table("FLAGS")
+        return flags
+
+    @property
+    def verbs(self) -> Sequence[str]:
+        """The words that the command may begin with; empty if it takes other words."""
+        verbs: Sequence[str] = self._table("VERBS")
+        return verbs
+
+    def _table(self, name: str) -> Any:
         try:
-            flags: Sequence[Flag] = getattr(self._load(self.module), "FLAGS", ())
+            return getattr(self._load(self.module), name, ())
         except MissingPackage:
             return ()
-        return flags
 
     def run(self, name: str, argv: Sequence[str] | None) -> int:
         """Run the command with ``argv``, or with the arguments of the process; return the exit code."""

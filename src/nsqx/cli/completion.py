@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from nsqx.flags import Flag
 
 _WITH_TOPIC = ("pub", "sub", "stats")
-_SHELLS = ("bash", "zsh")
+_WITH_DATA_PATH = ("doctor", "log")
+VERBS = ("bash", "zsh")
 
 
 def flag_tables() -> dict[str, Sequence[Flag]]:
@@ -28,14 +29,24 @@ def bash_script(tables: Mapping[str, Sequence[Flag]]) -> str:
     cases = "\n".join(
         f"        {name}) echo '{' '.join(_bash_flag(flag) for flag in flags)}' ;;" for name, flags in tables.items()
     )
+    verbs = "\n".join(
+        f"                        {name}) choices='{' '.join(verbs)}' ;;" for name, verbs in _verbs(tables).items()
+    )
     programs = _programs(tables)
     return _BASH.format(
         cases=cases,
         commands=" ".join([*tables, "help", "version"]),
         with_topic="|".join(_WITH_TOPIC),
-        shells=" ".join(_SHELLS),
+        verbs=verbs,
+        with_data_path="|".join(_WITH_DATA_PATH),
         programs=" ".join(["nsqx", *programs]),
     )
+
+
+def _verbs(names: Iterable[str]) -> dict[str, Sequence[str]]:
+    """Return the verbs of the commands that have some."""
+    found = {name: COMMANDS[name].verbs for name in names}
+    return {name: verbs for name, verbs in found.items() if verbs}
 
 
 def _programs(names: Iterable[str]) -> list[str]:
@@ -80,7 +91,12 @@ _nsqx() {{
                 if [ "$COMP_CWORD" -eq "$first" ]; then
                     case "$command" in
                         {with_topic}) choices="$(nsqx topics 2>/dev/null)" ;;
-                        completion) choices="{shells}" ;;
+{verbs}
+                    esac
+                fi
+                if [ -z "$choices" ]; then
+                    case "$command" in
+                        {with_data_path}) COMPREPLY=($(compgen -d -- "$current")); return ;;
                     esac
                 fi ;;
         esac
@@ -115,7 +131,9 @@ def _zsh_flag(flag: Flag) -> str:
 def _zsh_words(command: str) -> list[str]:
     if command in _WITH_TOPIC:
         return ["'1:topic:_nsqx_topics'"]
-    return [f"'1:shell:({' '.join(_SHELLS)})'"] if command == "completion" else []
+    verbs = COMMANDS[command].verbs
+    words = [f"'1:command:({' '.join(verbs)})'"] if verbs else []
+    return [*words, "'*:data path:_directories'"] if command in _WITH_DATA_PATH else words
 
 
 def _zsh_text(text: str) -> str:
@@ -165,9 +183,9 @@ compdef _nsqx {programs}
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the script; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) != 1 or words[0] not in _SHELLS:
+    if len(words) != 1 or words[0] not in VERBS:
         wants_help = words in (["-h"], ["-help"], ["--help"])
-        print(f"usage: nsqx completion {'|'.join(_SHELLS)}", file=sys.stderr)
+        print(f"usage: nsqx completion {'|'.join(VERBS)}", file=sys.stderr)
         print('in the current shell: eval "$(nsqx completion bash)"', file=sys.stderr)
         return 0 if wants_help else 2
     script = bash_script if words[0] == "bash" else zsh_script

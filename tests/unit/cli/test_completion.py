@@ -31,6 +31,9 @@ def test_bash_completes_commands_flags_and_topics() -> None:
     assert completions_of("nsqx", "pub", "") == ["topic_a", "topic_b"]
     assert completions_of("nsq_tail", "--topic", "=", "topic_b") == ["topic_b"]
     assert completions_of("nsqx", "completion", "z") == ["zsh"]
+    assert set(completions_of("nsqx", "log", "")) >= {"ls", "show", "verify", "export"}
+    assert completions_of("nsqx", "log", "verify", "/pro") == ["/proc"]
+    assert completions_of("nsqx", "doctor", "/pro") == ["/proc"]
     assert completions_of("nsqx", "nothing", "-") == []
 
 
@@ -44,6 +47,7 @@ def test_the_zsh_script_quotes_special_characters() -> None:
     script = zsh_script(flag_tables())
     assert "'*--topic=[nsq topic (may be given multiple times)]:topic:_nsqx_topics'" in script
     assert "'\\''%s'\\'' will be printf replaced" in script
+    assert "'1:command:(ls show verify export" in script
     zsh = shutil.which("zsh")
     if zsh is not None:
         subprocess.run([zsh, "-n"], input=script, text=True, check=True)
