@@ -20,7 +20,6 @@ from disk_errors import without_descriptors
 from disk_full import publish_until_full, recovers, small_disk, try_to_publish
 from disk_model import NAMES_ONLY, NOTHING, RandomSurvival
 from power_cut import END, Recording
-from small_disk import SmallDisk
 from stage import (
     CHANNEL,
     TOPIC,
@@ -291,13 +290,9 @@ def trust_after_a_failed_sync(stage: Stage) -> Outcome:
 # Full disks
 
 
-def full_disk(stage: Stage) -> SmallDisk:
-    return small_disk(stage, 8192)
-
-
 def publish_until_commit_files_are_full(stage: Stage) -> Outcome:
     """Row 12: a full disk. Publishing goes on in the commit files, is then refused, and recovers by itself."""
-    disk = full_disk(stage)
+    disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(SMALL_COMMITS, NO_LIMIT, "--max-bytes-per-file=100000")
     for body in bodies("before", 300, SIZE):  # both commit files are allocated then
         assert try_to_publish(stage, daemon, body) == OK
@@ -332,7 +327,7 @@ def publish_until_commit_files_are_full(stage: Stage) -> Outcome:
 
 def keep_some_disk_free(stage: Stage) -> Outcome:
     """Row 12: --min-free-disk refuses publishes before the disk is full."""
-    disk = full_disk(stage)
+    disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(SMALL_COMMITS, "--min-free-disk=3000000")
     for body in bodies("before", 20):
         assert try_to_publish(stage, daemon, body) == OK
@@ -346,10 +341,6 @@ def keep_some_disk_free(stage: Stage) -> Outcome:
     seen["recovers"] = recovers(stage, daemon)
     stage.drain(daemon)
     return stage.tracker.outcome(**seen)
-
-
-def full_disk_flags() -> tuple[str, ...]:
-    return (SMALL_COMMITS, NO_LIMIT)
 
 
 # Descriptors
@@ -451,7 +442,7 @@ def slow_sync(stage: Stage) -> Outcome:
 
 def read_only_directory(stage: Stage) -> Outcome:
     """The data directory is read-only at the start: does nsqd say so, and is everything there later?"""
-    disk = full_disk(stage)
+    disk = small_disk(stage)
     daemon = stage.nsqd_with_channel(SMALL_COMMITS, NO_LIMIT)
     stage.tracker.publish_many(daemon, TOPIC, bodies("before", 50))
     kill(daemon)
