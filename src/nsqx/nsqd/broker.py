@@ -464,5 +464,5 @@ class Broker:
             for name, count in topic.lost_counts().items():
                 self.log.error("DISKQUEUE(%s): %d messages in memory could not be written and are lost", name, count)
                 lost += count
-        lost += self.logs.close()
+        self.logs.close()
         return lost + self.conversions.close()

@@ -559,24 +559,22 @@ class LogCommits:
             if store.failure is not None:
                 return False
 
-    def close(self) -> int:
-        """Write everything and close the files; return the number of messages that could not be written."""
+    def close(self) -> None:
+        """Write everything and close the files. If that fails, everything acknowledged is in the commit files."""
         self.stop()
         store, self._store = self._store, None
         if store is None:
-            return 0
+            return
         try:
             self._collect_changes()
             store.close()
         except OSError as error:
             self._logger.error("LOG: failed to write the logs at exit - %s", error)
-        lost = 0
         for log in store.logs.values():
             count = sum(batch.count for batch in log.pending if batch.has_offsets)
             if count:
-                self._logger.error("LOG(%s): %d messages could not be written and are lost", log.topic, count)
-                lost += count
-        return lost
+                text = "LOG(%s): %d messages could not be written, and none of them was acknowledged"
+                self._logger.error(text, log.topic, count)
 
 
 def _failure(error: OSError) -> DiskQueueError:
