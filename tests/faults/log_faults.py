@@ -422,7 +422,7 @@ def set_back_over_a_restart(stage: Stage) -> Outcome:
 
 def slow_sync(stage: Stage) -> Outcome:
     """Row 37: every sync takes 3 s. Publishers wait for it; consumers, heartbeats and HTTP do not."""
-    daemon = stage.nsqd_with_channel()
+    daemon = stage.nsqd_with_channel("--msg-timeout=2s")
     stage.tracker.publish_many(daemon, TOPIC, bodies("before", 50))
     slowest_s = 0.0
     with Tracer(daemon, *delaying("fsync,fdatasync", 3000)), RawClient(daemon.tcp_address) as publisher:

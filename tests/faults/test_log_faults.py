@@ -40,7 +40,7 @@ def check(stage: Stage, row: Row) -> None:
     assert verdict(row, "log", outcome) == "ok", outcome
 
 
-@pytest.mark.parametrize("row", filter(is_quick, LOG_ROWS), ids=lambda row: row.fault)
+@pytest.mark.parametrize("row", list(filter(is_quick, LOG_ROWS)), ids=lambda row: row.fault)
 def test_a_fault_has_the_expected_result(log_stage: Stage, row: Row) -> None:
     check(log_stage, row)
 
