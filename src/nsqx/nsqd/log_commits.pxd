@@ -42,6 +42,7 @@ cdef class LogCommits:
     cdef int64_t _gather_until_ns
     cdef object _ids
     cdef bint _is_closing
+    cdef bint _has_sync_failed
     cdef bint _is_gathering
     cdef bint _is_noted
     cdef bint _is_quick

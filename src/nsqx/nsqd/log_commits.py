@@ -12,7 +12,8 @@ for is synced with the next frame that is, or after --sync-timeout.
 
 Once a second, logs that have changed are searched for finished segments. A checkpoint removes these.
 
-If a write fails, those who wait get the error, new publishes are refused, and the write is retried every second.
+If a sync fails, the batches are written to another file at once. If a write fails, those who wait get the error, new
+publishes are refused, and the write is retried every second.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class LogCommits:
         "_free_disk",
         "_gather_rest",
         "_gather_until_ns",
+        "_has_sync_failed",
         "_ids",
         "_is_closing",
         "_is_gathering",
@@ -172,6 +174,7 @@ class LogCommits:
         self._gather_rest = 0  # commits that do not wait for other publishes
         self._is_quick = True
         self._is_closing = False
+        self._has_sync_failed = False  # in the last commit
         self._changes_timer: Timer | None = None
         self._sync_timer: Timer | None = None
         self._retry_timer: Timer | None = None
@@ -301,6 +304,8 @@ class LogCommits:
         self._waiters.append(waiter)
         if self.failure is not None:
             self._turn.end_later(self._refuse_waiters)
+        elif self._commit is None:
+            self.write_later()  # the first changes after a power cut wait for a reason to be written
         return True
 
     # Commits
@@ -393,9 +398,17 @@ class LogCommits:
         self.messages.add(message_count)
         self._release([log for log, _ in taken])
         self._settle()
+        if job.failed_sync is not None and not self._has_sync_failed:
+            # The batches go to another file now. Publishers get the error only if that fails too.
+            self._has_sync_failed = self._is_sync_wanted = True
+            self._logger.error("LOG: failed to sync %s - %s", job.failed_sync.path, error)
+            self._begin_commit()
+            if self._commit is not None or not self._has_sync_failed:
+                return
         if error is not None:
             self._fail(error)
             return
+        self._has_sync_failed = False
         self._succeed()
         if store.has_unsynced and self._sync_timer is None and not self._is_closing:
             self._sync_timer = self._services.call_in(self._sync_timeout_ns, self._on_sync_due)

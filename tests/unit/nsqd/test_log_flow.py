@@ -334,6 +334,43 @@ def test_a_failed_write_is_reported_refused_and_retried(bench, monkeypatch):
     assert client.link.take_bodies() == [b"3"]
 
 
+def test_a_failed_sync_is_repeated_in_another_file_before_publishes_are_refused(tmp_path, monkeypatch):
+    bench = LogBench(tmp_path)
+    bench.publish("t", b"1")
+    bench.settle()
+    (first,) = (os.stat(file.path).st_ino for file in bench.broker.logs._store._files)
+    kept = os.open(bench.broker.logs._store._files[0].path, os.O_RDONLY)  # its number is not given to a new file
+    synced = []
+
+    def fail_once(descriptor):
+        synced.append(os.fstat(descriptor).st_ino)
+        if len(synced) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail_once)
+    bench.broker.topic("t").publish(sized(b"2"), 1)
+    outcomes = acknowledged(bench)
+    bench.settle()
+    assert outcomes == [None]
+    assert synced[0] == first
+    assert bench.broker.is_healthy
+    assert first not in synced[1:], "the file is trusted again"
+    os.close(kept)
+    assert bench.crash().broker.topic("t").depth == 2
+
+
+def test_a_waiter_for_the_first_change_after_a_power_cut_is_answered(tmp_path, monkeypatch):
+    bench = LogBench(tmp_path)
+    bench.publish("t", b"1")
+    bench.settle()
+    monkeypatch.setattr(nsqx.nsqd.log_commits, "read_boot_id", lambda: b"another boot id.")
+    again = bench.crash()
+    outcomes = []
+    assert again.broker.turn.run(again.broker.topic("t").when_committed, outcomes.append)
+    again.settle()
+    assert outcomes == [None]
+
+
 def test_publishes_are_refused_while_little_disk_is_free(bench):
     client = bench.consume("t", "c", 10)
     topic = bench.broker.topic("t")

@@ -42,11 +42,12 @@ class SegmentWrite:
         self._is_synced = is_synced
 
     def run(self) -> None:
-        """Write, and sync if the caller wants it."""
+        """Write, and sync if the caller wants it. The file stays open only as long as a sync is missing."""
         try:
             self.log.writer.write(self._batches)
             if self._is_synced:
                 self.log.writer.sync()
+                self.log.writer.close()
         except OSError as error:
             self.error = error
 

@@ -33,6 +33,7 @@ cdef class LogStore:
     cdef dict _unsafe
     cdef list _unsynced
     cdef object _unsynced_file
+    cdef set _unsynced_segments
     cdef int64_t _unsynced_size
     cdef object _unused_paths
     cdef readonly object damaged_count

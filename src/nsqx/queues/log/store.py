@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _MAX_FILES = 16
 # A small frame is followed by so many zeros: this part of a commit file.
 _ZEROS_SHARE = 256
+# How many segments may be open because they are not synced.
+_MAX_UNSYNCED_SEGMENTS = 256
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class LogStore:
         "_unsafe",
         "_unsynced",
         "_unsynced_file",
+        "_unsynced_segments",
         "_unsynced_size",
         "_unused_paths",
         "damaged_count",
@@ -144,6 +147,7 @@ class LogStore:
         self._unsynced: list[_Framed] = []  # in frames that are not durable
         self._unsynced_size = 0
         self._unsynced_file: CommitFile | None = None
+        self._unsynced_segments: set[TopicLog] = set()  # logs with direct writes since the last sync
         self._again: list[_Framed] = []  # in frames that a failed sync has lost
         self._unsafe: dict[TopicLog, None] = {}  # logs with written batches that are not durable
         self._changed: dict[TopicLog, None] = {}  # logs written since ``find_finished``
@@ -257,6 +261,8 @@ class LogStore:
             return None
         framed, direct = self._select(self.options.direct_size if is_synced else self.options.unsynced_direct_size)
         if self._again or self._unsynced_size >= self.options.unsynced_size:
+            is_synced = True
+        if direct and len(self._unsynced_segments) + len(direct) > _MAX_UNSYNCED_SEGMENTS:
             is_synced = True
         for log, _ in framed:
             if log.is_lease_wanted or log.is_deleted:
@@ -462,11 +468,13 @@ class LogStore:
         self._unsafe[log] = None
         for batch in batches:
             self._unsynced_size += batch.size
+        self._unsynced_segments.add(log)
 
     def _note_synced(self, file: CommitFile) -> None:
         """Note that all frames are durable, and all segments except those in use by a checkpoint."""
         self._synced_below = file.next_serial
         self._unsynced, self._unsynced_size, self._again = [], 0, []
+        self._unsynced_segments.clear()
         for log in list(self._unsafe):
             self._settle(log)
 

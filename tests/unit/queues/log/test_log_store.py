@@ -163,7 +163,8 @@ def test_large_batches_that_nobody_syncs_go_to_the_segment_without_a_sync(tmp_pa
     for _ in range(4):
         publish(log, b"y" * 5000)
         assert commit(store, is_synced=False).is_brief(6000)
-    assert dict(hook.counts) == {"segment.writev": 4}
+    # The sync before has closed the file.
+    assert dict(hook.counts) == {"segment.open": 1, "segment.writev": 4}
     assert (log.written, log.stable) == (5, 1)
     publish(log, b"y" * 5000)
     assert not commit(store, is_synced=False).is_brief(6000)  # enough is not durable
@@ -442,3 +443,34 @@ def test_close_fails_if_the_disk_is_full_and_loses_nothing_durable(tmp_path, fai
         store.close()
     files.set_hook(None)
     assert bodies_of(open_store(tmp_path).logs["topic"])[0] == b"a"
+
+
+def open_segments():
+    links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    return [path for path in (os.readlink(link) for link in links if os.path.islink(link)) if path.endswith(".seg")]
+
+
+def test_a_segment_is_open_only_until_it_is_synced(tmp_path):
+    store = open_store(tmp_path, LogOptions(direct_size=1000, unsynced_direct_size=1000))
+    logs = [new_log(store, f"topic{number}") for number in range(20)]
+    before = len(open_segments())
+    for is_synced, count in ((False, 0), (False, 20), (True, 0)):
+        for log in logs:
+            publish(log, b"x" * 1000)
+        commit(store, is_synced=is_synced)
+        assert len(open_segments()) - before == count
+    checkpoint(store, is_complete=True)
+    assert len(open_segments()) == before
+
+
+def test_many_unsynced_segments_are_synced(tmp_path):
+    store = open_store(tmp_path, LogOptions(direct_size=1000, unsynced_direct_size=1000))
+    for log in [new_log(store, f"topic{number}") for number in range(300)]:
+        publish(log, b"small")
+    commit(store)
+    before = len(open_segments())
+    for first in range(0, 300, 100):
+        for log in list(store.logs.values())[first : first + 100]:
+            publish(log, b"x" * 1000)
+        commit(store, is_synced=False)
+    assert len(open_segments()) == before
