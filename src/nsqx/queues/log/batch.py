@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAGIC = b"NXB1"
 _HEAD = Struct(">4sIQqIHHIQII4x")
 HEAD_SIZE = _HEAD.size
+_MAX_OFFSET = (1 << 63) - 1
 _CRC_AT = 48
 _FIELDS = Struct(">4sIQqIHHIQI")
 _HEAD_CRC = Struct(">I4x")
@@ -235,7 +236,7 @@ def read_head(data: Buffer, position: int, seed: int) -> BatchHead | None:
     )
     if crc32(memoryview(data)[position : position + _CRC_AT], seed) != crc:
         return None
-    if size != HEAD_SIZE + extension_size + items_size + 4 * count:
+    if size != HEAD_SIZE + extension_size + items_size + 4 * count or max(first + count, below) > _MAX_OFFSET:
         return None
     return BatchHead(size, first, timestamp, count, kind, extension_size, items_size, below, tail_crc)
 
