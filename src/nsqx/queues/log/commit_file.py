@@ -438,12 +438,14 @@ def commit_paths(data_path: str) -> list[str]:
 def is_header_damaged(data: bytes) -> bool:
     """True if no copy of the header is intact, although both were durable.
 
-    A power cut can tear the first write of a header: then the copies differ only where one of them has zeros, and no
-    second frame was written.
+    A power cut can tear the first write of a header: then every part of the copies is right or zero, so they differ
+    only where one of them has zeros, and no second frame was written.
     """
     if decode_header(data) is not None or not any(data[:FRAMES_AT]):
         return False
     first, second = (data[position : position + _HEADER.size] for position in _COPIES_AT)
+    if any(any(copy[: len(_HEADER_MAGIC)]) and not copy.startswith(_HEADER_MAGIC) for copy in (first, second)):
+        return True
     pairs = ((first[at : at + _WORD], second[at : at + _WORD]) for at in range(0, _HEADER.size, _WORD))
     if any(one != other and any(one) and any(other) for one, other in pairs):
         return True
