@@ -95,7 +95,7 @@ class _CloseJob:
                     self._store.write()
                     self.close_errors = self._store.close()
                 for source in self._sources:
-                    source.open()
+                    source.open_queue()
             except (DiskQueueError, OSError) as error:
                 self.error = error
 

@@ -52,7 +52,7 @@ class QueueSource:
         """Messages that were not read."""
         return self._queue.depth if self._queue is not None else 0
 
-    def open(self) -> DiskQueue:
+    def open_queue(self) -> DiskQueue:
         """Open the files, if they are not open; raises DiskQueueError or OSError."""
         if self._queue is None:
             options = self._options
@@ -67,7 +67,7 @@ class QueueSource:
 
     def read(self, wall_ns: int) -> list[MovedMessages]:
         """Return the next messages, or none at the end; raises DiskQueueError or OSError."""
-        queue = self.open()
+        queue = self.open_queue()
         found: list[MovedMessages] = []
         bodies: list[QueuedMessage] = []
         key = (0, 0, 0)
@@ -95,7 +95,7 @@ class QueueSource:
 
     def finish(self) -> None:
         """Finish the messages that were read and moved, and save that durably; raises DiskQueueError or OSError."""
-        queue = self.open()
+        queue = self.open_queue()
         for record in self._records:
             queue.finish(record)
         self._records = []
@@ -110,7 +110,7 @@ class QueueSource:
 
     def remove(self) -> None:
         """Discard all messages and remove the files; raises DiskQueueError or OSError."""
-        queue = self.open()
+        queue = self.open_queue()
         queue.empty()
         # Without the meta file, the messages of a data file that could not be removed would count as unread.
         for number in data_file_numbers(self._directory).get(self.name, ()):
