@@ -61,14 +61,6 @@ def checkpoint(store: LogStore) -> None:
         assert store.failure is None
 
 
-def leave(store: LogStore) -> None:
-    """Leave the files as a killed process does, without open descriptors."""
-    for file in (*store._files, *store._free):
-        file.close()
-    for log in store.logs.values():
-        log.writer.close()
-
-
 def write_logs(path: Path, *, is_clean: bool = True) -> None:
     """Write three topics: orders with two channels, plain without channels, and stopped, which is paused."""
     path.mkdir(exist_ok=True)
@@ -98,7 +90,7 @@ def write_logs(path: Path, *, is_clean: bool = True) -> None:
     if is_clean:
         store.close()
     else:
-        leave(store)
+        close_descriptors(path)
 
 
 def queue_contents(path: Path, name: str) -> list[tuple[bytes, int]]:

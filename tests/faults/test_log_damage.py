@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from log_model import FAST_DIRECTORY, Logger, items_of, read_all
 
+from log_directories import close_descriptors
 from nsqx.queues.log.commit_file import FRAMES_AT
 from nsqx.queues.log.state import Changes
 from nsqx.queues.log.store import LogOptions, LogStore
@@ -123,15 +124,6 @@ def after_removal(directory: Path) -> Expected:
     expected.channels = {1}
     store.close()
     return expected
-
-
-def close_descriptors(directory: Path) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink(f"/proc/self/fd/{name}").startswith(str(directory)):
-                os.close(int(name))
-        except OSError:
-            pass
 
 
 @pytest.fixture

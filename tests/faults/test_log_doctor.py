@@ -17,7 +17,6 @@ from log_directories import (
     commit,
     contents,
     items,
-    leave,
     open_logs,
     write_logs,
 )
@@ -60,7 +59,7 @@ def fill(path: Path, way: str) -> None:
     if way == "segments":
         store.close()
     else:
-        leave(store)
+        close_descriptors(path)
 
 
 def readable(path: Path) -> dict[tuple[str, int], bytes]:

@@ -338,8 +338,9 @@ def test_a_failed_sync_is_repeated_in_another_file_before_publishes_are_refused(
     bench = LogBench(tmp_path)
     bench.publish("t", b"1")
     bench.settle()
-    (first,) = (os.stat(file.path).st_ino for file in bench.broker.logs._store._files)
-    kept = os.open(bench.broker.logs._store._files[0].path, os.O_RDONLY)  # its number is not given to a new file
+    path = tmp_path / "nsqx.commit.0"
+    first = path.stat().st_ino
+    kept = os.open(path, os.O_RDONLY)  # its number is not given to a new file
     synced = []
 
     def fail_once(descriptor):
