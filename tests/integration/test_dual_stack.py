@@ -36,10 +36,10 @@ def test_nsqd_serves_ipv4_and_ipv6(fleet: Fleet, topic: str, implementation: str
     daemon = fleet.nsqd(implementation, f"--tcp-address={address}", f"--http-address={address}")
     check(daemon)
     assert daemon.tcp_address == f"[::]:{daemon.tcp_port}"
-    for host in ("127.0.0.1", "[::1]"):
+    for channel, host in (("ipv4", "127.0.0.1"), ("ipv6", "[::1]")):
         with RawClient(f"{host}:{daemon.tcp_port}") as client:
-            assert client.sub(topic, "ch") == OK
-            [shown] = daemon.channel_stats(topic, "ch")["clients"]
+            assert client.sub(topic, channel) == OK
+            [shown] = daemon.channel_stats(topic, channel)["clients"]
             port = client.local_address.rpartition(":")[2]
             assert shown["remote_address"] == f"{host}:{port}"
 
