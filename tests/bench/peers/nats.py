@@ -173,8 +173,8 @@ def nats_launcher(
 
 
 def _jetstream_settings(directory: str, sync_interval: str) -> str:
-    sync = f"sync_interval: {sync_interval}" if sync_interval else ""
-    return f'jetstream {{ store_dir: "{directory}" {sync} }}\n'
+    sync = f", sync_interval: {sync_interval}" if sync_interval else ""
+    return f'jetstream {{ store_dir: "{directory}"{sync} }}\n'
 
 
 def knows_sync_interval(path: str) -> bool:
