@@ -20,6 +20,7 @@ from nsqx.net.cross_origin import HostRule, head_check
 from nsqx.net.gc_tuning import keep_collections_short
 from nsqx.net.http_server import HTTPServer
 from nsqx.net.listen import BACKLOG, Listening, listen_on
+from nsqx.net.malloc_tuning import keep_freed_memory
 from nsqx.net.tls_server import any_certificate_context, load_certificate, server_context, trusting_context
 from nsqx.nsqd.auth import HTTPAuthorizer
 from nsqx.nsqd.broker import Broker
@@ -105,6 +106,7 @@ class NsqdDaemon:
             await self._release()
             raise
         keep_collections_short()
+        keep_freed_memory()
 
     def _load_broker_id(self) -> None:
         try:
