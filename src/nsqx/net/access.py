@@ -1,8 +1,9 @@
 """Access to a daemon's HTTP API: bearer tokens and client certificates for each group of routes.
 
-NSQ leaves its HTTP endpoints open, and so does a daemon without these options. There are three groups of routes:
-publish, read and admin. A token of the admin group opens all of them. /ping is always open, so that health checks need
-no token.
+NSQ leaves its HTTP endpoints open, and so does a daemon without these options. There are four groups of routes:
+publish, read, consume and admin. Routes that show messages are in the group consume; without tokens of its own it needs
+those of the admin group, if there are any. A token of the admin group opens all groups. /ping is always open, so that
+health checks need no token.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nsqx.wire.http_headers import NSQ_HEADERS
 if TYPE_CHECKING:
     from nsqx.net.requests import Request
 
-PUBLISH, READ, ADMIN = GROUPS = ("publish", "read", "admin")
+PUBLISH, READ, CONSUME, ADMIN = GROUPS = ("publish", "read", "consume", "admin")
 _TOO_MANY = Response(
     429, b'{"message":"TOO_MANY_WRONG_TOKENS"}', JSON, (*NSQ_HEADERS, ("Retry-After", str(round(1 / PER_S))))
 )
@@ -42,6 +43,8 @@ def access_rules(
     method and path, or "" for an open route.
     """
     tokens = {group: _read_tokens(path) for group, path in token_files.items() if path}
+    if ADMIN in tokens:
+        tokens.setdefault(CONSUME, [])
     for group in certificate_groups:
         if group not in GROUPS:
             raise ConfigError(f"--http-client-cert-group must be one of {', '.join(GROUPS)}, not {group}")

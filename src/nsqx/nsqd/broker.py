@@ -31,6 +31,7 @@ from nsqx.nsqd.metadata_store import MetadataStore
 from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.ready_clients import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqx.nsqd.topic import Topic
+from nsqx.nsqd.topic_configs import TopicConfigs
 from nsqx.nsqd.turn import Turn
 from nsqx.units import NS_PER_S
 
@@ -99,6 +100,7 @@ class Broker:
         self.commits = GroupCommit(self.turn, self, log, options.sync_every, options.sync_timeout)
         self.classic_files = ClassicFiles(self.data_path, options, log, self.commits)
         self.logs = LogCommits(self.data_path, options, self.turn, self.commits, self, clock, log)
+        self.configs = TopicConfigs(self)
         self.conversions = Conversions(self)
         self._call_soon = call_soon
         self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
@@ -380,6 +382,7 @@ class Broker:
         self.classic_files.find_left()
         for entry in saved:
             self.conversions.note_chosen(entry.name, entry.store)
+            self.configs.note_saved(entry.name, entry.settings)
         entries = {entry.name: entry for entry in saved}
         for log in self.logs.load():
             self._restore_log(log, entries.pop(log.topic, None))

@@ -28,6 +28,8 @@ cdef class Channel:
     cdef readonly int64_t region_local_msg_count
     cdef readonly int64_t global_msg_count
     cdef public int64_t unmoved_count
+    cdef readonly int64_t max_attempts
+    cdef readonly str dead_letter
     cdef object _broker
     cdef Turn _turn
     cdef object _clock

@@ -41,10 +41,12 @@ class Channel:
         "_timer_ns",
         "_turn",
         "clients",
+        "dead_letter",
         "exiting",
         "global_msg_count",
         "is_ephemeral",
         "latency",
+        "max_attempts",
         "message_count",
         "name",
         "paused",
@@ -84,7 +86,12 @@ class Channel:
         self._is_awake = False
         self._timer: Timer | None = None
         self._timer_ns = NEVER_NS
+        self.note_settings()
         self.store = open_store(self)
+
+    def note_settings(self) -> None:
+        """Use the attempt limit that is set now. 0 is no limit; without a dead-letter topic messages are finished."""
+        self.max_attempts, self.dead_letter = self._broker.configs.limit_of(self.topic_name, self.name)
 
     @property
     def depth(self) -> int:

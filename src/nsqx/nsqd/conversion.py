@@ -22,7 +22,7 @@ from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.log_drain import LogDrain
 from nsqx.nsqd.log_flow import LogFlow
 from nsqx.nsqd.queue_import import ClosingStore, QueueImport
-from nsqx.nsqd.topic_settings import CLASSIC, FSYNC, LOG, TopicRules
+from nsqx.nsqd.topic_settings import CLASSIC, LOG
 from nsqx.queues.log.state import Changes
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ class Conversions:
     """The stores of all topics, and the conversions that are running."""
 
     def __init__(self, broker: Broker) -> None:
-        """Raise ConfigError if a rule for topics is invalid."""
         self._broker = broker
-        self._rules = TopicRules(broker.options)
         self._chosen: dict[str, str] = {}  # stores chosen over HTTP, of topics without a log
         self._running: dict[str, Conversion] = {}
         self._switching: set[str] = set()
@@ -64,19 +62,19 @@ class Conversions:
 
     def open_flow(self, topic: Topic) -> TopicFlow:
         """Return the flow of a new topic in its store; raises DiskQueueError or OSError."""
-        if self._store_of(topic.name) == LOG:
+        if self.store_of(topic.name) == LOG:
             return self._log_flow(topic)
         return ClassicFlow(topic, self._broker)
 
-    def _store_of(self, topic_name: str) -> str:
+    def store_of(self, topic_name: str) -> str:
+        """Return the store of a topic: that chosen over HTTP, or that of the configuration."""
         log = self._broker.logs.find(topic_name)
         chosen = log.state.settings.get(_STORE_SETTING, "") if log is not None else ""
-        return chosen or self.chosen_store(topic_name) or self._rules.settings_of(topic_name).store
+        return chosen or self.chosen_store(topic_name) or self._broker.configs.configured_store(topic_name)
 
     def _log_flow(self, topic: Topic) -> LogFlow:
         log = self._broker.logs.find(topic.name) or self._broker.logs.create(topic.name)
-        is_synced = self._rules.settings_of(topic.name).durability == FSYNC
-        return LogFlow(topic, self._broker, log, is_synced)
+        return LogFlow(topic, self._broker, log)
 
     # Topics that have both stores
 
@@ -129,6 +127,7 @@ class Conversions:
             self._chosen[topic.name] = store
         else:
             self._chosen.pop(topic.name, None)
+        topic.note_settings(self._broker.configs.settings_of(topic.name))
         self._broker.save_metadata()
 
     def _switch(self, topic: Topic, store: str, switched: asyncio.Future[None]) -> None:
@@ -150,6 +149,7 @@ class Conversions:
     def _to_log(self, topic: Topic) -> QueueImport:
         store = ClosingStore(*topic.replace_flow(self._log_flow(topic)))
         self._choose(topic, LOG)
+        self._broker.configs.save_in_log(topic)
         return QueueImport(topic, self._broker, self._ended, store)
 
     def _to_classic(self, topic: Topic) -> LogDrain:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, Credentials, read_tokens
 from nsqx.errors import ConfigError, DataPathLocked, MessagesLost, MetadataError
 from nsqx.flags import TLS_NOT_REQUIRED, TLS_REQUIRED
-from nsqx.net.access import ADMIN, PUBLISH, READ, access_rules
+from nsqx.net.access import ADMIN, CONSUME, PUBLISH, READ, access_rules
 from nsqx.net.cross_origin import HostRule, head_check
 from nsqx.net.gc_tuning import keep_collections_short
 from nsqx.net.http_server import HTTPServer
@@ -76,6 +76,7 @@ class NsqdDaemon:
         token_files = {
             PUBLISH: options.http_publish_token_file,
             READ: options.http_read_token_file,
+            CONSUME: options.http_consume_token_file,
             ADMIN: options.http_admin_token_file,
         }
         self._access_rules = access_rules(token_files, options.http_client_cert_groups, route_group)

@@ -17,7 +17,7 @@ from nsqx import log
 from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, NSQError, ProtocolError
 from nsqx.gotext import INT64_MAX, INT64_MIN
 from nsqx.names import is_valid_name
-from nsqx.net.access import ADMIN, PUBLISH, READ, tls_required
+from nsqx.net.access import ADMIN, CONSUME, PUBLISH, READ, tls_required
 from nsqx.net.pieces import answer_in_pieces
 from nsqx.net.requests import DEFERRED
 from nsqx.net.responses import (
@@ -33,10 +33,12 @@ from nsqx.net.responses import (
 )
 from nsqx.net.router import BodyLimit, Router
 from nsqx.nsqd import stats
+from nsqx.nsqd.topic_config_api import TopicConfigAPI
 from nsqx.nsqd.debug import add_debug_routes
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
+from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_topic_and_channel_name
 from nsqx.nsqd.topic_settings import STORES
 from nsqx.units import NS_PER_MS, NS_PER_S
 from nsqx.version import NSQ_VERSION
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from nsqx.net.requests import AnyResponse, DeferredAnswer, Handler, Request
     from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
-    from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.memory import MemoryMonitor
     from nsqx.nsqd.openapi import ConvertAnswer, NsqdInfo
     from nsqx.nsqd.topic import Topic
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+# Routes that show messages.
+_MESSAGE_PATHS = ("/peek", "/dead")
 # Of the answer to a refused publish.
 REASON_HEADER = "X-Nsq-Reason"
 # How many channels of a topic are deleted in one turn of the loop.
@@ -97,6 +100,11 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("POST", "/channel/pause", in_turn(administration.pause_channel))
     router.add("POST", "/channel/unpause", in_turn(administration.unpause_channel))
     value_limit = BodyLimit(options.max_msg_size, "INVALID_VALUE")
+    configs = TopicConfigAPI(broker)
+    router.add("GET", "/topic/config", configs.get_topic)
+    router.add("PUT", "/topic/config", in_turn(configs.set_topic), body_limit=value_limit)
+    router.add("GET", "/channel/config", configs.get_channel)
+    router.add("PUT", "/channel/config", in_turn(configs.set_channel), body_limit=value_limit)
     router.add("GET", "/config/:option", administration.get_option)
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
     add_debug_routes(router, with_pprof=options.enable_debug_endpoints)
@@ -127,6 +135,8 @@ def route_group(method: str, path: str) -> str:
         return ""
     if path in ("/pub", "/mpub"):
         return PUBLISH
+    if method == "GET" and path in _MESSAGE_PATHS:
+        return CONSUME
     if method == "GET" and not path.startswith("/debug"):
         return READ
     return ADMIN
@@ -224,7 +234,7 @@ class NsqdAdminAPI:
 
     async def delete_topic(self, request: "Request") -> Response:
         """Delete the channels first, a few in each turn, because there can be thousands."""
-        broker, topic = self._broker, self._topic(request)
+        broker, topic = self._broker, find_topic(self._broker, request)
         await broker.long_jobs.run(_delete_channels_steps(broker, topic), steps_per_turn=_DELETES_PER_TURN)
         if broker.find_topic(topic.name) is topic:
             broker.turn.run(broker.delete_topic, topic.name)
@@ -234,7 +244,7 @@ class NsqdAdminAPI:
         name = request.query.get("topic")
         if name is not None and not is_valid_name(name):
             raise HTTPError(400, "INVALID_TOPIC")
-        self._topic(request).empty()
+        find_topic(self._broker, request).empty()
         return EMPTY
 
     def convert_topic(self, request: "Request") -> "Awaitable[Response]":
@@ -244,7 +254,7 @@ class NsqdAdminAPI:
             raise HTTPError(400, "MISSING_ARG_STORE")
         if store not in STORES:
             raise HTTPError(400, "INVALID_STORE")
-        topic = self._topic(request)
+        topic = find_topic(self._broker, request)
         if topic.is_ephemeral:
             raise HTTPError(400, "EPHEMERAL_TOPIC")
         if self._broker.conversions.is_converting(topic.name):
@@ -260,17 +270,17 @@ class NsqdAdminAPI:
         return json_response(answer, 202 if is_begun else 200)
 
     def pause_topic(self, request: "Request") -> "Awaitable[Response]":
-        topic = self._topic(request)
+        topic = find_topic(self._broker, request)
         topic.pause()
         return self._saved(topic)
 
     def unpause_topic(self, request: "Request") -> "Awaitable[Response]":
-        topic = self._topic(request)
+        topic = find_topic(self._broker, request)
         topic.unpause()
         return self._saved(topic)
 
     def create_channel(self, request: "Request") -> "Awaitable[Response]":
-        topic, channel_name = self._topic_and_channel_name(request)
+        topic, channel_name = find_topic_and_channel_name(self._broker, request)
         try:
             topic.channel(channel_name)
         except BrokerExiting:
@@ -284,23 +294,25 @@ class NsqdAdminAPI:
         return response if isinstance(response, Response) else await response
 
     def delete_channel(self, request: "Request") -> Response:
-        topic, channel_name = self._topic_and_channel_name(request)
+        topic, channel_name = find_topic_and_channel_name(self._broker, request)
         if topic.find_channel(channel_name) is None:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
         topic.delete_channel(channel_name)
         return EMPTY
 
     def empty_channel(self, request: "Request") -> Response:
-        self._channel(request).empty()
+        find_topic_and_channel(self._broker, request)[1].empty()
         return EMPTY
 
     def pause_channel(self, request: "Request") -> "Awaitable[Response]":
-        self._channel(request).pause()
-        return self._saved(self._topic(request))
+        topic, channel = find_topic_and_channel(self._broker, request)
+        channel.pause()
+        return self._saved(topic)
 
     def unpause_channel(self, request: "Request") -> "Awaitable[Response]":
-        self._channel(request).unpause()
-        return self._saved(self._topic(request))
+        topic, channel = find_topic_and_channel(self._broker, request)
+        channel.unpause()
+        return self._saved(topic)
 
     def get_option(self, request: "Request") -> Response:
         """Answer with the value of an option: a string as it is, other values as JSON."""
@@ -349,32 +361,6 @@ class NsqdAdminAPI:
         """Answer when a change of ``topic`` or one of its channels survives a crash."""
         await self._broker.saved(topic)
         return EMPTY
-
-    def _topic(self, request: "Request") -> "Topic":
-        name = request.query.get("topic")
-        if name is None:
-            raise HTTPError(400, "MISSING_ARG_TOPIC")
-        topic = self._broker.find_topic(name)
-        if topic is None:
-            raise HTTPError(404, "TOPIC_NOT_FOUND")
-        return topic
-
-    def _topic_and_channel_name(self, request: "Request") -> "tuple[Topic, str]":
-        query = request.query
-        for argument, ending in (("topic", "ARG_TOPIC"), ("channel", "ARG_CHANNEL")):
-            name = query.get(argument)
-            if name is None:
-                raise HTTPError(400, f"MISSING_{ending}")
-            if not is_valid_name(name):
-                raise HTTPError(400, f"INVALID_{ending}")
-        return self._topic(request), query["channel"]
-
-    def _channel(self, request: "Request") -> "Channel":
-        topic, channel_name = self._topic_and_channel_name(request)
-        channel = topic.find_channel(channel_name)
-        if channel is None:
-            raise HTTPError(404, "CHANNEL_NOT_FOUND")
-        return channel
 
 
 class ReportAPI:

@@ -78,9 +78,10 @@ class LogFlow(TopicFlow):
         "released_number",
     )
 
-    def __init__(self, topic: Topic, broker: Broker, log: TopicLog, is_synced: bool) -> None:
-        """Continue ``log``. With ``is_synced`` a publish is acknowledged when it is durable, else when written."""
-        self.is_synced = is_synced
+    def __init__(self, topic: Topic, broker: Broker, log: TopicLog) -> None:
+        """Continue ``log``."""
+        # A publish is acknowledged when it is durable, else when it is written.
+        self.is_synced = topic.settings.durability == FSYNC
         self._topic = topic
         self._broker = broker
         self._clock = broker.clock
@@ -146,6 +147,10 @@ class LogFlow(TopicFlow):
             "deferred_count": len(log.state.deferred),
             "refused": dict(self._refused),
         }
+
+    def note_settings(self) -> None:
+        """Use the changed settings of the topic."""
+        self.is_synced = self._topic.settings.durability == FSYNC
 
     def _count(self, first: int, end: int) -> int:
         """Return how many of the offsets from ``first`` to ``end`` are messages for every channel."""

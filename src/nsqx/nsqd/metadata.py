@@ -2,8 +2,8 @@
 
 {"topics":[{"name":"t","paused":false,"channels":[{"name":"c","paused":false}]}],"version":"1.3.0"}
 
-A topic for which the classic store was chosen over HTTP has the additional key ``"store":"classic"``, which Go nsqd
-ignores.
+A topic for which the classic store was chosen over HTTP has the additional key ``"store":"classic"``, and a topic with
+settings that were set over HTTP has ``"settings":{"max_attempts":"5"}``. Go nsqd ignores both.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class SavedTopic:
     channels: list[tuple[str, bool]] = field(default_factory=list)
     store: str = ""
     """The store that was chosen over HTTP, if it is in no log."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The settings that were set over HTTP."""
 
 
 def metadata_path(data_path: str) -> str:
@@ -61,6 +63,8 @@ def metadata_steps(topics: Mapping[str, Topic]) -> Steps[bytes]:
             entry: dict[str, object] = {"name": topic.name, "paused": topic.paused, "channels": channels or None}
             if topic.chosen_store:
                 entry["store"] = topic.chosen_store
+            if topic.changed_settings:
+                entry["settings"] = topic.changed_settings
             saved.append(orjson.Fragment(orjson.dumps(entry)))
         yield
     return orjson.dumps({"topics": saved or None, "version": NSQ_VERSION})
@@ -74,6 +78,7 @@ def encode_saved(topics: Iterable[SavedTopic]) -> bytes:
             "paused": topic.paused,
             "channels": [{"name": name, "paused": paused} for name, paused in topic.channels],
             **({"store": topic.store} if topic.store else {}),
+            **({"settings": topic.settings} if topic.settings else {}),
         }
         for topic in topics
     ]
@@ -100,7 +105,8 @@ def load_metadata(data_path: str) -> list[SavedTopic]:
 
 def _saved_topic(entry: dict[str, Any]) -> SavedTopic:
     channels = [(_text(channel), bool(channel.get("paused"))) for channel in entry.get("channels") or []]
-    return SavedTopic(_text(entry), bool(entry.get("paused")), channels, str(entry.get("store", "")))
+    settings = {str(name): str(text) for name, text in (entry.get("settings") or {}).items()}
+    return SavedTopic(_text(entry), bool(entry.get("paused")), channels, str(entry.get("store", "")), settings)
 
 
 def _text(entry: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from nsqx.net.openapi import (
     daemon_refusals,
 )
 from nsqx.net.router import Router
+from nsqx.nsqd.topic_config_api import ChannelConfigAnswer, TopicConfigAnswer
 from nsqx.nsqd.debug import DEFAULT_PROFILE_S, MAX_PROFILE_S
 from nsqx.nsqd.http import route_group
 from nsqx.nsqd.memory import MemoryStats
@@ -247,7 +248,48 @@ _CHANNELS = {
     ),
 }
 
+_SETTINGS_BODY = Content(
+    "The settings to change, as a JSON object. null restores the value of the configuration.", {JSON: dict[str, Any]}
+)
+_SETTINGS_ERRORS = "INVALID_BODY, INVALID_OPTION, INVALID_VALUE"
+
 _CONFIGURATION = {
+    "GET /topic/config": RouteDoc(
+        "getTopicConfig",
+        "configuration",
+        "Return the settings of a topic",
+        query=(_TOPIC,),
+        response=Content("The settings. Durations are text such as `72h0m0s`.", {JSON: TopicConfigAnswer}),
+        errors=_TOPIC_ERRORS,
+    ),
+    "PUT /topic/config": RouteDoc(
+        "setTopicConfig",
+        "configuration",
+        "Change settings of a topic",
+        f"They win over the configuration, also after a restart. {_SAVED}",
+        query=(_TOPIC,),
+        body=_SETTINGS_BODY,
+        response=Content("All settings.", {JSON: TopicConfigAnswer}),
+        errors=f"{_TOPIC_ERRORS}, {_SETTINGS_ERRORS}",
+    ),
+    "GET /channel/config": RouteDoc(
+        "getChannelConfig",
+        "configuration",
+        "Return the settings of a channel",
+        query=(_TOPIC, _CHANNEL),
+        response=Content("The settings.", {JSON: ChannelConfigAnswer}),
+        errors=_CHANNEL_ERRORS,
+    ),
+    "PUT /channel/config": RouteDoc(
+        "setChannelConfig",
+        "configuration",
+        "Change settings of a channel",
+        f"The settings are `max_attempts` and `dead_letter`. They win over those of the topic. {_SAVED}",
+        query=(_TOPIC, _CHANNEL),
+        body=_SETTINGS_BODY,
+        response=Content("All settings.", {JSON: ChannelConfigAnswer}),
+        errors=f"{_CHANNEL_ERRORS}, {_SETTINGS_ERRORS}",
+    ),
     "GET /config/:option": RouteDoc(
         "getOption",
         "configuration",
@@ -335,8 +377,9 @@ API = APIDoc(
             "INVALID_STORE": "the store is not `classic` or `log`",
             "EPHEMERAL_TOPIC": "ephemeral topics always have the classic store",
             "INVALID_DEFER": "the delay is not an integer, negative or longer than --max-req-timeout",
-            "INVALID_OPTION": "no such option, or the option cannot be changed while nsqd runs",
-            "INVALID_VALUE": "the option does not accept this value",
+            "INVALID_BODY": "the body is not a JSON object",
+            "INVALID_OPTION": "no such option or setting, or it cannot be changed",
+            "INVALID_VALUE": "the option or setting does not accept this value",
         },
         404: {
             "TOPIC_NOT_FOUND": "the topic does not exist",

@@ -36,7 +36,18 @@ from nsqx.flags import (
 from nsqx.gotext import format_float, quote
 from nsqx.net.address import MAX_PORT, UnixAddress, format_host_port, parse_listen_address
 from nsqx.net.cross_origin import check_host_names
-from nsqx.nsqd.topic_settings import CLASSIC, DURABILITIES, FSYNC, STORES, TopicRules
+from nsqx.nsqd.topic_settings import (
+    AUTO,
+    CHANNEL_STARTS,
+    CLASSIC,
+    DURABILITIES,
+    FSYNC,
+    FULL_POLICIES,
+    MAX_ATTEMPTS_LIMIT,
+    REFUSE,
+    STORES,
+    TopicRules,
+)
 from nsqx.units import NS_PER_MS, NS_PER_S
 
 TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
@@ -140,6 +151,7 @@ class NsqdOptions:
     lookupd_http_token_file: str = ""
     http_publish_token_file: str = ""
     http_read_token_file: str = ""
+    http_consume_token_file: str = ""
     http_admin_token_file: str = ""
     http_client_cert_groups: list[str] = field(default_factory=list)
     http_browser_checks: bool = True
@@ -151,6 +163,17 @@ class NsqdOptions:
     log_memory: int = 128 * _MIB
     commit_bytes: int = 64 * _MIB
     min_free_disk: int = 256 * _MIB
+    log_retain_age: int = 0
+    log_retain_bytes: int = 0
+    log_max_age: int = 0
+    log_max_bytes: int = 0
+    log_when_full: str = REFUSE
+    log_message_ttl: int = 0
+    max_attempts: int = 0
+    dead_letter_suffix: str = ".dead"
+    channel_start: str = AUTO
+    dedup_producers: int = 10_000
+    dedup_age: int = 168 * 60 * _MINUTE
     topic: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -254,11 +277,17 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _option("http-publish-token-file", STRING, "file of tokens, one per line, for /pub and /mpub (nsqx only)"),
     _option("http-read-token-file", STRING, "file of tokens, one per line, for /stats and other reads (nsqx only)"),
+    _option(
+        "http-consume-token-file",
+        STRING,
+        "file of tokens, one per line, for reads of messages; without it they need an admin token if there is one"
+        " (nsqx only)",
+    ),
     _option("http-admin-token-file", STRING, "file of tokens, one per line, for all changes (nsqx only)"),
     _option(
         "http-client-cert-group",
         STRINGS,
-        "group of routes that needs a client certificate: publish, read or admin (nsqx only, may be repeated)",
+        "group of routes that needs a client certificate: publish, read, consume or admin (nsqx only, may be repeated)",
         "http_client_cert_groups",
     ),
     _option("http-browser-checks", BOOL, "refuse HTTP requests that pages of other sites send (nsqx only)"),
@@ -286,6 +315,33 @@ FLAGS: tuple[Flag, ...] = (
     _option(
         "min-free-disk", INT, "bytes of free disk below which log topics refuse to publish, 0 for none (nsqx only)"
     ),
+    _option("log-retain-age", DURATION, "finished messages of a log topic are kept at least so long (nsqx only)"),
+    _option("log-retain-bytes", INT, "so many bytes of a log topic are kept at least, finished or not (nsqx only)"),
+    _option("log-max-age", DURATION, "older messages of a log topic are dropped, 0 for none (nsqx only)"),
+    _option("log-max-bytes", INT, "largest size of the log of a topic, 0 for no limit (nsqx only)"),
+    _option(
+        "log-when-full",
+        STRING,
+        f"a publish to a log topic of this size does this: {' or '.join(FULL_POLICIES)} (nsqx only)",
+    ),
+    _option("log-message-ttl", DURATION, "older messages of a log topic are not delivered, 0 for no limit (nsqx only)"),
+    _option(
+        "max-attempts",
+        INT,
+        "deliveries after which a message goes to the dead-letter topic, 0 for no limit (nsqx only)",
+    ),
+    _option(
+        "dead-letter-suffix",
+        STRING,
+        "the name of a topic and this suffix name its dead-letter topic; empty for none (nsqx only)",
+    ),
+    _option(
+        "channel-start",
+        STRING,
+        f"first message of a new channel of a log topic: {', '.join(CHANNEL_STARTS)} (nsqx only)",
+    ),
+    _option("dedup-producers", INT, "named producers that a log topic remembers (nsqx only)"),
+    _option("dedup-age", DURATION, "time that a log topic remembers a named producer (nsqx only)"),
 )
 
 # The settings of topics by name. See topic_settings.
@@ -334,6 +390,14 @@ _LEAST = {
     "log_memory": _MIB,
     "commit_bytes": _MIB,
     "min_free_disk": 0,
+    "log_retain_age": 0,
+    "log_retain_bytes": 0,
+    "log_max_age": 0,
+    "log_max_bytes": 0,
+    "log_message_ttl": 0,
+    "max_attempts": 0,
+    "dedup_producers": 1,
+    "dedup_age": 1,
 }
 
 _MOST = {
@@ -341,6 +405,7 @@ _MOST = {
     "broadcast_http_port": MAX_PORT,
     "max_msg_size": MAX_MSG_SIZE_LIMIT,
     "statsd_udp_packet_size": MAX_UDP_PAYLOAD_SIZE,
+    "max_attempts": MAX_ATTEMPTS_LIMIT,
 }
 
 

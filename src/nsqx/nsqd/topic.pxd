@@ -14,6 +14,7 @@ cdef class Topic:
     cdef readonly int64_t message_count
     cdef readonly int64_t message_bytes
     cdef public int64_t unmoved_count
+    cdef readonly object settings
     cdef object _broker
     cdef bint _is_started
     cdef TopicFlow _flow

@@ -17,6 +17,7 @@ from nsqx.nsqd.topic_flow import TopicFlow
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.log_stats import ConversionStats, LogStats
+    from nsqx.nsqd.topic_settings import TopicSettings
     from nsqx.queues.diskqueue import DiskQueue
 
 
@@ -34,6 +35,7 @@ class Topic:
         "message_count",
         "name",
         "paused",
+        "settings",
         "unmoved_count",
     )
 
@@ -49,6 +51,7 @@ class Topic:
         self.unmoved_count = 0  # messages in another store that no channel has, during a conversion
         self._broker = broker
         self._is_started = False
+        self.settings = broker.configs.open(name)
         self._flow = broker.open_flow(self)
 
     @property
@@ -70,6 +73,18 @@ class Topic:
     def chosen_store(self) -> str:
         """The store that was chosen over HTTP, if it is in no log; empty if the configuration decides."""
         return self._broker.conversions.chosen_store(self.name)
+
+    @property
+    def changed_settings(self) -> dict[str, str]:
+        """The texts of the settings that were set over HTTP, with those of the channels."""
+        return self._broker.configs.changed(self.name)
+
+    def note_settings(self, settings: TopicSettings) -> None:
+        """Use changed settings."""
+        self.settings = settings
+        self._flow.note_settings()
+        for channel in self.channels.values():
+            channel.note_settings()
 
     def conversion_stats(self) -> ConversionStats | None:
         """Return the numbers of the conversion that is running; None without one."""
@@ -160,6 +175,8 @@ class Topic:
         if channel is None:
             return False
         self._broker.conversions.delete_channel(self.name, name)
+        if not self.exiting:
+            self._broker.configs.forget_channel(self, name)
         self._flow.remove_store(channel.store)
         self._update_flow()
         channel.delete()
@@ -199,6 +216,7 @@ class Topic:
         self.exiting = True
         self._update_flow()
         self._broker.conversions.delete_topic(self.name)
+        self._broker.configs.forget_topic(self.name)
         self._flow.delete()
         self._flow = TopicFlow()  # breaks the reference cycle with the flow
         for name in list(self.channels):

@@ -41,6 +41,9 @@ class TopicFlow:
         """Return the numbers of the log; None if there is none."""
         return None
 
+    def note_settings(self) -> None:
+        """Use the settings of the topic, which have changed."""
+
     # Publishing
 
     def publish(self, items: bytes, count: int) -> None:

@@ -8,7 +8,8 @@ from nsqx.nsqd.topic_settings import TopicRules
 
 
 def settings(topic_name, **options):
-    return tuple(TopicRules(NsqdOptions(**options)).settings_of(topic_name))
+    found = TopicRules(NsqdOptions(**options)).settings_of(topic_name)
+    return found.store, found.durability
 
 
 def refusal(**options):
@@ -86,8 +87,9 @@ def test_a_glob_matches_the_whole_name_and_case(glob, matching, others):
         ({"store_rules": ["a b=log"]}, '--store-rule "a b=log": invalid glob "a b": use a-z A-Z 0-9 . _ - * ? [ ] !'),
         ({"topic": [{"store": "log"}]}, '[[topic]] table 1: match is required, for example match = "orders*"'),
         (
-            {"topic": [{"match": "*"}, {"match": "a", "retain_age": "72h"}]},
-            '[[topic]] table 2: unknown key "retain_age": use match, store, durability',
+            {"topic": [{"match": "*"}, {"match": "a", "retain": "72h"}]},
+            '[[topic]] table 2: unknown key "retain": use match, store, durability, retain_age, retain_bytes, max_age,'
+            " max_bytes, when_full, message_ttl, max_attempts, dead_letter, channel_start",
         ),
         ({"topic": [{"match": 1}]}, "[[topic]] table 1: match must be a string"),
         ({"topic": [{"match": "a#b"}]}, '[[topic]] table 1: invalid match "a#b": use a-z A-Z 0-9 . _ - * ? [ ] !'),
@@ -100,7 +102,64 @@ def test_a_glob_matches_the_whole_name_and_case(glob, matching, others):
             {"topic": [{"match": "a", "store": "classic", "durability": "write"}]},
             "[[topic]] table 1: durability needs store log",
         ),
+        (
+            {"topic": [{"match": "a", "retain_age": "3 days"}]},
+            '[[topic]] table 1: invalid retain_age "3 days": use a duration, for example 72h, or 0s for no limit',
+        ),
+        (
+            {"topic": [{"match": "a", "retain_age": 72}]},
+            "[[topic]] table 1: invalid retain_age 72: use a duration, for example 72h, or 0s for no limit",
+        ),
+        (
+            {"topic": [{"match": "a", "max_bytes": -1}]},
+            "[[topic]] table 1: invalid max_bytes -1: use a number from 0 to 9223372036854775807",
+        ),
+        (
+            {"topic": [{"match": "a", "max_attempts": 65536}]},
+            "[[topic]] table 1: invalid max_attempts 65536: use a number from 0 to 65535",
+        ),
+        (
+            {"topic": [{"match": "a", "dead_letter": "a b"}]},
+            '[[topic]] table 1: invalid dead_letter "a b": use 1-64 of a-z A-Z 0-9 . _ -',
+        ),
+        ({"log_when_full": "drop"}, 'invalid --log-when-full "drop": use refuse or drop-oldest'),
+        ({"channel_start": "first"}, 'invalid --channel-start "first": use auto or beginning or end'),
+        ({"dead_letter_suffix": "#ephemeral"}, 'invalid --dead-letter-suffix "#ephemeral": use a-z A-Z 0-9 . _ -'),
+        ({"log_max_age": 5, "log_retain_age": 6}, "retain_age must not exceed max_age"),
+        (
+            {"log_max_bytes": 5, "topic": [{"match": "a", "retain_bytes": 6}]},
+            "[[topic]] table 1: retain_bytes must not exceed max_bytes",
+        ),
     ],
 )
 def test_an_invalid_rule_is_refused_in_one_line(options, message):
     assert refusal(**options) == message
+
+
+def test_settings_set_over_http_precede_tables_and_flags():
+    rules = TopicRules(NsqdOptions(log_retain_age=5, max_attempts=3, topic=[{"match": "a", "retain_age": "1h"}]))
+    assert rules.settings_of("b").retain_age == 5
+    assert rules.settings_of("a").retain_age == 3_600_000_000_000
+    found = rules.settings_of("a", {"retain_age": "1s", "max_attempts": "0"})
+    assert (found.retain_age, found.max_attempts) == (1_000_000_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("topic_name", "suffix", "expected"),
+    [
+        ("orders", ".dead", "orders.dead"),
+        ("orders#ephemeral", ".dead", "orders.dead#ephemeral"),
+        ("orders", "", ""),
+    ],
+)
+def test_a_dead_letter_topic_has_the_suffix(topic_name, suffix, expected):
+    rules = TopicRules(NsqdOptions(dead_letter_suffix=suffix))
+    assert rules.settings_of(topic_name).dead_letter == expected
+    assert rules.is_dead_letter_topic(expected) == bool(suffix)
+    assert not rules.is_dead_letter_topic(topic_name)
+
+
+def test_a_table_can_name_the_dead_letter_topic():
+    rules = TopicRules(NsqdOptions(topic=[{"match": "orders*", "dead_letter": "graveyard", "max_attempts": 5}]))
+    assert rules.settings_of("orders.eu").dead_letter == "graveyard"
+    assert rules.is_dead_letter_topic("graveyard")
