@@ -18,10 +18,10 @@ store = "log"
 
 def test_an_invalid_table_ends_nsqd_with_one_line(tmp_path: Path) -> None:
     config = tmp_path / "nsqd.toml"
-    config.write_text(CONFIG + 'retain_age = "72h"\n')
+    config.write_text(CONFIG + 'retain_age = "3 days"\n')
     command = [*program_command("nsqx", "nsqd"), f"-config={config}", f"-data-path={tmp_path}"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    reason = '[[topic]] table 1: unknown key "retain": use match, store, durability, retain_age'
+    reason = '[[topic]] table 1: invalid retain_age "3 days": use a duration, for example 72h, or 0s for no limit\n'
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.count("\n") == 1
     assert ended.stderr.endswith(f" FATAL: failed to instantiate nsqd - {reason}")

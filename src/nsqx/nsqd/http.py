@@ -33,12 +33,12 @@ from nsqx.net.responses import (
 )
 from nsqx.net.router import BodyLimit, Router
 from nsqx.nsqd import stats
-from nsqx.nsqd.topic_config_api import TopicConfigAPI
 from nsqx.nsqd.debug import add_debug_routes
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
 from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_topic_and_channel_name
+from nsqx.nsqd.topic_config_api import TopicConfigAPI
 from nsqx.nsqd.topic_settings import STORES
 from nsqx.units import NS_PER_MS, NS_PER_S
 from nsqx.version import NSQ_VERSION

@@ -21,11 +21,11 @@ from nsqx.net.openapi import (
     daemon_refusals,
 )
 from nsqx.net.router import Router
-from nsqx.nsqd.topic_config_api import ChannelConfigAnswer, TopicConfigAnswer
 from nsqx.nsqd.debug import DEFAULT_PROFILE_S, MAX_PROFILE_S
 from nsqx.nsqd.http import route_group
 from nsqx.nsqd.memory import MemoryStats
 from nsqx.nsqd.stats import ClientStats, TopicStats
+from nsqx.nsqd.topic_config_api import ChannelConfigAnswer, TopicConfigAnswer
 
 
 class NsqdStats(TypedDict):

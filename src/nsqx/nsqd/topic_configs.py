@@ -1,8 +1,8 @@
 """The settings of all topics of a broker, and their changes over HTTP.
 
 A change is saved in nsqd.dat, and in the log of a log topic, which is the newer one after a crash. Both have the same
-texts: the settings of a topic by their names, and those of a channel as ``CHANNEL/NAME``. A channel without a setting
-of its own has that of its topic.
+texts: the settings of a topic by their names, and those of a channel with the channel and a slash before the name. A
+channel without a setting of its own has that of its topic.
 """
 
 from __future__ import annotations
@@ -163,9 +163,13 @@ class TopicConfigs:
                 changes.set_setting(name, (changed[name] or _EMPTY) if name in changed else "")
             log.change(changes)
             self._broker.logs.write_later(is_synced=True)
-        topic.note_settings(self.settings_of(topic.name))
-        if changed != before:
-            self._broker.save_metadata()
+        if changed == before:
+            return
+        # The dead-letter topics before and after the change lose and get their exemption from the limit.
+        names = {text for name, text in (*before.items(), *changed.items()) if name.endswith("dead_letter")}
+        for other in [topic, *filter(None, map(self._broker.find_topic, names))]:
+            other.note_settings(self.settings_of(other.name))
+        self._broker.save_metadata()
 
     def save_in_log(self, topic: Topic) -> None:
         """Add the settings to a log that the topic has now."""
