@@ -35,22 +35,35 @@ cdef extern from *:
 
     static int nsqx_crc_can_fold;
 
+    /* From the index n on: a shuffle that moves the first n bytes to the end and fills the others with zeros. */
+    static const int8_t nsqx_crc_shift[32] = {
+        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    };
+
     /* Multiply x by the power of the polynomial's variable that k encodes, and add the next 128 bits. */
     NSQX_CARRYLESS static inline __m128i nsqx_crc_onto(__m128i x, __m128i k, __m128i next) {
         __m128i low = _mm_clmulepi64_si128(x, k, 0x00), high = _mm_clmulepi64_si128(x, k, 0x11);
         return _mm_xor_si128(_mm_xor_si128(low, high), next);
     }
 
-    /* Carry-less multiplication; size is a multiple of 16 and not 0. The constants are powers of x modulo the
-       polynomial, bits reversed: x^544 and x^480, x^160 and x^96, x^64; then the polynomial and x^64 divided by it. */
+    /* Carry-less multiplication; size is 16 or more. Zeros before the first byte do not change the remainder, so they
+       fill the first block if size is not a multiple of 16. The constants are powers of x modulo the polynomial, bits
+       reversed: x^544 and x^480, x^160 and x^96, x^64; then the polynomial and x^64 divided by it. */
     NSQX_CARRYLESS static uint32_t nsqx_crc_fold(uint32_t crc, const uint8_t *p, size_t size) {
         const __m128i by_64 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
         const __m128i by_16 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
         const __m128i to_64_bits = _mm_set_epi64x(0, 0x0163cd6124);
         const __m128i division = _mm_set_epi64x(0x01f7011641, 0x01db710641);
         const __m128i low_halves = _mm_set_epi32(0, ~0, 0, ~0);
-        __m128i x = _mm_xor_si128(NSQX_LOAD(p), _mm_cvtsi32_si128((int)crc));
+        const size_t odd = size & 15;
+        const __m128i start = _mm_xor_si128(NSQX_LOAD(p), _mm_cvtsi32_si128((int)crc));
+        const __m128i first = _mm_shuffle_epi8(start, NSQX_LOAD(nsqx_crc_shift + odd));
+        __m128i x = _mm_xor_si128(NSQX_LOAD(p + odd), _mm_cvtsi32_si128(odd < 4 ? (int)(crc >> 8 * odd) : 0));
         __m128i quotient;
+        x = nsqx_crc_onto(first, by_16, x);
+        p += odd;
+        size -= odd;
         if (size >= 64) {
             __m128i x1 = NSQX_LOAD(p + 16), x2 = NSQX_LOAD(p + 32), x3 = NSQX_LOAD(p + 48);
             for (p += 64, size -= 64; size >= 64; p += 64, size -= 64) {
@@ -93,12 +106,7 @@ cdef extern from *:
     static inline uint32_t nsqx_crc_from(uint32_t seed, const uint8_t *p, size_t size) {
         uint32_t crc = ~seed;
     #ifdef NSQX_CARRYLESS
-        if (nsqx_crc_can_fold && size >= 32) {
-            size_t folded = size & ~(size_t)15;
-            crc = nsqx_crc_fold(crc, p, folded);
-            p += folded;
-            size -= folded;
-        }
+        if (nsqx_crc_can_fold && size >= 16) return ~nsqx_crc_fold(crc, p, size);
     #endif
         return ~nsqx_crc_step(crc, p, size);
     }
