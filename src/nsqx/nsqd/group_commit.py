@@ -263,8 +263,11 @@ class GroupCommit:
 
     def _begin(self, commit: Commit, topic: Topic, outcomes: dict[DiskQueue, DiskQueueError | None]) -> None:
         """Make ``commit`` wait for the log of ``topic``, or for those of its queues that were written in this turn."""
-        written = [queue for queue in topic.disk_queues() if queue in outcomes]
-        failure = next((outcomes[queue] for queue in written if outcomes[queue] is not None), None)
+        written: list[DiskQueue] = []
+        failure: DiskQueueError | None = None
+        if outcomes:
+            written = [queue for queue in topic.disk_queues() if queue in outcomes]
+            failure = next((outcomes[queue] for queue in written if outcomes[queue] is not None), None)
         if failure is None and written:
             confirm = partial(self._confirm, commit)
             for queue in written:

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 from nsqx.nsqd.group_commit cimport GroupCommit
 from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.log.batch cimport LogBatch
+from nsqx.queues.log.jobs cimport CommitJob, SegmentWrite
 from nsqx.queues.log.log cimport TopicLog
 from nsqx.queues.log.store cimport LogStore
 
@@ -28,7 +29,7 @@ cdef class LogCommits:
     cdef object _checkpoint
     cdef int64_t _checkpoint_start_ns
     cdef object _clock
-    cdef object _commit
+    cdef CommitJob _commit
     cdef int64_t _commit_start_ns
     cdef GroupCommit _commits
     cdef int64_t _committed_count
@@ -73,14 +74,17 @@ cdef class LogCommits:
     cpdef _write(self)
     cdef _begin_or_gather(self)
     cpdef _gather(self)
-    @cython.locals(waiter=_Waiter, store=LogStore)
+    @cython.locals(waiter=_Waiter, store=LogStore, is_synced=bint, job=CommitJob)
     cpdef _begin_commit(self)
     cdef _collect_changes(self)
     @cython.locals(start_ns=int64_t)
-    cdef _run(self, object job)
-    @cython.locals(store=LogStore, batch=LogBatch, now_ns=int64_t, duration_ns=int64_t, message_count=int64_t)
-    cpdef _end_commit(self, object job)
-    cdef _release(self, list logs)
+    cdef _run(self, CommitJob job)
+    @cython.locals(
+        store=LogStore, batch=LogBatch, batches=list, taken=list, write=SegmentWrite, now_ns=int64_t, duration_ns=int64_t,
+        message_count=int64_t
+    )
+    cpdef _end_commit(self, CommitJob job)
+    cdef _release(self, TopicLog log)
     @cython.locals(waiter=_Waiter)
     cdef _settle(self)
     cdef _find_finished_later(self)

@@ -386,17 +386,19 @@ class LogCommits:
         if self._committed_count:
             self._crowd = self._committed_count + self._request_count
             self._gather_until_ns = now_ns + min(duration_ns, _GATHER_NS)
-        taken = (*job.framed, *job.direct)
         message_count = 0
         error = job.error
-        for _, batches in taken:
-            for batch in batches:
-                if batch.has_offsets:
-                    message_count += batch.count
+        for taken in (job.framed, job.direct):
+            for _, batches in taken:
+                for batch in batches:
+                    if batch.has_offsets:
+                        message_count += batch.count
         for write in job.segment_writes:
             error = error or write.error
         self.messages.add(message_count)
-        self._release([log for log, _ in taken])
+        for taken in (job.framed, job.direct):
+            for log, _ in taken:
+                self._release(log)
         self._settle()
         if job.failed_sync is not None and not self._has_sync_failed:
             # The batches go to another file now. Publishers get the error only if that fails too.
@@ -416,12 +418,11 @@ class LogCommits:
         if self._is_wanted or self._waiters or store.has_pending or store.wants_checkpoint:
             self._begin_or_gather()
 
-    def _release(self, logs: list[TopicLog]) -> None:
+    def _release(self, log: TopicLog) -> None:
         """Let the channels have what is written."""
-        for log in logs:
-            flow = self._flows.get(log)
-            if flow is not None:
-                flow.release()
+        flow = self._flows.get(log)
+        if flow is not None:
+            flow.release()
 
     def _settle(self) -> None:
         """Answer those who have waited long enough."""
@@ -458,7 +459,8 @@ class LogCommits:
         self._checkpoint = None
         self.checkpoints.add(self._clock.now_ns() - self._checkpoint_start_ns)
         store.end_checkpoint(job)
-        self._release(list(self._flows))
+        for log in list(self._flows):
+            self._release(log)
         for log in job.finished:
             if log in self._flows:
                 self._flows[log].forget_removed()

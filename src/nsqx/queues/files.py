@@ -96,7 +96,7 @@ def write_buffers(kind: str, descriptor: int, buffers: Sequence[Buffer], positio
     if _hook is not None:
         _hook(FileOperation(kind, WRITEV, descriptor=descriptor, data=b"".join(buffers), position=position))
     for start in range(0, len(buffers), _MAX_BUFFERS):
-        part = buffers[start : start + _MAX_BUFFERS]
+        part = buffers[start : start + _MAX_BUFFERS] if len(buffers) > _MAX_BUFFERS else buffers
         size = sum(map(len, part))
         written = os.pwritev(descriptor, part, position)
         if written < size:

@@ -1,3 +1,4 @@
+# cython: wraparound=True, boundscheck=True
 """Commit files: batches of all logs, written together and made durable by one fdatasync.
 
       <data path>/nsqx.commit.0, nsqx.commit.1     more only while one of them cannot be used again
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -142,7 +143,7 @@ def decode_header(data: Buffer) -> CommitHeader | None:
 
 
 def encode_frame(
-    header: CommitHeader, serial: int, synced_below: int, highest_id: int, entries: Sequence[Entry]
+    header: CommitHeader, serial: int, synced_below: int, highest_id: int, entries: list[Entry]
 ) -> list[Buffer]:
     """Return the bytes of a frame."""
     buffers: list[Buffer] = [b""]
@@ -174,6 +175,19 @@ class CommitFile:
     A sync is fast if it only has to write blocks that exist: then the file system needs no commit of its journal. So
     small frames are followed by ``zeros_size`` zeros, over which the next ones are written.
     """
+
+    __slots__ = (
+        "_descriptor",
+        "_used_size",
+        "_zeros_size",
+        "header",
+        "is_doubtful",
+        "last_counts",
+        "next_serial",
+        "numbers",
+        "path",
+        "position",
+    )
 
     def __init__(self, path: str, zeros_size: int = 0) -> None:
         self.path = path

@@ -1,3 +1,4 @@
+# cython: wraparound=True, boundscheck=True
 """The index of a segment: where offsets and times are, every 64 KiB.
 
       head     "NXI1", u32 count, CRC-32 of the entries with the seed of the segment
@@ -14,6 +15,7 @@ from struct import Struct
 from zlib import crc32
 
 SPACING = 64 * 1024
+_SPACING = SPACING
 _MAGIC = b"NXI1"
 _HEAD = Struct(">4sII")
 _ENTRY = Struct(">QQq")
@@ -33,7 +35,7 @@ class SegmentIndex:
 
     def add(self, offset: int, position: int, timestamp: int) -> None:
         """Note a batch of messages; batches are noted in their order."""
-        if not self._positions or position - self._positions[-1] >= SPACING:
+        if not self._positions or position - self._positions[-1] >= _SPACING:
             self._times.append(self.max_time)
             self._positions.append(position)
             self._offsets.append(offset)

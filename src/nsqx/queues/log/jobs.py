@@ -7,10 +7,9 @@ changes nothing of the store, except for the writer of a log whose ``is_writing`
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nsqx.queues.files import COMMIT, SEGMENT, Buffer, remove_directory, remove_if_there, rename, sync_directory
 from nsqx.queues.log.commit_file import BAD_SUFFIX
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from nsqx.queues.log.commit_file import CommitFile
     from nsqx.queues.log.log import TopicLog
 
+    # A log, and the batches of it that a job writes for the first time.
+    Taken = tuple[TopicLog, list[LogBatch]]
+
 # A checkpoint of this many logs or more uses threads.
 _MANY_LOGS = 16
 _THREADS = 8
@@ -32,7 +34,7 @@ class SegmentWrite:
 
     __slots__ = ("_batches", "_is_synced", "error", "log", "size")
 
-    def __init__(self, log: TopicLog, batches: Sequence[LogBatch], is_synced: bool) -> None:
+    def __init__(self, log: TopicLog, batches: list[LogBatch], is_synced: bool) -> None:
         self.log = log
         self.size = 0
         for batch in batches:
@@ -43,20 +45,14 @@ class SegmentWrite:
 
     def run(self) -> None:
         """Write, and sync if the caller wants it. The file stays open only as long as a sync is missing."""
+        writer = self.log.writer
         try:
-            self.log.writer.write(self._batches)
+            writer.write(self._batches)
             if self._is_synced:
-                self.log.writer.sync()
-                self.log.writer.close()
+                writer.sync()
+                writer.close()
         except OSError as error:
             self.error = error
-
-
-class Taken(NamedTuple):
-    """The batches of a log that a job writes for the first time."""
-
-    log: TopicLog
-    batches: list[LogBatch]
 
 
 class CommitJob:

@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from nsqx.queues.log.batch cimport LogBatch, new_batch
+from nsqx.queues.log.segment cimport SegmentWriter
 from nsqx.queues.log.tail cimport LogTail
 
 cdef int64_t _GATHER_NS
@@ -12,7 +13,7 @@ cdef Py_ssize_t _GATHER_SIZE
 cdef class TopicLog:
     cdef readonly object identity
     cdef readonly object state
-    cdef readonly object writer
+    cdef readonly SegmentWriter writer
     cdef readonly LogTail tail
     cdef readonly int64_t written
     cdef readonly int64_t stable
@@ -48,10 +49,16 @@ cdef class TopicLog:
     @cython.locals(end=int64_t)
     cdef _renew_lease(self, int64_t count)
     cdef _add(self, LogBatch batch)
+    cpdef bint has_pending(self)
+    cpdef bint is_lease_wanted(self)
+    cpdef bint is_frame_unsafe(self)
+    cpdef bint is_segment_unsynced(self)
     @cython.locals(batch=LogBatch, size=int64_t)
-    cpdef give(self, object batches)
+    cpdef give(self, list batches)
     @cython.locals(batch=LogBatch)
-    cpdef note_written(self, object batches)
+    cpdef note_written(self, list batches)
+    @cython.locals(first=int64_t, end=int64_t)
+    cpdef list unwritten(self, int64_t count)
     cpdef note_safe(self, int64_t count)
     @cython.locals(batch=LogBatch)
     cpdef LogBatch batch_at(self, int64_t offset)

@@ -171,6 +171,10 @@ class TopicLog:
         """The number of batches that wait for a write."""
         return len(self._pending) + (1 if self._gathered else 0)
 
+    def has_pending(self) -> bool:
+        """True if a batch waits for a write."""
+        return len(self._pending) > 0 or len(self._gathered) > 0
+
     # Appending
 
     def append(self, items: bytes, count: int, timestamp: int, releases: Sequence[int] = ()) -> int:
@@ -284,7 +288,6 @@ class TopicLog:
         self._end_gathering()
         return self._pending[:]
 
-    @property
     def is_lease_wanted(self) -> bool:
         """True if the next write must be synced, because it contains a new lease."""
         return self._lease_count > self.safe_count
@@ -294,7 +297,6 @@ class TopicLog:
         """True if every batch given to a write is durable."""
         return self.safe_count >= self.given_count
 
-    @property
     def is_frame_unsafe(self) -> bool:
         """True if a batch is only in a commit file and is not durable there."""
         return self.safe_count < self.given_count and self.writer.written_count < self.given_count
@@ -339,7 +341,10 @@ class TopicLog:
 
     def unwritten(self, count: int) -> list[LogBatch]:
         """Return the held batches up to the number ``count`` that are not in a segment."""
-        return list(islice(self._held, self.writer.written_count - self._held_from, count - self._held_from))
+        first, end = self.writer.written_count - self._held_from, count - self._held_from
+        if end - first == 1:
+            return [self._held[first]]  # usually the newest, which is found faster by its index
+        return list(islice(self._held, first, end))
 
     def note_synced(self) -> None:
         """Drop the held batches that are durable in segments."""
@@ -350,7 +355,6 @@ class TopicLog:
             self._held.popleft()
             self._held_from += 1
 
-    @property
     def is_segment_unsynced(self) -> bool:
         """True if batches that are in no commit file are not durable in a segment."""
         return self.writer.synced_count < self.direct_count

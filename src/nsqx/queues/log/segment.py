@@ -1,4 +1,4 @@
-# cython: wraparound=True
+# cython: wraparound=True, boundscheck=True
 """Segments: the files that contain the batches of a log, named by their first offset.
 
       <topic>.topic/00000000000000081920.seg    identity of the log, snapshot of its state, then batches
@@ -21,7 +21,7 @@ import os
 import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.files import (
@@ -294,7 +294,7 @@ class SegmentWriter:
         is_open = self._descriptor >= 0 and not (self.must_roll or self._temporary)
         return is_open and self._position + size <= self._max_size
 
-    def write(self, batches: Sequence[LogBatch]) -> None:
+    def write(self, batches: list[LogBatch]) -> None:
         """Append batches."""
         try:
             self._create_directory()
@@ -310,14 +310,14 @@ class SegmentWriter:
                     self._roll()
                     room = self._max_size - self._position
                 room -= batch.size
-            self._append(batches[start:])
+            self._append(batches[start:] if start else batches)
             if self._temporary:
                 self._sync()
         except OSError:
             self.fail()
             raise
 
-    def _append(self, batches: Sequence[LogBatch]) -> None:
+    def _append(self, batches: list[LogBatch]) -> None:
         if not batches:
             return
         if self._descriptor < 0:

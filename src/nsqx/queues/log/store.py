@@ -41,13 +41,14 @@ from nsqx.queues.log.commit_file import (
     identity_record,
 )
 from nsqx.queues.log.identity import LogIdentity, next_tick
-from nsqx.queues.log.jobs import CheckpointJob, CommitJob, SegmentWrite, Taken, remove_set_aside
+from nsqx.queues.log.jobs import CheckpointJob, CommitJob, SegmentWrite, remove_set_aside
 from nsqx.queues.log.log import TopicLog, log_directory
 from nsqx.queues.log.recovery import NO_BOOT_ID, Recovery
 from nsqx.queues.log.segment import SegmentWriter, remove_incomplete
 from nsqx.queues.log.state import LogState
 
 if TYPE_CHECKING:
+    from nsqx.queues.log.jobs import Taken
     from nsqx.queues.positions import QueueLog
 
 _MAX_FILES = 16
@@ -255,7 +256,7 @@ class LogStore:
         """True if a synced commit would make something durable."""
         return bool(self._pending or self._unsafe or self._again)
 
-    def begin_commit(self, *, is_synced: bool) -> CommitJob | None:
+    def begin_commit(self, is_synced: bool) -> CommitJob | None:
         """Return a job that writes all that is pending, or as much as possible; None if there is nothing to do now."""
         if self._commit is not None or self._is_recovering:
             return None
@@ -265,10 +266,10 @@ class LogStore:
         if direct and len(self._unsynced_segments) + len(direct) > _MAX_UNSYNCED_SEGMENTS:
             is_synced = True
         for log, _ in framed:
-            if log.is_lease_wanted or log.is_deleted:
+            if log.is_lease_wanted() or log.is_deleted:
                 is_synced = True
         for log, _ in direct:
-            if log.is_lease_wanted or log.is_frame_unsafe:
+            if log.is_lease_wanted() or log.is_frame_unsafe():
                 is_synced = True
         if not (framed or direct or self._again or (is_synced and self._unsafe)):
             return None
@@ -289,7 +290,7 @@ class LogStore:
 
     def _begin_segment_sync(self) -> CommitJob | None:
         """Return a job that needs no room in a commit file. Without it the files may stay full."""
-        logs = [log for log in self._unsafe if log.is_segment_unsynced and self._can_write_segment(log)]
+        logs = [log for log in self._unsafe if log.is_segment_unsynced() and self._can_write_segment(log)]
         if self._active is None or not logs:
             return None
         job = CommitJob(self._active, is_synced=True)
@@ -304,16 +305,19 @@ class LogStore:
         """
         if self._skipping:
             # The next process will assume that no offsets are lost, because the first frame has the new boot id.
-            return [Taken(log, log.pending[:1]) for log in self._skipping], []
+            return [(log, log.pending[:1]) for log in self._skipping], []
         framed: list[Taken] = []
         direct: list[Taken] = []
         room = max_size = (self.options.commit_size - FRAMES_AT) // 2
         for group in self._pending_groups():
-            taken = [Taken(log, log.pending) for log in group if log.pending_count]
+            taken: list[Taken] = []
             size = 0
-            for log, batches in taken:
-                size += _frame_size(log, batches)
-            log = taken[0].log
+            for log in group:
+                if log.has_pending():
+                    batches = log.pending
+                    taken.append((log, batches))
+                    size += _frame_size(log, batches)
+            log = taken[0][0]
             is_large = log.pending_size >= direct_size or size > max_size
             if is_large and len(group) == 1 and not log.is_deleted:
                 if self._can_write_segment(log):
@@ -335,8 +339,11 @@ class LogStore:
         """True if no other job writes to the directory of a log, and it is not that of a newer log of the topic."""
         if log.is_writing or log in self._deleted:
             return False
-        old = (*self._deleted, *self._deleting.values())
-        return not any(other.is_writing and other.topic == log.topic for other in old)
+        for old in (self._deleted, self._deleting.values()):
+            for other in old:
+                if other.is_writing and other.topic == log.topic:
+                    return False
+        return True
 
     def _file_for(self, framed: list[Taken], direct: list[Taken]) -> CommitFile | None:
         """Return the file for the next frame, in a new generation if the active file is full; None if all are full."""
@@ -383,45 +390,49 @@ class LogStore:
         """Give the batches to the job."""
         entries: list[Entry] = []
         job.framed, job.direct = framed, direct
-        job.joined = [group for group in self._joined if any(log in group for log, _ in framed)]
         for log, batch in self._again:
-            entries += self._entries(job, log, [batch])
+            self._add_entries(entries, job, log, [batch])
         for log, batches in framed:
-            log.give(batches)
-            entries += self._entries(job, log, batches)
+            self._give_log(log, batches)
+            self._add_entries(entries, job, log, batches)
         for log, batches in direct:
-            log.give(batches)
-            entries += self._entries(job, log, [])
+            self._give_log(log, batches)
+            self._add_entries(entries, job, log, [])
             job.segment_writes.append(SegmentWrite(log, log.unwritten(log.given_count), job.is_synced))
             log.is_writing = True
-        for log in self._unsafe if job.is_synced else ():
-            if log.is_segment_unsynced and self._can_write_segment(log):
-                job.segment_writes.append(SegmentWrite(log, log.unwritten(log.given_count), True))
-                log.is_writing = True
-        for log, _ in (*framed, *direct):
-            if not log.pending_count:
-                del self._pending[log]
+        if job.is_synced:
+            for log in self._unsafe:
+                if log.is_segment_unsynced() and self._can_write_segment(log):
+                    job.segment_writes.append(SegmentWrite(log, log.unwritten(log.given_count), True))
+                    log.is_writing = True
         if self._joined:
-            self._joined = [group for group in self._joined if any(log in self._pending for log in group)]
+            self._give_joined(job)
         if entries:
             file = job.file
             assert file.header is not None
             job.buffers = encode_frame(file.header, file.next_serial, self._synced_below, self.highest_id, entries)
             job.size = sum(map(len, job.buffers))
 
-    def _entries(self, job: CommitJob, log: TopicLog, batches: list[LogBatch]) -> list[Entry]:
+    def _give_log(self, log: TopicLog, batches: list[LogBatch]) -> None:
+        log.give(batches)
+        if not log.has_pending():
+            del self._pending[log]
+
+    def _give_joined(self, job: CommitJob) -> None:
+        """Note which groups are in the frame, and keep those with something to write."""
+        job.joined = [group for group in self._joined if any(log in group for log, _ in job.framed)]
+        self._joined = [group for group in self._joined if any(log in self._pending for log in group)]
+
+    def _add_entries(self, entries: list[Entry], job: CommitJob, log: TopicLog, batches: list[LogBatch]) -> None:
         file = job.file
-        entries = []
         if log not in file.numbers:
             file.numbers[log] = len(file.numbers) + 1
             job.bound.append(log)
             record = identity_record(log.identity, log.durable_end, log.durable_serial)
             # Twice: if one is damaged, the other still identifies all batches of the log.
             entries += [Entry(file.numbers[log], record, seed_of(0), 0)] * 2
-        number, seed, synced_below = file.numbers[log], log.commit_seed, log.stable
         for batch in batches:
-            entries.append(Entry(number, batch, seed, synced_below))
-        return entries
+            entries.append(Entry(file.numbers[log], batch, log.commit_seed, log.stable))
 
     def end_commit(self, job: CommitJob) -> None:
         """Use the result of a job."""
@@ -451,19 +462,24 @@ class LogStore:
             self.failure = self.failure or write.error
         for log, batches in job.direct:
             self._end_direct(log, batches)
-        for log, _ in (*job.framed, *job.direct, *self._again):
-            file.last_counts[log] = log.given_count
-            if not log.is_deleted:
-                self._changed[log] = None
+        for taken in (job.framed, job.direct, self._again):
+            for log, _ in taken:
+                file.last_counts[log] = log.given_count
+                if not log.is_deleted:
+                    self._changed[log] = None
         if job.is_synced:
             self._note_synced(file)
-        self._trim_memory()
+        if self._tails_size() > self.options.memory_size:
+            self._trim_memory()
 
     def _end_direct(self, log: TopicLog, batches: list[LogBatch]) -> None:
         """Use the result of a direct write. If it failed, some of the batches may be durable nevertheless."""
         failed_count = min(len(batches), log.given_count - log.writer.written_count)
-        log.take_back(failed_count)
-        log.note_written(batches[: len(batches) - failed_count])
+        if failed_count:
+            log.take_back(failed_count)
+            log.note_written(batches[: len(batches) - failed_count])
+        else:
+            log.note_written(batches)
         log.direct_count = log.given_count
         self._unsafe[log] = None
         for batch in batches:
@@ -482,11 +498,11 @@ class LogStore:
         """Note what is durable of a log, all of whose frames are."""
         if not log.is_writing:
             log.note_synced()
-        if log.is_segment_unsynced and not log.is_deleted:
+        if log.is_segment_unsynced() and not log.is_deleted:
             return
         log.note_safe(log.given_count)
         del self._unsafe[log]
-        if log.is_deleted and not log.pending_count:
+        if log.is_deleted and not log.has_pending():
             self._deleted.append(log)
             if self._deleting.get(log.topic) is log:
                 del self._deleting[log.topic]
@@ -635,6 +651,9 @@ class LogStore:
     @property
     def memory_size(self) -> int:
         """The memory that batches take, about."""
+        return self._tails_size()
+
+    def _tails_size(self) -> int:
         size = 0
         for log in self.logs.values():
             size += log.tail.size
