@@ -21,7 +21,7 @@ def hot_modules():
 HOT_MODULES = hot_modules()
 
 # Modules that are not compiled. Their .pxd has inline C functions for compiled modules, the .py the same in Python.
-WRITTEN_TWICE = ["nsqx.queues.checksums", "nsqx.wire.byteops", "nsqx.wire.encode"]
+WRITTEN_TWICE = ["nsqx.queues.checksums", "nsqx.queues.log.heads", "nsqx.wire.byteops", "nsqx.wire.encode"]
 
 
 @dataclass
@@ -116,7 +116,7 @@ def test_a_hot_module_has_both_files(module):
 def test_slots_are_the_declared_attributes(module):
     python = python_shape(path_of(module, ".py").read_text())
     declared = declared_shape(path_of(module, ".pxd").read_text())
-    assert declared.attributes
+    assert declared.attributes or declared.arguments
     for name, attributes in declared.attributes.items():
         assert python.attributes[name] == attributes, name
 

@@ -97,7 +97,9 @@ def write_buffers(kind: str, descriptor: int, buffers: Sequence[Buffer], positio
         _hook(FileOperation(kind, WRITEV, descriptor=descriptor, data=b"".join(buffers), position=position))
     for start in range(0, len(buffers), _MAX_BUFFERS):
         part = buffers[start : start + _MAX_BUFFERS] if len(buffers) > _MAX_BUFFERS else buffers
-        size = sum(map(len, part))
+        size = 0
+        for buffer in part:
+            size += len(buffer)
         written = os.pwritev(descriptor, part, position)
         if written < size:
             rest = memoryview(b"".join(part))

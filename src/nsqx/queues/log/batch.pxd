@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
 from nsqx.queues cimport checksums
+from nsqx.queues.log cimport heads
 
 
 @cython.final
@@ -19,7 +20,7 @@ cdef class LogBatch:
     cdef readonly Py_ssize_t size
     cdef uint32_t _tail_crc
 
-    @cython.locals(fields=bytes)
+    @cython.locals(head=bytes)
     cpdef bytes head(self, uint32_t seed, int64_t synced_below)
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from nsqx.queues import checksums
+from nsqx.queues.log import heads
 
 if TYPE_CHECKING:
     from nsqx.queues.files import Buffer
@@ -33,8 +34,6 @@ _HEAD = Struct(">4sIQqIHHIQII4x")
 HEAD_SIZE = _HEAD.size
 _MAX_OFFSET = (1 << 63) - 1
 _CRC_AT = 48
-_FIELDS = Struct(">4sIQqIHHIQI")
-_HEAD_CRC = Struct(">I4x")
 _SUM = Struct(">I")
 _LENGTH = Struct(">i")
 _SEED = Struct(">QQ")
@@ -128,11 +127,11 @@ class LogBatch:
 
     def head(self, seed: int, synced_below: int) -> bytes:
         """Return the head in a file, and the extension. Items and sums follow."""
-        fields = _FIELDS.pack(
-            MAGIC, self.size, self.first, self.timestamp, self.count, self.kind, len(self.extension), len(self.items),
-            synced_below, self._tail_crc,
+        head = heads.encode_head(
+            self.size, self.first, self.timestamp, self.count, self.kind, len(self.extension), len(self.items),
+            synced_below, self._tail_crc, seed,
         )  # fmt: skip
-        return fields + _HEAD_CRC.pack(checksums.crc_of(fields, seed)) + self.extension
+        return head + self.extension if self.extension else head
 
     def buffers(self, seed: int, synced_below: int = 0) -> tuple[bytes, bytes, bytes]:
         """Return the bytes in a file: head and extension, items, sums."""

@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from nsqx.queues.files cimport write_buffers
 from nsqx.queues.log.batch cimport LogBatch
 
 

@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
+from nsqx.queues.files cimport write_buffers
 from nsqx.queues.log.batch cimport LogBatch
 from nsqx.queues.log.index cimport SegmentIndex
 
@@ -40,6 +41,8 @@ cdef class SegmentWriter:
     cpdef bint has_room(self, int64_t size)
     @cython.locals(batch=LogBatch, start=Py_ssize_t, index=Py_ssize_t, room=int64_t)
     cpdef write(self, list batches)
-    @cython.locals(segment=LogSegment, batch=LogBatch, index=SegmentIndex, position=int64_t)
+    @cython.locals(
+        segment=LogSegment, batch=LogBatch, index=SegmentIndex, position=int64_t, synced_below=int64_t, buffers=list
+    )
     cdef _append(self, list batches)
     cdef _create_directory(self)

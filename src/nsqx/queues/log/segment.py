@@ -328,7 +328,9 @@ class SegmentWriter:
         index = segment.loaded_index()
         synced_below = self.state.end
         for batch in batches:
-            buffers += (batch.head(segment.seed, synced_below), batch.items, batch.sums)
+            buffers.append(batch.head(segment.seed, synced_below))
+            buffers.append(batch.items)
+            buffers.append(batch.sums)
             if batch.has_offsets:
                 index.add(batch.first, position, batch.timestamp)
             position += batch.size
