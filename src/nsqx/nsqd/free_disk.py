@@ -25,7 +25,7 @@ class FreeDisk:
     ``is_low`` is the last result. If the space cannot be measured, it counts as enough: a write will show the error.
     """
 
-    __slots__ = ("_directory", "_free_bytes", "_least_bytes", "_measured_ns", "_statvfs", "is_low")
+    __slots__ = ("_directory", "_free_bytes", "_is_measured", "_least_bytes", "_measured_ns", "_statvfs", "is_low")
 
     def __init__(
         self, directory: str, least_bytes: int, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
@@ -36,15 +36,17 @@ class FreeDisk:
         self._least_bytes = least_bytes
         self._statvfs = statvfs
         self._free_bytes = 0
-        self._measured_ns: int | None = None
+        self._is_measured = False
+        self._measured_ns = 0
 
     def refuse_if_low(self, now_ns: int) -> None:
         """Raise DiskQueueError if too little space is free. ``now_ns`` is the time, always by the same clock."""
         if not self._least_bytes:
             return
         # A wall clock may have been set back.
-        if self._measured_ns is None or not 0 <= now_ns - self._measured_ns < _MEASURE_EVERY_NS:
+        if not self._is_measured or not 0 <= now_ns - self._measured_ns < _MEASURE_EVERY_NS:
             self._measure()
+            self._is_measured = True
             self._measured_ns = now_ns
         if self.is_low:
             raise low_space(f"{self._free_bytes} bytes of disk are free, --min-free-disk is {self._least_bytes}")

@@ -266,8 +266,10 @@ class GroupCommit:
         written: list[DiskQueue] = []
         failure: DiskQueueError | None = None
         if outcomes:
-            written = [queue for queue in topic.disk_queues() if queue in outcomes]
-            failure = next((outcomes[queue] for queue in written if outcomes[queue] is not None), None)
+            for queue in topic.disk_queues():
+                if queue in outcomes:
+                    written.append(queue)
+                    failure = failure or outcomes[queue]
         if failure is None and written:
             confirm = partial(self._confirm, commit)
             for queue in written:

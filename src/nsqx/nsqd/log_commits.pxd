@@ -1,7 +1,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from nsqx.nsqd.free_disk cimport FreeDisk
 from nsqx.nsqd.group_commit cimport GroupCommit
+from nsqx.nsqd.histogram cimport Histogram
 from nsqx.nsqd.turn cimport Turn
 from nsqx.queues.log.batch cimport LogBatch
 from nsqx.queues.log.jobs cimport CommitJob, SegmentWrite
@@ -38,7 +40,7 @@ cdef class LogCommits:
     cdef object _end_commit_in_turn
     cdef object _finished_timer
     cdef readonly dict _flows
-    cdef public object _free_disk
+    cdef public FreeDisk _free_disk
     cdef int64_t _gather_rest
     cdef int64_t _gather_until_ns
     cdef object _ids
@@ -60,12 +62,12 @@ cdef class LogCommits:
     cdef Turn _turn
     cdef list _waiters
     cdef public object blocks
-    cdef readonly object checkpoints
+    cdef readonly Histogram checkpoints
     cdef public int64_t cold_read_count
-    cdef readonly object commits
+    cdef readonly Histogram commits
     cdef public int64_t damaged_count
     cdef readonly object failure
-    cdef readonly object messages
+    cdef readonly Histogram messages
     cdef public object options
 
     cpdef write_later(self, bint is_synced=*)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import FreeDisk, low_space
-from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS, Histogram
+from nsqx.nsqd.histogram import Histogram
+from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS
 from nsqx.queues.ids import IdSource
 from nsqx.queues.log.blocks import LogBlocks
 from nsqx.queues.log.recovery import read_boot_id

@@ -369,7 +369,9 @@ class LogFlow(TopicFlow):
         if end <= self.released:
             return
         self.released = end
-        number = self._end_number - self._count(end, self._log.end)
+        number = self._end_number
+        if end < self._log.end:
+            number -= self._count(end, self._log.end)
         count, self.released_number = number - self.released_number, number
         while self._unreleased_due and self._unreleased_due[0].offset < end:
             count -= self._unreleased_due.popleft().is_counted

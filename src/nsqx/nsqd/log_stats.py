@@ -1,8 +1,8 @@
 """The numbers of log topics and conversions in /stats and /metrics."""
 
-from bisect import bisect_left
 from typing import Annotated, NamedTuple, TypedDict
 
+from nsqx.nsqd.histogram import Histogram
 from nsqx.units import NS_PER_MS
 
 
@@ -44,22 +44,6 @@ ConversionStats = TypedDict(
 NO_SPACE, WRITE_FAILED = "no_space", "write_failed"
 DURATIONS_NS = tuple(int(ms * NS_PER_MS) for ms in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500))
 MESSAGE_COUNTS = (0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
-
-
-class Histogram:
-    """Numbers that are counted by size. ``counts`` has one more number than ``bounds``, for larger ones."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[int, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0
-
-    def add(self, number: int) -> None:
-        """Count a number. A number that is equal to a bound is within it."""
-        self.counts[bisect_left(self.bounds, number)] += 1
-        self.sum += number
 
 
 class CommitStats(NamedTuple):

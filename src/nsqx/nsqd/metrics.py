@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from nsqx.net.pieces import Pieces
     from nsqx.net.steps import Steps
+    from nsqx.nsqd.histogram import Histogram
     from nsqx.nsqd.latency import LatencyResult
-    from nsqx.nsqd.log_stats import CommitStats, Histogram
+    from nsqx.nsqd.log_stats import CommitStats
     from nsqx.nsqd.stats import ClientStats, TopicCollector
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -60,6 +60,9 @@ cdef class ClientSession(ByteReceiver):
     cdef bint _step(self) except -1
     cdef _send(self, bytes frame)
     cdef _act_on_line(self, list words)
+    cdef _require_allowed(self, bytes name)
+    cdef str _publish_topic(self, list words, Py_ssize_t needed, str prefix)
+    cdef _expect_body(self)
     cdef _check_size(self, int64_t size)
     cdef _act_on_body(self)
     @cython.locals(item=bytes, topic=Topic)
@@ -71,5 +74,9 @@ cdef class ClientSession(ByteReceiver):
     cdef _publish_batch(self)
     @cython.locals(client=Client)
     cdef _acknowledge(self, str command, int64_t count, Topic topic)
+    cdef _authorize(self, str command, str topic_name, str channel_name)
     @cython.locals(channel=Channel)
     cdef _finish(self, bytes message_id)
+
+
+cdef str _text(bytes word)

@@ -5,8 +5,9 @@ from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, Cli
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from nsqx.nsqd.histogram import Histogram
 from nsqx.nsqd.latency import LatencySketch
-from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS, CommitStats, Histogram
+from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS, CommitStats
 from nsqx.nsqd.metrics import NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.stats import StatsFilter, each_topic
 
