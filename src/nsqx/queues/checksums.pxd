@@ -30,7 +30,7 @@ cdef extern from *:
 
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <immintrin.h>
-    #define NSQX_CARRYLESS __attribute__((target("pclmul,sse4.1")))
+    #define NSQX_CARRYLESS __attribute__((target("pclmul,avx")))
     #define NSQX_LOAD(p) _mm_loadu_si128((const __m128i *)(p))
 
     static int nsqx_crc_can_fold;
@@ -99,7 +99,7 @@ cdef extern from *:
             }
     #ifdef NSQX_CARRYLESS
         __builtin_cpu_init();
-        nsqx_crc_can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+        nsqx_crc_can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("avx");
     #endif
     }
 
