@@ -252,9 +252,10 @@ class GroupCommit:
             else:
                 self._write_failed(queue, pump, failure)
             self._turn.wake(pump)
-        after_writes, self._after_writes = self._after_writes, []
-        for work in after_writes:
-            work()
+        if self._after_writes:
+            after_writes, self._after_writes = self._after_writes, []
+            for work in after_writes:
+                work()
 
     def after_writes(self, work: Callable[[], object]) -> None:
         """Call ``work`` at the end of the turn, when the commits of all publishes so far have begun."""

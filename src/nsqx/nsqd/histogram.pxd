@@ -8,4 +8,5 @@ cdef class Histogram:
     cdef readonly list counts
     cdef readonly int64_t sum
 
+    @cython.locals(index=Py_ssize_t, bound=int64_t)
     cpdef add(self, int64_t number)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
 
 class Histogram:
     """Numbers that are counted by size. ``counts`` has one more number than ``bounds``, for larger ones."""
@@ -17,5 +15,10 @@ class Histogram:
 
     def add(self, number: int) -> None:
         """Count a number. A number that is equal to a bound is within it."""
-        self.counts[bisect_left(self.bounds, number)] += 1
+        for index, bound in enumerate(self.bounds):
+            if number <= bound:
+                self.counts[index] += 1
+                break
+        else:
+            self.counts[len(self.bounds)] += 1
         self.sum += number

@@ -79,13 +79,14 @@ cdef class LogCommits:
     @cython.locals(waiter=_Waiter, store=LogStore, is_synced=bint, job=CommitJob)
     cpdef _begin_commit(self)
     cdef _collect_changes(self)
-    @cython.locals(start_ns=int64_t)
+    @cython.locals(start_ns=int64_t, now_ns=int64_t)
     cdef _run(self, CommitJob job)
+    cpdef _end_commit(self, CommitJob job)
     @cython.locals(
-        store=LogStore, batch=LogBatch, batches=list, taken=list, write=SegmentWrite, now_ns=int64_t, duration_ns=int64_t,
+        store=LogStore, batch=LogBatch, batches=list, taken=list, write=SegmentWrite, duration_ns=int64_t,
         message_count=int64_t
     )
-    cpdef _end_commit(self, CommitJob job)
+    cdef _end_commit_at(self, CommitJob job, int64_t now_ns)
     cdef _release(self, TopicLog log)
     @cython.locals(waiter=_Waiter)
     cdef _settle(self)

@@ -362,9 +362,10 @@ class LogCommits:
             self._begin_checkpoint()
 
     def _collect_changes(self) -> None:
-        changed, self._changed = self._changed, {}
-        for flow in changed:
-            flow.write_changes()
+        if self._changed:
+            changed, self._changed = self._changed, {}
+            for flow in changed:
+                flow.write_changes()
 
     def _run(self, job: CommitJob) -> None:
         start_ns = self._commit_start_ns = self._clock.now_ns()
@@ -373,15 +374,18 @@ class LogCommits:
             self._commits.threads.run(job, self._end_commit_in_turn, is_urgent=True)
             return
         job.run()
-        self._is_quick = self._clock.now_ns() - start_ns <= _INLINE_NS
-        self._end_commit(job)
+        now_ns = self._clock.now_ns()
+        self._is_quick = now_ns - start_ns <= _INLINE_NS
+        self._end_commit_at(job, now_ns)
 
     def _end_commit(self, job: CommitJob) -> None:
+        self._end_commit_at(job, self._clock.now_ns())
+
+    def _end_commit_at(self, job: CommitJob, now_ns: int) -> None:
         store = self._store
         assert store is not None
         store.end_commit(job)
         self._commit = None
-        now_ns = self._clock.now_ns()
         duration_ns = now_ns - self._commit_start_ns
         self.commits.add(duration_ns)
         if self._committed_count:

@@ -50,6 +50,12 @@ class OutputBuffer:
         return released
 
     def _release_done(self) -> bytearray:
+        commit = self._commit
+        if not self._sealed and commit is not None and commit.is_done and commit.failure is None:  # usually
+            released, self.frames = self.frames, bytearray()
+            self._commit = None
+            self.is_held = False
+            return released
         released = bytearray()
         self._sealed.append((self.frames, self._commit, self._command))
         while self._sealed:

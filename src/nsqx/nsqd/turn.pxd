@@ -26,6 +26,8 @@ cdef class Turn:
     cdef _leave(self)
     cdef _end(self)
     cdef _schedule(self)
+    @cython.locals(late_work=list)
+    cdef _do_late_work(self)
     cdef _run_pumps(self)
     @cython.locals(client=Client)
     cdef _send(self)

@@ -124,7 +124,14 @@ class Turn:
 
     def _run_scheduled(self) -> None:
         self._is_scheduled = False
-        self.run(self._do_late_work)
+        if self._is_running:
+            self._do_late_work()
+            return
+        self._is_running = True
+        try:
+            self._do_late_work()
+        finally:
+            self._leave()
 
     def _do_late_work(self) -> None:
         self._run_pumps()

@@ -95,7 +95,8 @@ def write_buffers(kind: str, descriptor: int, buffers: Sequence[Buffer], positio
     """Write all bytes of ``buffers``, one after the other, at ``position``."""
     if _hook is not None:
         _hook(FileOperation(kind, WRITEV, descriptor=descriptor, data=b"".join(buffers), position=position))
-    for start in range(0, len(buffers), _MAX_BUFFERS):
+    start = 0
+    while start < len(buffers):
         part = buffers[start : start + _MAX_BUFFERS] if len(buffers) > _MAX_BUFFERS else buffers
         size = 0
         for buffer in part:
@@ -106,6 +107,7 @@ def write_buffers(kind: str, descriptor: int, buffers: Sequence[Buffer], positio
             while written < size:
                 written += os.pwrite(descriptor, rest[written:], position + written)
         position += size
+        start += _MAX_BUFFERS
 
 
 def preallocate(kind: str, descriptor: int, size: int) -> None:

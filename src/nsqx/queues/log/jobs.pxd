@@ -28,8 +28,8 @@ cdef class CommitJob:
     cdef public int64_t size
     cdef public list bound
     cdef public list joined
-    cdef public list framed
-    cdef public list direct
+    cdef readonly list framed
+    cdef readonly list direct
     cdef public list segment_writes
     cdef readonly object error
     cdef readonly CommitFile failed_sync

@@ -73,7 +73,7 @@ class CommitJob:
         "unsynced_file",
     )
 
-    def __init__(self, file: CommitFile, is_synced: bool) -> None:
+    def __init__(self, file: CommitFile, is_synced: bool, framed: list[Taken], direct: list[Taken]) -> None:
         self.file = file
         self.is_synced = is_synced
         self.unsynced_file: CommitFile | None = None  # the file before, if it must be synced first
@@ -81,8 +81,8 @@ class CommitJob:
         self.size = 0  # of the buffers
         self.bound: list[TopicLog] = []  # logs that get their number with this frame
         self.joined: list[set[TopicLog]] = []
-        self.framed: list[Taken] = []
-        self.direct: list[Taken] = []
+        self.framed = framed
+        self.direct = direct
         self.segment_writes: list[SegmentWrite] = []
         self.error: OSError | None = None
         self.failed_sync: CommitFile | None = None

@@ -6,6 +6,11 @@ from nsqx.queues.log.commit_file cimport CommitFile
 from nsqx.queues.log.jobs cimport CommitJob, SegmentWrite
 from nsqx.queues.log.log cimport TopicLog
 
+cdef int64_t _FRAMES_AT
+cdef int64_t _FRAME_OVERHEAD
+cdef int64_t _ENTRY_OVERHEAD
+cdef Py_ssize_t _MAX_UNSYNCED_SEGMENTS
+
 
 @cython.final
 cdef class LogStore:
@@ -48,15 +53,15 @@ cdef class LogStore:
     @cython.locals(log=TopicLog, framed=list, direct=list, file=CommitFile, is_first=bint, job=CommitJob)
     cpdef CommitJob begin_commit(self, bint is_synced)
     @cython.locals(
-        log=TopicLog, size=int64_t, room=int64_t, max_size=int64_t, framed=list, direct=list, taken=list, batches=list
+        log=TopicLog, size=int64_t, room=int64_t, max_size=int64_t, framed=list, direct=list, groups=list, taken=list,
+        batches=list
     )
     cdef tuple _select(self, int64_t direct_size)
-    @cython.locals(other=TopicLog)
     cdef bint _can_write_segment(self, TopicLog log) except -1
     @cython.locals(log=TopicLog, size=int64_t, file=CommitFile)
     cdef CommitFile _file_for(self, list framed, list direct)
     @cython.locals(log=TopicLog, batches=list, entries=list, file=CommitFile)
-    cdef _give(self, CommitJob job, list framed, list direct)
+    cdef _give(self, CommitJob job)
     cdef _give_log(self, TopicLog log, list batches)
     @cython.locals(file=CommitFile)
     cdef _add_entries(self, list entries, CommitJob job, TopicLog log, list batches)

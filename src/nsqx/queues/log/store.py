@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from nsqx.queues.log.jobs import Taken
     from nsqx.queues.positions import QueueLog
 
+_FRAMES_AT = FRAMES_AT
+_FRAME_OVERHEAD = FRAME_OVERHEAD
+_ENTRY_OVERHEAD = ENTRY_OVERHEAD
 _MAX_FILES = 16
 # A small frame is followed by so many zeros: this part of a commit file.
 _ZEROS_SHARE = 256
@@ -277,14 +280,14 @@ class LogStore:
         self.is_full = file is None
         if file is None:
             return self._begin_segment_sync()
-        is_first = file.position == FRAMES_AT
+        is_first = file.position == _FRAMES_AT
         for log, _ in direct:
             if log not in file.numbers:
                 is_synced = True
-        job = CommitJob(file, is_synced or is_first)
+        job = CommitJob(file, is_synced or is_first, framed, direct)
         if is_first and self._unsynced:
             job.unsynced_file = self._unsynced_file
-        self._give(job, framed, direct)
+        self._give(job)
         self._commit = job
         return job
 
@@ -293,8 +296,8 @@ class LogStore:
         logs = [log for log in self._unsafe if log.is_segment_unsynced() and self._can_write_segment(log)]
         if self._active is None or not logs:
             return None
-        job = CommitJob(self._active, is_synced=True)
-        self._give(job, [], [])
+        job = CommitJob(self._active, True, [], [])
+        self._give(job)
         self._commit = job
         return job
 
@@ -308,8 +311,9 @@ class LogStore:
             return [(log, log.pending[:1]) for log in self._skipping], []
         framed: list[Taken] = []
         direct: list[Taken] = []
-        room = max_size = (self.options.commit_size - FRAMES_AT) // 2
-        for group in self._pending_groups():
+        room = max_size = (self.options.commit_size - _FRAMES_AT) // 2
+        groups = self._pending_groups() if self._joined else [(log,) for log in self._pending]
+        for group in groups:
             taken: list[Taken] = []
             size = 0
             for log in group:
@@ -329,8 +333,6 @@ class LogStore:
 
     def _pending_groups(self) -> list[Collection[TopicLog]]:
         """Return the logs with something to write, in groups that must be in one frame."""
-        if not self._joined:
-            return [(log,) for log in self._pending]
         groups = [group for group in self._joined if any(log in self._pending for log in group)]
         alone = [(log,) for log in self._pending if not any(log in group for group in groups)]
         return [*groups, *alone]
@@ -339,15 +341,14 @@ class LogStore:
         """True if no other job writes to the directory of a log, and it is not that of a newer log of the topic."""
         if log.is_writing or log in self._deleted:
             return False
-        for old in (self._deleted, self._deleting.values()):
-            for other in old:
-                if other.is_writing and other.topic == log.topic:
-                    return False
-        return True
+        if not self._deleted and not self._deleting:
+            return True
+        old = (*self._deleted, *self._deleting.values())
+        return not _is_any_writing(old, log.topic)
 
     def _file_for(self, framed: list[Taken], direct: list[Taken]) -> CommitFile | None:
         """Return the file for the next frame, in a new generation if the active file is full; None if all are full."""
-        size = FRAME_OVERHEAD
+        size = _FRAME_OVERHEAD
         for log, batches in framed:
             size += _frame_size(log, batches)
         for log, _ in direct:
@@ -355,7 +356,7 @@ class LogStore:
         for log, batch in self._again:
             size += _frame_size(log, [batch])
         file = self._active
-        if file is not None and (file.position == FRAMES_AT or file.position + size <= self.options.commit_size):
+        if file is not None and (file.position == _FRAMES_AT or file.position + size <= self.options.commit_size):
             return file
         if self._free:
             file = self._free.pop(0)
@@ -386,16 +387,15 @@ class LogStore:
         paths = (os.path.join(self._data_path, f"{NAME_PREFIX}{number}") for number in count())
         return next(path for path in paths if path not in used)
 
-    def _give(self, job: CommitJob, framed: list[Taken], direct: list[Taken]) -> None:
+    def _give(self, job: CommitJob) -> None:
         """Give the batches to the job."""
         entries: list[Entry] = []
-        job.framed, job.direct = framed, direct
         for log, batch in self._again:
             self._add_entries(entries, job, log, [batch])
-        for log, batches in framed:
+        for log, batches in job.framed:
             self._give_log(log, batches)
             self._add_entries(entries, job, log, batches)
-        for log, batches in direct:
+        for log, batches in job.direct:
             self._give_log(log, batches)
             self._add_entries(entries, job, log, [])
             job.segment_writes.append(SegmentWrite(log, log.unwritten(log.given_count), job.is_synced))
@@ -525,7 +525,7 @@ class LogStore:
         for file in {failed, job.file}:
             file.is_doubtful = True
             file.close()
-            if file.position == FRAMES_AT:
+            if file.position == _FRAMES_AT:
                 self._files.remove(file)
                 self._unused_paths.append(file.path)
         self._active = None
@@ -704,9 +704,14 @@ class LogStore:
                 raise job.error
 
 
+def _is_any_writing(logs: Iterable[TopicLog], topic: str) -> bool:
+    """True if a job writes to a log of the topic."""
+    return any(log.is_writing and log.topic == topic for log in logs)
+
+
 def _frame_size(log: TopicLog, batches: list[LogBatch]) -> int:
     """Return the size of batches in a frame, with the identity of their log."""
     size = log.identity_size
     for batch in batches:
-        size += batch.size + ENTRY_OVERHEAD
+        size += batch.size + _ENTRY_OVERHEAD
     return size
