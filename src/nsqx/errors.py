@@ -44,13 +44,23 @@ class ProtocolError(NSQError):
 
 
 class HTTPError(NSQError):
-    """A rejected HTTP request. ``code`` is the ``message`` of the JSON response, which also has these headers."""
+    """A rejected HTTP request. ``code`` is the ``message`` of the JSON response, which also has these headers.
 
-    def __init__(self, status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    ``fields`` are further members of the JSON object.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        fields: tuple[tuple[str, int], ...] = (),
+    ) -> None:
         super().__init__(code)
         self.status = status
         self.code = code
         self.headers = headers
+        self.fields = fields
 
 
 class BrokerExiting(NSQError):

@@ -233,6 +233,6 @@ class HTTPServer:
     def failed(self, request: Request, error: Exception) -> Response:
         """Return the answer to a request whose handler raised ``error``; log the error unless it is an HTTPError."""
         if isinstance(error, HTTPError):
-            return error_response(error.status, error.code, error.headers)
+            return error_response(error.status, error.code, error.headers, error.fields)
         self.log.error(failure_line(request, error))
         return error_response(500, "INTERNAL_ERROR")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from nsqx.names import MAX_NAME_LENGTH, NAME_PATTERN
 from nsqx.net.access import READ
@@ -60,6 +60,8 @@ class ErrorMessage(TypedDict):
 
     message: str
     https_port: NotRequired[int]
+    first: NotRequired[Annotated[int, "With OFFSET_GONE: the first offset that is available."]]
+    end: NotRequired[Annotated[int, "With OFFSET_BEYOND_END: the end of the log."]]
 
 
 class Parameter(NamedTuple):

@@ -185,9 +185,11 @@ def plain_response(status: int, text: str) -> Response:
 
 
 @lru_cache(maxsize=128)
-def error_response(status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:
-    """Return NSQ's error: ``{"message":"CODE"}``, with additional headers."""
-    return Response(status, orjson.dumps({"message": code}), JSON, NSQ_HEADERS + headers)
+def error_response(
+    status: int, code: str, headers: tuple[tuple[str, str], ...] = (), fields: tuple[tuple[str, int], ...] = ()
+) -> Response:
+    """Return NSQ's error: ``{"message":"CODE"}``, with additional headers and members."""
+    return Response(status, orjson.dumps({"message": code, **dict(fields)}), JSON, NSQ_HEADERS + headers)
 
 
 @lru_cache(maxsize=32)

@@ -21,6 +21,7 @@ from nsqx.queues.deadlines import NEVER_NS
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.channel_store import SeekResult
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.clock import Timer
     from nsqx.nsqd.latency import LatencySketch
@@ -244,6 +245,20 @@ class Channel:
         """Discard all messages: waiting, in flight and deferred."""
         self._broker.conversions.empty(self.topic_name, self.name)
         self.store.empty()
+        self._forget_in_flight()
+
+    def seek(self, offset: int, *, is_dry_run: bool = False) -> SeekResult:
+        """Continue at an offset of the log, and return what that does; a dry run changes nothing.
+
+        Messages in flight, requeued ones and those that the channel has deferred are forgotten.
+        """
+        result = self.store.seek(offset, is_dry_run=is_dry_run)
+        if not is_dry_run:
+            self._forget_in_flight()
+            self.wake()
+        return result
+
+    def _forget_in_flight(self) -> None:
         for client in self.clients.values():
             client.in_flight_count = 0
             self.add_if_ready(client)

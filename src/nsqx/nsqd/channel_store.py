@@ -18,7 +18,7 @@ Times are monotonic nanoseconds. A message's timestamp is in wall-clock nanoseco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.deadlines import NEVER_NS
 from nsqx.wire import byteops
@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 NOT_IN_FLIGHT = "ID not in flight"
 NOT_OWNER = "client does not own message"
 EXITING = "exiting"
+
+
+class SeekResult(NamedTuple):
+    """What a new position does to a channel. Depths are numbers of waiting messages."""
+
+    from_offset: int
+    to_offset: int
+    depth_before: int
+    depth: int
+    in_flight_count: int  # messages in flight, which are forgotten
+    forgotten_count: int  # requeued and deferred messages, which are forgotten
 
 
 class ChannelStore:
@@ -122,6 +133,13 @@ class ChannelStore:
 
     def empty(self) -> None:
         """Discard all messages: waiting, in flight and deferred. Nothing is reported to the channel."""
+
+    def seek(self, offset: int, *, is_dry_run: bool = False) -> SeekResult:
+        """Continue at an offset of the log, and return what that does; a dry run changes nothing.
+
+        Nothing is reported to the channel. Only the stores of log topics have offsets.
+        """
+        return SeekResult(offset, offset, 0, 0, 0, 0)
 
     def delete(self) -> None:
         """Discard all messages and remove the files. The store is not used afterwards."""

@@ -151,8 +151,9 @@ class ClassicFlow(TopicFlow):
 
     # Channels
 
-    def open_store(self, channel: Channel) -> ClassicStore:
+    def open_store(self, channel: Channel, start: int | None = None) -> ClassicStore:
         """Return the store of a new channel, which gets messages from now on; raises DiskQueueError."""
+        assert start is None, "a classic topic has no offsets"
         store = ClassicStore(channel, self._broker)
         self._stores.append(store)
         return store

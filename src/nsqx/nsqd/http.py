@@ -35,8 +35,11 @@ from nsqx.net.router import BodyLimit, Router
 from nsqx.nsqd import stats
 from nsqx.nsqd.debug import add_debug_routes
 from nsqx.nsqd.large_publish import LargePublish
+from nsqx.nsqd.log_api import add_log_routes
+from nsqx.nsqd.log_position import LogPositions, log_flow_of
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
+from nsqx.nsqd.refusals import refused
 from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_topic_and_channel_name
 from nsqx.nsqd.topic_config_api import TopicConfigAPI
 from nsqx.nsqd.topic_settings import STORES
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from nsqx.net.requests import AnyResponse, DeferredAnswer, Handler, Request
     from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
+    from nsqx.nsqd.log_position import LogPosition
     from nsqx.nsqd.memory import MemoryMonitor
     from nsqx.nsqd.openapi import ConvertAnswer, NsqdInfo
     from nsqx.nsqd.topic import Topic
@@ -62,8 +66,6 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 # Routes that show messages.
 _MESSAGE_PATHS = ("/peek", "/dead")
-# Of the answer to a refused publish.
-REASON_HEADER = "X-Nsq-Reason"
 # How many channels of a topic are deleted in one turn of the loop.
 _DELETES_PER_TURN = 20
 
@@ -107,6 +109,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("PUT", "/channel/config", in_turn(configs.set_channel), body_limit=value_limit)
     router.add("GET", "/config/:option", administration.get_option)
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
+    add_log_routes(router, broker)
     add_debug_routes(router, with_pprof=options.enable_debug_endpoints)
     return router
 
@@ -158,7 +161,7 @@ class PublishAPI:
         try:
             self._broker.publish(topic, request.body, defer_ns)
         except (BrokerExiting, DiskQueueError) as error:
-            raise _refused(error) from None
+            raise refused(error) from None
         return self._answer_when_written(request, topic)
 
     def publish_many(self, request: "Request") -> "Response | DeferredAnswer | Awaitable[Response]":
@@ -179,7 +182,7 @@ class PublishAPI:
         try:
             self._broker.publish_many(topic, items, slices.count)
         except (BrokerExiting, DiskQueueError) as error:
-            raise _refused(error) from None
+            raise refused(error) from None
         return self._answer_when_written(request, topic)
 
     async def _publish_slices(self, topic: "Topic", items: bytes, slices: "Slices") -> Response:
@@ -188,7 +191,7 @@ class PublishAPI:
         LargePublish(self._broker, topic, items, slices, partial(_settle, written))
         failure = await written
         if failure is not None:
-            raise _refused(failure)
+            raise refused(failure)
         response = _with_channels(self._broker, topic, OK)
         return response if isinstance(response, Response) else await response
 
@@ -227,6 +230,7 @@ class NsqdAdminAPI:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._positions = LogPositions(broker)
 
     def create_topic(self, request: "Request") -> "Response | Awaitable[Response]":
         topic = _topic_to_publish(self._broker, request.query)
@@ -281,11 +285,24 @@ class NsqdAdminAPI:
 
     def create_channel(self, request: "Request") -> "Awaitable[Response]":
         topic, channel_name = find_topic_and_channel_name(self._broker, request)
+        if "start" in request.query:
+            position = self._positions.parse(request.query["start"], "INVALID_START")
+            log_flow_of(topic)
+            if topic.find_channel(channel_name) is None:
+                return self._create_at(topic, channel_name, position)
+        self._create(topic, channel_name, None)
+        return self._created(topic)
+
+    def _create(self, topic: "Topic", channel_name: str, start: int | None) -> None:
         try:
-            topic.channel(channel_name)
+            topic.channel(channel_name, start)
         except BrokerExiting:
             raise HTTPError(503, "EXITING") from None
-        return self._created(topic)
+
+    async def _create_at(self, topic: "Topic", channel_name: str, position: "LogPosition") -> Response:
+        start = await self._positions.offset_of(topic, position)
+        self._broker.turn.run(self._create, topic, channel_name, start)
+        return await self._created(topic)
 
     async def _created(self, topic: "Topic") -> Response:
         """Answer when a log that was changed has the new channel. nsqd.dat is saved later, as Go's nsqd does."""
@@ -438,18 +455,7 @@ def _topic_to_publish(broker: "Broker", query: "Mapping[str, str]") -> "Topic":
     try:
         return broker.topic(name)
     except (BrokerExiting, DiskQueueError) as error:
-        raise _refused(error) from None
-
-
-def _refused(error: Exception) -> HTTPError:
-    """Return the answer to a publish that failed.
-
-    nsqd answers EXITING to all of them, even if the disk is full. So the reason is in a header.
-    """
-    if isinstance(error, DiskQueueError):
-        reason = " ".join(str(error).encode("ascii", "replace").decode().split())
-        return HTTPError(503, "EXITING", ((REASON_HEADER, reason),))
-    return HTTPError(503, "EXITING")
+        raise refused(error) from None
 
 
 def _delete_channels_steps(broker: "Broker", topic: "Topic") -> "Steps[None]":
@@ -477,7 +483,7 @@ async def _after(fetch: "asyncio.Task[None]", response: Response) -> Response:
 def _answer_publish(request: "Request", channels_fetch: "asyncio.Task[None] | None", failure: Exception | None) -> None:
     response = OK
     if failure is not None:
-        error = _refused(failure)
+        error = refused(failure)
         response = error_response(error.status, error.code, error.headers)
     if channels_fetch is None or channels_fetch.done():
         request.respond(response)

@@ -61,6 +61,7 @@ cdef class LogCommits:
     cdef object _sync_timer
     cdef Turn _turn
     cdef list _waiters
+    cdef dict _watchers
     cdef public object blocks
     cdef readonly Histogram checkpoints
     cdef public int64_t cold_read_count

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from nsqx.nsqd.group_commit import CommitServices, GroupCommit
     from nsqx.nsqd.log_flow import LogFlow
     from nsqx.nsqd.options import NsqdOptions
+    from nsqx.nsqd.sync_threads import AnyJob
     from nsqx.nsqd.turn import Turn
     from nsqx.queues.log.jobs import CheckpointJob, CommitJob
-    from nsqx.queues.log.log import ReadJob, TopicLog
+    from nsqx.queues.log.log import TopicLog
 
 # How long finished messages wait for a frame.
 _CHANGES_NS = 50 * NS_PER_MS
@@ -73,6 +74,17 @@ class _Waiter:
         self.batch_count = batch_count
         self.is_synced = is_synced
         self.done = done
+
+
+class LogWatch:
+    """A call for each commit and checkpoint."""
+
+    def __init__(self, watchers: dict[object, Callable[[], object]]) -> None:
+        self._watchers = watchers
+
+    def cancel(self) -> None:
+        """Make no more calls."""
+        self._watchers.pop(self, None)
 
 
 class LogCommits:
@@ -114,6 +126,7 @@ class LogCommits:
         "_sync_timer",
         "_turn",
         "_waiters",
+        "_watchers",
         "blocks",
         "checkpoints",
         "cold_read_count",
@@ -159,6 +172,7 @@ class LogCommits:
         self._flows: dict[TopicLog, LogFlow] = {}
         self._changed: dict[LogFlow, None] = {}  # flows with changes that are not in their logs yet
         self._waiters: list[_Waiter] = []
+        self._watchers: dict[object, Callable[[], object]] = {}
         self._commit: CommitJob | None = None
         self._checkpoint: CheckpointJob | None = None
         self._end_commit_in_turn = partial(turn.run, self._end_commit)
@@ -429,8 +443,16 @@ class LogCommits:
         if flow is not None:
             flow.release()
 
+    def watch(self, has_changed: Callable[[], object]) -> LogWatch:
+        """Call ``has_changed`` after each commit and checkpoint, in which offsets may have become durable."""
+        watch = LogWatch(self._watchers)
+        self._watchers[watch] = has_changed
+        return watch
+
     def _settle(self) -> None:
         """Answer those who have waited long enough."""
+        for has_changed in list(self._watchers.values()):
+            has_changed()
         if not self._waiters:
             return
         waiters, self._waiters = self._waiters, []
@@ -548,7 +570,7 @@ class LogCommits:
 
     # Reading
 
-    def read(self, job: ReadJob, done: Callable[[ReadJob], object]) -> None:
+    def read(self, job: AnyJob, done: Callable[[AnyJob], object]) -> None:
         """Run ``job`` in a thread, then call ``done`` in a turn. Nothing is read at exit."""
         if not self._is_closing:
             self.cold_read_count += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 from random import randrange
 from typing import TYPE_CHECKING
 
-from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore
+from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore, SeekResult
 from nsqx.nsqd.client import OUTPUT_LIMIT
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.queues.log.state import EVERY_CHANNEL, Changes, ChannelState, Hole
@@ -72,8 +72,8 @@ class LogCursor(ChannelStore):
         "_window",
     )
 
-    def __init__(self, channel: Channel, flow: LogFlow, log: TopicLog, broker: Broker) -> None:
-        """Continue where the channel was when the log was closed; a new channel begins at ``flow.start``."""
+    def __init__(self, channel: Channel, flow: LogFlow, log: TopicLog, broker: Broker, start: int) -> None:
+        """Continue where the channel was when the log was closed; a new channel begins at ``start``."""
         self._channel = channel
         self._flow = flow
         self._log = log
@@ -93,14 +93,12 @@ class LogCursor(ChannelStore):
         self._run_end = 0  # the offsets from ``next`` to it are released messages for this channel
         saved = next((each for each in log.state.channels.values() if each.name == channel.name), None)
         if saved is None:
-            offset, self._next_number = flow.start
-            self._window = Window(offset)
-            self._number = EVERY_CHANNEL if channel.is_ephemeral else self._create(offset)
+            self._window = Window(start)
+            self._number = EVERY_CHANNEL if channel.is_ephemeral else self._create(start)
         else:
             self._number = saved.number
             self._window = self._restored_window(saved)
-            self._next_number = self._number_of(saved.next)
-        self._start_number = max(self._next_number, flow.released_number)
+        self.count_again()
 
     def _create(self, offset: int) -> int:
         number = self._log.state.next_number
@@ -313,9 +311,11 @@ class LogCursor(ChannelStore):
             self._channel.arm(self._clock.now_ns() + _RETRY_NS)
 
     def count_again(self) -> None:
-        """Count the waiting messages again, because some were found to be damaged."""
+        """Count the waiting messages again, because the position has changed, or messages were discarded."""
         self._run_end = 0
         self._next_number = self._number_of(self._window.next)
+        # What is released was counted when it was released, or is older than the channel.
+        self._start_number = max(self._next_number, self._released_number)
 
     def expire(self, now_ns: int) -> None:
         """Put back some of the timed-out and due messages."""
@@ -422,16 +422,36 @@ class LogCursor(ChannelStore):
         Deferred messages that are not due belong to all channels of the topic. They stay if there are other channels.
         """
         self._flow.empty_deferred()
-        offset, self._next_number = self._flow.start
-        self._start_number = max(self._start_number, self._next_number)
+        offset = max(self._flow.start[0], self._window.next)
+        changes = Changes()
+        for first, end in self._addressed_from(offset):
+            changes.lose(first, end)
+        self._move(offset, changes)
+
+    def seek(self, offset: int, *, is_dry_run: bool = False) -> SeekResult:
+        """Continue at an offset of the log, and return what that does; a dry run changes nothing.
+
+        Messages in flight, requeued ones and those that the channel has deferred are forgotten.
+        """
+        window = self._window
+        depth = max(0, self._released_number - self._number_of(offset))
+        if self._max_waiting >= 0:
+            depth = min(depth, self._max_waiting)
+        forgotten_count = window.again_count + window.deferred_count
+        result = SeekResult(window.next, offset, self.depth, depth, window.in_flight_count, forgotten_count)
+        if not is_dry_run:
+            self._move(offset, Changes())
+            if self._max_waiting >= 0:
+                self._drop_oldest()
+        return result
+
+    def _move(self, offset: int, changes: Changes) -> None:
+        """Forget every unfinished message and continue at ``offset``, with further changes."""
         self._window.seek(offset)
-        self._run_end = 0
         if self._number != EVERY_CHANNEL:
-            changes = Changes()
             changes.move(self._number, offset)
-            for first, end in self._addressed_from(offset):
-                changes.lose(first, end)
             self._change(changes)
+        self.count_again()
 
     def delete(self) -> None:
         """Delete the channel from the log."""

@@ -21,7 +21,7 @@ from nsqx.nsqd.log_cursor import LogCursor
 from nsqx.nsqd.log_reads import LogReads
 from nsqx.nsqd.log_stats import NO_SPACE, WRITE_FAILED
 from nsqx.nsqd.topic_flow import TopicFlow
-from nsqx.nsqd.topic_settings import FSYNC, LOG, WRITE
+from nsqx.nsqd.topic_settings import AUTO, BEGINNING, FSYNC, LOG, WRITE
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.queues.log.state import EVERY_CHANNEL, Changes
 from nsqx.units import NS_PER_MS
@@ -115,6 +115,11 @@ class LogFlow(TopicFlow):
         self._refused = {NO_SPACE: 0, WRITE_FAILED: 0}
         self._logs.add(log, self)
         self._arm()
+
+    @property
+    def log(self) -> TopicLog:
+        """The log of the topic."""
+        return self._log
 
     @property
     def depth(self) -> int:
@@ -332,9 +337,19 @@ class LogFlow(TopicFlow):
         """The offset and the number of the first message that a new channel gets."""
         return (self._log.end, self._end_number) if self._is_flowing else (self._limit, self._limit_number)
 
-    def open_store(self, channel: Channel) -> LogCursor:
-        """Return the cursor of a channel: where the log says, or at the first message that no channel has yet."""
-        cursor = LogCursor(channel, self, self._log, self._broker)
+    def _default_start(self) -> int:
+        """Return where a new channel begins: by default at the first message that no channel has yet.
+
+        Channels of a topic that has not started exist on other nsqds. They get the first messages too.
+        """
+        configured = self._topic.settings.channel_start
+        if configured == AUTO or not self._topic.is_started:
+            return self.start[0]
+        return self._log.first_kept if configured == BEGINNING else self._log.end
+
+    def open_store(self, channel: Channel, start: int | None = None) -> LogCursor:
+        """Return the cursor of a channel, where the log says. A new channel begins at ``start``, or as configured."""
+        cursor = LogCursor(channel, self, self._log, self._broker, self._default_start() if start is None else start)
         self._cursors.append(cursor)
         return cursor
 
@@ -416,6 +431,8 @@ class LogFlow(TopicFlow):
         self._end_number = self._limit_number
         self._held_deferred = 0
         self._log.change(changes)
+        for cursor in self._cursors:
+            cursor.count_again()  # a channel may have moved beyond the messages
         self._logs.write_later(is_synced=self.is_synced)
         self.release()
 

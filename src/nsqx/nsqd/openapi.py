@@ -23,6 +23,7 @@ from nsqx.net.openapi import (
 from nsqx.net.router import Router
 from nsqx.nsqd.debug import DEFAULT_PROFILE_S, MAX_PROFILE_S
 from nsqx.nsqd.http import route_group
+from nsqx.nsqd.log_openapi import LOG_ERRORS, LOG_ROUTES, START, START_ERRORS
 from nsqx.nsqd.memory import MemoryStats
 from nsqx.nsqd.stats import ClientStats, TopicStats
 from nsqx.nsqd.topic_config_api import ChannelConfigAnswer, TopicConfigAnswer
@@ -210,9 +211,9 @@ _CHANNELS = {
         "createChannel",
         "channels",
         "Create a channel",
-        "An existing channel is not an error. The topic must exist.",
-        query=(_TOPIC, _CHANNEL),
-        errors=f"{_NAME_ERRORS}, EXITING",
+        "An existing channel is not an error, and stays where it is. The topic must exist.",
+        query=(_TOPIC, _CHANNEL, START),
+        errors=f"{_NAME_ERRORS}, {START_ERRORS}, EXITING",
     ),
     "POST /channel/delete": RouteDoc(
         "deleteChannel",
@@ -354,6 +355,7 @@ API = APIDoc(
         "health": "The state of nsqd.",
         "topics": "Administration of topics.",
         "channels": "Administration of channels.",
+        "logs": "Positions in topic logs, and the messages of topics and channels.",
         "configuration": "Options of a running nsqd.",
         "debug": "Reports for debugging.",
     },
@@ -362,6 +364,7 @@ API = APIDoc(
         **_HEALTH,
         **_TOPICS,
         **_CHANNELS,
+        **LOG_ROUTES,
         **_CONFIGURATION,
         **_DEBUG,
     },
@@ -380,19 +383,23 @@ API = APIDoc(
             "INVALID_BODY": "the body is not a JSON object",
             "INVALID_OPTION": "no such option or setting, or it cannot be changed",
             "INVALID_VALUE": "the option or setting does not accept this value",
+            **LOG_ERRORS[400],
         },
         404: {
             "TOPIC_NOT_FOUND": "the topic does not exist",
             "CHANNEL_NOT_FOUND": "the channel does not exist",
+            **LOG_ERRORS[404],
         },
         409: {"CONVERTING": "messages of the topic are being moved to another store already"},
+        410: LOG_ERRORS[410],
         413: {
             "MSG_TOO_BIG": "a message is larger than --max-msg-size",
             "BAD_BODY": "the message count of a binary body is missing or invalid",
             "BAD_MESSAGE": "a message of a binary body is empty, cut off or larger than --max-msg-size",
             "INVALID_VALUE": "the value is empty",
         },
-        503: {"EXITING": "nsqd is stopping, or the data could not be written to disk"},
+        416: LOG_ERRORS[416],
+        503: {"EXITING": "nsqd is stopping, or the data could not be written to disk", **LOG_ERRORS[503]},
     },
     path_parameters={"option": _OPTION, "PUT /config/:option": _SETTABLE_OPTION},
     security={"token": BEARER_TOKEN},

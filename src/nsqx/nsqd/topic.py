@@ -7,6 +7,7 @@ their way are in its flow.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
@@ -63,6 +64,11 @@ class Topic:
     def backend_depth(self) -> int:
         """Messages that have not reached the channels and are not in memory."""
         return self._flow.backend_depth + self.unmoved_count
+
+    @property
+    def is_started(self) -> bool:
+        """True if the channels that must get the first message exist."""
+        return self._is_started
 
     @property
     def flow(self) -> TopicFlow:
@@ -153,14 +159,18 @@ class Topic:
 
     # Channels
 
-    def channel(self, name: str) -> Channel:
-        """Return the channel of this name, and create it if needed; raises BrokerExiting."""
+    def channel(self, name: str, start: int | None = None) -> Channel:
+        """Return the channel of this name, and create it if needed; raises BrokerExiting.
+
+        ``start`` is the offset at which a new channel of a log topic begins.
+        """
         found = self.channels.get(name)
         if found is not None:
             return found
         if self.exiting:
             raise BrokerExiting
-        channel = self.channels[name] = Channel(self.name, name, self._broker, self._flow.open_store)
+        open_store = self._flow.open_store if start is None else partial(self._flow.open_store, start=start)
+        channel = self.channels[name] = Channel(self.name, name, self._broker, open_store)
         self._broker.channel_created(self, channel)
         self._update_flow()
         return channel

@@ -68,8 +68,11 @@ class TopicFlow:
 
     # Channels
 
-    def open_store(self, channel: Channel) -> ChannelStore:
-        """Return the store of a new channel, which gets messages from now on; raises DiskQueueError."""
+    def open_store(self, channel: Channel, start: int | None = None) -> ChannelStore:
+        """Return the store of a new channel, which gets messages from now on; raises DiskQueueError.
+
+        ``start`` is its first offset, if there is a log.
+        """
         return ChannelStore()
 
     def remove_store(self, store: ChannelStore) -> None:

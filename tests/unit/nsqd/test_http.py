@@ -193,7 +193,7 @@ class TestPublish:
 
 class TestAdministration:
     def test_an_exiting_broker_creates_no_channel(self):
-        def refuse(_name):
+        def refuse(_name, _start):
             raise BrokerExiting
 
         broker = BrokerStandIn()

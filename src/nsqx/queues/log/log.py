@@ -156,6 +156,11 @@ class TopicLog:
         return self.writer.segments[0].first if self.writer.segments else 0
 
     @property
+    def first_kept(self) -> int:
+        """The first offset that a channel may move to. A running checkpoint may remove what is before it."""
+        return max(self.first, self.writer.removable_end)
+
+    @property
     def end(self) -> int:
         """The offset of the next message."""
         return self.state.end

@@ -250,6 +250,7 @@ class SegmentWriter:
         "is_new",
         "is_unsynced",
         "must_roll",
+        "removable_end",
         "segments",
         "state",
         "synced_count",
@@ -268,6 +269,7 @@ class SegmentWriter:
         self.written_size = 0
         self.synced_count = 0
         self.must_roll = False  # before the next write
+        self.removable_end = 0  # segments from this offset on stay, because a channel may move back to them
         self.is_new = False  # the directory may not exist
         self.is_unsynced = False
         self._max_size = max_size
@@ -377,17 +379,25 @@ class SegmentWriter:
     def _finished_count(self, state: LogState) -> int:
         return bisect_left(self.segments[1:], True, key=lambda segment: not state.is_finished(segment.first))
 
+    def finished_end(self, state: LogState, idle_size: int) -> int:
+        """Return the offset before which ``remove_finished`` could remove segments if ``state`` was durable."""
+        if self._is_idle(state, idle_size):
+            return state.end
+        return self.segments[self._finished_count(state)].first if self.segments else 0
+
     def _is_idle(self, state: LogState, idle_size: int) -> bool:
         return self._has_batches and self._position > idle_size and state.is_finished(state.end)
 
     def remove_finished(self, idle_size: int) -> None:
         """Remove the oldest segments, as long as all their messages are finished. Everything must be synced.
 
-        If that is the case for all messages, a newest segment larger than ``idle_size`` is replaced too.
+        If that is the case for all messages, a newest segment larger than ``idle_size`` is replaced too. Segments from
+        ``removable_end`` on stay.
         """
         if self._is_idle(self.state, idle_size):
             self._begin_segment()
-        self.remove_below(self.segments[self._finished_count(self.state)].first)
+        finished_end = self.segments[self._finished_count(self.state)].first
+        self.remove_below(min(finished_end, max(self.removable_end, self.segments[0].first)))
         self.state.forget_ranges(self.segments[0].first)
         while self._unremoved:
             segment = self._unremoved[0]

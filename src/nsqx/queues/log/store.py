@@ -572,6 +572,7 @@ class LogStore:
                     self._write_segment(job, log)
         for log in job.finished:
             del self._finished[log]
+            log.writer.removable_end = log.writer.finished_end(log.state, job.idle_size)
             if not log.is_writing:
                 self._write_segment(job, log)
         if self._is_recovering:
@@ -602,6 +603,7 @@ class LogStore:
             write.log.is_writing = False
             write.log.note_synced()
         for log in job.finished:
+            log.writer.removable_end = 0
             # Not everything that is finished was durable, or the removal has failed.
             if not log.is_deleted:
                 self._changed[log] = None

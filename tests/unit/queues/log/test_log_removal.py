@@ -174,3 +174,43 @@ def test_a_checkpoint_after_a_failed_sync_keeps_a_direct_write_that_is_not_durab
     remove(store)
     log = open_store(tmp_path, OPTIONS).logs["topic"]
     assert bodies_of(log)[offset] == b"y" * OPTIONS.direct_size
+
+
+def test_a_channel_that_moves_back_keeps_the_segments_it_needs(tmp_path):
+    store, log = new_log(tmp_path)
+    firsts = [segment.first for segment in log.writer.segments]
+    finish(store, log, log.end)
+    store.find_finished()
+    change(log, lambda changes: changes.move(1, firsts[1]))
+    checkpoint(store)
+    assert log.first == firsts[1]
+    assert len(bodies_of(log)) == log.state.depth(1, log.end)
+
+
+def test_a_channel_cannot_move_to_what_a_running_checkpoint_removes(tmp_path):
+    store, log = new_log(tmp_path, replace(OPTIONS, idle_size=100_000))
+    firsts = [segment.first for segment in log.writer.segments]
+    finish(store, log, log.end)
+    store.find_finished()
+    job = store.begin_checkpoint()
+    assert (log.first, log.first_kept) == (0, firsts[-1])
+    change(log, lambda changes: changes.move(1, log.first_kept))
+    job.run()
+    store.end_checkpoint(job)
+    assert log.first == log.first_kept == firsts[-1]
+    assert len(bodies_of(log)) == log.state.depth(1, log.end)
+
+
+def test_an_idle_log_that_gets_a_message_meanwhile_keeps_its_newest_segment(tmp_path):
+    """The checkpoint finds everything finished in the segments. The newest state has an unfinished message."""
+    store, log = new_log(tmp_path, replace(OPTIONS, idle_size=100))
+    finish(store, log, log.end)
+    checkpoint(store)
+    store.find_finished()
+    change(log, lambda changes: changes.move(1, 30))
+    job = store.begin_checkpoint()
+    assert log.first_kept <= 30
+    job.run()
+    store.end_checkpoint(job)
+    assert log.first <= 30
+    assert len(bodies_of(log, 30)) == log.state.depth(1, log.end) == 10

@@ -1,0 +1,79 @@
+"""The descriptions of the routes for positions and messages: seek, offsets, peek. Part of nsqd's OpenAPI document."""
+
+from typing import Annotated, Literal
+
+from nsqx.net.openapi import JSON, NAME, Content, Parameter, RouteDoc
+from nsqx.nsqd.log_api import OffsetsAnswer, SeekAnswer, TimeAnswer
+
+_TOPIC = Parameter("topic", "The topic.", NAME, required=True)
+_CHANNEL = Parameter("channel", "The channel.", NAME, required=True)
+_TIMES = "RFC 3339, nanoseconds since 1970 (16 digits or more), or a duration before now such as `-1h`"
+_POSITIONS = f"`beginning`, `end`, an offset, or a time: {_TIMES}. A time after the last message is the end."
+_TOPIC_ERRORS = "MISSING_ARG_TOPIC, TOPIC_NOT_FOUND"
+_CHANNEL_ERRORS = (
+    "MISSING_ARG_TOPIC, INVALID_ARG_TOPIC, MISSING_ARG_CHANNEL, INVALID_ARG_CHANNEL, TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND"
+)
+
+START = Parameter("start", f"Where a new channel of a log topic begins: {_POSITIONS}")
+START_ERRORS = "INVALID_START, NOT_A_LOG, OFFSET_GONE, OFFSET_BEYOND_END, READ_FAILED"
+
+LOG_ROUTES = {
+    "POST /channel/seek": RouteDoc(
+        "seekChannel",
+        "logs",
+        "Move a channel of a log topic to a position",
+        "Messages in flight, requeued messages and those that the channel has deferred are forgotten. The response is "
+        "sent when the new position is durable. A dry run changes nothing.",
+        query=(
+            _TOPIC,
+            _CHANNEL,
+            Parameter("to", f"The new position: {_POSITIONS}", required=True),
+            Parameter("dry_run", "`true` or `1`: only return what the request would do.", Literal["true", "false"]),
+        ),
+        response=Content("The positions and the numbers of messages before and after.", {JSON: SeekAnswer}),
+        errors=f"{_CHANNEL_ERRORS}, MISSING_ARG_TO, INVALID_POSITION, INVALID_DRY_RUN, NOT_A_LOG, CONVERTING, "
+        "OFFSET_GONE, OFFSET_BEYOND_END, READ_FAILED, EXITING",
+    ),
+    "GET /log/offsets": RouteDoc(
+        "logOffsets",
+        "logs",
+        "Return the offsets of topic logs and of their channels",
+        query=(
+            Parameter("topic", "Only this topic; may be repeated. Without it, all log topics.", NAME),
+            Parameter(
+                "wait",
+                "At most how long to wait until the offset `stable` of one of the topics is greater than `from`, such "
+                "as `5s`; at most 5 minutes.",
+            ),
+            Parameter("from", "With `wait`: an offset.", Annotated[int, {"minimum": 0}]),
+        ),
+        response=Content("The offsets.", {JSON: OffsetsAnswer}),
+        errors=f"{_TOPIC_ERRORS}, NOT_A_LOG, INVALID_WAIT, INVALID_FROM, READ_FAILED",
+    ),
+    "GET /log/at": RouteDoc(
+        "logOffsetAt",
+        "logs",
+        "Find the first message at or after a time",
+        query=(_TOPIC, Parameter("time", f"The time: {_TIMES}.", required=True)),
+        response=Content("The offset and the time of the message.", {JSON: TimeAnswer}),
+        errors=f"{_TOPIC_ERRORS}, MISSING_ARG_TIME, INVALID_TIME, NOT_A_LOG, NO_SUCH_TIME, READ_FAILED",
+    ),
+}
+
+LOG_ERRORS: dict[int, dict[str, str]] = {
+    400: {
+        "NOT_A_LOG": "the topic has the classic store",
+        "MISSING_ARG_TO": "the query has no position",
+        "MISSING_ARG_TIME": "the query has no time",
+        "INVALID_POSITION": "`to` is not `beginning`, `end`, an offset or a time",
+        "INVALID_START": "`start` is not `beginning`, `end`, an offset or a time",
+        "INVALID_DRY_RUN": "`dry_run` is not `true`, `1`, `false` or `0`",
+        "INVALID_TIME": "the time has none of the accepted forms",
+        "INVALID_WAIT": "`wait` is not a duration between 0 and 5 minutes",
+        "INVALID_FROM": "`from` is missing or is not an offset",
+    },
+    404: {"NO_SUCH_TIME": "the log has no message at or after the time"},
+    410: {"OFFSET_GONE": "the messages before the offset `first` were removed"},
+    416: {"OFFSET_BEYOND_END": "the log ends at the offset `end`"},
+    503: {"READ_FAILED": "the files of the log could not be read; nsqd's log has the reason"},
+}
