@@ -1,10 +1,11 @@
 """A LogStore under random use, faults, crashes, power cuts and restarts, against a model of losses.
 
-The seed determines the whole run. It publishes, finishes, requeues, defers, moves messages between topics, deletes
-topics, commits and checkpoints. Commit files and segments are so small that they change all the time. The model knows
-for each message and each change whether it is only in memory, written, or durable. It checks after every step and
-every restart that nothing is lost that must not be lost, that an offset names one message for ever, and that depths
-are exact. Segments are removed too: none that is needed, and all but one of each log if everything is finished.
+The seed determines the whole run. It publishes, finishes, requeues, defers, moves messages between topics, moves
+channels back and forth, deletes topics, commits and checkpoints. Commit files and segments are so small that they
+change all the time. The model knows for each message and each change whether it is only in memory, written, or durable.
+It checks after every step and every restart that nothing is lost that must not be lost, that an offset names one
+message for ever, and that depths are exact. Segments are removed too: none that is needed, and all but one of each log
+if everything is finished.
 """
 
 import os
@@ -509,6 +510,19 @@ class Run:
             self._change(topic, changes, number, None)
             topic.channels[number] = ModelChannel(topic.log.end)
 
+    def _seek(self) -> None:
+        """Move a channel to any offset that the log has, back or forth."""
+        topic = self._topic()
+        if topic.channels:
+            number = self._rng.choice(sorted(topic.channels))
+            offset = self._rng.choice((topic.log.first_kept, self._rng.randint(topic.log.first_kept, topic.log.end)))
+            changes = Changes()
+            changes.move(number, offset)
+            self._change(topic, changes, number, None)
+            topic.channels[number] = ModelChannel(offset)
+            # A message that was moved to another topic may be delivered again here.
+            self._moves = [move for move in self._moves if (move.source, move.channel) != (topic, number)]
+
     def _move_message(self) -> None:
         """Finish a message here and append it there, as a dead letter: both or none."""
         source = self._topic()
@@ -586,6 +600,15 @@ class Run:
         self._checkpoint_now()
         for log in self._store.logs.values():
             log.forget_ranges(log.end)
+
+    def _seek_before_removal(self) -> None:
+        """Move channels back to finished messages just before a checkpoint removes segments."""
+        self._finish_all()
+        self._commit_now()
+        self._store.find_finished()
+        for _ in range(3):
+            self._seek()
+        self._checkpoint_now()
 
     def _remove_and_crash(self) -> None:
         for _ in range(2):
@@ -821,6 +844,7 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._finish_all: 3,
     Run._requeue: 4,
     Run._empty_channel: 1,
+    Run._seek: 5,
     Run._move_message: 4,
     Run._delete_topic: 1,
     Run._begin_commit: 6,
@@ -831,6 +855,7 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._checkpoint_now: 4,
     Run._find_finished: 4,
     Run._remove_finished: 6,
+    Run._seek_before_removal: 3,
     Run._remove_and_crash: 3,
     Run._keep_up: 1,
     Run._begin_read: 3,

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from log_model import TOPICS, Run, run_seed
@@ -34,6 +35,12 @@ SCRIPTS = {
         *("create_channel", "publish_much", "commit_now", "complete_checkpoint", "publish_much", "commit_now"),
         *("complete_checkpoint", "finish_all", "commit_now", "remove_finished", "publish", "commit_now"),
         *("begin_read", "finish_all", "commit_now", "remove_finished", "end_read", "remove_and_crash"),
+    ),
+    "seek": (
+        *("create_channel", "publish_much", "commit_now", "complete_checkpoint", "publish_much", "commit_now"),
+        *("complete_checkpoint", "finish_all", "commit_now", "find_finished", "seek", "begin_checkpoint"),
+        *("seek", "commit_now", "end_checkpoint", "finish_all", "commit_now", "seek", "remove_finished", "crash"),
+        *("seek", "remove_finished", "finish_all", "remove_and_crash"),
     ),
     "delete": ("publish", "commit_now", "delete", "commit_now", "complete_checkpoint", "publish", "commit_now"),
 }
@@ -74,9 +81,18 @@ def remove_too_early(job: CheckpointJob, log: TopicLog) -> None:
     writer.remove_finished(job.idle_size)
 
 
+def remove_in_spite_of_seeks(job: CheckpointJob, log: TopicLog) -> None:
+    """Remove segments that are durably finished, although a channel may have moved back to them since."""
+    log.writer.removable_end = log.end
+    log.writer.remove_finished(job.idle_size)
+
+
 @pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
-def test_the_removal_of_segments_before_it_is_safe_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CheckpointJob, "_remove_finished", remove_too_early)
+@pytest.mark.parametrize("remove", [remove_too_early, remove_in_spite_of_seeks])
+def test_the_removal_of_segments_before_it_is_safe_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, remove: Callable[[CheckpointJob, TopicLog], None]
+) -> None:
+    monkeypatch.setattr(CheckpointJob, "_remove_finished", remove)
     with pytest.raises(AssertionError, match="Lost"):
         run_many(FIRST, QUICK)
 

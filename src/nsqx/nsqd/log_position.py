@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from nsqx.errors import HTTPError
 from nsqx.gotext import INT64_MAX, parse_duration_ns
 from nsqx.nsqd.log_flow import LogFlow
+from nsqx.nsqd.topic_settings import BEGINNING, END
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     AnyJob = TypeVar("AnyJob", bound=Job)
 
-BEGINNING, END = "beginning", "end"
 # An integer with so many digits is a time, and a shorter one is an offset.
 _TIME_DIGITS = 16
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)

@@ -234,6 +234,32 @@ def test_a_new_channel_begins_where_it_is_told(bench, start, bodies):
     assert finish_all(again.consume("t", "c", 10)) == [*bodies, b"3"]
 
 
+@pytest.mark.parametrize(("configured", "depths"), [("auto", (2, 0)), ("beginning", (2, 2)), ("end", (0, 0))])
+def test_the_start_of_new_channels_is_configured(tmp_path, configured, depths):
+    bench = LogBench(tmp_path, channel_start=configured)
+    bench.publish("t", b"1", b"2")
+    for name, depth in zip(("c", "d"), depths, strict=True):
+        channel_of(bench, name)
+        bench.settle()
+        assert bench.counts(name) == (depth, 0, 0)
+    again = bench.restart(channel_start=configured)
+    assert (again.counts("c")[0], again.counts("d")[0]) == depths
+    again.broker.topic("t").channel("e", 1)
+    assert again.counts("e") == (1, 0, 0)
+
+
+def test_channels_of_a_topic_that_has_not_started_get_its_first_messages(tmp_path):
+    """They exist on other nsqds, and nsqlookupd was asked for them when the first message was published."""
+    bench = LogBench(tmp_path, channel_start="end")
+    start = bench.broker._start_topic
+    bench.broker._start_topic = lambda topic: None
+    bench.publish("t", b"1")
+    channel_of(bench)
+    start(bench.broker.topic("t"))
+    bench.settle()
+    assert bench.counts() == (1, 0, 0)
+
+
 @pytest.mark.parametrize("start", [0, 1, 2])
 def test_the_first_channel_can_leave_out_messages(bench, start):
     topic = bench.broker.topic("t")
