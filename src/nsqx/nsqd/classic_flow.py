@@ -11,7 +11,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqx.nsqd.classic_store import RETRY_NS, ClassicStore
+from nsqx.nsqd.classic_store import RETRY_NS, ClassicContents, ClassicStore
 from nsqx.nsqd.topic_flow import TopicFlow
 from nsqx.queues.due_times import DueTime
 from nsqx.queues.ids import IdSource
@@ -96,6 +96,11 @@ class ClassicFlow(TopicFlow):
     def backend_depth(self) -> int:
         """Messages that have not reached the channels, on disk."""
         return self._backlog.disk_depth
+
+    def contents(self, most: int) -> ClassicContents:
+        """Return the messages that wait in the topic, of those in memory about ``most``."""
+        disk = None if self._disk is None else self._disk.view()
+        return ClassicContents([], [], self._backlog.memory_items(most), disk, {})
 
     # Publishing
 

@@ -6,8 +6,9 @@ deferred messages go to a file beside it. Ephemeral channels have no files: thei
 
 from __future__ import annotations
 
+from itertools import islice
 from random import randrange
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore
 from nsqx.queues.deadlines import NEVER_NS, Deferred, InFlight
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.ready_clients import ReadyClients
     from nsqx.queues.backlog import Backlog
     from nsqx.queues.diskqueue import DiskQueue
+    from nsqx.queues.queue_view import QueueView
 
 # The delay before a disk queue is read again after a failed read.
 RETRY_NS = 100_000_000
@@ -33,6 +35,16 @@ _NEVER_NS = NEVER_NS
 # The delay for a different message whose id is in flight already. That happens only if the clock was set back between
 # two runs.
 _ID_CLASH_DELAY_NS = NS_PER_S
+
+
+class ClassicContents(NamedTuple):
+    """Messages of a topic or a channel at one moment, for a reader that changes nothing. Times are monotonic."""
+
+    in_flight: list[QueuedMessage]
+    deferred: list[QueuedMessage]
+    memory: list[Batch | QueuedMessage]
+    disk: QueueView | None
+    due_ns: dict[bytes, int]  # of waiting messages, by id
 
 
 class ClassicStore(ChannelStore):
@@ -88,6 +100,16 @@ class ClassicStore(ChannelStore):
     def deferred_count(self) -> int:
         """Deferred messages."""
         return len(self._deferred)
+
+    def contents(self, most: int) -> ClassicContents:
+        """Return the messages, of those in memory and in flight about ``most`` each. Messages change after that."""
+        return ClassicContents(
+            list(islice(self._in_flight, most)),
+            self._deferred.messages(),
+            self._backlog.memory_items(most),
+            None if self.disk is None else self.disk.view(),
+            self._due_ns.copy(),
+        )
 
     # Arrivals
 

@@ -39,6 +39,7 @@ from nsqx.nsqd.log_api import add_log_routes
 from nsqx.nsqd.log_position import LogPositions, log_flow_of
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
+from nsqx.nsqd.peek_api import add_peek_route
 from nsqx.nsqd.refusals import refused
 from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_topic_and_channel_name
 from nsqx.nsqd.topic_config_api import TopicConfigAPI
@@ -110,6 +111,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("GET", "/config/:option", administration.get_option)
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
     add_log_routes(router, broker)
+    add_peek_route(router, broker)
     add_debug_routes(router, with_pprof=options.enable_debug_endpoints)
     return router
 

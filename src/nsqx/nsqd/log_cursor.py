@@ -9,7 +9,7 @@ The cursor of an ephemeral channel is only in memory. It drops the oldest messag
 from __future__ import annotations
 
 from random import randrange
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore, SeekResult
 from nsqx.nsqd.client import OUTPUT_LIMIT
@@ -43,6 +43,14 @@ _OUTPUT_LIMIT = OUTPUT_LIMIT
 _RETRY_NS = 100 * NS_PER_MS
 # How many timed-out and how many due messages are put back in one turn of the loop.
 _PUT_BACK_PER_TURN = 2000
+
+
+class CursorSnapshot(NamedTuple):
+    """A cursor at one moment. A thread can read it while the cursor is in use."""
+
+    number: int  # of the channel
+    released: int
+    window: Window
 
 
 class LogCursor(ChannelStore):
@@ -162,6 +170,10 @@ class LogCursor(ChannelStore):
     def next(self) -> int:
         """The offset after all that were delivered or skipped."""
         return self._window.next
+
+    def snapshot(self) -> CursorSnapshot:
+        """Return the position and the unfinished messages as they are now."""
+        return CursorSnapshot(self._number, self._released, self._window.copy())
 
     def cursor_stats(self) -> CursorStats:
         """Return the position in the log."""

@@ -137,6 +137,12 @@ class LogFlow(TopicFlow):
         due_count = sum(start <= offset < end for offset, _ in self._unreleased_due)
         return len(self._log.state.deferred) - self._held_deferred + due_count
 
+    def deferred_of_channels(self) -> list[int]:
+        """Return the offsets of the deferred messages that count for the channels, and not for the topic."""
+        if not self._held_deferred:
+            return list(self._log.state.deferred)
+        return [offset for offset in self._log.state.deferred if not self._is_held(offset)]
+
     def log_stats(self) -> LogStats:
         """Return the numbers of the log."""
         log = self._log

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from nsqx.net.openapi import JSON, NAME, Content, Parameter, RouteDoc
 from nsqx.nsqd.log_api import OffsetsAnswer, SeekAnswer, TimeAnswer
+from nsqx.nsqd.peek import MAX_BYTES, MAX_COUNT, MAX_SKIP, PeekAnswer
 
 _TOPIC = Parameter("topic", "The topic.", NAME, required=True)
 _CHANNEL = Parameter("channel", "The channel.", NAME, required=True)
@@ -60,6 +61,44 @@ LOG_ROUTES = {
     ),
 }
 
+_PLACES = (
+    Parameter("offset", "Log topics: the messages from this offset on.", Annotated[int, {"minimum": 0}]),
+    Parameter("time", f"Log topics: the messages from this time on: {_TIMES}."),
+    Parameter("id", "The message with this id: 16 hexadecimal digits."),
+    Parameter("last", "Log topics: the last messages, at most this many.", Annotated[int, {"minimum": 1}]),
+    Parameter(
+        "skip",
+        "Classic topics: leave out this many messages.",
+        Annotated[int, {"minimum": 0, "maximum": MAX_SKIP}],
+    ),
+)
+
+LOG_ROUTES["GET /peek"] = RouteDoc(
+    "peek",
+    "logs",
+    "Show messages without consuming them",
+    "Without `channel`, the messages of the log, or those that wait in a classic topic. With `channel`, the messages "
+    "that the channel has not finished. At most one of `offset`, `time`, `id`, `last` and `skip` can be given. A "
+    "request looks at up to 100,000 messages or 64 MiB; `complete` is then false, and the next request continues at "
+    "`next`. No request changes what consumers get.",
+    query=(
+        _TOPIC,
+        Parameter("channel", "Only the messages that this channel has not finished.", NAME),
+        *_PLACES,
+        Parameter("count", "At most this many messages.", Annotated[int, {"minimum": 1, "maximum": MAX_COUNT}]),
+        Parameter(
+            "max_bytes",
+            "The size of all bodies in the answer; a larger body is cut.",
+            Annotated[int, {"minimum": 1, "maximum": MAX_BYTES}],
+        ),
+        Parameter("contains", "Only messages whose text contains this, in upper or lower case."),
+        Parameter("state", "Only messages in this state.", Literal["waiting", "in_flight", "deferred"]),
+    ),
+    response=Content("The messages.", {JSON: PeekAnswer}),
+    errors=f"{_CHANNEL_ERRORS}, NOT_A_LOG, CONFLICTING_ARGS, INVALID_OFFSET, INVALID_TIME, INVALID_ID, INVALID_LAST, "
+    "INVALID_SKIP, INVALID_COUNT, INVALID_MAX_BYTES, INVALID_STATE, OFFSET_GONE, OFFSET_BEYOND_END, READ_FAILED",
+)
+
 LOG_ERRORS: dict[int, dict[str, str]] = {
     400: {
         "NOT_A_LOG": "the topic has the classic store",
@@ -70,6 +109,14 @@ LOG_ERRORS: dict[int, dict[str, str]] = {
         "INVALID_DRY_RUN": "`dry_run` is not `true`, `1`, `false` or `0`",
         "INVALID_TIME": "the time has none of the accepted forms",
         "INVALID_WAIT": "`wait` is not a duration between 0 and 5 minutes",
+        "INVALID_OFFSET": "`offset` is not a number of at most 18 digits",
+        "INVALID_ID": "the id is not 16 hexadecimal digits",
+        "INVALID_LAST": "`last` is not a positive number",
+        "INVALID_SKIP": "`skip` is not a number up to 1,000,000, or the topic has a log",
+        "INVALID_COUNT": "`count` is not a number between 1 and 1,000",
+        "INVALID_MAX_BYTES": "`max_bytes` is not a number between 1 and 16,777,216",
+        "INVALID_STATE": "`state` is not `waiting`, `in_flight` or `deferred`",
+        "CONFLICTING_ARGS": "more than one of `offset`, `time`, `id`, `last` and `skip` is given",
         "INVALID_FROM": "`from` is missing or is not an offset",
     },
     404: {"NO_SUCH_TIME": "the log has no message at or after the time"},

@@ -48,7 +48,7 @@ def parse_time(text: str, now_ns: int) -> int:
     if _INTEGER.fullmatch(text) is not None and len(text) >= _TIME_DIGITS:
         return _within_range(int(text))
     if text.startswith("-"):
-        return now_ns + parse_duration_ns(text)
+        return _within_range(now_ns + parse_duration_ns(text))
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"invalid time {text!r}")

@@ -153,6 +153,17 @@ class Backlog:
             self._memory_bytes -= item.size() if isinstance(item, Batch) else len(item.body)
         return item
 
+    def memory_items(self, most: int) -> list[Batch | QueuedMessage]:
+        """Return the oldest items in memory without removing them: at least ``most`` messages, or all."""
+        found: list[Batch | QueuedMessage] = []
+        count = 0
+        for item in self._memory if self._head is None else [self._head, *self._memory]:
+            if count >= most:
+                break
+            found.append(item.copy() if isinstance(item, Batch) else item)
+            count += item.count if isinstance(item, Batch) else 1
+        return found
+
     def drain_memory(self) -> list[Batch | QueuedMessage]:
         """Remove and return everything that waits in memory."""
         items = list(self._memory) if self._head is None else [self._head, *self._memory]

@@ -40,6 +40,10 @@ class Deferred:
             due.append(heappop(self._heap)[2])
         return due
 
+    def messages(self) -> list[QueuedMessage]:
+        """Return all messages, unsorted."""
+        return [entry[2] for entry in self._heap]
+
     def take_entries(self) -> list[tuple[int, int, QueuedMessage]]:
         """Remove and return all heap entries, unsorted."""
         entries, self._heap = self._heap, []

@@ -35,6 +35,7 @@ from nsqx.queues import checksums
 from nsqx.queues.durability import DurableCallback, RecordDurability
 from nsqx.queues.files import DATA, META, cut_file, open_file, replace_file, write_all
 from nsqx.queues.positions import PositionFinder, QueueLog, data_path, meta_path
+from nsqx.queues.queue_view import QueueView
 from nsqx.queues.record_reader import AT_END, DAMAGED, NOT_NOW, READ_SIZE, RecordReader
 from nsqx.queues.recovery import data_file_numbers
 from nsqx.queues.removal import RemoveFiles, remove_now
@@ -328,6 +329,19 @@ class DiskQueue:
         self.depth -= 1
         self._operations += 1
         return message
+
+    def view(self) -> QueueView:
+        """Return the messages that ``get`` would return, for a reader that changes nothing."""
+        return QueueView(
+            self.name,
+            self._directory,
+            self._max_record_size,
+            self._read_file,
+            self._reader.position,
+            self._write_file,
+            self._write_position,
+            bytes(self._pending),
+        )
 
     def finish(self, record: int) -> bool:
         """Stop keeping the message of ``record``; True if nothing else waited for a sync before."""

@@ -193,3 +193,16 @@ def bodies_of(item):
     if item is None:
         return []
     return [item.body] if isinstance(item, QueuedMessage) else [item.take().body for _ in range(item.count)]
+
+
+def test_memory_items_are_copies_of_the_oldest_items(disk):
+    backlog = Backlog(10, disk)
+    backlog.put_batch(make_batch(b"1", b"2", b"3"))
+    backlog.put_message(make_message(b"4"))
+    backlog.put_batch(make_batch(b"5"))
+    backlog.get()
+    items = backlog.memory_items(100)
+    assert [body for item in items for body in bodies_of(item)] == [b"2", b"3", b"4", b"5"]
+    assert len(backlog.memory_items(2)) == 1
+    assert len(backlog.memory_items(3)) == 2
+    assert drain(backlog) == [b"2", b"3", b"4", b"5"]

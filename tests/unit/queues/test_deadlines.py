@@ -212,3 +212,11 @@ def test_pop_due_returns_at_most_limit_messages():
         in_flight.add(make_message(number), 0, 10 + number % 2)
     assert [len(deferred.pop_due(100, 2)) for _ in range(4)] == [2, 2, 1, 0]
     assert [len(in_flight.pop_due(100, 2)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_all_deferred_messages_are_returned_and_stay():
+    deferred = Deferred()
+    for number in (3, 1, 2):
+        deferred.push(make_message(number), number)
+    assert {message.id for message in deferred.messages()} == {make_message(number).id for number in (1, 2, 3)}
+    assert len(deferred) == 3

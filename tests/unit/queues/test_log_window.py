@@ -232,3 +232,31 @@ def check_persisted_state(window, model):
             assert offset >= model.persisted_next
             assert attempts == 1  # a first delivery is not recorded
     assert holes <= {entry[0] for entry in model.unfinished()}
+
+
+def test_a_copy_stays_as_it_is():
+    window = Window(10)
+    deliver_new(window, 5)
+    window.finish(10, 1)
+    window.requeue(11, 1, 0)
+    window.requeue(12, 1, 99)
+    copy = window.copy()
+    expected = [(11, 1, 0), (12, 1, 99), (13, 1, 0), (14, 1, 0)]
+    assert copy.unfinished() == window.unfinished() == expected
+    assert [offset for offset in range(9, 16) if copy.is_in_flight(offset)] == [13, 14]
+    deliver_new(window, 100)
+    for offset in (13, 14):
+        window.finish(offset, 1)
+    window.seek(0)
+    assert copy.unfinished() == expected
+    assert [offset for offset in range(9, 16) if copy.is_in_flight(offset)] == [13, 14]
+
+
+def test_a_copy_has_messages_without_a_slot():
+    window = Window(0)
+    deliver_new(window, 1)
+    window.skip_to(MAX_SLOTS * 3)
+    copy = window.copy()
+    assert copy.is_in_flight(0)
+    window.finish(0, 1)
+    assert (copy.unfinished(), window.unfinished()) == ([(0, 1, 0)], [])

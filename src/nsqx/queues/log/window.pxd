@@ -88,6 +88,9 @@ cdef class Window:
     @cython.locals(index=int64_t, earliest_ns=int64_t, stray=Stray)
     cpdef list expire(self, int64_t now_ns, int64_t limit)
     cpdef int64_t release_due(self, int64_t now_ns, int64_t limit) except -1
+    cpdef bint is_in_flight(self, int64_t offset) except -1
+    @cython.locals(copy=Window)
+    cpdef Window copy(self)
     cpdef bint has_changes(self) except -1
     cdef _note_finished(self, int64_t offset)
     @cython.locals(offset=int64_t, index=int64_t)

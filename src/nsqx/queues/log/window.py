@@ -420,6 +420,22 @@ class Window:
                 found.append((offset, self._attempts[index], 0))
         return sorted(found)
 
+    def is_in_flight(self, offset: int) -> bool:
+        """True if a message is in flight."""
+        return self._owner(offset) > 0
+
+    def copy(self) -> Window:
+        """Return a copy whose ``unfinished`` and ``is_in_flight`` a thread can call while this one is in use."""
+        copy = Window(self.next)
+        copy._base = self._base
+        copy._mask = self._mask
+        copy._clients = self._spread(self._clients, self._mask + 1)
+        copy._attempts = self._spread(self._attempts, self._mask + 1)
+        copy._strays = self._strays.copy()
+        copy._waiting = self._waiting.copy()
+        copy._due = self._due.copy()
+        return copy
+
     # Changes
 
     def has_changes(self) -> bool:
