@@ -84,6 +84,7 @@ class ModelChannel:
     start: int
     finished: set[int] = field(default_factory=set)
     holes: dict[int, Hole] = field(default_factory=dict)  # requeued explicitly
+    was_moved: bool = False  # to another position, so finished messages may be unfinished again
 
     def is_unfinished(self, offset: int) -> bool:
         return offset in self.holes or (offset >= self.start and offset not in self.finished)
@@ -519,7 +520,7 @@ class Run:
             changes = Changes()
             changes.move(number, offset)
             self._change(topic, changes, number, None)
-            topic.channels[number] = ModelChannel(offset)
+            topic.channels[number] = ModelChannel(offset, was_moved=True)
             # A message that was moved to another topic may be delivered again here.
             self._moves = [move for move in self._moves if (move.source, move.channel) != (topic, number)]
 
@@ -535,7 +536,8 @@ class Run:
         first = target.log.append(items_of([facts[0].body]), 1, self._serial)
         self._note_appended(target, first, facts)
         self._store.join(source.log, target.log)
-        self._moves.append(Move(source, number, offsets[0], target, first))
+        if not source.channels[number].was_moved:
+            self._moves.append(Move(source, number, offsets[0], target, first))
 
     def _delete_topic(self) -> None:
         if self._rng.random() < 0.3:
@@ -812,6 +814,7 @@ class Run:
             start = min(present | {state.next})
             channel = ModelChannel(start, {o for o in range(start, state.next) if o not in state.holes})
             channel.holes = {o: hole for o, hole in state.holes.items() if hole != Hole()}
+            channel.was_moved = number in topic.channels and topic.channels[number].was_moved
             channels[number] = channel
         topic.channels = channels
 

@@ -434,13 +434,19 @@ class LogState:
         return not any(offset < end for offset in channel.holes)
 
     def forget_ranges(self, end: int) -> None:
-        """Drop the ranges below ``end``, except for those at or after the position of a channel or of the topic."""
+        """Note that there are no messages below ``end``, or below the position of a channel or of the topic.
+
+        Changes that are applied later may move a channel back and then forth over these offsets.
+        """
         positions = [channel.next for channel in self.channels.values()] or [self.unclaimed]
         if self.is_paused:
             positions.append(self.paused_at)
         end = min(end, *positions)
-        if self.ranges and self.ranges[0].end <= end:
-            self.ranges = [one for one in self.ranges if one.end > end]
+        if self.ranges and self.ranges[0].end <= end and self.ranges[0] != (0, end, NO_CHANNEL):
+            later = [Range(max(one.first, end), one.end, one.channel) for one in self.ranges if one.end > end]
+            self.ranges = [Range(0, end, NO_CHANNEL)]
+            for one in later:
+                self._append_range(one)
 
     # Snapshots
 

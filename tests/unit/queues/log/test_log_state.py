@@ -202,3 +202,34 @@ def test_a_snapshot_contains_everything():
     state.add(delta(state, lambda changes: changes.set_setting("retain_age", "")))
     assert facts(state.copy()) == facts(state)
     assert (state.settings, state.lease, state.end, state.is_paused) == ({"durability": "write"}, 5000, 10, True)
+
+
+def test_forgotten_offsets_are_no_messages_for_a_channel_that_moves_over_them():
+    """A channel moves back and forth. A state that applies this later, after the segments are gone, must agree."""
+    state = topic(5)
+    state.add(new_batch(DEFERRED, 5, 4, 5, item(4), deferred(77)))
+    state.add(messages(9, 3))
+    state.add(delta(state, lambda changes: changes.remove_deferred(range(5, 9))))
+    state.add(delta(state, lambda changes: changes.finish(1, [(0, 12)])))
+    state.forget_ranges(10)
+    assert state.ranges == [(0, 10, 0)]
+    state.add(delta(state, lambda changes: changes.move(1, 0)))
+    state.add(delta(state, lambda changes: changes.requeue(1, [(2, Hole(1, 0)), (10, Hole(1, 0))])))
+    state.add(delta(state, lambda changes: changes.finish(1, [(0, 5), (9, 10), (11, 12)])))
+    assert (state.channels[1].holes, state.channels[1].next) == ({10: Hole(1, 0)}, 12)
+    assert facts(state.copy()) == facts(state)
+
+
+def test_ranges_after_the_position_of_a_channel_are_kept():
+    state = topic(5)
+    for first in (5, 7):
+        state.add(new_batch(ADDRESSED, first, 2, 5, item(2), addressed(2)))
+    state.add(delta(state, lambda changes: changes.move(1, 6)))
+    state.forget_ranges(9)
+    assert state.ranges == [(5, 9, 2)]
+    state.add(new_batch(DEFERRED, 9, 2, 5, item(2), deferred(77)))
+    state.add(delta(state, lambda changes: changes.move(1, 10)))
+    state.forget_ranges(10)
+    assert state.ranges == [(0, 11, 0)]
+    state.forget_ranges(10)
+    assert state.ranges == [(0, 11, 0)]
