@@ -12,6 +12,8 @@ different times. At random moments, and at some of the acknowledgements, the mod
 At the end everything is unpaused, and every acknowledged message must be delivered to every entitled channel.
 
 A channel is entitled to a message if it existed when the message was published, or was the first channel of its topic.
+Channels of logs are moved back and forth. A message that a channel passes counts as finished. When a move back is
+durable, the finished messages after the position count as unfinished again.
 """
 
 import asyncio
@@ -26,6 +28,7 @@ from typing import Any
 
 from disk_model import NOTHING, RandomSurvival
 from log_contents import read_logs
+from log_model import read_all
 from simulation import Machine
 
 import nsqx.nsqd.metadata_store
@@ -39,6 +42,7 @@ from nsqx.nsqd.session import ClientSession
 from nsqx.queues import files
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.files import FileOperation
+from nsqx.queues.log.batch import MESSAGES
 from nsqx.queues.log.store import LogOptions, LogStore
 from nsqx.queues.log.stored import SilentLog
 from rawclient import ERROR, MESSAGE, Message, dpub, fin, mpub, pub, rdy, req, sub
@@ -123,6 +127,7 @@ class BrokerRun:
         self._entitled: dict[bytes, tuple[str, set[str]]] = {}
         self._homeless: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
         self._finished: dict[str, set[bytes]] = {}
+        self._again: dict[str, set[bytes]] = {}  # for each moved channel the messages that it gets again
         self._acked: set[bytes] = set()
         self._survivors: set[tuple[str, bytes]] = set()  # queue and message that a power cut has left once
         self._established: set[str] = set()
@@ -338,6 +343,7 @@ class BrokerRun:
                 draw = self.rng.random()
                 if draw < 0.7 or self._is_over:
                     finished.add(message.body)  # it may have timed out, but it was delivered
+                    self._again.get(queue, set()).discard(message.body)
                     connection.send(fin(message.id))
                 elif draw < 0.8:
                     self.counts["requeued"] += 1
@@ -349,11 +355,43 @@ class BrokerRun:
             topic = self._broker.topics.get(self.rng.choice(TOPICS))
             if topic is None or self._is_over:
                 continue
+            if self._has_logs and topic.channels and self.rng.random() < 0.4:
+                self._seek(topic, self.rng.choice(sorted(topic.channels)))
+                continue
             owner: Any = topic
             if topic.channels and self.rng.random() < 0.4:
                 owner = topic.channels[self.rng.choice(sorted(topic.channels))]
             owner.unpause() if owner.paused else owner.pause()
             self.counts["unpaused" if not owner.paused else "paused"] += 1
+
+    def _seek(self, topic: Any, channel_name: str) -> None:
+        """Move a channel to any written offset that the log has."""
+        queue = f"{topic.name}:{channel_name}"
+        finished = self._finished.setdefault(queue, set())
+        log = topic.flow.log
+        target = self.rng.choice((log.first_kept, self.rng.randint(log.first_kept, max(log.first_kept, log.written))))
+        offsets = {
+            fact.body: offset
+            for offset, fact in sorted(read_all(log)[0].items())
+            if fact.kind == MESSAGES or offset in log.state.deferred
+        }
+        passed = {body for body, offset in offsets.items() if offset < target and offset not in log.state.deferred}
+        finished |= passed
+        self._again[queue] = again = set(offsets) - passed
+        self.history.append(f"{self._machine.loop.time():.4f} seek {queue} {target}")
+        self.counts["seeks"] += 1
+
+        def end(error: Any) -> None:
+            if error is None and self._again.get(queue) is again:
+                finished.difference_update(again)  # those that were not finished once more
+                self.counts["durable seeks"] += 1
+
+        def seek() -> None:
+            topic.channels[channel_name].seek(target)
+            if not topic.when_durable(end):
+                end(None)
+
+        self._broker.turn.run(seek)
 
     # Power cuts
 
