@@ -52,7 +52,7 @@ class Topic:
         self.unmoved_count = 0  # messages in another store that no channel has, during a conversion
         self._broker = broker
         self._is_started = False
-        self.settings = broker.configs.open(name)
+        self.settings = broker.configs.load(name)
         self._flow = broker.open_flow(self)
 
     @property

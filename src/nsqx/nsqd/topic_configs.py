@@ -61,7 +61,7 @@ class TopicConfigs:
         if known:
             self._changed[topic_name] = known
 
-    def open(self, topic_name: str) -> TopicSettings:
+    def load(self, topic_name: str) -> TopicSettings:
         """Return the settings of a topic that is being opened."""
         log = self._broker.logs.find(topic_name)
         if log is not None:

@@ -27,6 +27,7 @@ cdef class SegmentWriter:
     cdef readonly int64_t written_size
     cdef readonly int64_t synced_count
     cdef public bint must_roll
+    cdef public int64_t removable_end
     cdef public bint is_new
     cdef readonly bint is_unsynced
     cdef int64_t _max_size
