@@ -15,10 +15,13 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TIMEOUT_S = 40
 
 
-def run_on_terminal(command: list[str], columns: int, *, end_when: str = "") -> tuple[int, str]:
+def run_on_terminal(
+    command: list[str], columns: int, *, end_when: str = "", type_when: tuple[str, str] = ("", "")
+) -> tuple[int, str]:
     """Run a command; return its exit code and the text on the terminal, without colours.
 
-    If ``end_when`` is given, the command gets SIGINT after it has printed that text.
+    If ``end_when`` is given, the command gets SIGINT after it has printed that text. After the first text of
+    ``type_when`` the second one is typed.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -30,12 +33,16 @@ def run_on_terminal(command: list[str], columns: int, *, end_when: str = "") -> 
     watchdog = threading.Timer(_TIMEOUT_S, process.kill)
     watchdog.start()
     shown = b""
+    question, answer = type_when
     try:
         while data := _read(ours):
             shown += data
             if end_when and end_when.encode() in shown:
                 process.send_signal(signal.SIGINT)
                 end_when = ""
+            if question and question.encode() in shown:
+                os.write(ours, answer.encode())
+                question = ""
         code = process.wait()
     finally:
         watchdog.cancel()

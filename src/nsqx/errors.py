@@ -110,12 +110,18 @@ class RequestFailed(NSQError):
     Attributes:
         reason (str): The text without the method and the URL.
         status (int): The status of an answer with an error; otherwise 0.
+        code (str): NSQ's code in an answer with an error, such as TOPIC_NOT_FOUND; otherwise empty.
+        numbers (dict): Other numbers in that answer, by name.
     """
 
-    def __init__(self, reason: str, *, of: str = "", status: int = 0) -> None:
+    def __init__(
+        self, reason: str, *, of: str = "", status: int = 0, code: str = "", numbers: dict[str, int] | None = None
+    ) -> None:
         super().__init__(f"{of}: {reason}" if of else reason)
         self.reason = reason
         self.status = status
+        self.code = code
+        self.numbers = numbers or {}
 
 
 class ClientError(NSQError):

@@ -118,6 +118,8 @@ COMMANDS = {
     "sub": Command("nsqx.cli.sub", "show the messages of a topic as they arrive"),
     "topics": Command("nsqx.cli.topics", "list the topics"),
     "stats": Command("nsqx.cli.stats", "show depth and counts of topics and channels"),
+    "peek": Command("nsqx.cli.peek", "show messages without consuming them"),
+    "seek": Command("nsqx.cli.seek", "move a channel to an offset or a time"),
     "nsq_stat": Command("nsqx.tools.nsq_stat", "print a channel's depth and rates every interval", is_program=True),
     "nsq_tail": Command("nsqx.tools.nsq_tail", "show the messages of topics", is_program=True),
     "nsq_to_file": Command("nsqx.tools.nsq_to_file", "write topics to files", is_program=True, extras=("server",)),

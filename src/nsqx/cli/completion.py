@@ -14,7 +14,7 @@ from nsqx.cli.commands import COMMANDS
 if TYPE_CHECKING:
     from nsqx.flags import Flag
 
-_WITH_TOPIC = ("pub", "sub", "stats")
+_WITH_TOPIC = ("pub", "sub", "stats", "peek", "seek")
 _WITH_DATA_PATH = ("doctor", "log")
 VERBS = ("bash", "zsh")
 

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -30,6 +29,7 @@ from nsqx.nsqd.options import NsqdOptions
 from nsqx.queues.log.stored import StoredLog, StoredLogs, StoredMessage
 from nsqx.queues.log.verify import LogCheck, LogDamage, check_segments, commit_damages, ranges_text
 from nsqx.tools.cluster_address import read_words
+from nsqx.tools.message_text import body_line, time_text
 from nsqx.tools.table import print_table
 from nsqx.wire import byteops
 
@@ -78,10 +78,6 @@ def _print_json(value: object) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _time_text(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 # ls
@@ -202,7 +198,7 @@ def _details(log: StoredLog) -> dict[str, Any]:
     state = log.state
     return {
         **_summary(log),
-        "created": _time_text(log.identity.created_ns),
+        "created": time_text(log.identity.created_ns),
         "unclaimed_from": None if state.channels else state.unclaimed,
         "deferred": len(state.deferred),
         "paused_at": state.paused_at if state.is_paused else None,
@@ -224,7 +220,7 @@ def _details(log: StoredLog) -> dict[str, Any]:
                 "channel": channel.name,
                 "unfinished": offset,
                 "attempts": hole.attempts,
-                "due": _time_text(hole.due_ns) if hole.due_ns else "",
+                "due": time_text(hole.due_ns) if hole.due_ns else "",
             }
             for channel in state.channels.values()
             for offset, hole in sorted(channel.holes.items())
@@ -244,7 +240,7 @@ def _show_messages(log: StoredLog, offset: int, count: int, *, is_json: bool) ->
         fields = _message(log, message, channels)
         notes = "".join(f" {name}={fields[name]}" for name in ("channel", "attempts", "due") if fields[name])
         print(f"{message.offset} {fields['id']} {fields['time']}{notes}")
-        print(f"  {_line(message.body)}")
+        print(f"  {body_line(message.body)}")
     return WHOLE
 
 
@@ -253,21 +249,15 @@ def _message(log: StoredLog, message: StoredMessage, channels: dict[int, str]) -
         "offset": message.offset,
         "id": byteops.id_text(log.identity.id_number(message.offset)).decode(),
         "timestamp": message.timestamp,
-        "time": _time_text(message.timestamp),
+        "time": time_text(message.timestamp),
         "channel": channels.get(message.channel, ""),
         "attempts": message.attempts,
-        "due": _time_text(message.due_ns) if message.due_ns else "",
+        "due": time_text(message.due_ns) if message.due_ns else "",
     }
     try:
         return {**fields, "text": message.body.decode()}
     except UnicodeDecodeError:
         return {**fields, "base64": base64.b64encode(message.body).decode()}
-
-
-def _line(body: bytes) -> str:
-    """Return a body as one line without control characters."""
-    text = body.decode(errors="backslashreplace")
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 # verify

@@ -96,7 +96,19 @@ def body_of(answer: HTTPAnswer) -> bytes:
     if answer.status == 200:
         return answer.body
     text = f"got response {answer.status} {_phrase(answer.status)} {quote(answer.body[:_MAX_QUOTED])}"
-    raise RequestFailed(text, status=answer.status)
+    code, numbers = _refusal(answer.body)
+    raise RequestFailed(text, status=answer.status, code=code, numbers=numbers)
+
+
+def _refusal(body: bytes) -> tuple[str, dict[str, int]]:
+    """Return NSQ's error code in the body of an answer, and the numbers in it; an empty code if there is none."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return "", {}
+    if not isinstance(document, dict) or not isinstance(document.get("message"), str):
+        return "", {}
+    return document["message"], {name: value for name, value in document.items() if type(value) is int}
 
 
 def _phrase(status: int) -> str:

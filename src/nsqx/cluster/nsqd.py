@@ -40,6 +40,24 @@ class NsqdClient(DaemonClient):
         query = {"topic": topic, "defer": str(defer_ms)} if defer_ms else {"topic": topic}
         await self._ask("POST", "/pub", query, body)
 
+    async def peek(self, topic: str, channel: str = "", **query: str) -> dict[str, Any]:
+        """Return the answer of /peek."""
+        given = {"topic": topic, "channel": channel, **query}
+        answer = decode(await self._ask("GET", "/peek", {name: value for name, value in given.items() if value}))
+        return _object_with(answer, "messages")
+
+    async def seek(self, topic: str, channel: str, to: str, *, is_dry_run: bool = False) -> dict[str, Any]:
+        """Move a channel, or only return what that would do."""
+        query = {"topic": topic, "channel": channel, "to": to, "dry_run": "true" if is_dry_run else "false"}
+        return _object_with(decode(await self._ask("POST", "/channel/seek", query)), "depth")
+
+
+def _object_with(answer: Any, key: str) -> dict[str, Any]:
+    """Return an answer; raises RequestFailed if it is not an object with ``key``."""
+    if not isinstance(answer, dict) or key not in answer:
+        raise RequestFailed("the answer is not from nsqd")
+    return answer
+
 
 def topics_of(stats: bytes) -> list[dict[str, Any]]:
     """Return the topics in an answer of /stats; raises RequestFailed."""

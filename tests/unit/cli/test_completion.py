@@ -29,6 +29,8 @@ def test_bash_completes_commands_flags_and_topics() -> None:
     assert completions_of("/usr/bin/nsq_tail", "--max") == ["--max-in-flight="]
     assert completions_of("nsqx", "nsq_to_file", "--skip") == ["--skip-empty-files"]
     assert completions_of("nsqx", "pub", "") == ["topic_a", "topic_b"]
+    assert completions_of("nsqx", "peek", "") == completions_of("nsqx", "seek", "") == ["topic_a", "topic_b"]
+    assert completions_of("nsqx", "seek", "orders", "billing", "--d") == ["--dry-run"]
     assert completions_of("nsq_tail", "--topic", "=", "topic_b") == ["topic_b"]
     assert completions_of("nsqx", "completion", "z") == ["zsh"]
     assert set(completions_of("nsqx", "log", "")) >= {"ls", "show", "verify", "export"}
