@@ -61,9 +61,9 @@ class Nsqd:
     def __init__(self, name: str, command: Sequence[str], directory: str) -> None:
         self.name = name
         self.directory = directory
-        self._http = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
         self.tcp = f"127.0.0.1:{free_port()}"
-        flags = [f"--tcp-address={self.tcp}", f"--http-address={self._http}", "--broadcast-address=127.0.0.1"]
+        flags = [f"--tcp-address={self.tcp}", f"--http-address={self.http}", "--broadcast-address=127.0.0.1"]
         self._command = [*command, *flags, f"--data-path={directory}"]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -89,7 +89,7 @@ class Nsqd:
             self._process = None
 
     def _get(self, target: str) -> bytes:
-        with urllib.request.urlopen(f"http://{self._http}{target}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{self.http}{target}", timeout=60) as answer:
             content: bytes = answer.read()
             return content
 
@@ -98,6 +98,12 @@ class Nsqd:
         (topic,) = json.loads(self._get(f"/stats?format=json&topic={TOPIC}&include_clients=false"))["topics"]
         (channel,) = topic["channels"]
         return topic["depth"], channel["depth"] + channel["in_flight_count"]
+
+    def cpu_s(self) -> float:
+        """Return the processor time of the process so far."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory_mib(self) -> tuple[float, float]:
         """Return the resident memory of the process and the largest so far, in MiB."""
