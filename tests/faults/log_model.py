@@ -2,10 +2,11 @@
 
 The seed determines the whole run. It publishes, finishes, requeues, defers, moves messages between topics, moves
 channels back and forth, deletes topics, commits and checkpoints. Commit files and segments are so small that they
-change all the time. The model knows for each message and each change whether it is only in memory, written, or durable.
-It checks after every step and every restart that nothing is lost that must not be lost, that an offset names one
-message for ever, and that depths are exact. Segments are removed too: none that is needed, and all but one of each log
-if everything is finished.
+change all the time. Producers number some of their publishes, and repeat after a crash those that were not
+acknowledged: then each is stored once. The model knows for each message and each change whether it is only in memory,
+written, or durable. It checks after every step and every restart that nothing is lost that must not be lost, that an
+offset names one message for ever, and that depths are exact. Segments are removed too: none that is needed, and all
+but one of each log if everything is finished.
 """
 
 import os
@@ -15,7 +16,7 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,9 @@ from recording_os import RecordingOS
 from nsqx.queues import files
 from nsqx.queues.failpoints import Failpoints, Fault, Stopped
 from nsqx.queues.files import FileOperation
-from nsqx.queues.log.batch import ADDRESSED, DEFERRED, MESSAGES, LogBatch, channel_of
+from nsqx.queues.log.batch import ADDRESSED, DEFERRED, MESSAGES, PRODUCER, LogBatch, channel_of
 from nsqx.queues.log.log import TopicLog
+from nsqx.queues.log.producers import ProducerTag
 from nsqx.queues.log.recovery import NO_BOOT_ID
 from nsqx.queues.log.state import Changes, Hole
 from nsqx.queues.log.store import LogOptions, LogStore
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 # A directory where a sync takes no time.
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 TOPICS = ("orders", "orders.dead", "clicks")
+PRODUCERS = ("billing-1", "x" * 64)
+NEVER = 1 << 62  # more batches than a log ever has
 FAULTS = (
     ("commit.writev", "fail", "EIO"),
     ("commit.writev", "short", "ENOSPC"),
@@ -91,6 +95,20 @@ class ModelChannel:
 
 
 @dataclass
+class NumberedPublish:
+    """A publish of a producer. It is acknowledged when ``number`` batches of its log are durable."""
+
+    producer: str
+    seq: int
+    bodies: list[bytes]
+    kind: int
+    due_ns: int
+    first: int = -1  # offset; -1 if it is not stored
+    number: int = 0
+    is_acknowledged: bool = False
+
+
+@dataclass
 class ModelTopic:
     """What is known about one log."""
 
@@ -103,6 +121,9 @@ class ModelTopic:
     channels: dict[int, ModelChannel] = field(default_factory=dict)
     deferred: dict[int, int] = field(default_factory=dict)
     discarded: set[int] = field(default_factory=set)  # deferred messages, durably
+    numbered: list[NumberedPublish] = field(default_factory=list)
+    unrepeated: set[str] = field(default_factory=set)  # producers that must repeat their publishes after a crash
+    forgotten: set[str] = field(default_factory=set)  # producers that may be unknown
     written_count: int = 0
     safe_count: int = 0
     stable: int = 0
@@ -206,6 +227,7 @@ class Run:
         self._failpoints = Failpoints([], _stop)
         self._boot = 1
         self._has_boot_id = rng.random() < 0.9
+        self._choices = rng.choice((_CHOICES, _NUMBERED_CHOICES))
         self._options = LogOptions(
             commit_size=8192 + rng.choice((1500, 3000, 20_000)),
             segment_size=rng.choice((1, 700, 2000, 100_000)),
@@ -216,6 +238,11 @@ class Run:
             lease_step=rng.choice((4, 20, 1000)),
             idle_size=rng.choice((0, 1000, 100_000)),
         )
+        if self._choices is _NUMBERED_CHOICES and rng.random() < 0.7:
+            # Commits are synced only if they must be, so that a power cut takes away a lot.
+            self._options = replace(
+                self._options, segment_size=100_000, unsynced_direct_size=rng.choice((300, 1000)), lease_step=10_000
+            )
         self._serial = 0
         self._next_channel = 1
         self._topics: dict[int, ModelTopic] = {}  # by log id
@@ -241,9 +268,13 @@ class Run:
                         self._step(getattr(Run, f"_{name}"))
                 else:
                     for _ in range(steps if isinstance(steps, int) else 0):
-                        self._step(self._rng.choices(_ACTIONS, _WEIGHTS)[0])
+                        self._step(self._rng.choices(list(self._choices), list(self._choices.values()))[0])
                 self._order_nothing()
                 self._restart_cleanly()
+                self._repeat_all()
+                self._restart_cleanly()
+                if not all(one.is_acknowledged for topic in self._topics.values() for one in topic.numbered):
+                    raise Lost("a publish was repeated and is not acknowledged")
         finally:
             files.set_hook(None)
             self._close_descriptors()
@@ -305,12 +336,15 @@ class Run:
     def _crash(self) -> None:
         self._crashed()
 
-    def _crashed(self) -> None:
+    def _cut_power(self) -> None:
+        self._crashed(power_cut_share=1)
+
+    def _crashed(self, power_cut_share: float = 0.4) -> None:
         """End the process at once, perhaps with the power, perhaps again while it starts."""
         is_power_cut = False
         self._was_recovering = self._store.is_recovering
         while True:
-            is_power_cut = self._end_life(self._rng.random() < 0.4) or is_power_cut
+            is_power_cut = self._end_life(self._rng.random() < power_cut_share) or is_power_cut
             self._order_nothing()
             if self._rng.random() < 0.3:
                 self.arm(Fault("*.*", "stop", "", *[self._rng.randint(1, 30)] * 2))
@@ -320,6 +354,8 @@ class Run:
             except Stopped:
                 self.counts["stopped while starting"] += 1
         self._check_restart(is_power_cut)
+        if self._rng.random() < 0.5:
+            self._repeat_all()
 
     def _end_life(self, is_power_cut: bool) -> bool:
         self.history.append("  power cut" if is_power_cut else "  killed")
@@ -357,6 +393,8 @@ class Run:
         self._check_restart(False)
 
     def _settle(self, topic: ModelTopic) -> None:
+        for numbered in topic.numbered:
+            numbered.is_acknowledged = numbered.is_acknowledged or numbered.first >= 0
         topic.written_count = topic.safe_count = topic.log.given_count
         topic.present |= topic.unwritten.keys()
         topic.names.update(topic.unwritten)
@@ -410,6 +448,67 @@ class Run:
         facts = self._facts(self._rng.randint(3, 30), size=100)
         first = topic.log.append(items_of([fact.body for fact in facts]), len(facts), self._serial)
         self._note_appended(topic, first, facts)
+
+    def _publish_numbered(self) -> None:
+        """Publish with a number, or repeat everything that is not acknowledged, in order."""
+        topic = self._topic(self._names[:1])
+        producer = self._rng.choice(PRODUCERS)
+        unacknowledged = [one for one in topic.numbered if one.producer == producer and not one.is_acknowledged]
+        if producer in topic.unrepeated or (unacknowledged and self._rng.random() < 0.3):
+            self._repeat(topic, producer)
+            return
+        self._serial += self._rng.choice((1, 1, 5))
+        is_deferred = self._rng.random() < 0.2
+        due_ns = self._rng.randint(1, 1 << 60) if is_deferred else 0
+        size = self._rng.choice((40, 40, 150))
+        facts = self._facts(self._rng.randint(1, 12), DEFERRED if is_deferred else MESSAGES, size)
+        numbered = NumberedPublish(producer, self._serial, [fact.body for fact in facts], facts[0].kind, due_ns)
+        topic.numbered.append(numbered)
+        self._store_once(topic, numbered)
+
+    def _repeat_all(self) -> None:
+        for topic in self._topics.values():
+            if not topic.is_deleted:
+                for producer in PRODUCERS:
+                    self._repeat(topic, producer)
+
+    def _repeat(self, topic: ModelTopic, producer: str) -> None:
+        topic.unrepeated.discard(producer)
+        for numbered in topic.numbered:
+            if numbered.producer == producer and not numbered.is_acknowledged:
+                self._store_once(topic, numbered)
+
+    def _store_once(self, topic: ModelTopic, numbered: NumberedPublish) -> None:
+        """Publish as nsqd does: not again what is there."""
+        log = topic.log
+        last = log.state.producers.find(numbered.producer)
+        if last is not None and numbered.seq <= last.seq:
+            if numbered.first < 0:
+                raise Lost(f"{numbered} of {log.topic} is not stored, but {last} says so")
+            self.counts["duplicate"] += 1
+            numbered.is_acknowledged = last.end <= log.stable
+        else:
+            if numbered.first >= 0:
+                raise Lost(f"{numbered} of {log.topic} is stored, but {last} does not say so")
+            count = len(numbered.bodies)
+            tag = ProducerTag(numbered.producer, numbered.seq, last.seq if last is not None else 0, count)
+            values, due_ns = {PRODUCER: tag.encode()}, numbered.due_ns
+            numbered.first = log.publish(items_of(numbered.bodies), count, self._serial, values, due_ns)
+            self._note_appended(
+                topic, numbered.first, [Fact(numbered.kind, body, due_ns=due_ns) for body in numbered.bodies]
+            )
+            if due_ns:
+                topic.deferred.update({numbered.first + index: due_ns for index in range(count)})
+        numbered.number = log.given_count + log.pending_count
+
+    def _forget_producers(self) -> None:
+        """Forget all producers but one. They do not repeat their publishes any more."""
+        topic = self._topic(self._names[:1])
+        names = [name for name, _ in topic.log.state.producers.items()]
+        if topic.log.forget_producers(1, 0) != max(0, len(names) - 1):
+            raise Lost(f"of the producers {names} of {topic.log.topic} not all but one were forgotten")
+        topic.forgotten.update(names[:-1])
+        topic.numbered = [one for one in topic.numbered if one.producer not in names[:-1]]
 
     def _publish_deferred(self) -> None:
         topic = self._topic()
@@ -570,6 +669,11 @@ class Run:
         self._begin_commit()
         self._end_commit()
 
+    def _commit_unsynced(self) -> None:
+        self._end_commit()
+        self._commit = self._store.begin_commit(is_synced=False)
+        self._end_commit()
+
     def _begin_checkpoint(self) -> None:
         if self._checkpoint is None:
             self._checkpoint = self._store.begin_checkpoint(is_complete=self._rng.random() < 0.2)
@@ -674,6 +778,9 @@ class Run:
             if log.stable < topic.stable or log.stable > log.written:
                 raise Lost(f"stable went from {topic.stable} to {log.stable}, written {log.written}")
             topic.stable = log.stable
+            for numbered in topic.numbered:
+                if numbered.first >= 0 and log.safe_count >= numbered.number:
+                    numbered.is_acknowledged = True
             topic.was_safe = topic.was_safe or log.safe_count > 0
             for offset in [offset for offset in topic.unwritten if offset < log.written]:
                 topic.names[offset] = topic.unwritten.pop(offset)
@@ -770,6 +877,7 @@ class Run:
         is_unsettled = is_power_cut and self._was_recovering
         self._check_channels(topic, log, topic.safe_count if is_power_cut else topic.written_count, is_unsettled)
         self._check_deferred(topic, log)
+        self._check_numbered(topic, log, found)
         topic.log = log
         topic.present = seen
         topic.operations.clear()
@@ -818,6 +926,37 @@ class Run:
             channels[number] = channel
         topic.channels = channels
 
+    def _check_numbered(self, topic: ModelTopic, log: TopicLog, found: dict[int, Fact]) -> None:
+        """Check that the log knows what is stored, and has no message twice."""
+        offsets: dict[bytes, list[int]] = {}
+        for offset, fact in found.items():
+            offsets.setdefault(fact.body, []).append(offset)
+        last: dict[str, int] = {}
+        for numbered in topic.numbered:
+            expected = [numbered.first + index for index in range(len(numbered.bodies))] if numbered.first >= 0 else []
+            is_removed = bool(expected) and expected[-1] < log.first
+            for index, body in enumerate(numbered.bodies):
+                places = [place for place in offsets.get(body, []) if place >= log.first]
+                if len(places) > 1 or (places and places != expected[index : index + 1]):
+                    raise Lost(f"message {index} of {numbered} of {log.topic} is at {places}")
+            stored = [body for body in numbered.bodies if offsets.get(body)]
+            is_stored = is_removed or len(stored) == len(numbered.bodies)
+            if stored and not is_stored and expected[0] >= log.first:
+                raise Lost(f"only {len(stored)} messages of {numbered} of {log.topic} are there")
+            is_stored = is_stored or (bool(stored) and expected[0] < log.first)
+            if numbered.is_acknowledged and not is_stored:
+                raise Lost(f"{numbered} of {log.topic} was acknowledged")
+            if is_stored:
+                last[numbered.producer] = numbered.seq
+            else:
+                numbered.first = -1
+            if not numbered.is_acknowledged:
+                topic.unrepeated.add(numbered.producer)
+                numbered.number = NEVER
+        known = {name: one.seq for name, one in log.state.producers.items() if name not in topic.forgotten}
+        if known != {name: seq for name, seq in last.items() if name not in topic.forgotten}:
+            raise Lost(f"the producers of {log.topic} are {known} instead of {last}")
+
     def _check_deferred(self, topic: ModelTopic, log: TopicLog) -> None:
         removed = {offset for offset in topic.names if offset < log.first}
         released = {o for offset in topic.present | removed for o in topic.fact(offset).releases} | topic.discarded
@@ -838,6 +977,8 @@ def _stop() -> None:
 _CHOICES: dict[Callable[[Run], None], int] = {
     Run._publish: 12,
     Run._publish_much: 3,
+    Run._publish_numbered: 10,
+    Run._forget_producers: 1,
     Run._publish_deferred: 2,
     Run._publish_addressed: 2,
     Run._release: 2,
@@ -869,7 +1010,25 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._crash: 2,
     Run._restart_cleanly: 2,
 }
-_ACTIONS, _WEIGHTS = list(_CHOICES), list(_CHOICES.values())
+# Many numbered publishes that are not durable when the power is cut.
+_NUMBERED_CHOICES: dict[Callable[[Run], None], int] = {
+    Run._publish: 4,
+    Run._publish_numbered: 40,
+    Run._forget_producers: 1,
+    Run._create_channel: 1,
+    Run._finish_all: 2,
+    Run._begin_commit: 8,
+    Run._end_commit: 8,
+    Run._commit_now: 4,
+    Run._commit_unsynced: 8,
+    Run._cut_power: 4,
+    Run._checkpoint_now: 4,
+    Run._remove_finished: 2,
+    Run._order_fault: 2,
+    Run._order_stop: 8,
+    Run._crash: 4,
+    Run._restart_cleanly: 1,
+}
 
 
 def run_seed(seed: int, steps: int = 60) -> Run:

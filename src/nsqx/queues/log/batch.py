@@ -18,7 +18,7 @@ serial of the state, or the number of a log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -45,11 +45,12 @@ MESSAGES, ADDRESSED, DEFERRED, DELTA, SNAPSHOT = 0, 1, 2, 8, 9
 IDENTITY, DELETED = 10, 11
 _FIRST_WITHOUT_OFFSETS = DELTA
 
-# Tags of an extension. 1, 3, 4, 5, 7 and 9 are reserved: producer, ttl, headers, keys, origin, query.
-DUE, CHANNEL, RELEASES = 2, 6, 8
+# Tags of an extension. 3, 4, 5, 7 and 9 are reserved: ttl, headers, keys, origin, query.
+PRODUCER, DUE, CHANNEL, RELEASES = 1, 2, 6, 8
 _DUE = Struct(">q")
 _CHANNEL = Struct(">IH")
 _OFFSET = Struct(">Q")
+_NOTHING: Mapping[int, bytes] = {}
 
 # After a damaged item of unknown size, the next one is searched within this distance, then any later one.
 _NEAR = 64 * 1024
@@ -168,7 +169,7 @@ def payload_of(batch: LogBatch) -> bytes:
 # Extensions
 
 
-def encode_extension(values: dict[int, bytes]) -> bytes:
+def encode_extension(values: Mapping[int, bytes]) -> bytes:
     """Return an extension: for each tag u8 tag, u16 size, value."""
     return b"".join(_TAG.pack(tag, len(value)) + value for tag, value in values.items())
 
@@ -193,9 +194,9 @@ def addressed(channel: int, attempts: int = 0, due_ns: int = 0) -> bytes:
     return encode_extension(values)
 
 
-def deferred(due_ns: int) -> bytes:
-    """Return the extension of messages that are due at a time."""
-    return encode_extension({DUE: _DUE.pack(due_ns)})
+def deferred(due_ns: int, values: Mapping[int, bytes] = _NOTHING) -> bytes:
+    """Return the extension of messages that are due at a time, with the ``values`` of other tags."""
+    return encode_extension({**values, DUE: _DUE.pack(due_ns)})
 
 
 def releasing(offsets: list[int]) -> bytes:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from nsqx.queues.log.batch import (
     LogBatch,
     addressed,
     deferred,
+    encode_extension,
     new_batch,
     new_record,
     read_batch,
@@ -57,6 +58,7 @@ DIRECTORY_SUFFIX = ".topic"
 # Messages share a batch if they are appended within this time, and if they are not larger together.
 _GATHER_NS = NS_PER_MS
 _GATHER_SIZE = 16 * 1024
+_NOTHING: Mapping[int, bytes] = {}
 
 
 def log_directory(data_path: str, topic: str) -> str:
@@ -182,6 +184,18 @@ class TopicLog:
 
     # Appending
 
+    def publish(
+        self, items: bytes, count: int, timestamp: int, values: Mapping[int, bytes] = _NOTHING, due_ns: int = 0
+    ) -> int:
+        """Append messages as one batch of their own, with the ``values`` of tags in its extension.
+
+        Every channel gets them: now, or when they are due and appended again if ``due_ns`` is not 0. Return the first
+        offset.
+        """
+        if due_ns:
+            return self._append(DEFERRED_KIND, items, count, timestamp, deferred(due_ns, values))
+        return self._append(MESSAGES, items, count, timestamp, encode_extension(values))
+
     def append(self, items: bytes, count: int, timestamp: int, releases: Sequence[int] = ()) -> int:
         """Append messages for every channel and return the first offset.
 
@@ -242,6 +256,15 @@ class TopicLog:
         self._add(batch)
         self.tail.add(batch)
         return batch.first
+
+    def forget_producers(self, max_count: int, before_ns: int) -> int:
+        """Forget the producers above a number, and those that were silent since a time; return how many."""
+        count, end = self.state.producers.forgettable(max_count, before_ns)
+        if count:
+            changes = Changes()
+            changes.forget_producers(end)
+            self.change(changes)
+        return count
 
     def skip_to(self, end: int) -> None:
         """Use no offset below ``end``. This must be durable before anything else of the log is written."""

@@ -292,6 +292,8 @@ class _LogLoader:
         self._is_damaged = recovery.is_tail_damaged
         self._bad_parts: list[tuple[LogSegment, SegmentPart, int]] = []  # with the offset of the next message then
         self._torn: list[tuple[LogSegment, SegmentPart]] = []
+        # Intact messages of bad parts with an extension, which is about all messages of the batch.
+        self._fragments: list[tuple[SegmentPart, LogBatch]] = []
         self._seen_end = 0  # the offset after the last message that was read
         self._synced_below = source.durable[0] if source.durable is not None else 0
 
@@ -312,13 +314,24 @@ class _LogLoader:
         state = self._state.copy()
         for batch in self._uncertain:
             state.add(batch)
-        missing = _missing([*self._later, *source.batches], state)
-        for batch in missing:
-            state.add(batch)
+        missing = []
+        for batch in _missing([*self._whole_later(), *source.batches], state):
+            if self._is_damaged or state.producers.follows(batch):
+                state.add(batch)
+                missing.append(batch)
         needs_checkpoint = source.durable is not None or writer.must_roll or writer.is_new
         lost = self._lost_segments(writer, state)
         skips_to = self._skips_to(state)
         return LoadedLog(writer, state, self._uncertain + missing, needs_checkpoint, skips_to, self._torn, lost)
+
+    def _whole_later(self) -> list[LogBatch]:
+        """Return the later batches, without parts of batches that were never acknowledged and are used wholly or not.
+
+        If a producer repeats such a publish, no message of it must be stored already.
+        """
+        torn = [part for _, part in self._torn]
+        dropped = [one for part, one in self._fragments if any(part is other for other in torn)]
+        return [batch for batch in self._later if not any(batch is one for one in dropped)]
 
     def _lost_segments(self, writer: SegmentWriter, state: LogState) -> list[tuple[int, int]]:
         """Return first and end of the segments that are missing, although they were not finished; report them."""
@@ -384,6 +397,8 @@ class _LogLoader:
                 self._is_intact = False
             if head is not None:
                 for one in salvage(head, reader.tail(part)):
+                    if head.extension_size:
+                        self._fragments.append((part, one))
                     self._add(one, is_newest)
 
     def _skips(self, head: BatchHead) -> bool:

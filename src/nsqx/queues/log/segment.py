@@ -240,6 +240,7 @@ class SegmentWriter:
         "_descriptor",
         "_has_batches",
         "_has_new_name",
+        "_head_size",
         "_max_size",
         "_position",
         "_temporary",
@@ -275,6 +276,7 @@ class SegmentWriter:
         self._max_size = max_size
         self._descriptor = -1
         self._position = 0
+        self._head_size = 0  # of identity and snapshot at the start of the newest segment, if it was begun here
         self._temporary = ""  # the file that replaces the newest segment with the next sync
         self._unsynced: list[LogBatch] = []
         self._has_new_name = False
@@ -386,7 +388,8 @@ class SegmentWriter:
         return self.segments[self._finished_count(state)].first if self.segments else 0
 
     def _is_idle(self, state: LogState, idle_size: int) -> bool:
-        return self._has_batches and self._position > idle_size and state.is_finished(state.end)
+        size = self._position - self._head_size  # a new segment would have the snapshot too
+        return self._has_batches and size > idle_size and state.is_finished(state.end)
 
     def remove_finished(self, idle_size: int) -> None:
         """Remove the oldest segments, as long as all their messages are finished. Everything must be synced.
@@ -456,7 +459,7 @@ class SegmentWriter:
         records = (new_record(IDENTITY, 0, self.identity.encode()), snapshot, snapshot)
         buffers = [buffer for record in records for buffer in record.buffers(segment.seed)]
         write_buffers(SEGMENT, self._descriptor, buffers, 0)
-        segment.size = self._position = sum(map(len, buffers))
+        segment.size = self._position = self._head_size = sum(map(len, buffers))
         self.segments[-1:] = [segment] if is_replaced else [*self.segments[-1:], segment]
         self.must_roll = self._has_batches = False
         self.is_unsynced = self._has_new_name = True

@@ -30,13 +30,15 @@ from nsqx.queues.log.batch import (
     payload_of,
     releases_of,
 )
+from nsqx.queues.log.producers import LastPublish, LogProducers
 from nsqx.queues.log.varints import NumberReader, append_bytes, append_number
 
-# Codes of changes. 30 and 31 are reserved: producers, ledger.
+# Codes of changes. 31 is reserved: ledger.
 (
     _CHANNEL_CREATED, _CHANNEL_DELETED, _FINISHED, _REQUEUED, _MOVED, _CHANNEL_PAUSED, _TOPIC_PAUSED, _LEASE,
     _SETTING, _UNCLAIMED, _DUE_REMOVED, _LOST, _RANGE, _DEFERRED, _NEXT_NUMBER, _END, _SKIPPED, _SEGMENTS,
 ) = range(1, 19)  # fmt: skip
+_PRODUCER, _PRODUCERS_FORGOTTEN = 30, 32
 # In place of the number of a channel: the range has no messages for any channel.
 NO_CHANNEL = 0
 # In place of the number of a channel: one that gets only messages for every channel.
@@ -149,6 +151,14 @@ class Changes:
         """Use no offsets below ``end`` that are not in use."""
         self._add(_SKIPPED, end)
 
+    def forget_producers(self, end: int) -> None:
+        """Forget the producers whose last publish is below the offset ``end``."""
+        self._add(_PRODUCERS_FORGOTTEN, end)
+
+    def _set_producers(self, producers: LogProducers) -> None:
+        for name, last in producers.items():
+            self._add(_PRODUCER, last.seq, last.first, last.message_count, last.timestamp, tail=name.encode())
+
     def _set_ranges(self, ranges: Iterable[Range]) -> None:
         for first, end, channel in ranges:
             self._add(_RANGE, first, end, channel)
@@ -198,6 +208,7 @@ class LogState:
         self.is_paused = False
         self.paused_at = 0
         self.deferred: dict[int, int] = {}  # due times by offset
+        self.producers = LogProducers()
         self.ranges: list[Range] = []  # in order; adjacent ranges of the same kind are one
         self.segments: list[int] = []  # first offsets of the segments before the snapshot that was loaded
 
@@ -217,8 +228,10 @@ class LogState:
         elif batch.kind == DEFERRED:
             self._add_range(Range(batch.first, batch.end, NO_CHANNEL))
             self.deferred.update(dict.fromkeys(range(batch.first, batch.end), due_ns_of(batch)))
-        for offset in releases_of(batch):
-            self.deferred.pop(offset, None)
+        if batch.extension:
+            for offset in releases_of(batch):
+                self.deferred.pop(offset, None)
+            self.producers.add(batch)
         return True
 
     def _add_changes(self, batch: LogBatch) -> bool:
@@ -277,6 +290,11 @@ class LogState:
         elif code == _DEFERRED:
             offset, due_ns = values.number(), values.number()
             self.deferred[offset] = due_ns
+        elif code == _PRODUCER:
+            seq, first, count, timestamp = values.number(), values.number(), values.number(), values.number()
+            self.producers.set(values.rest().decode(), LastPublish(seq, first, count, timestamp))
+        elif code == _PRODUCERS_FORGOTTEN:
+            self.producers.forget(values.number())
         elif code == _NEXT_NUMBER:
             self.next_number = values.number()
         elif code == _SKIPPED:
@@ -473,6 +491,7 @@ class LogState:
             changes.set_setting(name, value)
         changes._set_ranges(self.ranges)
         changes._set_deferred(self.deferred)
+        changes._set_producers(self.producers)
         for channel in self.channels.values():
             changes.create_channel(channel.number, channel.name, channel.next)
             if channel.is_paused:

@@ -1,0 +1,134 @@
+"""The producers of a log that number their publishes, and the last publish of each.
+
+A publish with a number is one batch. Its extension contains the name of the producer, the number, the number of its
+publish before, and the count of messages. So the message and the fact that it is stored are written together.
+
+      extension   u64 number   u64 number before (0: none known)   u32 count of messages   name
+
+A producer is forgotten when there are too many, or when it has been silent for too long. The forgotten producers are
+those whose last publish is below an offset. So it makes no difference whether this change is applied before or after
+the messages that come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from nsqx.queues.log.batch import PRODUCER, decode_extension
+
+if TYPE_CHECKING:
+    from nsqx.queues.log.batch import LogBatch
+
+# Numbers are positive and below this limit.
+MAX_SEQ = 1 << 62
+_PRODUCER = Struct(">QQI")
+
+
+class ProducerTag(NamedTuple):
+    """The producer and the number of a publish, as they are in the extension of its batch."""
+
+    name: str
+    seq: int
+    previous: int  # the number of the publish before; 0 if none is known
+    message_count: int
+
+    def encode(self) -> bytes:
+        """Return the value in an extension."""
+        return _PRODUCER.pack(self.seq, self.previous, self.message_count) + self.name.encode()
+
+
+def producer_of(batch: LogBatch) -> ProducerTag | None:
+    """Return the producer of a batch; None if the publish had no number."""
+    value = decode_extension(batch.extension).get(PRODUCER) if batch.extension else None
+    if value is None:
+        return None
+    seq, previous, count = _PRODUCER.unpack_from(value)
+    return ProducerTag(value[_PRODUCER.size :].decode(), seq, previous, count)
+
+
+class LastPublish(NamedTuple):
+    """The last publish of a producer."""
+
+    seq: int
+    first: int  # offset
+    message_count: int
+    timestamp: int
+
+    @property
+    def end(self) -> int:
+        """The offset after the last message."""
+        return self.first + self.message_count
+
+
+class LogProducers:
+    """The last publish of each producer that is not forgotten, in the order of their offsets."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, LastPublish] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LogProducers) and list(self.items()) == list(other.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def items(self) -> Iterator[tuple[str, LastPublish]]:
+        """Yield names and last publishes, oldest first."""
+        yield from self._by_name.items()
+
+    def find(self, name: str) -> LastPublish | None:
+        """Return the last publish of a producer, or None."""
+        return self._by_name.get(name)
+
+    def set(self, name: str, last: LastPublish) -> None:
+        """Note the last publish of a producer. Its offset is above those of all others."""
+        self._by_name.pop(name, None)
+        self._by_name[name] = last
+
+    def add(self, batch: LogBatch) -> None:
+        """Note the producer of a batch. If a part of the batch is lost, its publish does not count as stored."""
+        tag = producer_of(batch)
+        if tag is not None and tag.message_count == batch.count:
+            self.set(tag.name, LastPublish(tag.seq, batch.first, batch.count, batch.timestamp))
+
+    def follows(self, batch: LogBatch) -> bool:
+        """True if a batch has no producer, or is whole and everything is known that its producer published before."""
+        tag = producer_of(batch)
+        if tag is None:
+            return True
+        last = self._by_name.get(tag.name)
+        is_previous_known = not tag.previous or (last is not None and last.seq >= tag.previous)
+        return tag.message_count == batch.count and is_previous_known
+
+    def forget(self, end: int) -> None:
+        """Forget the producers whose last publish is below an offset."""
+        for name in self._below(end):
+            del self._by_name[name]
+
+    def _below(self, end: int) -> list[str]:
+        names = []
+        for name, last in self._by_name.items():
+            if last.first >= end:
+                break
+            names.append(name)
+        return names
+
+    def forgettable(self, max_count: int, before_ns: int) -> tuple[int, int]:
+        """Return how many producers must be forgotten, and the offset below which they are.
+
+        These are the oldest ones above ``max_count``, and those whose last publish was earlier than ``before_ns``.
+        """
+        excess = len(self._by_name) - max_count
+        count = end = 0
+        for last in self._by_name.values():
+            if count >= excess and last.timestamp >= before_ns:
+                break
+            count += 1
+            end = last.first + 1
+        return count, end
