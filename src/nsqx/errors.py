@@ -6,6 +6,7 @@ NSQError
 ├── BrokerExiting          a publish or subscription arrived during shutdown
 ├── TooManyConsumers       a channel has reached max-channel-consumers
 ├── DiskQueueError         a write to a disk queue or topic log failed; messages accepted before are not affected
+├── NotALogTopic           a publish has an option that only log topics have
 ├── MessagesLost           messages in memory could not be written at exit
 ├── MetadataError          nsqd.dat cannot be read or written
 ├── DataPathLocked         another process uses the data directory
@@ -82,6 +83,13 @@ class DiskQueueError(NSQError):
 
     is_space_low = False
     """True if there is too little free space on the disk."""
+
+
+class NotALogTopic(NSQError):
+    """A publish has an option that needs a topic log, and the topic has none."""
+
+    def __init__(self, topic_name: str, option: str) -> None:
+        super().__init__(f"{option} needs a log topic, and {topic_name} is not a log topic (see --store)")
 
 
 class MessagesLost(NSQError):

@@ -1,4 +1,4 @@
-"""The rules for names of topics and channels."""
+"""The rules for names of topics, channels and producers."""
 
 import re
 
@@ -7,11 +7,17 @@ MAX_NAME_LENGTH = 64
 NAME_PATTERN = "[.a-zA-Z0-9_-]+(?:#ephemeral)?"
 
 _VALID = re.compile(NAME_PATTERN, re.ASCII)
+_VALID_PRODUCER = re.compile("[.a-zA-Z0-9_-]{1,64}", re.ASCII)
 
 
 def is_valid_name(name: str) -> bool:
     """True if ``name`` is valid for a topic or channel: 1 to 64 characters, including the suffix."""
     return len(name) <= MAX_NAME_LENGTH and _VALID.fullmatch(name) is not None
+
+
+def is_valid_producer(name: str) -> bool:
+    """True if ``name`` is valid for a producer: 1 to 64 characters, as a topic without a suffix."""
+    return _VALID_PRODUCER.fullmatch(name) is not None
 
 
 def is_ephemeral(name: str) -> bool:

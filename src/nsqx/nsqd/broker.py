@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.clock import Clock, Timer
     from nsqx.nsqd.connection import ClientConnection
     from nsqx.nsqd.lookup import Lookup
+    from nsqx.nsqd.publish_options import PublishOptions, PublishOutcome
     from nsqx.nsqd.topic_flow import TopicFlow
     from nsqx.queues.log.log import TopicLog
 
@@ -219,16 +220,17 @@ class Broker:
 
     # Publishing from HTTP
 
-    def publish(self, topic: Topic, body: bytes, defer_ns: int = 0) -> None:
-        """Publish one message; the channels defer it if ``defer_ns`` is positive. Raises BrokerExiting."""
-        if defer_ns > 0:
-            topic.publish_deferred(body, defer_ns)
-        else:
-            topic.publish(len(body).to_bytes(4, "big") + body, 1)
+    def publish(self, topic: Topic, body: bytes) -> None:
+        """Publish one message. Raises BrokerExiting."""
+        topic.publish(len(body).to_bytes(4, "big") + body, 1)
 
     def publish_many(self, topic: Topic, items: bytes, count: int) -> None:
         """Publish ``count`` messages; ``items`` holds each with its int32 size before it. Raises BrokerExiting."""
         topic.publish(items, count)
+
+    def publish_with(self, topic: Topic, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
+        """Publish messages with options. Raises BrokerExiting, or NotALogTopic if an option needs a log."""
+        return topic.publish_with(items, count, options)
 
     # Services to topics, channels and sessions
 

@@ -11,11 +11,14 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nsqx.errors import NotALogTopic
 from nsqx.nsqd.classic_store import RETRY_NS, ClassicContents, ClassicStore
+from nsqx.nsqd.publish_options import NO_OFFSET, PublishOptions, PublishOutcome
 from nsqx.nsqd.topic_flow import TopicFlow
 from nsqx.queues.due_times import DueTime
 from nsqx.queues.ids import IdSource
 from nsqx.wire import byteops
+from nsqx.wire.batches import bodies_of
 from nsqx.wire.message import Batch, QueuedMessage, new_batch, new_message
 
 if TYPE_CHECKING:
@@ -132,6 +135,17 @@ class ClassicFlow(TopicFlow):
             self._backlog.put_message(message)
             if self._backlog.disk_depth != depth and self._due_times is not None:
                 self._due_times.add(message.id, DueTime(now_ns, now_ns + defer_ns))
+
+    def publish_with(self, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
+        """Take messages with options; raises NotALogTopic if an option needs a log, and the errors of ``publish``."""
+        if options.log_option:
+            raise NotALogTopic(self._topic.name, options.log_option)
+        if options.defer_ns:
+            for body in bodies_of(items):
+                self.publish_deferred(body, options.defer_ns)
+        else:
+            self.publish(items, count)
+        return PublishOutcome(NO_OFFSET, count)
 
     def _refuse_if_full(self, count: int) -> None:
         """Raise DiskQueueError if the messages need a disk queue that cannot be written."""

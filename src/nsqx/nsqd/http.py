@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqx import log
-from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, NSQError, ProtocolError
+from nsqx.errors import BrokerExiting, ConfigError, DiskQueueError, HTTPError, NotALogTopic, NSQError, ProtocolError
 from nsqx.gotext import INT64_MAX, INT64_MIN
 from nsqx.names import is_valid_name
 from nsqx.net.access import ADMIN, CONSUME, PUBLISH, READ, tls_required
@@ -40,6 +40,7 @@ from nsqx.nsqd.log_position import LogPositions, log_flow_of
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
 from nsqx.nsqd.peek_api import add_peek_route
+from nsqx.nsqd.publish_options import MAX_MESSAGES, NO_OFFSET, has_options, query_options
 from nsqx.nsqd.refusals import refused
 from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_topic_and_channel_name
 from nsqx.nsqd.topic_config_api import TopicConfigAPI
@@ -59,14 +60,19 @@ if TYPE_CHECKING:
     from nsqx.nsqd.log_position import LogPosition
     from nsqx.nsqd.memory import MemoryMonitor
     from nsqx.nsqd.openapi import ConvertAnswer, NsqdInfo
+    from nsqx.nsqd.publish_options import PublishOptions, PublishOutcome
     from nsqx.nsqd.topic import Topic
     from nsqx.wire.batches import Slices
 
+    Headers = tuple[tuple[str, str], ...]
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 # Routes that show messages.
 _MESSAGE_PATHS = ("/peek", "/dead")
+# Of the answer to a publish with options: the offset of its first message, and that it was stored before.
+OFFSET_HEADER = "X-Nsq-Offset"
+DUPLICATE_HEADER = "X-Nsq-Duplicate"
 # How many channels of a topic are deleted in one turn of the loop.
 _DELETES_PER_TURN = 20
 
@@ -160,11 +166,25 @@ class PublishAPI:
         query = request.query
         topic = _topic_to_publish(self._broker, query)
         defer_ns = self._parse_defer(query["defer"]) if "defer" in query else 0
+        if defer_ns or has_options(query):
+            item = len(request.body).to_bytes(4, "big") + request.body
+            return self._publish_with(request, topic, item, 1, query_options(query, defer_ns))
         try:
-            self._broker.publish(topic, request.body, defer_ns)
+            self._broker.publish(topic, request.body)
         except (BrokerExiting, DiskQueueError) as error:
             raise refused(error) from None
         return self._answer_when_written(request, topic)
+
+    def _publish_with(
+        self, request: "Request", topic: "Topic", items: bytes, count: int, options: "PublishOptions"
+    ) -> "DeferredAnswer":
+        try:
+            result = self._broker.publish_with(topic, items, count, options)
+        except NotALogTopic:
+            raise HTTPError(400, "NOT_A_LOG") from None
+        except (BrokerExiting, DiskQueueError) as error:
+            raise refused(error) from None
+        return self._answer_when_written(request, topic, _result_headers(result))
 
     def publish_many(self, request: "Request") -> "Response | DeferredAnswer | Awaitable[Response]":
         """Publish each non-empty line as a message; with ``binary``, the body is that of an MPUB."""
@@ -176,6 +196,8 @@ class PublishAPI:
             if has_longer_line(request.body, self._broker.options.max_msg_size):
                 raise HTTPError(413, "MSG_TOO_BIG")
             slices = LineSlices(request.body)
+        if has_options(query):
+            return self._publish_whole(request, topic, slices)
         items = slices.next()
         if not slices.is_done:
             return self._publish_slices(topic, items, slices)
@@ -187,6 +209,22 @@ class PublishAPI:
             raise refused(error) from None
         return self._answer_when_written(request, topic)
 
+    def _publish_whole(
+        self, request: "Request", topic: "Topic", slices: "Slices"
+    ) -> "Response | DeferredAnswer | Awaitable[Response]":
+        """Publish a batch with options, which must be stored wholly or not at all."""
+        options = query_options(request.query)
+        items = bytearray()
+        count = 0
+        while not slices.is_done:
+            items += slices.next()
+            count += slices.count
+            if count > MAX_MESSAGES:
+                raise HTTPError(413, "TOO_MANY_MESSAGES")
+        if not count:
+            return _with_channels(self._broker, topic, OK)
+        return self._publish_with(request, topic, bytes(items), count, options)
+
     async def _publish_slices(self, topic: "Topic", items: bytes, slices: "Slices") -> Response:
         """Publish a batch that is too large for one turn; ``items`` is the first slice."""
         written: asyncio.Future[NSQError | None] = asyncio.get_running_loop().create_future()
@@ -197,8 +235,9 @@ class PublishAPI:
         response = _with_channels(self._broker, topic, OK)
         return response if isinstance(response, Response) else await response
 
-    def _answer_when_written(self, request: "Request", topic: "Topic") -> "DeferredAnswer":
-        answer = partial(_answer_publish, request, self._broker.channels_fetch(topic))
+    def _answer_when_written(self, request: "Request", topic: "Topic", headers: "Headers" = ()) -> "DeferredAnswer":
+        response = Response(200, b"OK", TEXT, (*NSQ_HEADERS, *headers)) if headers else OK
+        answer = partial(_answer_publish, request, self._broker.channels_fetch(topic), response)
         self._broker.commits.when_written(answer, topic)
         return DEFERRED
 
@@ -482,8 +521,16 @@ async def _after(fetch: "asyncio.Task[None]", response: Response) -> Response:
     return response
 
 
-def _answer_publish(request: "Request", channels_fetch: "asyncio.Task[None] | None", failure: Exception | None) -> None:
-    response = OK
+def _result_headers(result: "PublishOutcome") -> "Headers":
+    headers = [(OFFSET_HEADER, str(result.first))] if result.first != NO_OFFSET else []
+    if result.is_duplicate:
+        headers.append((DUPLICATE_HEADER, "true"))
+    return tuple(headers)
+
+
+def _answer_publish(
+    request: "Request", channels_fetch: "asyncio.Task[None] | None", response: Response, failure: Exception | None
+) -> None:
     if failure is not None:
         error = refused(failure)
         response = error_response(error.status, error.code, error.headers)

@@ -31,6 +31,8 @@ cdef class LogFlow(TopicFlow):
     cdef int64_t _due_timer_ns
     cdef bint _is_reading
     cdef dict _refused
+    cdef int64_t _duplicate_count
+    cdef int64_t _forgotten_count
 
     @cython.locals(now_ns=int64_t)
     cpdef publish(self, bytes items, Py_ssize_t count)

@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from nsqx.nsqd.log_cursor import LogCursor
 from nsqx.nsqd.log_reads import LogReads
 from nsqx.nsqd.log_stats import NO_SPACE, WRITE_FAILED
+from nsqx.nsqd.publish_options import NO_OFFSET, PublishOptions, PublishOutcome
 from nsqx.nsqd.topic_flow import TopicFlow
 from nsqx.nsqd.topic_settings import AUTO, BEGINNING, FSYNC, LOG, WRITE
+from nsqx.queues.log.batch import PRODUCER
+from nsqx.queues.log.producers import ProducerTag
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.queues.log.state import EVERY_CHANNEL, Changes
 from nsqx.units import NS_PER_MS
@@ -60,7 +63,9 @@ class LogFlow(TopicFlow):
         "_due_reader",
         "_due_timer",
         "_due_timer_ns",
+        "_duplicate_count",
         "_end_number",
+        "_forgotten_count",
         "_held_deferred",
         "_held_from",
         "_is_flowing",
@@ -112,6 +117,8 @@ class LogFlow(TopicFlow):
         self._due_timer: Timer | None = None
         self._due_timer_ns = 0
         self._is_reading = False
+        self._duplicate_count = 0
+        self._forgotten_count = 0
         self._refused = {NO_SPACE: 0, WRITE_FAILED: 0}
         self._logs.add(log, self)
         self._arm()
@@ -157,6 +164,9 @@ class LogFlow(TopicFlow):
             "segments": len(log.writer.segments),
             "deferred_count": len(log.state.deferred),
             "refused": dict(self._refused),
+            "producers": len(log.state.producers),
+            "producers_forgotten": self._forgotten_count,
+            "duplicates": self._duplicate_count,
         }
 
     def note_settings(self) -> None:
@@ -183,16 +193,67 @@ class LogFlow(TopicFlow):
 
     def publish_deferred(self, body: bytes, defer_ns: int) -> None:
         """Append a message that every channel gets after ``defer_ns``; raises the errors of ``publish``."""
+        self.publish_with(len(body).to_bytes(4, "big") + body, 1, PublishOptions(defer_ns=defer_ns))
+
+    def publish_with(self, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
+        """Append messages with options, or find that they are stored already; raises the errors of ``publish``."""
         now_ns = self._clock.wall_ns()
+        is_synced = self.is_synced or options.is_synced
+        duplicate = self._find_duplicate(options, now_ns, is_synced)
+        if duplicate is not None:
+            return duplicate
         self._logs.refuse_if_full(now_ns, self)
-        offset = self._log.append_deferred(len(body).to_bytes(4, "big") + body, 1, now_ns, now_ns + defer_ns)
-        heappush(self._due, (self._when_due(now_ns + defer_ns), offset))
-        if self._is_flowing:
-            self._count_deferred(1)
+        due_ns = now_ns + options.defer_ns if options.defer_ns > 0 else 0
+        first = self._log.publish(items, count, now_ns, self._tags(options, count), due_ns)
+        if due_ns:
+            self._add_deferred(first, count, due_ns)
         else:
-            self._held_deferred += 1
+            self._end_number += count
+        self._forget_producers(now_ns)
+        self._logs.write_later(is_synced=is_synced)
+        return PublishOutcome(first, count)
+
+    def _tags(self, options: PublishOptions, count: int) -> dict[int, bytes]:
+        """Return what is stored with a publish, by the tags of extensions."""
+        values = {}
+        if options.producer:
+            last = self._log.state.producers.find(options.producer)
+            tag = ProducerTag(options.producer, options.seq, last.seq if last is not None else 0, count)
+            values[PRODUCER] = tag.encode()
+        return values
+
+    def _find_duplicate(self, options: PublishOptions, now_ns: int, is_synced: bool) -> PublishOutcome | None:
+        """Return the result of a publish whose messages are in the log already; None if they are not.
+
+        The answer waits until the first publish is as durable as the answer says.
+        """
+        if not options.producer:
+            return None
+        self._forget_producers(now_ns)
+        last = self._log.state.producers.find(options.producer)
+        if last is None or options.seq > last.seq:
+            return None
+        self._duplicate_count += 1
+        if last.end > (self._log.stable if is_synced else self._log.written):
+            self._logs.write_later(is_synced=is_synced)
+        if options.seq < last.seq:
+            return PublishOutcome(NO_OFFSET, 0, is_duplicate=True)
+        return PublishOutcome(last.first, last.message_count, is_duplicate=True)
+
+    def _forget_producers(self, now_ns: int) -> None:
+        if len(self._log.state.producers):
+            options = self._broker.options
+            before_ns = now_ns - options.dedup_age
+            self._forgotten_count += self._log.forget_producers(options.dedup_producers, before_ns)
+
+    def _add_deferred(self, first: int, count: int, due_ns: int) -> None:
+        for offset in range(first, first + count):
+            heappush(self._due, (self._when_due(due_ns), offset))
+        if self._is_flowing:
+            self._count_deferred(count)
+        else:
+            self._held_deferred += count
         self._arm()
-        self._logs.write_later(is_synced=self.is_synced)
 
     def _count_deferred(self, count: int) -> None:
         for cursor in self._cursors:
@@ -214,14 +275,7 @@ class LogFlow(TopicFlow):
             self._log.append(items, count, timestamp)
             self._end_number += count
         else:
-            first = self._log.append_deferred(items, count, timestamp, due_ns)
-            for offset in range(first, first + count):
-                heappush(self._due, (self._when_due(due_ns), offset))
-            if self._is_flowing:
-                self._count_deferred(count)
-            else:
-                self._held_deferred += count
-            self._arm()
+            self._add_deferred(self._log.append_deferred(items, count, timestamp, due_ns), count, due_ns)
         self._logs.write_later(is_synced=True)
 
     def append_moved_to(

@@ -19,6 +19,9 @@ class LogStats(TypedDict):
     segments: int
     deferred_count: Annotated[int, "Deferred messages that are not due."]
     refused: Annotated[dict[str, int], "Refused publishes since the start, by reason: `no_space` or `write_failed`."]
+    producers: Annotated[int, "Producers whose last number is known."]
+    producers_forgotten: Annotated[int, "Producers forgotten since the start, by --dedup-producers and --dedup-age."]
+    duplicates: Annotated[int, "Publishes since the start that were not stored, because they were stored before."]
 
 
 class CursorStats(TypedDict):

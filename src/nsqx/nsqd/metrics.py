@@ -90,6 +90,11 @@ _LOG_GAUGES = (
     _Family("nsq_topic_log_bytes", "Size of the log", "bytes"),
     _Family("nsq_topic_log_segments", "Segments of the log", "segments"),
     _Family("nsq_topic_deferred_count", "Messages of the log waiting for their time", "deferred_count"),
+    _Family("nsq_topic_producers", "Producers whose last publish is known", "producers"),
+)
+_LOG_COUNTERS = (
+    _Family("nsq_topic_duplicates_total", "Publishes not stored because they were stored before", "duplicates"),
+    _Family("nsq_topic_producers_forgotten_total", "Producers whose last publish was forgotten", "producers_forgotten"),
 )
 _REFUSED = _Family("nsq_topic_refused_total", "Publishes refused because the log could not be written", "refused")
 _CURSOR_GAUGES = (
@@ -102,7 +107,7 @@ _CURSOR_GAUGES = (
 _TOPIC_KEYS = ("depth", "backend_depth", "message_count", "message_bytes")
 _CHANNEL_KEYS = tuple(family.key for family in _CHANNEL_GAUGES)
 _CLIENT_KEYS = tuple(family.key for family in _CLIENT_GAUGES)
-_LOG_KEYS = tuple(family.key for family in _LOG_GAUGES)
+_LOG_KEYS = tuple(family.key for family in (*_LOG_GAUGES, *_LOG_COUNTERS))
 _CURSOR_KEYS = tuple(family.key for family in _CURSOR_GAUGES)
 _TOPIC_NUMBERS = itemgetter(*_TOPIC_KEYS)
 _CHANNEL_NUMBERS = itemgetter(*_CHANNEL_KEYS)
@@ -155,6 +160,8 @@ class NsqdMetricsPage:
                 for family in map(_gauge, gauges, repeat(keys)):
                     yield from family.pieces(log_rows)
         if rows.logs:
+            for family in map(_counter, _LOG_COUNTERS, repeat(_LOG_KEYS), repeat(openmetrics)):
+                yield from family.pieces(rows.logs)
             yield from _counter(_REFUSED, (_REFUSED.key,), openmetrics).pieces(rows.refusals)
         if rows.clients:
             for family in map(_gauge, _CLIENT_GAUGES, repeat(_CLIENT_KEYS)):

@@ -90,15 +90,38 @@ _WITH_PPROF = "Served only with --enable-debug-endpoints."
 _SAVED = "The response is sent when the new state is on disk."
 
 
+_PRODUCER = (
+    Parameter(
+        "producer",
+        "The name of a producer that numbers its publishes, with `seq`: 1 to 64 of a-z A-Z 0-9 . _ -. Log topics only.",
+    ),
+    Parameter(
+        "seq",
+        "The number of this publish. If the topic has a publish of the producer with this number or a higher one, the "
+        "messages are not stored again.",
+        int,
+    ),
+)
+_PRODUCER_ERRORS = "INVALID_PRODUCER, INVALID_SEQ, NOT_A_LOG"
+_RESULT_HEADERS = (
+    "With `producer` or `defer`, the answer of a log topic has the header `X-Nsq-Offset`, the offset of the first "
+    "message. `X-Nsq-Duplicate: true` says that the messages were stored before."
+)
+
+
 _PUBLISHING = {
     "POST /pub": RouteDoc(
         "publish",
         "publishing",
         "Publish a message",
-        query=(_TOPIC, _DEFER),
+        query=(_TOPIC, _DEFER, *_PRODUCER),
         body=Content("The message, at least one byte.", {BINARY: _BYTES}),
-        response=Content("The message is in memory, or on disk as --sync-every demands.", {TEXT: Literal["OK"]}),
-        errors="MSG_EMPTY, MISSING_ARG_TOPIC, INVALID_TOPIC, INVALID_DEFER, EXITING",
+        response=Content(
+            "The message is in memory, or on disk as --sync-every demands. A log topic answers when the message is "
+            f"durable. {_RESULT_HEADERS}",
+            {TEXT: Literal["OK"]},
+        ),
+        errors=f"MSG_EMPTY, MISSING_ARG_TOPIC, INVALID_TOPIC, INVALID_DEFER, {_PRODUCER_ERRORS}, EXITING",
     ),
     "POST /mpub": RouteDoc(
         "publishMany",
@@ -107,14 +130,16 @@ _PUBLISHING = {
         query=(
             _TOPIC,
             Parameter("binary", "`false`, `0` or absent: one message per line. Any other value: binary form."),
+            *_PRODUCER,
         ),
         body=Content(
             "One message per line; empty lines are ignored. In binary form, the body of an MPUB command: an int32 "
             "count, then an int32 size and the bytes of each message, all big-endian.",
             {BINARY: _BYTES},
         ),
-        response=Content("All messages are accepted.", {TEXT: Literal["OK"]}),
-        errors="MISSING_ARG_TOPIC, INVALID_TOPIC, MSG_TOO_BIG, BAD_BODY, BAD_MESSAGE, EXITING",
+        response=Content(f"All messages are accepted. {_RESULT_HEADERS}", {TEXT: Literal["OK"]}),
+        errors=f"MISSING_ARG_TOPIC, INVALID_TOPIC, MSG_TOO_BIG, BAD_BODY, BAD_MESSAGE, {_PRODUCER_ERRORS}, "
+        "TOO_MANY_MESSAGES, EXITING",
     ),
 }
 
@@ -379,6 +404,9 @@ API = APIDoc(
             "MISSING_ARG_STORE": "the query has no store",
             "INVALID_STORE": "the store is not `classic` or `log`",
             "EPHEMERAL_TOPIC": "ephemeral topics always have the classic store",
+            "INVALID_PRODUCER": "the producer is missing or not a valid name",
+            "INVALID_SEQ": "the number is missing, or is not an integer from 1 to 2^62 - 1",
+            "NOT_A_LOG": "the topic is classic, and the request needs a log topic",
             "INVALID_DEFER": "the delay is not an integer, negative or longer than --max-req-timeout",
             "INVALID_BODY": "the body is not a JSON object",
             "INVALID_OPTION": "no such option or setting, or it cannot be changed",
@@ -394,6 +422,7 @@ API = APIDoc(
         410: LOG_ERRORS[410],
         413: {
             "MSG_TOO_BIG": "a message is larger than --max-msg-size",
+            "TOO_MANY_MESSAGES": "a publish with a producer has more than 20000 messages",
             "BAD_BODY": "the message count of a binary body is missing or invalid",
             "BAD_MESSAGE": "a message of a binary body is empty, cut off or larger than --max-msg-size",
             "INVALID_VALUE": "the value is empty",

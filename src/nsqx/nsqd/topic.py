@@ -18,6 +18,7 @@ from nsqx.nsqd.topic_flow import TopicFlow
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.log_stats import ConversionStats, LogStats
+    from nsqx.nsqd.publish_options import PublishOptions, PublishOutcome
     from nsqx.nsqd.topic_settings import TopicSettings
     from nsqx.queues.diskqueue import DiskQueue
 
@@ -120,6 +121,16 @@ class Topic:
         self._flow.publish_deferred(body, defer_ns)
         self.message_count += 1
         self.message_bytes += len(body)
+
+    def publish_with(self, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
+        """Publish messages as ``publish``, with options. Raises NotALogTopic too."""
+        if self.exiting:
+            raise BrokerExiting
+        result = self._flow.publish_with(items, count, options)
+        if not result.is_duplicate:
+            self.message_count += count
+            self.message_bytes += len(items) - 4 * count
+        return result
 
     def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when the topic's log has everything so far; False if it has already, or there is no log."""

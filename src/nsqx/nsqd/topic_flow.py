@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqx.nsqd.channel_store import ChannelStore
+from nsqx.nsqd.publish_options import NO_OFFSET, PublishOptions, PublishOutcome
 
 if TYPE_CHECKING:
     from nsqx.errors import DiskQueueError
@@ -51,6 +52,10 @@ class TopicFlow:
 
     def publish_deferred(self, body: bytes, defer_ns: int) -> None:
         """Take a message that each channel defers for ``defer_ns``; raises the errors of ``publish``."""
+
+    def publish_with(self, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
+        """Take messages as ``publish``, with options; raises NotALogTopic if they need a log and there is none."""
+        return PublishOutcome(NO_OFFSET, count)
 
     def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when the changes so far survive a crash, or with the error if they cannot be written.

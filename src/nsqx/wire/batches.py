@@ -6,6 +6,7 @@ MPUB body: an int32 size before each message.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from nsqx.wire import byteops
@@ -97,6 +98,15 @@ class BatchSlices:
         self._position = position
         self.count = count
         return byteops.cut(items, start, position)
+
+
+def bodies_of(items: bytes) -> Iterator[bytes]:
+    """Yield the bodies of messages that have an int32 size before each."""
+    position = 0
+    while position < len(items):
+        start = position + 4
+        position = start + byteops.int32_at(items, position)
+        yield items[start:position]
 
 
 def has_longer_line(body: bytes, max_size: int) -> bool:

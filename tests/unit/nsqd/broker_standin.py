@@ -100,6 +100,9 @@ LOG: LogStats = {
     "segments": 2,
     "deferred_count": 3,
     "refused": {"no_space": 7, "write_failed": 0},
+    "producers": 9,
+    "producers_forgotten": 8,
+    "duplicates": 6,
 }
 CURSOR: CursorStats = {"floor": 120, "next": 230, "holes": 4}
 

@@ -13,6 +13,7 @@ from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.channel import Channel
 from nsqx.nsqd.metadata import SavedTopic, load_metadata
 from nsqx.nsqd.options import NsqdOptions
+from nsqx.nsqd.publish_options import PublishOptions
 from nsqx.nsqd.topic import Topic
 
 
@@ -137,7 +138,7 @@ def test_messages_published_over_http_are_delivered(bench):
     topic = bench.broker.topic("t")
     bench.broker.publish(topic, b"one")
     bench.broker.publish_many(topic, b"\x00\x00\x00\x01a\x00\x00\x00\x02bc", 2)
-    bench.broker.publish(topic, b"later", SECOND)
+    bench.broker.publish_with(topic, b"\x00\x00\x00\x05later", 1, PublishOptions(defer_ns=SECOND))
     bench.settle()
     assert client.link.take_bodies() == [b"one", b"a", b"bc"]
     bench.advance(SECOND)

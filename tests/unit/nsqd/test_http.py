@@ -15,6 +15,7 @@ from nsqx.net.steps import STEPS_PER_TURN
 from nsqx.nsqd.http import NsqdAdminAPI, PublishAPI, ReportAPI, refuse_without_tls
 from nsqx.nsqd.memory import MemoryMonitor
 from nsqx.nsqd.options import NsqdOptions
+from nsqx.nsqd.publish_options import NO_OFFSET, PublishOutcome
 
 
 class RequestStandIn:
@@ -73,6 +74,10 @@ class BrokerStandIn:
 
     def publish_many(self, topic, items, count):
         self.publish(topic, items, count)
+
+    def publish_with(self, topic, items, count, options):
+        self.publish(topic, items[4:], options.defer_ns)
+        return PublishOutcome(NO_OFFSET, count)
 
     def channels_fetch(self, topic):
         return None

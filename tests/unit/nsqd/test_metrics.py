@@ -107,7 +107,8 @@ def test_only_log_topics_have_log_series(samples):
         (name, labels): value
         for (name, labels), value in found.items()
         if name.startswith("nsq_topic_log_")
-        or name.endswith(("_offset", "_holes", "topic_deferred_count", "refused_total"))
+        or name.endswith(("_offset", "_holes", "topic_deferred_count", "refused_total", "topic_producers"))
+        or name.endswith(("duplicates_total", "producers_forgotten_total"))
     }
     assert logs == {
         ("nsq_topic_log_first_offset", topic): 100,
@@ -116,6 +117,9 @@ def test_only_log_topics_have_log_series(samples):
         ("nsq_topic_log_bytes", topic): 4096,
         ("nsq_topic_log_segments", topic): 2,
         ("nsq_topic_deferred_count", topic): 3,
+        ("nsq_topic_producers", topic): 9,
+        ("nsq_topic_producers_forgotten_total", topic): 8,
+        ("nsq_topic_duplicates_total", topic): 6,
         ("nsq_topic_refused_total", topic | {("reason", "no_space")}): 7,
         ("nsq_topic_refused_total", topic | {("reason", "write_failed")}): 0,
         ("nsq_channel_floor_offset", channel): 120,
