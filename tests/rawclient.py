@@ -76,6 +76,12 @@ def mpub(topic: str, bodies: list[bytes]) -> bytes:
     return b"MPUB %s\n" % topic.encode() + sized(mpub_body(bodies))
 
 
+def xpub(topic: str, bodies: list[bytes], **options: Any) -> bytes:
+    """Return an XPUB, a command of nsqx only; ``options`` are the keys of its JSON."""
+    text = json.dumps(options).encode()
+    return b"XPUB %s\n" % topic.encode() + sized(struct.pack(">H", len(text)) + text + mpub_body(bodies))
+
+
 def mpub_body(bodies: list[bytes]) -> bytes:
     """Return the body of MPUB without its size, or of a binary /mpub: a count, then sizes and messages."""
     return struct.pack(">i", len(bodies)) + b"".join(sized(body) for body in bodies)

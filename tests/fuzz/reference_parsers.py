@@ -3,11 +3,12 @@
 They follow NSQ's protocol and share no code with the package. They take the whole input and return a list of events.
 """
 
+import json
 import re
 import struct
 
 MAX_LINE_LENGTH = 16384
-COMMANDS_WITH_BODY = (b"IDENTIFY", b"AUTH", b"PUB", b"DPUB")
+COMMANDS_WITH_BODY = (b"IDENTIFY", b"AUTH", b"PUB", b"DPUB", b"XPUB")
 _FINISH = re.compile(rb"FIN ([0-9a-f]{16})")
 
 Event = tuple[object, ...]
@@ -95,3 +96,39 @@ def read_frames(data: bytes, max_size: int) -> list[Event]:
         else:
             return [*events, ("invalid",)]
     return events
+
+
+def read_xpub(body: bytes, max_item_size: int) -> tuple[dict[str, object], list[bytes]] | None:
+    """Return the options and the messages of the body of an XPUB; None if it is not valid."""
+    size = int.from_bytes(body[:2], "big")
+    text, batch = body[2 : 2 + size], body[2 + size :]
+    if len(body) < 2 or len(text) < size or len(batch) < 4:
+        return None
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(options, dict) or not _are_options_valid(options):
+        return None
+    bodies: list[bytes] = []
+    place = 4
+    while place < len(batch):
+        size = int.from_bytes(batch[place : place + 4], "big", signed=True)
+        place += 4 + size
+        if not 0 < size <= max_item_size or place > len(batch):
+            return None
+        bodies.append(batch[place - size : place])
+    if int.from_bytes(batch[:4], "big", signed=True) != len(bodies) or not 0 < len(bodies) <= 20_000:
+        return None
+    return options, bodies
+
+
+def _are_options_valid(options: dict[str, object]) -> bool:
+    kinds = {"producer": str, "seq": int, "sync": bool, "defer": int}
+    if any(type(value) is not kinds.get(key) for key, value in options.items()):
+        return False
+    if not {"producer", "seq"} & options.keys():
+        return True
+    producer, seq = options.get("producer"), options.get("seq")
+    is_named = isinstance(producer, str) and re.fullmatch("[a-zA-Z0-9._-]{1,64}", producer) is not None
+    return is_named and isinstance(seq, int) and 0 < seq < 1 << 62

@@ -24,7 +24,7 @@ from nsqx.nsqlookupd.session import PeerSession
 from rawclient import Frame
 
 MESSAGE_FRAME = 2
-OPTIONS = {"max_msg_size": 3000, "max_body_size": 9000}
+OPTIONS = {"max_msg_size": 3000, "max_body_size": 9000, "store_rules": ["x*=log"]}
 
 
 class Wire:

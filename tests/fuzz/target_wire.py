@@ -5,6 +5,7 @@ and raise only the errors that it documents.
 """
 
 import json
+import struct
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ from nsqx.errors import InvalidFrame, ProtocolError
 from nsqx.wire import byteops, commands, lookup, responses
 from nsqx.wire.gojson import InvalidJSON
 from nsqx.wire.identify import IdentifyRequest, decode_identify
+from nsqx.wire.xpub import XpubRequest, decode_xpub
 
 MAX_BODY_SIZE, MAX_COUNT, MAX_ITEM_SIZE = 3000, 40, 500
 MAX_FRAME_SIZE = 4000
@@ -57,6 +59,30 @@ def _commands(pieces: list[bytes]) -> list[reference.Event]:
         events.append(("refused batch", error.code))
     assert isinstance(reader.missing(), str)
     return events
+
+
+def check_xpub(data: bytes) -> None:
+    """Check the decoder of the body of an XPUB."""
+    expected = reference.read_xpub(data, MAX_ITEM_SIZE)
+    try:
+        request = decode_xpub(data, len(data) + 4, MAX_ITEM_SIZE)
+    except ProtocolError as caught:
+        error: ProtocolError | None = caught
+    else:
+        error = None
+    if error is not None:
+        assert error.code == "E_BAD_BODY"
+        assert_one_line(str(error))
+        # The strict decoder of the package refuses JSON that Python's takes.
+        assert expected is None or "JSON" in error.description, (error, expected)
+        return
+    assert expected is not None
+    options, bodies = expected
+    items = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    assert request == XpubRequest(
+        items, len(bodies), options.get("producer", ""), options.get("seq", 0), options.get("sync", False),
+        options.get("defer", 0),
+    )  # fmt: skip
 
 
 def _accept(reader: commands.CommandReader, name: bytes) -> bool:

@@ -44,6 +44,18 @@ IDENTIFY = (
     *JSON, b'"snappy":true', b'"deflate":true', b'"tls_v1":true', b'"feature_negotiation":true', b'"deflate_level":99',
     b'"sample_rate":100', b'"heartbeat_interval":-1', b'"output_buffer_size":-1', b'"msg_timeout":0', b'"client_id":""',
 )  # fmt: skip
+XPUB = (
+    *SIZES, *JSON, b"\x00\x02{}", b'"producer":"p"', b'"seq":1', b'"sync":true', b'"defer":5',
+    b"\x00\x00\x00\x01\x00\x00\x00\x01x",
+)  # fmt: skip
+# Go's nsqd does not know these, so they are not in the inputs that are compared with it.
+XPUB_COMMANDS = (
+    *COMMANDS,
+    *XPUB,
+    b'"nsqx":true',
+    b"XPUB x\n\x00\x00\x00\x0d\x00\x02{}\x00\x00\x00\x01\x00\x00\x00\x01x",
+    b'XPUB x\n\x00\x00\x00\x25\x00\x1a{"producer":"p","seq":101}\x00\x00\x00\x01\x00\x00\x00\x01x',
+)
 HTTP = (
     b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"\t", b"\x00", b"GET /echo HTTP/1.1\r\n", b"Host: x\r\n", b"POST ",
     b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"Content-Length: +5\r\n", b"Transfer-Encoding: chunked\r\n",
@@ -113,7 +125,9 @@ TARGETS = (
     Target("commands", target_wire.check_commands, COMMANDS),
     Target("frames", target_wire.check_frames, (*SIZES, b"OK", b"_heartbeat_", b"\x00\x00\x00\x06\x00\x00\x00\x00OK")),
     Target("identify", target_wire.check_identify, IDENTIFY),
+    Target("xpub", target_wire.check_xpub, XPUB),
     Target("session", target_session.check_session, COMMANDS + IDENTIFY + SNAPPY),
+    Target("xpub_session", target_session.check_session, XPUB_COMMANDS),
     Target("lookup_session", target_session.check_lookup_session, REGISTER + JSON),
     Target("introduction", target_wire.check_introduction, JSON),
     Target("http_requests", target_http.check_http_requests, HTTP),

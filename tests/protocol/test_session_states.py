@@ -4,7 +4,25 @@ import pytest
 from conversation import SessionClient
 
 from nsqx.nsqd.protocol_states import ALLOWED_STATES, ClientState
-from rawclient import ERROR, OK, RESPONSE, Frame, auth, cls, dpub, fin, identify, mpub, nop, pub, rdy, req, sub, touch
+from rawclient import (
+    ERROR,
+    OK,
+    RESPONSE,
+    Frame,
+    auth,
+    cls,
+    dpub,
+    fin,
+    identify,
+    mpub,
+    nop,
+    pub,
+    rdy,
+    req,
+    sub,
+    touch,
+    xpub,
+)
 
 ID = b"0123456789abcdef"
 ALWAYS = "INIT DISCONNECTED CONNECTED SUBSCRIBED CLOSING"
@@ -28,12 +46,14 @@ COMMANDS = {
     "PUB": (ALWAYS, pub("u", b"x"), [OK]),
     "MPUB": (ALWAYS, mpub("u", [b"x", b"y"]), [OK]),
     "DPUB": (ALWAYS, dpub("u", 100, b"x"), [OK]),
+    "XPUB": (ALWAYS, xpub("u", [b"x"]), [Frame(RESPONSE, b'{"count":1}')]),
 }
 
 
 def client_in(bench, state):
     """Return a client that commands have brought into ``state``, if commands lead to it."""
     talk = SessionClient(bench)
+    talk.client.has_nsqx = True
     if state in (ClientState.SUBSCRIBED, ClientState.CLOSING):
         talk.send(sub("t", "c"))
     if state == ClientState.CLOSING:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqx.names import is_ephemeral, is_valid_name
+from nsqx.names import is_ephemeral, is_valid_name, is_valid_producer
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,11 @@ def test_invalid(name):
 @pytest.mark.parametrize(("name", "expected"), [("a#ephemeral", True), ("a", False), ("a.ephemeral", False)])
 def test_ephemeral(name, expected):
     assert is_ephemeral(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "is_valid"),
+    [("billing-1", True), ("a.b_c", True), ("x" * 64, True), ("x" * 65, False), ("", False), ("a#ephemeral", False)],
+)
+def test_names_of_producers(name, is_valid):
+    assert is_valid_producer(name) is is_valid

@@ -28,6 +28,7 @@ cdef class Client:
     cdef public int sample_rate
     cdef public bint deflate
     cdef public bint snappy
+    cdef public bint has_nsqx
     cdef public bint tls
     cdef public str tls_version
     cdef public str tls_cipher_suite

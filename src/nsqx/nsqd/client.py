@@ -45,6 +45,7 @@ class Client:
         "connected_at_s",
         "deflate",
         "finish_count",
+        "has_nsqx",
         "has_unsent",
         "heartbeat_interval_ns",
         "hostname",
@@ -102,6 +103,7 @@ class Client:
         self.sample_rate = 0
         self.deflate = False
         self.snappy = False
+        self.has_nsqx = False  # the client knows the commands that Go's nsqd does not have
         self.tls = False
         self.tls_version = ""
         self.tls_cipher_suite = ""

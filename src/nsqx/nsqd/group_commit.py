@@ -191,6 +191,16 @@ class GroupCommit:
             commit.clients.append(client)
         self._confirm(commit, None)
 
+    def hold_until_durable(self, client: Client, command: str, topic: Topic) -> None:
+        """Hold output added to ``client`` from here on until the publishes to the log of ``topic`` are durable."""
+        self._turn.busy_poll.note_command()
+        commit = Commit()
+        if topic.when_durable(partial(self._confirm_log, commit, topic)):
+            commit.pending_count += 1
+            client.output.seal(commit, command)
+            commit.clients.append(client)
+        self._confirm(commit, None)
+
     def _commit_of(self, topic: Topic) -> Commit:
         commit = self._commits.get(topic)
         if commit is None:

@@ -40,7 +40,7 @@ from nsqx.nsqd.log_position import LogPositions, log_flow_of
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.options import config_value
 from nsqx.nsqd.peek_api import add_peek_route
-from nsqx.nsqd.publish_options import MAX_MESSAGES, NO_OFFSET, has_options, query_options
+from nsqx.nsqd.publish_options import NO_OFFSET, has_options, query_options
 from nsqx.nsqd.refusals import refused
 from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_topic_and_channel_name
 from nsqx.nsqd.topic_config_api import TopicConfigAPI
@@ -50,6 +50,7 @@ from nsqx.version import NSQ_VERSION
 from nsqx.wire.batches import BatchSlices, LineSlices, has_longer_line
 from nsqx.wire.commands import read_batch, wrap_int64
 from nsqx.wire.http_headers import NSQ_HEADERS
+from nsqx.wire.xpub import MAX_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

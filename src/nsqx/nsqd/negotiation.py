@@ -13,6 +13,7 @@ from nsqx.units import NS_PER_MS
 from nsqx.version import NSQ_VERSION
 from nsqx.wire.gojson import InvalidJSON
 from nsqx.wire.identify import IdentifyRequest, decode_identify
+from nsqx.wire.xpub import FEATURES
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
@@ -109,7 +110,7 @@ def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) ->
     level = min(level, options.max_deflate_level)
     if snappy and deflate:
         raise ProtocolError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
-    answer = {
+    answer: dict[str, object] = {
         "max_rdy_count": options.max_rdy_count,
         "version": NSQ_VERSION,
         "max_msg_timeout": options.max_msg_timeout // NS_PER_MS,
@@ -128,5 +129,8 @@ def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) ->
     }
     if broker.broker_id:
         answer["broker_id"] = broker.broker_id
+    if request.nsqx:
+        client.has_nsqx = True
+        answer["nsqx"] = FEATURES
     upgrade = Upgrade(tls, snappy, deflate, level) if tls or snappy or deflate else None
     return Negotiated(orjson.dumps(answer), upgrade)

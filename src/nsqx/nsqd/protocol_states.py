@@ -34,7 +34,11 @@ ALLOWED_STATES: Final[dict[bytes, frozenset[ClientState]]] = {
     b"PUB": _ALWAYS,
     b"MPUB": _ALWAYS,
     b"DPUB": _ALWAYS,
+    b"XPUB": _ALWAYS,
 }
+
+# A client that has not asked for the commands of nsqx gets the answer of Go's nsqd to this one: it is unknown.
+NEGOTIATED: Final = b"XPUB"
 
 # If TLS is required, only this command is allowed before the upgrade: it negotiates TLS.
 ALLOWED_BEFORE_TLS: Final = b"IDENTIFY"

@@ -11,10 +11,8 @@ from typing import Final, NamedTuple
 
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_producer
-from nsqx.queues.log.producers import MAX_SEQ
+from nsqx.wire.xpub import MAX_SEQ
 
-# A publish with options is one batch. So it is stored wholly or not at all, and processed in one turn of the loop.
-MAX_MESSAGES: Final = 20_000
 # Instead of an offset.
 NO_OFFSET: Final = -1
 _DIGITS = re.compile("[0-9]{1,20}", re.ASCII)

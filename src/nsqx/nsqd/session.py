@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nsqx.errors import BrokerExiting, DiskQueueError, NSQError, ProtocolError
+from nsqx.errors import BrokerExiting, DiskQueueError, NotALogTopic, NSQError, ProtocolError
 from nsqx.gotext import quote
 from nsqx.log import DEBUG
 from nsqx.names import is_valid_name
 from nsqx.nsqd.effects import Authenticate, Close, PublishInSlices, RenewRights, WatchRights
 from nsqx.nsqd.negotiation import negotiate
-from nsqx.nsqd.protocol_states import ALLOWED_BEFORE_TLS, ALLOWED_STATES, ClientState
+from nsqx.nsqd.protocol_states import ALLOWED_BEFORE_TLS, ALLOWED_STATES, NEGOTIATED, ClientState
+from nsqx.nsqd.publish_options import PublishOptions
 from nsqx.nsqd.turn import ByteReceiver
 from nsqx.units import NS_PER_MS
 from nsqx.wire import byteops, frames
@@ -36,6 +37,7 @@ from nsqx.wire.commands import (
     wrap_int64,
 )
 from nsqx.wire.message import ID_LENGTH
+from nsqx.wire.xpub import XpubAnswer, decode_xpub, encode_xpub_answer
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
@@ -329,6 +331,9 @@ class ClientSession(ByteReceiver):
             self._expect_deferred(words)
         elif name == b"IDENTIFY":
             self._expect_body()
+        elif name == b"XPUB":
+            self._topic_name = self._publish_topic(words, 2, "")
+            self._expect_body()
         elif name == b"AUTH":
             if len(words) != 1:
                 raise ProtocolError("E_INVALID", "AUTH invalid number of parameters")
@@ -339,7 +344,7 @@ class ClientSession(ByteReceiver):
         if self._broker.is_tls_required and not self.client.tls and name != ALLOWED_BEFORE_TLS:
             raise ProtocolError("E_INVALID", f"cannot {_text(name)} in current state (TLS required)")
         allowed = ALLOWED_STATES.get(name)
-        if allowed is None:
+        if allowed is None or (name == NEGOTIATED and not self.client.has_nsqx):
             raise ProtocolError("E_INVALID", f"invalid command {_text(name)}")
         if self.client.state not in allowed:
             raise ProtocolError("E_INVALID", f"cannot {_text(name)} in current state")
@@ -401,6 +406,8 @@ class ClientSession(ByteReceiver):
             self._publish_one("DPUB", self._defer_ns)
         elif name == b"IDENTIFY":
             self._identify(self._reader.take_body())
+        elif name == b"XPUB":
+            self._publish_extended()
         else:
             self._authenticate(self._reader.take_body())
 
@@ -417,6 +424,27 @@ class ClientSession(ByteReceiver):
         except (BrokerExiting, DiskQueueError) as error:
             raise self._publish_failed(command, error) from None
         self._acknowledge(command, 1, topic)
+
+    def _publish_extended(self) -> None:
+        self._authorize("XPUB", self._topic_name, "")
+        request = decode_xpub(self._reader.take_body(), self._max_body_size, self._max_msg_size)
+        limit_ms = self._broker.options.max_req_timeout // NS_PER_MS
+        if not 0 <= request.defer_ms <= limit_ms:
+            raise ProtocolError("E_BAD_BODY", f"XPUB defer {request.defer_ms} out of range 0-{limit_ms}")
+        options = PublishOptions(request.producer, request.seq, request.defer_ms * NS_PER_MS, request.is_synced)
+        try:
+            topic = self._broker.topic(self._topic_name)
+            outcome = topic.publish_with(request.items, request.message_count, options)
+        except (BrokerExiting, DiskQueueError, NotALogTopic) as error:
+            raise self._publish_failed("XPUB", error) from None
+        self._budget -= _LINE_COST
+        if not outcome.is_duplicate:
+            self.client.published(self._topic_name, request.message_count)
+        if request.is_synced:
+            self._commits.hold_until_durable(self.client, "XPUB", topic)
+        else:
+            self._commits.hold(self.client, "XPUB", topic)
+        self._respond(encode_xpub_answer(XpubAnswer(outcome.first, request.message_count, outcome.is_duplicate)))
 
     def _remember(self, topic: Topic) -> None:
         """Cache the topic for the next PUB (not when auth is enabled: each command must be checked then)."""

@@ -24,7 +24,8 @@ class _Pairs(list[tuple[str, Any]]):
 def decode_fields(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Return those fields of the object in ``body`` that ``kinds`` names in lower case, as str, int or bool.
 
-    ``null`` is treated as an empty object. Raises InvalidJSON.
+    A field of the kind ``object`` may have any value, because Go does not know it. ``null`` is treated as an empty
+    object. Raises InvalidJSON.
     """
     try:
         text = body.decode("utf-8", "replace")
@@ -46,6 +47,8 @@ def decode_fields(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 def _checked(name: str, kind: type, value: Any) -> Any:
     # In Python a bool is an int, in JSON it is not; hence the exact comparison.
+    if kind is object:
+        return value
     if type(value) is not kind:
         raise InvalidJSON(f"{name} must be {kind.__name__}")
     if isinstance(value, int) and not -_INT64_LIMIT <= value < _INT64_LIMIT:

@@ -21,8 +21,6 @@ from nsqx.queues.log.batch import PRODUCER, decode_extension
 if TYPE_CHECKING:
     from nsqx.queues.log.batch import LogBatch
 
-# Numbers are positive and below this limit.
-MAX_SEQ = 1 << 62
 _PRODUCER = Struct(">QQI")
 
 
