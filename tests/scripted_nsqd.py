@@ -12,7 +12,7 @@ from nsqx.wire import byteops, frames
 from nsqx.wire.commands import BODY, FINISH, LINE, NEED_DATA, SIZE, CommandReader
 from proxy import wait_for_accepted_connections
 
-WITH_BODY = {b"IDENTIFY", b"AUTH", b"PUB", b"MPUB", b"DPUB"}
+WITH_BODY = {b"IDENTIFY", b"AUTH", b"PUB", b"MPUB", b"DPUB", b"XPUB"}
 
 
 class Conversation:

@@ -170,15 +170,19 @@ class PublishFailed(ClientError):
         topic (str): The topic of the message.
         attempts (int): Number of attempts.
         may_be_published (bool): True if the message was sent and the answer is unknown. Publishing the message again
-            may then store it twice.
+            may then store it twice, unless it is published with the same number.
+        seq (int): The number of the publish, if the producer has a name; otherwise 0.
     """
 
-    def __init__(self, topic: str, attempts: int, reason: object, *, may_be_published: bool = False) -> None:
+    def __init__(
+        self, topic: str, attempts: int, reason: object, *, may_be_published: bool = False, seq: int = 0
+    ) -> None:
         text = f"publish to {topic} failed after {attempts} attempt{'s'[: attempts != 1]}: {reason}"
         super().__init__(text + _MAY_BE_PUBLISHED if may_be_published else text)
         self.topic = topic
         self.attempts = attempts
         self.may_be_published = may_be_published
+        self.seq = seq
 
 
 class NotConnected(PublishFailed):
@@ -188,12 +192,15 @@ class NotConnected(PublishFailed):
 class PublishTimedOut(PublishFailed, TimeoutError):
     """The deadline of a publish has passed. The text says why, and if the message may have been published."""
 
-    def __init__(self, topic: str, attempts: int, timeout_s: float, reason: object, *, may_be_published: bool) -> None:
+    def __init__(
+        self, topic: str, attempts: int, timeout_s: float, reason: object, *, may_be_published: bool, seq: int = 0
+    ) -> None:
         ending = _MAY_BE_PUBLISHED if may_be_published else "; the message was not sent"
         ClientError.__init__(self, f"publish to {topic} timed out after {timeout_s:g} s: {reason}{ending}")
         self.topic = topic
         self.attempts = attempts
         self.may_be_published = may_be_published
+        self.seq = seq
 
 
 class ClientClosed(ClientError):

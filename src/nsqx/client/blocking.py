@@ -123,31 +123,38 @@ class Producer:
     ) -> None:
         self.close()
 
-    def publish(self, topic: str, body: bytes, timeout: Duration | None = None) -> None:
-        """Publish one message and wait for the answer.
+    def publish(self, topic: str, body: bytes, timeout: Duration | None = None, seq: int | None = None) -> None:
+        """Publish one message and wait for the answer. ``seq`` is its number, for a producer with a name.
 
         Raises PublishFailed, and PublishTimedOut after ``timeout`` (default: ``publish_timeout``).
         """
-        self._wait(topic, self.submit(topic, body, timeout), timeout)
+        self._wait(topic, self.submit(topic, body, timeout, seq), timeout)
 
-    def publish_many(self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None) -> None:
+    def publish_many(
+        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None, seq: int | None = None
+    ) -> None:
         """Publish several messages together and wait for the answer."""
-        self._wait(topic, self.submit_many(topic, bodies, timeout), timeout)
+        self._wait(topic, self.submit_many(topic, bodies, timeout, seq), timeout)
 
-    def publish_deferred(self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None) -> None:
+    def publish_deferred(
+        self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None, seq: int | None = None
+    ) -> None:
         """Publish one message that nsqd delivers after ``delay``, and wait for the answer."""
-        self._wait(topic, self._submit(lambda: self._producer.publish_deferred(topic, body, delay, timeout)), timeout)
+        outcome = self._submit(lambda: self._producer.publish_deferred(topic, body, delay, timeout, seq))
+        self._wait(topic, outcome, timeout)
 
-    def submit(self, topic: str, body: bytes, timeout: Duration | None = None) -> concurrent.futures.Future[None]:
+    def submit(
+        self, topic: str, body: bytes, timeout: Duration | None = None, seq: int | None = None
+    ) -> concurrent.futures.Future[None]:
         """Publish one message without waiting. The future has the outcome. Many publishes can be unanswered at once."""
-        return self._submit(lambda: self._producer.publish(topic, body, timeout))
+        return self._submit(lambda: self._producer.publish(topic, body, timeout, seq))
 
     def submit_many(
-        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
+        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None, seq: int | None = None
     ) -> concurrent.futures.Future[None]:
         """Publish several messages together without waiting. The future has the outcome."""
         listed = list(bodies)
-        return self._submit(lambda: self._producer.publish_many(topic, listed, timeout))
+        return self._submit(lambda: self._producer.publish_many(topic, listed, timeout, seq))
 
     def close(self, timeout: Duration | None = None) -> None:
         """Wait for all answers, then close. Publishes without an answer after ``timeout`` fail."""

@@ -39,6 +39,8 @@ class Terms:
     auth_required: bool = False
     # An id that stays the same over restarts and changes of address. Go's nsqd does not send one.
     broker_id: str = ""
+    # The command XPUB, if it was asked for. Go's nsqd does not know it.
+    xpub: bool = False
 
 
 def check_address(text: str) -> str:
@@ -55,8 +57,13 @@ def check_address(text: str) -> str:
     return text
 
 
-async def open_connection(address: str, options: Options, *, max_frame_size: int = 0) -> tuple[NsqdConnection, Terms]:
-    """Connect and do the handshake; raises ConnectFailed. The connection has no receiver yet."""
+async def open_connection(
+    address: str, options: Options, *, max_frame_size: int = 0, needs_xpub: bool = False
+) -> tuple[NsqdConnection, Terms]:
+    """Connect and do the handshake; raises ConnectFailed. The connection has no receiver yet.
+
+    With ``needs_xpub``, an nsqd that does not know XPUB is refused.
+    """
     loop = asyncio.get_running_loop()
     # An interval of 0 selects nsqd's default.
     has_heartbeats = options.heartbeat_interval >= 0
@@ -70,7 +77,7 @@ async def open_connection(address: str, options: Options, *, max_frame_size: int
     try:
         await _connect(connection, address, options, loop)
         async with asyncio.timeout(SETUP_TIMEOUT_S):
-            return connection, await _set_up(connection, options)
+            return connection, await _set_up(connection, options, needs_xpub)
     except TimeoutError:
         connection.fail(ConnectFailed("the handshake timed out"))
         raise ConnectFailed(f"{address}: nsqd did not answer in time") from None
@@ -104,10 +111,16 @@ async def _connect(connection: Any, text: str, options: Options, loop: asyncio.A
         raise ConnectFailed(f"{text}: {reason}") from error
 
 
-async def _set_up(connection: NsqdConnection, options: Options) -> Terms:
+async def _set_up(connection: NsqdConnection, options: Options, needs_xpub: bool) -> Terms:
     connection.send(requests.MAGIC)
-    answer = await connection.request(requests.encode_identify(identify_fields(options)))
-    terms = _read_terms(answer)
+    fields = identify_fields(options)
+    if needs_xpub:
+        fields["nsqx"] = True
+    terms = _read_terms(await connection.request(requests.encode_identify(fields)))
+    if needs_xpub and not terms.xpub:
+        raise ConnectFailed(
+            f"{connection.address}: this nsqd does not know XPUB, which producer_name needs: use the nsqd of nsqx"
+        )
     await _upgrade(connection, options, terms)
     if terms.auth_required and not options.auth_secret:
         raise ConnectFailed(f"{connection.address}: nsqd requires authentication: set auth_secret")
@@ -153,6 +166,8 @@ def _read_terms(answer: bytes) -> Terms:
             found[f"{name}_s"] = found.pop(name, 0) / 1000
     except TypeError:
         raise ConnectFailed(f"nsqd's answer to IDENTIFY has a {name} that is not a number") from None
+    extras = found.get("nsqx")
+    found["xpub"] = isinstance(extras, dict) and extras.get("xpub") is True
     return Terms(**{name: found[name] for name in Terms.__slots__ if name in found})
 
 

@@ -46,13 +46,21 @@ class Pool:
     """Keeps a connection to every nsqd that is configured or discovered."""
 
     def __init__(
-        self, owner: PoolOwner, addresses: list[str], discovery: Discovery, options: Options, first_delay_s: float
+        self,
+        owner: PoolOwner,
+        addresses: list[str],
+        discovery: Discovery,
+        options: Options,
+        first_delay_s: float,
+        *,
+        needs_xpub: bool = False,
     ) -> None:
         self._owner = owner
         self._named = addresses
         self._discovery = discovery
         self._options = options
         self._first_delay_s = first_delay_s
+        self._needs_xpub = needs_xpub
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[str, NsqdConnection] = {}
         self._lost: dict[str, asyncio.Event] = {}
@@ -108,7 +116,7 @@ class Pool:
         attempt = 0
         while True:
             try:
-                connection, _ = await open_connection(address, self._options)
+                connection, _ = await open_connection(address, self._options, needs_xpub=self._needs_xpub)
             except ConnectFailed as error:
                 attempt += 1
                 if attempt == 1:

@@ -36,11 +36,12 @@ cdef class Producer:
     cdef double _publish_timeout_s
     cdef double _retry_delay_s
     cdef int _state
+    cdef object _stream
     cdef object _telemetry
     cdef object _waiting
 
     @cython.locals(publication=Publication, line=bytes)
-    cpdef publish(self, str topic, body, timeout=*)
+    cpdef publish(self, str topic, body, timeout=*, seq=*)
     cdef double _timeout_s(self, timeout) except? -1
     cdef _join(self, Publication publication)
     @cython.locals(publication=Publication)

@@ -1,7 +1,8 @@
 """The asyncio producer: chooses an nsqd for each publish, limits unanswered commands, and retries failures.
 
 Every publish succeeds or raises before its deadline. A publish whose answer was lost is tried again, possibly on
-another nsqd. A message can therefore be published twice; NSQ delivers at least once.
+another nsqd. A message can therefore be published twice; NSQ delivers at least once. A producer with a name numbers its
+publishes, so that nsqd stores each of them once; see ``numbered_stream``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from nsqx.client.arguments import as_bytes, as_list, at_least_one, check_name
 from nsqx.client.deadlines import Deadlines
 from nsqx.client.discovery import Discovery
 from nsqx.client.handshake import check_address
+from nsqx.client.numbered_stream import NumberedStream, check_producer_name, first_seq_of, split_by_count
 from nsqx.client.options import Duration, OptionKeywords, Options, positive_seconds_of, seconds_of
 from nsqx.client.pool import Pool, retry_delay_s
 from nsqx.client.publisher import Publication, Publisher, earliest_deadline_s, new_publication
@@ -83,6 +85,7 @@ class Producer:
         "_publish_timeout_s",
         "_retry_delay_s",
         "_state",
+        "_stream",
         "_telemetry",
         "_waiting",
     )
@@ -101,6 +104,8 @@ class Producer:
         retry_delay: Duration = 0.1,
         publish_timeout: Duration = PUBLISH_TIMEOUT_S,
         telemetry: bool | ProducerTelemetry = False,
+        producer_name: str = "",
+        first_seq: int | None = None,
         **options: Unpack[OptionKeywords],
     ) -> None:
         """Create a producer. No connection is opened before ``start`` or the first publish.
@@ -117,6 +122,10 @@ class Producer:
                 once. The delay doubles with each attempt, up to 5 s.
             publish_timeout: Longest time for one publish, including retries (10 s by default).
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
+            producer_name: A name that no other running producer has. Publishes are then numbered, and nsqd stores each
+                number once, also if a publish is sent again. It needs one nsqd of nsqx, and log topics.
+            first_seq: The first number of a producer with a name. The default is the time in microseconds, which is
+                above the numbers of earlier processes.
             **options: Options of the client, such as ``tls_v1``. OptionKeywords lists them.
 
         Raises:
@@ -135,6 +144,23 @@ class Producer:
         self._publish_timeout_s = positive_seconds_of("publish_timeout", publish_timeout)
         self._is_batching = batching
         self._telemetry = producer_telemetry(telemetry)
+        self._stream: NumberedStream | None = None
+        if producer_name:
+            has_lookupd = bool(self._discovery.addresses)
+            self._stream = NumberedStream(
+                check_producer_name(producer_name, self._named, has_lookupd, batching),
+                self._named[0],
+                first_seq_of(first_seq),
+                self._discovery,
+                self._options,
+                max_outstanding=self._max_outstanding,
+                max_outstanding_bytes=self._max_outstanding_bytes,
+                max_attempts=self._max_attempts,
+                retry_delay_s=self._retry_delay_s,
+                publish_timeout_s=self._publish_timeout_s,
+            )
+        elif first_seq is not None:
+            raise ConfigError("first_seq needs a producer_name")
         self._state = _NEW
         self._loop: Any = None
         self._create_future: Any = None
@@ -167,8 +193,12 @@ class Producer:
     async def start(self) -> None:
         """Connect and wait for the first connection; raises ConnectFailed if none succeeds within ``publish_timeout``.
 
-        Calling ``start`` is optional: the first publish connects too.
+        Calling ``start`` is optional: the first publish connects too. An nsqd that a producer with a name cannot use is
+        refused with ConnectFailed too.
         """
+        if self._stream is not None:
+            await self._stream.start()
+            return
         self._begin()
         if self._open:
             return
@@ -191,6 +221,9 @@ class Producer:
         Publishes without an outcome after ``timeout`` fail with PublishFailed. Without ``timeout``, wait until every
         publish is answered or expired.
         """
+        if self._stream is not None:
+            await self._stream.close(None if timeout is None else seconds_of("timeout", timeout))
+            return
         if self._state == _NEW:
             self._state = _CLOSED
         if self._state == _CLOSED:
@@ -216,6 +249,8 @@ class Producer:
 
         Use this to limit memory when publishing without awaiting each future.
         """
+        if self._stream is not None:
+            await self._stream.drain()
         if self._waiting:
             waiter = self._loop.create_future()
             self._drain_waiters.append(waiter)
@@ -229,28 +264,39 @@ class Producer:
     @property
     def connected_addresses(self) -> list[str]:
         """Addresses of the connected nsqds."""
+        if self._stream is not None:
+            return self._stream.connected_addresses
         return [each.connection.address for each in self._open]
 
     @property
     def outstanding(self) -> int:
         """Number of publish commands without an outcome."""
+        if self._stream is not None:
+            return self._stream.outstanding
         under_way = sum(each.count_under_way() for each in self._open)
         joined = sum(map(len, self._joined.values()))
         return under_way + len(self._waiting) + len(self._delayed) + joined
 
     # Publishing
 
-    def publish(self, topic: str, body: bytes, timeout: Duration | None = None) -> asyncio.Future[None]:
+    def publish(
+        self, topic: str, body: bytes, timeout: Duration | None = None, seq: int | None = None
+    ) -> asyncio.Future[None]:
         """Publish one message.
 
         Return a future that is done when nsqd has answered. It raises PublishFailed if nsqd rejects the message or all
         attempts fail, and PublishTimedOut after ``timeout`` (default: ``publish_timeout``).
 
+        A producer with a name gives the publish the next number, or ``seq``, which must be above the numbers before it.
+
         Raises:
             InvalidName: The name of the topic is not valid.
-            InvalidMessage: The body is empty or not bytes.
+            InvalidMessage: The body is empty or not bytes, or the number is too low.
             ClientClosed: The producer is closed.
+            ConfigError: There is a number, but the producer has no name.
         """
+        if self._stream is not None or seq is not None:
+            return self._publish_numbered(topic, [body], timeout, seq)
         line = self._lines.get(topic)
         if line is None:
             line = self._new_line(topic)
@@ -271,12 +317,15 @@ class Producer:
         return future
 
     def publish_many(
-        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
+        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None, seq: int | None = None
     ) -> asyncio.Future[None]:
         """Publish several messages in one command, or in several commands if they exceed ``max_batch_bytes``.
 
-        The future is done when every command is answered. It raises the first failure.
+        The future is done when every command is answered. It raises the first failure. A producer with a name numbers
+        the commands. With ``seq`` the messages must fit into one: at most ``max_batch_bytes`` and 20,000 messages.
         """
+        if self._stream is not None or seq is not None:
+            return self._publish_numbered(topic, list(bodies), timeout, seq)
         if topic not in self._lines:
             self._new_line(topic)
         listed = list(bodies)
@@ -290,9 +339,9 @@ class Producer:
         return asyncio.ensure_future(_all_of(futures), loop=self._loop)
 
     def publish_deferred(
-        self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None
+        self, topic: str, body: bytes, delay: Duration, timeout: Duration | None = None, seq: int | None = None
     ) -> asyncio.Future[None]:
-        """Publish one message that nsqd delivers after ``delay``."""
+        """Publish one message that nsqd delivers after ``delay``. ``seq`` is that of ``publish``."""
         if topic not in self._lines:
             self._new_line(topic)
         body = as_bytes(body)
@@ -301,6 +350,8 @@ class Producer:
         delay_s = seconds_of("delay", delay)
         if delay_s < 0:
             raise InvalidMessage(f"publish to {topic}: the delay is negative ({delay_s:g} s)")
+        if self._stream is not None or seq is not None:
+            return self._publish_numbered(topic, [body], timeout, seq, round(delay_s * 1000))
         if self._state != _RUNNING:
             self._begin()
         future: asyncio.Future[None] = self._create_future()
@@ -309,6 +360,28 @@ class Producer:
             self._telemetry.published(topic, 1, len(body), future)
         self._send(new_publication(topic, line, body, future, self._timeout_s(timeout)))
         return future
+
+    def _publish_numbered(
+        self, topic: str, bodies: list[bytes], timeout: Duration | None, seq: int | None, delay_ms: int = 0
+    ) -> asyncio.Future[None]:
+        """Publish messages with the next number, or with ``seq``."""
+        if self._stream is None:
+            raise ConfigError(f"publish to {topic}: seq needs a producer with a producer_name")
+        check_name("topic", topic)
+        size = _check_bodies(topic, bodies)
+        batches = [one for part in self._split(bodies) for one in split_by_count(part)]
+        if seq is not None and len(batches) != 1:
+            raise InvalidMessage(
+                f"publish to {topic}: {len(bodies)} messages of {size} bytes do not fit into one publish with a number"
+            )
+        timeout_s = self._timeout_s(timeout)
+        futures = [self._stream.publish(topic, batch, timeout_s, seq, delay_ms) for batch in batches]
+        if self._telemetry is not None:
+            for batch, future in zip(batches, futures, strict=True):
+                self._telemetry.published(topic, len(batch), sum(map(len, batch)), future)
+        if len(futures) == 1:
+            return futures[0]
+        return asyncio.ensure_future(_all_of(futures))
 
     def _timeout_s(self, timeout: Duration | None) -> float:
         """Return the timeout of one publish in seconds; raises ConfigError."""

@@ -37,7 +37,7 @@ class Network:
         monkeypatch.setattr(pool_module, "open_connection", self.open_connection)
         monkeypatch.setattr(Discovery, "nodes", self.nodes)
 
-    async def open_connection(self, address, options):
+    async def open_connection(self, address, options, *, needs_xpub=False):
         if address not in self.up:
             raise ConnectFailed(f"{address}: down")
         return FakeConnection(address), None
