@@ -113,6 +113,9 @@ def test_a_subclass_has_the_signature_of_its_own_or_inherited_constructor():
 def test_help_shows_signatures_and_docstrings():
     text = pydoc.plain(pydoc.render_doc(nsqx.Producer))
     assert "max_outstanding: 'int' = 16384, " in text
-    assert "publish(self, topic: 'str', body: 'bytes', timeout: 'Duration | None' = None)" in text
+    assert (
+        "publish(self, topic: 'str', body: 'bytes', timeout: 'Duration | None' = None, seq: 'int | None' = None)"
+        in text
+    )
     assert str(nsqx.Producer.publish.__doc__).partition("\n")[0] in text
     assert str(nsqx.Message.requeue.__doc__).partition("\n")[0] in pydoc.plain(pydoc.render_doc(nsqx.Message))
