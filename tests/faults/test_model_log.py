@@ -15,6 +15,8 @@ from log_model import TOPICS, Run, run_seed
 from nsqx.queues.failpoints import Fault
 from nsqx.queues.log.jobs import CheckpointJob
 from nsqx.queues.log.log import TopicLog
+from nsqx.queues.log.producers import LogProducers
+from nsqx.queues.log.recovery import _LogLoader
 
 QUICK, MANY = 200, 5000
 AT_MOST_S = 8.0  # for the quick test, on a busy machine
@@ -41,6 +43,11 @@ SCRIPTS = {
         *("complete_checkpoint", "finish_all", "commit_now", "find_finished", "seek", "begin_checkpoint"),
         *("seek", "commit_now", "end_checkpoint", "finish_all", "commit_now", "seek", "remove_finished", "crash"),
         *("seek", "remove_finished", "finish_all", "remove_and_crash"),
+    ),
+    "numbered": (
+        *("publish_numbered", "commit_now", "publish_numbered", "publish_numbered", "commit_unsynced", "cut_power"),
+        *("repeat_all", "publish_numbered", "commit_now", "complete_checkpoint", "forget_producers"),
+        "publish_numbered",
     ),
     "delete": ("publish", "commit_now", "delete", "commit_now", "complete_checkpoint", "publish", "commit_now"),
 }
@@ -95,6 +102,19 @@ def test_the_removal_of_segments_before_it_is_safe_is_noticed(
     monkeypatch.setattr(CheckpointJob, "_remove_finished", remove)
     with pytest.raises(AssertionError, match="Lost"):
         run_many(FIRST, QUICK)
+
+
+@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
+@pytest.mark.parametrize("mistake", ["fragments", "gaps"])
+def test_a_recovery_of_numbered_publishes_that_are_not_whole_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    if mistake == "fragments":
+        monkeypatch.setattr(_LogLoader, "_whole_later", lambda loader: loader._later)
+    else:
+        monkeypatch.setattr(LogProducers, "follows", lambda producers, batch: True)
+    with pytest.raises(AssertionError, match="NumberedPublish"):
+        run_many(1000, 1000)
 
 
 def run_script(name: str, seed: int, fault: Fault | None) -> int:
