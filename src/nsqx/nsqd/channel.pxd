@@ -27,6 +27,7 @@ cdef class Channel:
     cdef readonly int64_t zone_local_msg_count
     cdef readonly int64_t region_local_msg_count
     cdef readonly int64_t global_msg_count
+    cdef public int64_t dead_count
     cdef public int64_t unmoved_count
     cdef readonly int64_t max_attempts
     cdef readonly str dead_letter

@@ -42,6 +42,7 @@ class Channel:
         "_timer_ns",
         "_turn",
         "clients",
+        "dead_count",
         "dead_letter",
         "exiting",
         "global_msg_count",
@@ -76,6 +77,7 @@ class Channel:
         self.message_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
+        self.dead_count = 0  # messages that were finished at the attempt limit
         self.zone_local_msg_count = 0
         self.region_local_msg_count = 0
         self.global_msg_count = 0
@@ -225,6 +227,8 @@ class Channel:
         if self.clients.pop(client.id, None) is None:
             return
         self.ready.remove(client)
+        if self.max_attempts and client.in_flight_count:
+            self._broker.dead_letters.note_left(client)
         if self.is_ephemeral and not self.clients and not self.exiting:
             self._broker.delete_channel(self.topic_name, self.name)
 
@@ -270,6 +274,7 @@ class Channel:
         successor.message_count = self.message_count
         successor.requeue_count = self.requeue_count
         successor.timeout_count = self.timeout_count
+        successor.dead_count = self.dead_count
         successor.zone_local_msg_count = self.zone_local_msg_count
         successor.region_local_msg_count = self.region_local_msg_count
         successor.global_msg_count = self.global_msg_count

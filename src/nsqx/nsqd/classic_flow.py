@@ -315,6 +315,18 @@ class ClassicFlow(TopicFlow):
         self._is_open = False  # the queue pumps the flow when it is written
         return disk
 
+    def put_letter(self, body: bytes) -> DiskQueue | None:
+        """Put a dead letter into the disk queue of the topic, and return the queue; None if the topic has none.
+
+        Raise DiskQueueError if the queue cannot be written.
+        """
+        if self._disk is None:
+            return None
+        if self._disk.failure is not None:
+            self._commits.recover(self._disk)
+        now_ns = self._clock.wall_ns()
+        return self.put_moved(new_message(byteops.id_text(self._ids.reserve(1, now_ns)), body, now_ns, 0))
+
     # Administration
 
     def empty(self) -> None:

@@ -28,6 +28,7 @@ cdef class ClassicStore(ChannelStore):
     cdef InFlight _in_flight
     cdef Deferred _deferred
     cdef dict _due_ns
+    cdef dict _failed
     cdef int64_t _recorded_count
 
     @cython.locals(channel=Channel, may_skip_disk=bint)
@@ -53,6 +54,8 @@ cdef class ClassicStore(ChannelStore):
     @cython.final
     @cython.locals(existing=QueuedMessage)
     cdef _resolve_duplicate_id(self, QueuedMessage message, int64_t now_ns)
+    @cython.final
+    cdef bint _fails(self, QueuedMessage message) except -1
     @cython.locals(message=QueuedMessage)
     cpdef expire(self, int64_t now_ns)
     cpdef int64_t next_deadline(self) except? -1

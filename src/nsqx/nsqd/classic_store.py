@@ -58,6 +58,7 @@ class ClassicStore(ChannelStore):
         "_commits",
         "_deferred",
         "_due_ns",
+        "_failed",
         "_in_flight",
         "_recorded_count",
         "disk",
@@ -74,6 +75,8 @@ class ClassicStore(ChannelStore):
         self._clock = broker.clock
         self._in_flight = InFlight()
         self._deferred = Deferred()
+        # Messages that have failed their last attempt and are not finished, by id. A crash repeats that attempt.
+        self._failed: dict[bytes, QueuedMessage] = {}
         self._recorded_count = 0  # messages that are in the disk queue twice since ``spill``
         self.lost_count = 0  # messages that ``close`` could not write
         self._backlog: Backlog = broker.classic_files.open_backlog(self.name, channel.is_ephemeral, channel)
@@ -84,7 +87,7 @@ class ClassicStore(ChannelStore):
     @property
     def depth(self) -> int:
         """Waiting messages, without those in flight or deferred."""
-        return self._backlog.depth
+        return self._backlog.depth + len(self._failed)
 
     @property
     def backend_depth(self) -> int:
@@ -242,7 +245,8 @@ class ClassicStore(ChannelStore):
         """Put back some of the timed-out and due messages."""
         for message in self._in_flight.pop_due(now_ns, _PUT_BACK_PER_TURN):
             self._channel.timed_out(message.client_id)
-            self._put_back(message)
+            if not self._fails(message):
+                self._put_back(message)
         for message in self._deferred.pop_due(now_ns, _PUT_BACK_PER_TURN):
             self._put_back(message)
 
@@ -278,6 +282,8 @@ class ClassicStore(ChannelStore):
             return EXITING
         self._in_flight.remove(message, client.msg_timeout_ns)
         self._channel.requeued(client)
+        if self._fails(message):
+            return None
         if delay_ns > 0:
             self._defer(message, self._clock.now_ns() + delay_ns)
         else:
@@ -293,6 +299,28 @@ class ClassicStore(ChannelStore):
             return NOT_OWNER
         self._in_flight.touch(message, self._clock.now_ns(), client.msg_timeout_ns, max_timeout_ns)
         return None
+
+    # Messages at the attempt limit
+
+    def _fails(self, message: QueuedMessage) -> bool:
+        """True if a message has had its last attempt. A dead letter is made of it, and it is finished then."""
+        if not 0 < self._channel.max_attempts <= message.attempts:
+            return False
+        message.attempts -= 1  # until it is finished
+        self._failed[message.id] = message
+        self._broker.dead_letters.add_classic(self._channel, message)
+        return True
+
+    def is_failed(self, message: QueuedMessage) -> bool:
+        """True if a message has failed its last attempt and is not finished."""
+        return self._failed.get(message.id) is message
+
+    def finish_failed(self, message: QueuedMessage) -> None:
+        """Finish a message that has failed its last attempt."""
+        del self._failed[message.id]
+        if self._backlog.finish(message) and self.disk is not None:
+            self._commits.sync_later(self.disk)
+        self._channel.dead_count += 1
 
     # Administration
 
@@ -313,6 +341,7 @@ class ClassicStore(ChannelStore):
     def _discard_unfinished(self) -> None:
         self._broker.discard(self._in_flight.clear())
         self._broker.discard(self._deferred.take_entries())
+        self._failed.clear()
 
     def spill(self) -> None:
         """Move every message to the disk queue, which writes them later."""
@@ -322,7 +351,9 @@ class ClassicStore(ChannelStore):
         deferred = self._deferred.clear()
         self._due_ns.update((message.id, message.deadline_ns) for message in deferred)
         recorded: list[QueuedMessage] = []
-        for item in [*self._backlog.drain_memory(), *self._in_flight.clear(), *deferred]:
+        unfinished = [*self._in_flight.clear(), *deferred, *self._failed.values()]
+        self._failed.clear()
+        for item in [*self._backlog.drain_memory(), *unfinished]:
             if isinstance(item, Batch):
                 disk.put_batch(item)
             elif item.record:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqx.errors import BrokerExiting, DiskQueueError
+from nsqx.names import is_ephemeral
 from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.log_drain import LogDrain
 from nsqx.nsqd.log_flow import LogFlow
@@ -71,6 +72,18 @@ class Conversions:
         log = self._broker.logs.find(topic_name)
         chosen = log.state.settings.get(_STORE_SETTING, "") if log is not None else ""
         return chosen or self.chosen_store(topic_name) or self._broker.configs.configured_store(topic_name)
+
+    def choose_new(self, topic_name: str, store: str) -> None:
+        """Choose the store of a topic that does not exist yet, whatever the configuration says."""
+        if self.store_of(topic_name) == store or is_ephemeral(topic_name):
+            return
+        if store == CLASSIC:
+            self._chosen[topic_name] = store
+            return
+        changes = Changes()
+        changes.set_setting(_STORE_SETTING, store)
+        self._broker.logs.create(topic_name).change(changes)
+        self._broker.logs.write_later(is_synced=True)
 
     def _log_flow(self, topic: Topic) -> LogFlow:
         log = self._broker.logs.find(topic.name) or self._broker.logs.create(topic.name)

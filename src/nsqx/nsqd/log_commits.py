@@ -268,6 +268,11 @@ class LogCommits:
             waiter.done(None)
         self.write_later(is_synced=True)
 
+    def join(self, *logs: TopicLog) -> None:
+        """Write all that is pending in these logs in one frame: after a crash all of it is there or nothing."""
+        assert self._store is not None
+        self._store.join(*logs)
+
     # Requests to write
 
     def write_later(self, is_synced: bool = False) -> None:

@@ -26,6 +26,7 @@ cdef class LogCursor(ChannelStore):
     cdef object _log
     cdef object _logs
     cdef object _clock
+    cdef object _dead_letters
     cdef int64_t _first_id
     cdef int64_t _first_linear_id
     cdef int64_t _max_delay_ns
@@ -66,7 +67,7 @@ cdef class LogCursor(ChannelStore):
     @cython.locals(id_number=int64_t, result=int)
     cpdef object finish(self, Client client, bytes message_id)
     cpdef bint finish_number(self, Client client, int64_t id_number) except -1
-    @cython.locals(due_ns=int64_t, result=int)
+    @cython.locals(due_ns=int64_t, limit=int64_t, result=int)
     cpdef object requeue(self, Client client, bytes message_id, int64_t delay_ns)
     @cython.locals(now_ns=int64_t, offset=int64_t, result=int)
     cpdef object touch(self, Client client, bytes message_id, int64_t max_timeout_ns)

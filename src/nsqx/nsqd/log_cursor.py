@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.nsqd.channel_store import EXITING, NOT_IN_FLIGHT, NOT_OWNER, ChannelStore, SeekResult
 from nsqx.nsqd.client import OUTPUT_LIMIT
+from nsqx.nsqd.dead_letters import REQUEUED, TIMED_OUT
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.queues.log.state import EVERY_CHANNEL, Changes, ChannelState, Hole
 from nsqx.queues.log.window import DONE, NEVER_NS, Window
@@ -60,6 +61,7 @@ class LogCursor(ChannelStore):
         "_again_reader",
         "_channel",
         "_clock",
+        "_dead_letters",
         "_first_id",
         "_first_linear_id",
         "_flow",
@@ -89,6 +91,7 @@ class LogCursor(ChannelStore):
         self._first_linear_id = byteops.linear_id(self._first_id)
         self._logs = broker.logs
         self._clock = broker.clock
+        self._dead_letters = broker.dead_letters
         self._max_delay_ns = broker.options.max_req_timeout
         self._max_waiting = broker.options.mem_queue_size if channel.is_ephemeral else -1
         self._reads = flow.reads
@@ -149,7 +152,8 @@ class LogCursor(ChannelStore):
     @property
     def depth(self) -> int:
         """Waiting messages, without those in flight or deferred."""
-        return max(0, self._released_number - self._next_number) + self._window.again_count
+        window = self._window
+        return max(0, self._released_number - self._next_number) + window.again_count + window.aside_count
 
     @property
     def backend_depth(self) -> int:
@@ -181,7 +185,8 @@ class LogCursor(ChannelStore):
         return {
             "floor": window.floor(),
             "next": window.next,
-            "holes": window.in_flight_count + window.again_count + window.deferred_count,
+            "holes": window.in_flight_count + window.again_count + window.aside_count + window.deferred_count,
+            "dead": self._channel.dead_count,
         }
 
     # Arrivals
@@ -331,12 +336,18 @@ class LogCursor(ChannelStore):
 
     def expire(self, now_ns: int) -> None:
         """Put back some of the timed-out and due messages."""
-        clients = self._window.expire(now_ns, _PUT_BACK_PER_TURN)
+        clients = self._window.expire(now_ns, _PUT_BACK_PER_TURN, self._channel.max_attempts)
         for client_id in clients:
             self._channel.timed_out(client_id)
         self._window.release_due(now_ns, _PUT_BACK_PER_TURN)
         if clients:
             self._note_changes(is_urgent=True)
+            self._note_failed(TIMED_OUT)
+
+    def _note_failed(self, reason: str) -> None:
+        """Have dead letters made of the messages that have failed their last attempt."""
+        for offset, attempts, client_id in self._window.take_failed():
+            self._dead_letters.add_of_log(self._channel, self._flow, self._log, offset, attempts, client_id, reason)
 
     def next_deadline(self) -> int:
         """Return the time of the next timeout or due time, or NEVER_NS."""
@@ -372,11 +383,14 @@ class LogCursor(ChannelStore):
         if self._channel.exiting:
             return EXITING
         due_ns = self._clock.now_ns() + delay_ns if delay_ns > 0 else 0
-        result = self._window.requeue(self._offset(byteops.id_number(message_id)), client.id, due_ns)
+        limit = self._channel.max_attempts
+        result = self._window.requeue(self._offset(byteops.id_number(message_id)), client.id, due_ns, limit)
         if result != _DONE:
             return NOT_IN_FLIGHT if result == _WINDOW_NOT_IN_FLIGHT else NOT_OWNER
         self._note_changes(is_urgent=True)
         self._channel.requeued(client)
+        if limit > 0:
+            self._note_failed(REQUEUED)
         if due_ns:
             self._channel.arm(due_ns)
         else:
@@ -392,6 +406,19 @@ class LogCursor(ChannelStore):
             return NOT_IN_FLIGHT if result == _WINDOW_NOT_IN_FLIGHT else NOT_OWNER
         self._channel.arm(self._window.next_deadline())
         return None
+
+    # Messages out of order
+
+    def is_failed(self, offset: int) -> bool:
+        """True if a message has failed its last attempt and is not finished."""
+        return self._window.is_aside(offset)
+
+    def finish_failed(self, offset: int) -> None:
+        """Finish a message that has failed its last attempt. The next changes contain it."""
+        if self._window.is_aside(offset):
+            self._window.take_out(offset)
+            self._channel.dead_count += 1
+            self._note_changes(is_urgent=False)
 
     # Changes
 

@@ -255,6 +255,14 @@ class LogFlow(TopicFlow):
             self._held_deferred += count
         self._arm()
 
+    def append_letter(self, item: bytes, origin: bytes, source: TopicLog) -> None:
+        """Append a dead letter, in one frame with the pending changes of the log ``source``."""
+        self._logs.refuse_if_full(self._clock.wall_ns())
+        self._log.append_letter(item, self._clock.wall_ns(), origin)
+        self._end_number += 1
+        self._logs.join(self._log, source)
+        self._logs.write_later()
+
     def _count_deferred(self, count: int) -> None:
         for cursor in self._cursors:
             cursor.count_deferred(count)

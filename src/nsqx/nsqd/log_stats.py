@@ -30,6 +30,7 @@ class CursorStats(TypedDict):
     floor: Annotated[int, "The first unfinished offset."]
     next: Annotated[int, "The first offset that was never delivered."]
     holes: Annotated[int, "Unfinished messages before `next`: in flight, requeued or deferred."]
+    dead: Annotated[int, "Messages finished at the attempt limit since the start."]
 
 
 # "from" is a keyword of Python.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.publish_options import PublishOptions, PublishOutcome
     from nsqx.nsqd.topic_settings import TopicSettings
     from nsqx.queues.diskqueue import DiskQueue
+    from nsqx.queues.log.log import TopicLog
 
 
 class Topic:
@@ -131,6 +132,30 @@ class Topic:
             self.message_count += count
             self.message_bytes += len(items) - 4 * count
         return result
+
+    def publish_durably(self, item: bytes) -> DiskQueue | None:
+        """Put a message into the disk queue of the topic and return the queue, which says when the message is durable.
+
+        Return None, without publishing, if the topic has none. Raises the errors of ``publish``.
+        """
+        if self.exiting:
+            raise BrokerExiting
+        queue = self._flow.put_letter(item[4:])
+        if queue is not None:
+            self.message_count += 1
+            self.message_bytes += len(item) - 4
+        return queue
+
+    def publish_letter(self, item: bytes, origin: bytes, source: TopicLog) -> None:
+        """Publish a dead letter with its origin, in one frame with the pending changes of the log ``source``.
+
+        The topic must have a log. Raises the errors of ``publish``.
+        """
+        if self.exiting:
+            raise BrokerExiting
+        self._flow.append_letter(item, origin, source)
+        self.message_count += 1
+        self.message_bytes += len(item) - 4
 
     def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when the topic's log has everything so far; False if it has already, or there is no log."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.log_stats import LogStats
     from nsqx.queues.diskqueue import DiskQueue
+    from nsqx.queues.log.log import TopicLog
 
 
 class TopicFlow:
@@ -56,6 +57,16 @@ class TopicFlow:
     def publish_with(self, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
         """Take messages as ``publish``, with options; raises NotALogTopic if they need a log and there is none."""
         return PublishOutcome(NO_OFFSET, count)
+
+    def put_letter(self, body: bytes) -> DiskQueue | None:
+        """Put a dead letter into a disk queue and return the queue; None if there is none. Raises DiskQueueError."""
+        return None
+
+    def append_letter(self, item: bytes, origin: bytes, source: TopicLog) -> None:
+        """Append a dead letter to the log, in one frame with the pending changes of ``source``.
+
+        Raise DiskQueueError if the log must not grow now. There must be a log.
+        """
 
     def when_committed(self, done: Callable[[DiskQueueError | None], object]) -> bool:
         """Call ``done`` when the changes so far survive a crash, or with the error if they cannot be written.

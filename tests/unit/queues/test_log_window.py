@@ -94,6 +94,44 @@ def test_a_client_that_keeps_one_message_does_not_let_the_ring_grow_beyond_its_l
     assert window.floor() == window.next == MAX_SLOTS + 100
 
 
+def test_a_message_that_fails_its_last_attempt_is_set_aside():
+    window = Window(0)
+    deliver_new(window, 3, client_id=7)
+    assert window.requeue(0, 7, 0, 2) == DONE
+    assert window.requeue(1, 7, 900, 1) == DONE
+    assert window.take_failed() == [(1, 1, 7)]
+    assert window.take_failed() == []
+    assert window.expire(TIMEOUT_NS, 10, 1) == [7]
+    assert window.take_failed() == [(2, 1, 7)]
+    assert (window.again_count, window.deferred_count, window.aside_count) == (1, 0, 2)
+    assert window.take_changes() == ([], {0: (1, 0)})
+    assert window.unfinished() == [(0, 1, 0), (1, 0, 0), (2, 0, 0)]
+    assert window.deliver(window.choose(3), 7, 0, TIMEOUT_NS, 0) == 2
+    assert window.choose(3) == -1
+    assert window.take_out(1)
+    assert window.take_out(2)
+    assert window.take_changes() == ([(1, 3)], {})
+
+
+def test_a_waiting_message_is_taken_out_of_order():
+    window = Window(0)
+    deliver_new(window, 4)
+    for offset, due_ns in ((0, 0), (1, 0), (2, 500), (3, 600)):
+        window.requeue(offset, 1, due_ns)
+    window.take_changes()
+    assert window.take_out(0)
+    assert window.take_out(2)
+    assert not window.take_out(2)
+    assert not window.take_out(9)
+    assert window.take_changes() == ([(0, 1), (2, 3)], {})
+    assert window.choose(4) == 1
+    assert window.take_out(1)
+    assert window.choose(4) == -1
+    assert window.release_due(500, 10) == 0
+    assert window.release_due(600, 10) == 1
+    assert window.deliver(window.choose(4), 1, 600, TIMEOUT_NS, 0) == 2
+
+
 class Model:
     """A channel as plain dicts."""
 
@@ -102,6 +140,7 @@ class Model:
         self.in_flight = {}  # offset: client, delivered, deadline, attempts
         self.again = []
         self.due = {}
+        self.aside = set()
         self.attempts = {}
         self.persisted_next = next_offset
         self.persisted_holes = {}
@@ -109,6 +148,7 @@ class Model:
     def unfinished(self):
         found = [(offset, self.attempts[offset], 0) for offset in (*self.in_flight, *self.again)]
         found += [(offset, self.attempts[offset], due_ns) for offset, due_ns in self.due.items()]
+        found += [(offset, self.attempts[offset] - 1, 0) for offset in self.aside]
         return sorted(found)
 
     def apply(self, runs, requeued):
@@ -129,7 +169,7 @@ class Model:
 
 def step(rng, window, model, now_ns):
     """Do one random operation on both; return the time."""
-    kind = rng.randrange(12)
+    kind = rng.randrange(13)
     client_id = rng.randint(1, 3)
     if kind < 4:
         end = model.next + rng.randrange(3)
@@ -160,10 +200,14 @@ def step(rng, window, model, now_ns):
                 del model.in_flight[offset]
         elif kind == 7:
             due_ns = now_ns + rng.randrange(100) if rng.random() < 0.5 else 0
-            assert window.requeue(offset, client_id, due_ns) == expected
+            max_attempts = rng.choice((0, 0, 3))
+            assert window.requeue(offset, client_id, due_ns, max_attempts) == expected
             if expected == DONE:
                 del model.in_flight[offset]
-                if due_ns:
+                if 0 < max_attempts <= model.attempts[offset]:
+                    model.aside.add(offset)
+                    assert window.take_failed() == [(offset, model.attempts[offset], client_id)]
+                elif due_ns:
                     model.due[offset] = due_ns
                 else:
                     model.again.append(offset)
@@ -197,6 +241,16 @@ def step(rng, window, model, now_ns):
         window.skip_to(model.next)
     elif kind == 11:
         model.apply(*window.take_changes())
+    elif kind == 12:
+        offset = rng.choice([*model.again, *model.due, *model.aside, *model.in_flight, model.next, 0])
+        is_waiting = offset in model.again or offset in model.due or offset in model.aside
+        assert window.is_waiting(offset) == is_waiting
+        assert window.is_deferred(offset) == (offset in model.due)
+        assert window.is_aside(offset) == (offset in model.aside)
+        assert window.take_out(offset) == is_waiting
+        model.due.pop(offset, None)
+        model.aside.discard(offset)
+        model.again = [other for other in model.again if other != offset]
     return now_ns
 
 
@@ -212,6 +266,7 @@ def test_random_operations_agree_with_the_model(seed):
         assert window.in_flight_count == len(model.in_flight)
         assert window.again_count == len(model.again)
         assert window.deferred_count == len(model.due)
+        assert window.aside_count == len(model.aside)
     assert window.unfinished() == model.unfinished()
     assert window.floor() == min([entry[0] for entry in model.unfinished()] + [model.next])
     check_persisted_state(window, model)
@@ -227,10 +282,10 @@ def check_persisted_state(window, model):
         if offset in holes:
             saved_attempts, saved_due_ns = model.persisted_holes[offset]
             assert saved_attempts <= attempts
-            assert saved_due_ns == due_ns or offset in model.in_flight
+            assert saved_due_ns == due_ns or offset in model.in_flight or offset in model.aside
         else:
             assert offset >= model.persisted_next
-            assert attempts == 1  # a first delivery is not recorded
+            assert attempts == (0 if offset in model.aside else 1)  # a first delivery is not recorded
     assert holes <= {entry[0] for entry in model.unfinished()}
 
 

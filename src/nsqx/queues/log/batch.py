@@ -45,8 +45,8 @@ MESSAGES, ADDRESSED, DEFERRED, DELTA, SNAPSHOT = 0, 1, 2, 8, 9
 IDENTITY, DELETED = 10, 11
 _FIRST_WITHOUT_OFFSETS = DELTA
 
-# Tags of an extension. 3, 4, 5, 7 and 9 are reserved: ttl, headers, keys, origin, query.
-PRODUCER, DUE, CHANNEL, RELEASES = 1, 2, 6, 8
+# Tags of an extension. 3, 4, 5 and 9 are reserved: ttl, headers, keys, query.
+PRODUCER, DUE, CHANNEL, ORIGIN, RELEASES = 1, 2, 6, 7, 8
 _DUE = Struct(">q")
 _CHANNEL = Struct(">IH")
 _OFFSET = Struct(">Q")
@@ -202,6 +202,16 @@ def deferred(due_ns: int, values: Mapping[int, bytes] = _NOTHING) -> bytes:
 def releasing(offsets: list[int]) -> bytes:
     """Return the extension of messages that were deferred at ``offsets`` (at most 8,000) and are due now."""
     return encode_extension({RELEASES: b"".join(map(_OFFSET.pack, offsets))})
+
+
+def originating(origin: bytes) -> bytes:
+    """Return the extension of a dead letter; ``origin`` is JSON."""
+    return encode_extension({ORIGIN: origin})
+
+
+def origin_of(batch: LogBatch) -> bytes:
+    """Return where a dead letter comes from, in JSON; empty for other messages."""
+    return decode_extension(batch.extension).get(ORIGIN, b"") if batch.extension else b""
 
 
 def channel_of(batch: LogBatch) -> tuple[int, int]:

@@ -39,6 +39,7 @@ from nsqx.queues.log.batch import (
     encode_extension,
     new_batch,
     new_record,
+    originating,
     read_batch,
     releasing,
     salvage,
@@ -249,6 +250,10 @@ class TopicLog:
     ) -> int:
         """Append messages for one channel."""
         return self._append(ADDRESSED_KIND, items, count, timestamp, addressed(channel, attempts, due_ns))
+
+    def append_letter(self, item: bytes, timestamp: int, origin: bytes) -> int:
+        """Append a dead letter: a message for every channel, with the JSON that says where it comes from."""
+        return self._append(MESSAGES, item, 1, timestamp, originating(origin))
 
     def _append(self, kind: int, items: bytes, count: int, timestamp: int, extension: bytes) -> int:
         self._renew_lease(count)

@@ -37,6 +37,9 @@ cdef class Window:
     cdef dict _waiting
     cdef object _again
     cdef list _due
+    cdef dict _due_at
+    cdef set _aside
+    cdef list _failed
     cdef bint _gave_again
     cdef int64_t _earliest_ns
     cdef list _runs
@@ -74,23 +77,25 @@ cdef class Window:
     @cython.locals(stray=Stray)
     cdef int _finish_stray(self, int64_t offset, int64_t client_id) except -1
     @cython.locals(owner=int64_t)
-    cpdef int requeue(self, int64_t offset, int64_t client_id, int64_t due_ns) except -1
+    cpdef int requeue(self, int64_t offset, int64_t client_id, int64_t due_ns, int64_t max_attempts=*) except -1
     @cython.locals(owner=int64_t, index=int64_t, deadline_ns=int64_t, stray=Stray)
     cpdef int touch(
         self, int64_t offset, int64_t client_id, int64_t now_ns, int64_t timeout_ns, int64_t max_timeout_ns
     ) except -1
     @cython.locals(stray=Stray)
     cdef int64_t _owner(self, int64_t offset) except? -1
-    @cython.locals(index=int64_t, attempts=int64_t, stray=Stray)
-    cdef _put_back(self, int64_t offset, int64_t due_ns)
+    @cython.locals(index=int64_t, attempts=int64_t, client_id=int64_t, stray=Stray)
+    cdef _put_back(self, int64_t offset, int64_t due_ns, int64_t max_attempts)
     cdef _queue(self, int64_t offset, int64_t due_ns)
     cpdef int64_t next_deadline(self) except? -1
     @cython.locals(index=int64_t, earliest_ns=int64_t, stray=Stray)
-    cpdef list expire(self, int64_t now_ns, int64_t limit)
+    cpdef list expire(self, int64_t now_ns, int64_t limit, int64_t max_attempts=*)
     cpdef int64_t release_due(self, int64_t now_ns, int64_t limit) except -1
     cpdef bint is_in_flight(self, int64_t offset) except -1
     @cython.locals(copy=Window)
     cpdef Window copy(self)
+    cpdef list take_failed(self)
+    cpdef bint take_out(self, int64_t offset) except -1
     cpdef bint has_changes(self) except -1
     cdef _note_finished(self, int64_t offset)
     @cython.locals(offset=int64_t, index=int64_t)

@@ -9,7 +9,11 @@ when the distance between the oldest message in flight and ``next`` exceeds it. 
 flight move to ``_strays``, a dict.
 
 A message that was requeued or has timed out is in ``_waiting``, with its attempts. It is also in ``_again``, the queue
-of messages that can be delivered now, or in ``_due``, a heap by due time.
+of messages that can be delivered now, in ``_due``, a heap by due time, or in ``_aside``. ``_again`` and ``_due`` may
+contain messages that were taken out; these are not in ``_waiting``.
+
+A message in ``_aside`` has failed its last allowed attempt. It is not delivered, and stays unfinished until the caller
+has made a dead letter of it. Its last attempt is not counted until then, so a crash repeats that attempt.
 
 ``take_changes`` returns the changes since its last call: runs of finished offsets, and requeued messages. A finished
 message is marked in its slot, and the runs are made of these marks, in order of offsets. Several consumers finish
@@ -64,13 +68,16 @@ class Window:
 
     __slots__ = (
         "_again",
+        "_aside",
         "_attempts",
         "_base",
         "_clients",
         "_deadlines",
         "_delivered",
         "_due",
+        "_due_at",
         "_earliest_ns",
+        "_failed",
         "_gave_again",
         "_lowest_unreported",
         "_mask",
@@ -105,6 +112,9 @@ class Window:
         self._waiting: dict[int, int] = {}
         self._again: deque[int] = deque()
         self._due: list[tuple[int, int]] = []
+        self._due_at: dict[int, int] = {}  # due times by offset
+        self._aside: set[int] = set()
+        self._failed: list[tuple[int, int, int]] = []
         self._gave_again = False
         self._earliest_ns = _NEVER_NS  # no message in flight times out before
         self._runs: list[tuple[int, int]] = []
@@ -121,7 +131,12 @@ class Window:
     @property
     def deferred_count(self) -> int:
         """Messages that wait for their due time."""
-        return len(self._due)
+        return len(self._due_at)
+
+    @property
+    def aside_count(self) -> int:
+        """Messages that have failed their last attempt and are not finished."""
+        return len(self._aside)
 
     def floor(self) -> int:
         """Return the oldest unfinished offset, or ``next`` if all offsets below it are finished."""
@@ -140,6 +155,8 @@ class Window:
         New messages and messages that are delivered again take turns, so that neither delays the other.
         """
         if self.again_count > 0 and (self.next >= end or not self._gave_again):
+            while self._again[0] not in self._waiting:
+                self._again.popleft()  # it was taken out
             return self._again[0]
         return self.next if self.next < end else -1
 
@@ -295,14 +312,17 @@ class Window:
         self._note_finished(offset)
         return _DONE
 
-    def requeue(self, offset: int, client_id: int, due_ns: int) -> int:
-        """Deliver a message in flight again, now or at ``due_ns`` if not 0; DONE, NOT_IN_FLIGHT or NOT_OWNER."""
+    def requeue(self, offset: int, client_id: int, due_ns: int, max_attempts: int = 0) -> int:
+        """Deliver a message in flight again, now or at ``due_ns`` if not 0; DONE, NOT_IN_FLIGHT or NOT_OWNER.
+
+        If it was its last attempt, ``take_failed`` returns it instead.
+        """
         owner = self._owner(offset)
         if owner <= 0:
             return _NOT_IN_FLIGHT
         if owner != client_id:
             return _NOT_OWNER
-        self._put_back(offset, due_ns)
+        self._put_back(offset, due_ns, max_attempts)
         return _DONE
 
     def touch(self, offset: int, client_id: int, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> int:
@@ -333,15 +353,22 @@ class Window:
         stray = self._strays.get(offset)
         return _FINISHED if stray is None else stray.client_id
 
-    def _put_back(self, offset: int, due_ns: int) -> None:
-        """Make a message in flight wait."""
+    def _put_back(self, offset: int, due_ns: int, max_attempts: int) -> None:
+        """Make a message in flight wait, or set it aside if it has reached ``max_attempts``, unless that is 0."""
         if offset >= self._base:
             index = offset & self._mask
+            client_id = self._clients[index]
             self._clients[index] = _IS_WAITING
             attempts = self._attempts[index]
         else:
-            attempts = self._strays.pop(offset).attempts
+            stray = self._strays.pop(offset)
+            client_id, attempts = stray.client_id, stray.attempts
         self.in_flight_count -= 1
+        if 0 < max_attempts <= attempts:
+            self._waiting[offset] = attempts - 1
+            self._aside.add(offset)
+            self._failed.append((offset, attempts, client_id))
+            return
         self._waiting[offset] = attempts
         self._requeued[offset] = (attempts, due_ns)
         self._queue(offset, due_ns)
@@ -349,6 +376,7 @@ class Window:
     def _queue(self, offset: int, due_ns: int) -> None:
         if due_ns > 0:
             heappush(self._due, (due_ns, offset))
+            self._due_at[offset] = due_ns
         else:
             self._again.append(offset)
             self.again_count += 1
@@ -359,15 +387,18 @@ class Window:
         """Return a time before which no message times out or becomes due."""
         return min(self._earliest_ns, self._due[0][0]) if self._due else self._earliest_ns
 
-    def expire(self, now_ns: int, limit: int) -> list[int]:
-        """Put back at most ``limit`` messages that have timed out; return the clients that had them."""
+    def expire(self, now_ns: int, limit: int, max_attempts: int = 0) -> list[int]:
+        """Put back at most ``limit`` messages that have timed out; return the clients that had them.
+
+        ``take_failed`` returns those that have had their last attempt.
+        """
         clients: list[int] = []
         if now_ns < self._earliest_ns:
             return clients
         earliest_ns = _NEVER_NS
         for offset in [offset for offset, stray in self._strays.items() if stray.deadline_ns <= now_ns][:limit]:
             clients.append(self._strays[offset].client_id)
-            self._put_back(offset, 0)
+            self._put_back(offset, 0, max_attempts)
         for stray in self._strays.values():
             earliest_ns = min(earliest_ns, stray.deadline_ns)
         offset = self._base
@@ -376,7 +407,7 @@ class Window:
             if self._clients[index] > 0:
                 if self._deadlines[index] <= now_ns and len(clients) < limit:
                     clients.append(self._clients[index])
-                    self._put_back(offset, 0)
+                    self._put_back(offset, 0, max_attempts)
                 elif self._deadlines[index] < earliest_ns:
                     earliest_ns = self._deadlines[index]
             offset += 1
@@ -387,10 +418,51 @@ class Window:
         """Let at most ``limit`` messages whose due time has come be delivered; return how many."""
         count = 0
         while self._due and self._due[0][0] <= now_ns and count < limit:
-            self._again.append(heappop(self._due)[1])
-            self.again_count += 1
-            count += 1
+            offset = heappop(self._due)[1]
+            if self._due_at.pop(offset, 0) > 0:  # otherwise it was taken out
+                self._again.append(offset)
+                self.again_count += 1
+                count += 1
         return count
+
+    # Messages out of order
+
+    def take_failed(self) -> list[tuple[int, int, int]]:
+        """Return and forget the messages set aside since the last call: offset, attempts, and the client that had it.
+
+        They stay unfinished until ``take_out``.
+        """
+        failed, self._failed = self._failed, []
+        return failed
+
+    def is_aside(self, offset: int) -> bool:
+        """True if a message has failed its last attempt and is not finished."""
+        return offset in self._aside
+
+    def is_waiting(self, offset: int) -> bool:
+        """True if a message below ``next`` waits: to be delivered again, for its due time, or set aside."""
+        return offset in self._waiting
+
+    def is_deferred(self, offset: int) -> bool:
+        """True if a message waits for its due time."""
+        return offset in self._due_at
+
+    def take_out(self, offset: int) -> bool:
+        """Finish a message that waits, wherever it is in the queue; False if ``is_waiting`` is."""
+        if self._waiting.pop(offset, -1) < 0:
+            return False
+        if offset in self._aside:
+            self._aside.remove(offset)
+        elif self._due_at.pop(offset, 0) == 0:
+            self.again_count -= 1
+            if self.again_count == 0:
+                self._again.clear()
+        if not self._due_at:
+            self._due.clear()
+        if offset >= self._base:
+            self._clients[offset & self._mask] = _FINISHED
+        self._note_finished(offset)
+        return True
 
     # Administration
 
@@ -402,6 +474,9 @@ class Window:
         self._waiting.clear()
         self._again.clear()
         self._due.clear()
+        self._due_at.clear()
+        self._aside.clear()
+        self._failed.clear()
         self._earliest_ns = _NEVER_NS
         self._unreported_count = 0
         self.take_changes()
@@ -409,10 +484,9 @@ class Window:
     def unfinished(self) -> list[tuple[int, int, int]]:
         """Return every unfinished message below ``next``: offset, attempts, due time or 0; in order of offsets.
 
-        The attempts of a message in flight include the delivery in progress.
+        The attempts of a message in flight include the delivery in progress, those of one set aside not the last one.
         """
-        due = {offset: due_ns for due_ns, offset in self._due}
-        found = [(offset, attempts, due.get(offset, 0)) for offset, attempts in self._waiting.items()]
+        found = [(offset, attempts, self._due_at.get(offset, 0)) for offset, attempts in self._waiting.items()]
         found += [(offset, stray.attempts, 0) for offset, stray in self._strays.items()]
         for offset in range(self._base, self.next):
             index = offset & self._mask
