@@ -23,7 +23,7 @@ from nsqx.nsqd.authorizer import Authorizer, OpenAuthorizer
 from nsqx.nsqd.classic_files import ClassicFiles
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.conversion import Conversions
-from nsqx.nsqd.dead_letters import DeadLetters
+from nsqx.nsqd.dead_letters import DeadLetterWriter
 from nsqx.nsqd.group_commit import GroupCommit
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.log_commits import LogCommits
@@ -104,7 +104,7 @@ class Broker:
         self.logs = LogCommits(self.data_path, options, self.turn, self.commits, self, clock, log)
         self.configs = TopicConfigs(self)
         self.conversions = Conversions(self)
-        self.dead_letters = DeadLetters(self)
+        self.dead_letters = DeadLetterWriter(self)
         self._call_soon = call_soon
         self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
         self.long_jobs = StepScheduler()

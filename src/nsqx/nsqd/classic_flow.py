@@ -325,7 +325,11 @@ class ClassicFlow(TopicFlow):
         if self._disk.failure is not None:
             self._commits.recover(self._disk)
         now_ns = self._clock.wall_ns()
-        return self.put_moved(new_message(byteops.id_text(self._ids.reserve(1, now_ns)), body, now_ns, 0))
+        return self.put_moved(new_message(self.new_id(now_ns), body, now_ns, 0))
+
+    def new_id(self, now_ns: int) -> bytes:
+        """Return a new message id of the topic."""
+        return byteops.id_text(self._ids.reserve(1, now_ns))
 
     # Administration
 

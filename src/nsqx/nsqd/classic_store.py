@@ -322,6 +322,34 @@ class ClassicStore(ChannelStore):
             self._commits.sync_later(self.disk)
         self._channel.dead_count += 1
 
+    def take_waiting(self, limit: int) -> list[QueuedMessage]:
+        """Remove and return up to ``limit`` waiting messages. The caller puts each back, or finishes it."""
+        taken: list[QueuedMessage] = []
+        while len(taken) < limit:
+            message = self._backlog.get()
+            if message is None:
+                break
+            taken.append(message)
+        return taken
+
+    def put_taken_back(self, messages: list[QueuedMessage]) -> None:
+        """Let messages wait again."""
+        for message in messages:
+            self._put_back(message)
+
+    def finish_taken(self, messages: list[QueuedMessage]) -> None:
+        """Finish messages that were taken."""
+        is_sync_needed = False
+        for message in messages:
+            self._due_ns.pop(message.id, None)
+            is_sync_needed = self._backlog.finish(message) or is_sync_needed
+        if is_sync_needed and self.disk is not None:
+            self._commits.sync_later(self.disk)
+
+    def waiting_in_memory(self, limit: int) -> list[QueuedMessage]:
+        """Return copies of the first waiting messages in memory."""
+        return self._backlog.copy_memory(limit)
+
     # Administration
 
     def empty(self) -> None:

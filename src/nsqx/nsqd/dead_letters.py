@@ -144,7 +144,7 @@ class ClassicFailure:
 Failure = LogFailure | ClassicFailure
 
 
-class DeadLetters:
+class DeadLetterWriter:
     """The failures of a broker that are not dead letters yet."""
 
     def __init__(self, broker: Broker) -> None:
@@ -274,7 +274,7 @@ class DeadLetters:
     def _on_published(self, failure: Failure, topic: Topic, error: DiskQueueError | None) -> None:
         if error is not None:
             self._retry(failure, error)
-        elif not self._broker.when_recorded(topic, partial(self._on_recorded, failure)):
+        elif not (failure.is_on_disk and self._broker.when_recorded(topic, partial(self._on_recorded, failure))):
             self._on_recorded(failure)
 
     def _on_recorded(self, failure: Failure, _: None = None) -> None:

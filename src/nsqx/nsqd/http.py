@@ -33,6 +33,7 @@ from nsqx.net.responses import (
 )
 from nsqx.net.router import BodyLimit, Router
 from nsqx.nsqd import stats
+from nsqx.nsqd.dead_api import add_dead_routes
 from nsqx.nsqd.debug import add_debug_routes
 from nsqx.nsqd.large_publish import LargePublish
 from nsqx.nsqd.log_api import add_log_routes
@@ -119,6 +120,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
     add_log_routes(router, broker)
     add_peek_route(router, broker)
+    add_dead_routes(router, broker)
     add_debug_routes(router, with_pprof=options.enable_debug_endpoints)
     return router
 

@@ -8,6 +8,7 @@ The cursor of an ephemeral channel is only in memory. It drops the oldest messag
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import randrange
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -419,6 +420,55 @@ class LogCursor(ChannelStore):
             self._window.take_out(offset)
             self._channel.dead_count += 1
             self._note_changes(is_urgent=False)
+
+    def unfinished_from(self, offset: int) -> Iterator[int]:
+        """Yield the offsets of the unfinished messages from ``offset`` on that the channel may have now.
+
+        Some of them may be finished before they are yielded.
+        """
+        released, start = self._released, max(offset, self._window.next)
+        yield from [first for first, _, _ in self._window.unfinished() if first >= offset]
+        while start < released:
+            first, start = self._log.state.next_run(self._number, start, released)
+            yield from range(first, start)
+
+    def is_takable(self, offset: int) -> bool:
+        """True if a message is unfinished and waits, so that ``take`` can finish it."""
+        window = self._window
+        if offset < window.next:
+            return window.is_waiting(offset)
+        return offset < self._released and self._log.state.next_run(self._number, offset, offset + 1)[0] == offset
+
+    def due_ns(self, offset: int) -> int:
+        """Return when a message is due that the channel has requeued with a delay; 0 if it has not."""
+        return self._window.due_ns(offset)
+
+    def is_in_flight(self, offset: int) -> bool:
+        """True if a message is in flight."""
+        return self._window.is_in_flight(offset)
+
+    def reach(self, offset: int, limit: int) -> bool:
+        """Make the messages before ``offset`` wait as requeued ones, at most ``limit``; False if there are more.
+
+        A message can be finished before older ones only then.
+        """
+        while self._window.next < offset and self._find_run() and self._window.next < offset:
+            if limit <= 0:
+                return False
+            limit -= 1
+            self._window.hold(0, 0)
+            self._next_number += 1
+        self._note_changes(is_urgent=False)
+        return True
+
+    def take(self, offset: int) -> None:
+        """Finish a message out of order that is takable and that ``reach`` has reached."""
+        if offset >= self._window.next:
+            self._window.skip_to(offset + 1)
+            self._next_number += 1
+        else:
+            self._window.take_out(offset)
+        self._note_changes(is_urgent=False)
 
     # Changes
 

@@ -263,6 +263,23 @@ class LogFlow(TopicFlow):
         self._logs.join(self._log, source)
         self._logs.write_later()
 
+    @property
+    def log(self) -> TopicLog:
+        """The log."""
+        return self._log
+
+    def cancel(self, offset: int) -> bool:
+        """Discard a deferred message that is not due; False if there is none at ``offset``."""
+        if offset not in self._log.state.deferred:
+            return False
+        if self._is_held(offset):
+            self._held_deferred -= 1
+        changes = Changes()
+        changes.remove_deferred([offset])
+        self._log.change(changes)
+        self._logs.write_later(is_synced=True)
+        return True
+
     def _count_deferred(self, count: int) -> None:
         for cursor in self._cursors:
             cursor.count_deferred(count)

@@ -97,6 +97,7 @@ _LOG_COUNTERS = (
     _Family("nsq_topic_producers_forgotten_total", "Producers whose last publish was forgotten", "producers_forgotten"),
 )
 _REFUSED = _Family("nsq_topic_refused_total", "Publishes refused because the log could not be written", "refused")
+_DEAD = _Family("nsq_channel_dead_total", "Messages finished at the attempt limit of the channel", "dead")
 _CURSOR_GAUGES = (
     _Family("nsq_channel_floor_offset", "First unfinished offset", "floor"),
     _Family("nsq_channel_next_offset", "First offset that was never delivered", "next"),
@@ -163,6 +164,8 @@ class NsqdMetricsPage:
             for family in map(_counter, _LOG_COUNTERS, repeat(_LOG_KEYS), repeat(openmetrics)):
                 yield from family.pieces(rows.logs)
             yield from _counter(_REFUSED, (_REFUSED.key,), openmetrics).pieces(rows.refusals)
+        if rows.dead:
+            yield from _counter(_DEAD, (_DEAD.key,), openmetrics).pieces(rows.dead)
         if rows.clients:
             for family in map(_gauge, _CLIENT_GAUGES, repeat(_CLIENT_KEYS)):
                 yield from family.pieces(rows.clients)
@@ -190,6 +193,7 @@ class _Rows:
         self.logs: list[_Row] = []
         self.refusals: list[_Row] = []
         self.cursors: list[_Row] = []
+        self.dead: list[_Row] = []
         self.have_latency = False
 
     def add_steps(self, collector: "TopicCollector") -> "Steps[None]":
@@ -204,6 +208,9 @@ class _Rows:
             self.channels.append(_Row(labels, _CHANNEL_NUMBERS(channel), _PAUSED[channel["paused"]], latency))
             if "cursor" in channel:
                 self.cursors.append(_Row(labels, _CURSOR_NUMBERS(channel["cursor"])))
+                self.dead.append(_Row(labels, (channel["cursor"]["dead"],)))
+            elif "dead" in channel:
+                self.dead.append(_Row(labels, (channel["dead"],)))
             yield
             for client in clients:
                 self.clients.append(_Row(f"{labels},{_client_labels(client)}", _CLIENT_NUMBERS(client)))

@@ -21,6 +21,7 @@ from nsqx.net.openapi import (
     daemon_refusals,
 )
 from nsqx.net.router import Router
+from nsqx.nsqd.dead_openapi import DEAD_ERRORS, DEAD_ROUTES
 from nsqx.nsqd.debug import DEFAULT_PROFILE_S, MAX_PROFILE_S
 from nsqx.nsqd.http import route_group
 from nsqx.nsqd.log_openapi import LOG_ERRORS, LOG_ROUTES, START, START_ERRORS
@@ -381,6 +382,7 @@ API = APIDoc(
         "topics": "Administration of topics.",
         "channels": "Administration of channels.",
         "logs": "Positions in topic logs, and the messages of topics and channels.",
+        "dead letters": "Messages that reached the attempt limit, and deferred messages.",
         "configuration": "Options of a running nsqd.",
         "debug": "Reports for debugging.",
     },
@@ -390,6 +392,7 @@ API = APIDoc(
         **_TOPICS,
         **_CHANNELS,
         **LOG_ROUTES,
+        **DEAD_ROUTES,
         **_CONFIGURATION,
         **_DEBUG,
     },
@@ -412,11 +415,13 @@ API = APIDoc(
             "INVALID_OPTION": "no such option or setting, or it cannot be changed",
             "INVALID_VALUE": "the option or setting does not accept this value",
             **LOG_ERRORS[400],
+            **DEAD_ERRORS[400],
         },
         404: {
             "TOPIC_NOT_FOUND": "the topic does not exist",
             "CHANNEL_NOT_FOUND": "the channel does not exist",
             **LOG_ERRORS[404],
+            **DEAD_ERRORS[404],
         },
         409: {"CONVERTING": "messages of the topic are being moved to another store already"},
         410: LOG_ERRORS[410],

@@ -10,7 +10,7 @@ client is consistent by itself; the whole is not, because the broker works betwe
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NotRequired, TypedDict
 
 import orjson
 
@@ -71,7 +71,10 @@ class ClientStats(TypedDict):
 
 
 class ChannelStats(TypedDict):
-    """A channel; ``clients`` is null if clients were not requested, and ``cursor`` is there if its topic has a log."""
+    """A channel; ``clients`` is null if clients were not requested, and ``cursor`` is there if its topic has a log.
+
+    ``dead`` is there if its topic has no log and it has an attempt limit; otherwise it is in ``cursor``.
+    """
 
     channel_name: str
     depth: int
@@ -89,6 +92,7 @@ class ChannelStats(TypedDict):
     paused: bool
     e2e_processing_latency: LatencyResult
     cursor: NotRequired[CursorStats]
+    dead: NotRequired[Annotated[int, "Messages finished at the attempt limit since the start."]]
 
 
 class TopicStats(TypedDict):
@@ -201,6 +205,8 @@ class TopicCollector:
         cursor = channel.store.cursor_stats()
         if cursor is not None:
             stats["cursor"] = cursor
+        elif channel.max_attempts:
+            stats["dead"] = channel.dead_count
         return stats
 
 

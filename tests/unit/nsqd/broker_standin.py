@@ -57,6 +57,8 @@ class ChannelStandIn:
     message_count: int = 0
     requeue_count: int = 0
     timeout_count: int = 0
+    dead_count: int = 0
+    max_attempts: int = 0
     zone_local_msg_count: int = 0
     region_local_msg_count: int = 0
     global_msg_count: int = 0
@@ -104,7 +106,7 @@ LOG: LogStats = {
     "producers_forgotten": 8,
     "duplicates": 6,
 }
-CURSOR: CursorStats = {"floor": 120, "next": 230, "holes": 4}
+CURSOR: CursorStats = {"floor": 120, "next": 230, "holes": 4, "dead": 6}
 
 
 def log_topic(**fields: int) -> TopicStandIn:

@@ -4,70 +4,15 @@ import contextlib
 
 import orjson
 import pytest
+from letter_bench import LetterBench, fail_once, fail_until_dead
 
-from broker_bench import MS, SECOND, Bench
+from broker_bench import MS, SECOND
 from nsqx.errors import DiskQueueError
 from nsqx.nsqd.free_disk import low_space
-from nsqx.nsqd.metadata import SavedTopic
 from nsqx.queues import files
 from nsqx.queues.failpoints import Failpoints, Fault, Stopped
 from nsqx.queues.log.batch import origin_of
 from nsqx.queues.log.store import LogOptions
-
-LIMIT = {"max_attempts": 3}
-
-
-class LetterBench(Bench):
-    """A broker with an attempt limit of 3."""
-
-    def __init__(self, data_path, clock=None, saved=(), **options):
-        super().__init__(data_path, clock, saved, **{**LIMIT, **options})
-        self.data_path = data_path
-        self.given = options
-
-    def crash(self, **options):
-        return LetterBench(self.data_path, self.clock, **{**self.given, **options})
-
-    def restart(self, **options):
-        saved = [] if self.given["store"] == "log" else saved_topics(self.broker)
-        self.broker.close_topics()
-        return LetterBench(self.data_path, self.clock, saved, **{**self.given, **options})
-
-    def counts(self, topic="t", channel="c"):
-        found = self.broker.topic(topic).channel(channel)
-        return found.depth, found.in_flight_count, found.deferred_count
-
-    def letters(self, topic="t.dead"):
-        """Return the bodies that wait in the channel ``dead``; they are finished."""
-        client = self.consume(topic, "dead", 100)
-        messages = client.link.take_messages()
-        for message in messages:
-            client.channel.finish(client, message.id)
-        self.leave(client)
-        return [message.body for message in messages]
-
-
-def saved_topics(broker):
-    return [
-        SavedTopic(topic.name, topic.paused, [(name, channel.paused) for name, channel in topic.channels.items()])
-        for topic in broker.topics.values()
-    ]
-
-
-def fail_once(bench, client, delay_ns=0):
-    """Requeue what the client has got; return the attempts."""
-    messages = client.link.take_messages()
-    for message in messages:
-        assert client.channel.requeue(client, message.id, delay_ns) is None
-    bench.settle()
-    return [message.attempts for message in messages]
-
-
-def fail_until_dead(bench, client, count=3):
-    attempts = []
-    for _ in range(count):
-        attempts += fail_once(bench, client)
-    return attempts
 
 
 def origins(bench, topic="t.dead"):

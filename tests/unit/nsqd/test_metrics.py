@@ -132,6 +132,17 @@ def test_only_log_topics_have_log_series(samples):
     assert "_offset" not in classic
 
 
+def test_dead_messages_are_counted_for_logs_and_for_channels_with_a_limit(samples):
+    limited = ChannelStandIn("c", max_attempts=5, dead_count=3)
+    found = samples(busy_broker().add(log_topic()).add(TopicStandIn("t").add(limited)))
+    dead = {labels: value for (name, labels), value in found.items() if name == "nsq_channel_dead_total"}
+    assert dead == {
+        frozenset({("topic", "events"), ("channel", "audit")}): 6,
+        frozenset({("topic", "t"), ("channel", "c")}): 3,
+    }
+    assert "dead" not in page_of(busy_broker())
+
+
 def test_commit_series(samples):
     commits, messages = Histogram(DURATIONS_NS), Histogram(MESSAGE_COUNTS)
     for count in (0, 1, 200):

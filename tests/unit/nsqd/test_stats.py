@@ -111,6 +111,13 @@ class TestCollect:
         assert (list(topic)[-1], topic["log"]) == ("log", LOG)
         assert (list(channel)[-1], channel["cursor"]) == ("cursor", CURSOR)
 
+    def test_classic_channels_with_an_attempt_limit_have_one_more_key(self):
+        limited = ChannelStandIn("c", max_attempts=5, dead_count=3)
+        broker = BrokerStandIn().add(TopicStandIn("t").add(limited).add(ChannelStandIn("d")))
+        first, second = collect(broker, NOW_NS).topics[0]["channels"]
+        assert (list(first)[-1], first["dead"]) == ("dead", 3)
+        assert "dead" not in second
+
     def test_without_topics_the_list_is_empty(self):
         assert collect(BrokerStandIn(), NOW_NS) == ([], None)
 

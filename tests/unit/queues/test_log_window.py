@@ -245,7 +245,8 @@ def step(rng, window, model, now_ns):
         offset = rng.choice([*model.again, *model.due, *model.aside, *model.in_flight, model.next, 0])
         is_waiting = offset in model.again or offset in model.due or offset in model.aside
         assert window.is_waiting(offset) == is_waiting
-        assert window.is_deferred(offset) == (offset in model.due)
+        assert window.due_ns(offset) == model.due.get(offset, 0)
+        assert window.is_in_flight(offset) == (offset in model.in_flight)
         assert window.is_aside(offset) == (offset in model.aside)
         assert window.take_out(offset) == is_waiting
         model.due.pop(offset, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsqx.queues.log.batch import ADDRESSED, channel_of, due_ns_of
+from nsqx.queues.log.batch import ADDRESSED, channel_of, due_ns_of, origin_of
 from nsqx.wire import byteops
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ class LogReader:
     def attempts(self) -> int:
         """Return how often the found message was delivered before it was addressed to its channel."""
         return channel_of(self._batch)[1] if self._batch is not None else 0
+
+    def origin(self) -> bytes:
+        """Return where the found dead letter comes from, in JSON; empty for other messages."""
+        return origin_of(self._batch) if self._batch is not None else b""
 
     def due_ns(self) -> int:
         """Return when the found message is due; 0 is at once."""

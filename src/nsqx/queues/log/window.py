@@ -443,9 +443,13 @@ class Window:
         """True if a message below ``next`` waits: to be delivered again, for its due time, or set aside."""
         return offset in self._waiting
 
-    def is_deferred(self, offset: int) -> bool:
-        """True if a message waits for its due time."""
-        return offset in self._due_at
+    def is_in_flight(self, offset: int) -> bool:
+        """True if a message is in flight."""
+        return self._owner(offset) > 0
+
+    def due_ns(self, offset: int) -> int:
+        """Return when a message is due that waits for its due time; 0 if it does not."""
+        return self._due_at.get(offset, 0)
 
     def take_out(self, offset: int) -> bool:
         """Finish a message that waits, wherever it is in the queue; False if ``is_waiting`` is."""
