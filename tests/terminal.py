@@ -16,13 +16,14 @@ _TIMEOUT_S = 40
 
 
 def run_on_terminal(
-    command: list[str], columns: int, *, end_when: str = "", type_when: tuple[str, str] = ("", "")
+    command: list[str], columns: int, *, end_when: str = "", answers: dict[str, str] | None = None
 ) -> tuple[int, str]:
     """Run a command; return its exit code and the text on the terminal, without colours.
 
-    If ``end_when`` is given, the command gets SIGINT after it has printed that text. After the first text of
-    ``type_when`` the second one is typed.
+    If ``end_when`` is given, the command gets SIGINT after it has printed that text. ``answers`` are typed after the
+    texts that they answer.
     """
+    answers = dict(answers or {})
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -33,16 +34,14 @@ def run_on_terminal(
     watchdog = threading.Timer(_TIMEOUT_S, process.kill)
     watchdog.start()
     shown = b""
-    question, answer = type_when
     try:
         while data := _read(ours):
             shown += data
             if end_when and end_when.encode() in shown:
                 process.send_signal(signal.SIGINT)
                 end_when = ""
-            if question and question.encode() in shown:
-                os.write(ours, answer.encode())
-                question = ""
+            for question in [text for text in answers if text.encode() in shown]:
+                os.write(ours, answers.pop(question).encode())
         code = process.wait()
     finally:
         watchdog.cancel()

@@ -204,7 +204,7 @@ def test_seek_moves_the_channel_on_every_nsqd(nsqds: list[Daemon]) -> None:
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 1), ("n\n", 1, 3), ("\n", 1, 3), ("\x04", 1, 3)])
 def test_seek_asks_on_a_terminal(nsqds: list[Daemon], answer: str, code: int, left: int) -> None:
     command = [*NSQX, "seek", "orders", "billing", "--to=2", *where(nsqds[0])]
-    ended, text = run_on_terminal(command, 80, type_when=("[y/N]", answer))
+    ended, text = run_on_terminal(command, 80, answers={"[y/N]": answer})
     assert ended == code, text
     assert "Move channel billing of orders on 1 nsqd? [y/N]" in text
     assert ("moved from 0 to 2, depth 1" in text, "nothing was moved" in text) == (code == 0, code == 1)

@@ -132,6 +132,7 @@ COMMANDS = {
     "bench": Command("nsqx.cli.bench", "measure a broker, or compare two"),
     "doctor": Command("nsqx.cli.doctor", "check and repair a data directory", extras=("server",)),
     "log": Command("nsqx.cli.log", "list, show, verify or export topic logs", extras=("server",)),
+    "dlq": Command("nsqx.cli.dlq", "list, show, redrive or purge dead letters"),
     "completion": Command("nsqx.cli.completion", "print a completion script for bash or zsh"),
 }
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from nsqx.cluster.http import HTTPSession
 
 
+Query = Mapping[str, str | list[str]]
+
+
 class Change(NamedTuple):
     """A change of a topic, or of one of its channels if ``channel`` is given."""
 
@@ -55,19 +58,20 @@ class DaemonClient:
         given = {name: value for name, value in query.items() if value}
         await self._ask("POST", f"/{subject}/{change.action}", given)
 
-    async def _ask(self, method: str, path: str, query: Mapping[str, str], body: bytes = b"") -> bytes:
+    async def _ask(self, method: str, path: str, query: Query, body: bytes = b"") -> bytes:
         """Return the body of the answer."""
         return await self._http.ask(self.kind, method, daemon_url(self.address, path, query), body)
 
 
-def daemon_url(address: str, path: str, query: Mapping[str, str]) -> str:
+def daemon_url(address: str, path: str, query: Query) -> str:
     """Return the URL of a request; raises RequestFailed.
 
-    ``address`` is host:port or an http(s) URL. A path in the URL replaces ``path``.
+    ``address`` is host:port or an http(s) URL. A path in the URL replaces ``path``. A parameter with a list of values
+    is repeated.
     """
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
     except ValueError as error:
         raise RequestFailed(f"invalid address {address}: {error}") from None
-    asked = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *query.items()])
+    asked = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *query.items()], doseq=True)
     return urlunsplit(parts._replace(path=path if parts.path in ("", "/") else parts.path, query=asked))

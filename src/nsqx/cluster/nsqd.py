@@ -36,6 +36,18 @@ class NsqdClient(DaemonClient):
             query["include_mem"] = "false"
         return await self._ask("GET", "/stats", {name: value for name, value in query.items() if value})
 
+    async def dead(self, topic: str, channel: str = "", offset: str = "", count: str = "") -> Any:
+        """Return the answer of /dead: letters of a topic. The status of the error is 404 if there are none."""
+        query = {"topic": topic, "channel": channel, "offset": offset, "count": count}
+        return await self.get("/dead", **{name: value for name, value in query.items() if value})
+
+    async def change_dead(self, action: str, topic: str, channel: str, offsets: list[str], count: int) -> Any:
+        """Redrive or purge letters of a topic, and return the answer."""
+        query: dict[str, str | list[str]] = {"topic": topic, "offset": offsets, "count": str(count)}
+        if channel:
+            query["channel"] = channel
+        return decode(await self._ask("POST", f"/dead/{action}", query))
+
     async def publish(self, topic: str, body: bytes, defer_ms: int = 0) -> None:
         query = {"topic": topic, "defer": str(defer_ms)} if defer_ms else {"topic": topic}
         await self._ask("POST", "/pub", query, body)

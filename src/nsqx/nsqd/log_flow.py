@@ -263,11 +263,6 @@ class LogFlow(TopicFlow):
         self._logs.join(self._log, source)
         self._logs.write_later()
 
-    @property
-    def log(self) -> TopicLog:
-        """The log."""
-        return self._log
-
     def cancel(self, offset: int) -> bool:
         """Discard a deferred message that is not due; False if there is none at ``offset``."""
         if offset not in self._log.state.deferred:

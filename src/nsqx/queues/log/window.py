@@ -498,10 +498,6 @@ class Window:
                 found.append((offset, self._attempts[index], 0))
         return sorted(found)
 
-    def is_in_flight(self, offset: int) -> bool:
-        """True if a message is in flight."""
-        return self._owner(offset) > 0
-
     def copy(self) -> Window:
         """Return a copy whose ``unfinished`` and ``is_in_flight`` a thread can call while this one is in use."""
         copy = Window(self.next)
