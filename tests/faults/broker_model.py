@@ -9,6 +9,9 @@ different times. At random moments, and at some of the acknowledgements, the mod
 - with any flags, a message that survives one power cut also survives each later one, until it is finished;
 - a channel whose SUB was answered.
 
+With an attempt limit, some messages are never finished by their consumers and become dead letters, which an operator
+redrives and purges. With topic logs, a message is then in exactly one place: its channel, or the channel ``dead``.
+
 At the end everything is unpaused, and every acknowledged message must be delivered to every entitled channel.
 
 A channel is entitled to a message if it existed when the message was published, or was the first channel of its topic.
@@ -25,7 +28,9 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+import orjson
 from disk_model import NOTHING, RandomSurvival
 from log_contents import read_logs
 from log_model import read_all
@@ -34,7 +39,9 @@ from simulation import Machine
 import nsqx.nsqd.metadata_store
 import nsqx.nsqd.sync_threads
 from broker_bench import BenchLog, BenchRemover, split_frames
+from nsqx.errors import DiskQueueError
 from nsqx.nsqd.broker import Broker
+from nsqx.nsqd.dead_channel import ChannelGone, ChannelNeeded, DeadChannel, LetterSelection
 from nsqx.nsqd.effects import Close
 from nsqx.nsqd.metadata import load_metadata
 from nsqx.nsqd.options import NsqdOptions
@@ -42,9 +49,9 @@ from nsqx.nsqd.session import ClientSession
 from nsqx.queues import files
 from nsqx.queues.diskqueue import DiskQueue
 from nsqx.queues.files import FileOperation
-from nsqx.queues.log.batch import MESSAGES
+from nsqx.queues.log.batch import MESSAGES, origin_of
 from nsqx.queues.log.store import LogOptions, LogStore
-from nsqx.queues.log.stored import SilentLog
+from nsqx.queues.log.stored import SilentLog, StoredLogs
 from rawclient import ERROR, MESSAGE, Message, dpub, fin, mpub, pub, rdy, req, sub
 
 FAST_DIRECTORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -144,6 +151,10 @@ class BrokerRun:
     def _has_logs(self) -> bool:
         return self.options["store"] == "log"
 
+    @property
+    def _has_limit(self) -> bool:
+        return bool(self.options.get("max_attempts"))
+
     def perform(self) -> None:
         """Run the model; raises Lost."""
         machine = self._machine
@@ -193,12 +204,18 @@ class BrokerRun:
         self._broker.classic_files.remover = BenchRemover()
         if self._has_logs:
             self._broker.logs.options = self._log_options()
+        if self._has_limit and not self._has_logs:
+            for topic in TOPICS:
+                names = {f"{each}/dead_letter": self._letter_topic(topic, each) for each in self._letter_channels}
+                self._broker.configs.note_saved(topic, names)
         self._broker.restore([])
         actors = [self._publisher(topic) for topic in (*TOPICS, TOPICS[0])]
         actors += [self._backlog(TOPICS[0])]
         actors += [self._creator(topic, channel) for topic in TOPICS for channel in self._channels]
         actors += [self._consumer(topic, channel) for topic in TOPICS for channel in self._channels]
         actors += [self._operator(), self._cutter()]
+        if self._has_limit:
+            actors += [self._redriver(topic, channel) for topic in TOPICS for channel in self._letter_channels]
         tasks = [loop.create_task(actor) for actor in actors]
         loop.call_later(DURATION_S, self._end)
         ended, _ = await asyncio.wait(tasks, timeout=DURATION_S + 0.5)
@@ -206,6 +223,7 @@ class BrokerRun:
             task.result()
         if self.failure is None and self._channels:
             await self._drain()
+            await asyncio.wait_for(asyncio.gather(*tasks), DURATION_S)
         if self.failure is not None:
             raise self.failure
 
@@ -244,6 +262,46 @@ class BrokerRun:
                 if body not in self._finished[f"{topic}:{channel}"]:
                     counts[f"{topic}:{channel}"] += 1
         return counts
+
+    @property
+    def _letter_channels(self) -> tuple[str, ...]:
+        """Return the channels with a dead-letter topic of their own: classic letters do not say where they are from."""
+        return ("",) if self._has_logs else self._channels
+
+    def _letter_topic(self, topic: str, channel: str) -> str:
+        return f"{topic}.dead" if self._has_logs else f"{topic}.{channel}.dead"
+
+    def _is_poison(self, body: bytes) -> bool:
+        """True if consumers never finish a message before the end."""
+        return self._has_limit and crc32(body) % 4 == 0
+
+    async def _redriver(self, topic_name: str, channel: str) -> None:
+        """Redrive and purge dead letters, and redrive all of them at the end."""
+        letter_topic = self._letter_topic(topic_name, channel)
+        while not self._is_drained:
+            await self._pause(0.1)
+            source, letters = self._broker.topics.get(topic_name), self._broker.topics.get(letter_topic)
+            if source is None or letters is None or "dead" not in letters.channels:
+                continue
+            dead = DeadChannel(self._broker, letters, letters.channels["dead"])
+            limit = 0 if self._is_over else self.rng.choice((1, 3, 0))
+            selection = LetterSelection(topic_name, channel, (), limit)
+            try:
+                if dead.is_log and not self._is_over and self.rng.random() < 0.2:
+                    self.counts["purged"] += await self._purge_one(dead, selection)
+                else:
+                    self.counts["redriven"] += await dead.redrive(selection, source)
+            except (DiskQueueError, ChannelGone, ChannelNeeded):
+                self.counts["redrive refused"] += 1
+
+    async def _purge_one(self, dead: DeadChannel, selection: LetterSelection) -> int:
+        async for letters in dead.read(dead.unfinished_from(0)):
+            letter = self.rng.choice(letters)
+            assert letter.origin is not None
+            queue = f"{letter.origin['topic']}:{letter.origin['channel']}"
+            self._finished.setdefault(queue, set()).add(letter.body)  # from now on it may be gone
+            return await dead.purge(selection._replace(offsets=(letter.offset,), limit=0))
+        return 0
 
     async def _pause(self, mean_s: float) -> None:
         await asyncio.sleep(self.rng.expovariate(1 / mean_s))
@@ -341,7 +399,10 @@ class BrokerRun:
             while arrived and (self._is_over or self.rng.random() < 0.9):
                 message = arrived.popleft()
                 draw = self.rng.random()
-                if draw < 0.7 or self._is_over:
+                if self._is_poison(message.body) and not self._is_over:
+                    self.counts["failed"] += 1
+                    connection.send(req(message.id, 0))
+                elif draw < 0.7 or self._is_over:
                     finished.add(message.body)  # it may have timed out, but it was delivered
                     self._again.get(queue, set()).discard(message.body)
                     connection.send(fin(message.id))
@@ -414,7 +475,8 @@ class BrokerRun:
             target.mkdir()
             self._machine.disk.after_power_cut(NOTHING if is_least else RandomSurvival(self.rng)).write_to(target)
             left = log_messages_in(target) if self._has_logs else messages_in(target)
-            self._check(when, left, is_least=is_least)
+            letters = log_letters_in(target) if self._has_logs else Counter[tuple[str, bytes]]()
+            self._check(when, left, letters, is_least=is_least)
         except Lost as failure:
             self.failure = self.failure or failure
             self._is_over = True
@@ -422,8 +484,14 @@ class BrokerRun:
             files.set_hook(self._machine.hook)
             shutil.rmtree(target)
 
-    def _check(self, when: str, left: dict[str, set[bytes]], *, is_least: bool) -> None:
+    def _check(
+        self, when: str, left: dict[str, set[bytes]], letters: Counter[tuple[str, bytes]], *, is_least: bool
+    ) -> None:
         now = f"{self._machine.loop.time():.4f} power cut {when}"
+        self.counts["letters"] += letters.total()
+        for (queue, body), number in letters.items():
+            if number + (body in left.get(queue, ())) > 1:
+                raise Lost(f"{now}: {body!r} of {queue} is a dead letter {number} times, and waits in its channel")
         forgotten = self._established - set(left)
         if forgotten:
             raise Lost(f"{now}: channels forgotten: {sorted(forgotten)}")
@@ -432,7 +500,11 @@ class BrokerRun:
         for body, (topic, channels) in self._entitled.items():
             in_topic = left.get(topic, set())
             for queue in [f"{topic}:{channel}" for channel in channels] or [topic]:
-                if body in in_topic or body in left.get(queue, in_topic) or body in self._finished.get(queue, ()):
+                letter_topic = self._letter_topic(topic, queue.partition(":")[2])
+                is_dead = letters[queue, body] > 0 or body in left.get(letter_topic, ())
+                is_dead = is_dead or body in left.get(f"{letter_topic}:dead", ())
+                is_left = body in in_topic or body in left.get(queue, in_topic)
+                if is_left or is_dead or body in self._finished.get(queue, ()):
                     if is_least:
                         self._survivors.add((queue, body))
                         if queue == topic:
@@ -457,9 +529,23 @@ def log_messages_in(directory: Path) -> dict[str, set[bytes]]:
     LogStore(str(directory), LogOptions(commit_size=1 << 20), _OTHER_BOOT_ID, SilentLog()).close()
     left = {}
     for topic, contents in read_logs(directory).items():
+        if topic.endswith(".dead"):
+            continue
         left[topic] = set() if contents.channels else contents.unfinished("")
         left |= {f"{topic}:{channel}": contents.unfinished(channel) for channel in contents.channels}
     return left
+
+
+def log_letters_in(directory: Path) -> Counter[tuple[str, bytes]]:
+    """Return how often each message is a dead letter, by the queue that it comes from and its body."""
+    letters = Counter[tuple[str, bytes]]()
+    for log in StoredLogs(str(directory)).logs:
+        for channel in [channel for channel in log.state.channels.values() if channel.name == "dead"]:
+            for batch in log.batches(log.first):
+                if batch.has_offsets and (batch.first in channel.holes or batch.first >= channel.next):
+                    origin = orjson.loads(origin_of(batch))
+                    letters[f"{origin['topic']}:{origin['channel']}", next(batch.bodies())[1]] += 1
+    return letters
 
 
 def _bodies(directory: Path, name: str) -> Iterable[bytes]:

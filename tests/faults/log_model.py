@@ -1,8 +1,8 @@
 """A LogStore under random use, faults, crashes, power cuts and restarts, against a model of losses.
 
-The seed determines the whole run. It publishes, finishes, requeues, defers, moves messages between topics, moves
-channels back and forth, deletes topics, commits and checkpoints. Commit files and segments are so small that they
-change all the time. Producers number some of their publishes, and repeat after a crash those that were not
+The seed determines the whole run. It publishes, finishes, requeues, defers, cancels, makes dead letters and redrives
+them, moves channels back and forth, deletes topics, commits and checkpoints. Commit files and segments are so small
+that they change all the time. Producers number some of their publishes, and repeat after a crash those that were not
 acknowledged: then each is stored once. The model knows for each message and each change whether it is only in memory,
 written, or durable. It checks after every step and every restart that nothing is lost that must not be lost, that an
 offset names one message for ever, and that depths are exact. Segments are removed too: none that is needed, and all
@@ -26,7 +26,7 @@ from recording_os import RecordingOS
 from nsqx.queues import files
 from nsqx.queues.failpoints import Failpoints, Fault, Stopped
 from nsqx.queues.files import FileOperation
-from nsqx.queues.log.batch import ADDRESSED, DEFERRED, MESSAGES, PRODUCER, LogBatch, channel_of
+from nsqx.queues.log.batch import ADDRESSED, DEFERRED, MESSAGES, PRODUCER, LogBatch, channel_of, origin_of
 from nsqx.queues.log.log import TopicLog
 from nsqx.queues.log.producers import ProducerTag
 from nsqx.queues.log.recovery import NO_BOOT_ID
@@ -70,6 +70,7 @@ class Fact:
     channel: int = 0
     due_ns: int = 0
     releases: tuple[int, ...] = ()
+    origin: bytes = b""
 
 
 @dataclass
@@ -124,6 +125,8 @@ class ModelTopic:
     numbered: list[NumberedPublish] = field(default_factory=list)
     unrepeated: set[str] = field(default_factory=set)  # producers that must repeat their publishes after a crash
     forgotten: set[str] = field(default_factory=set)  # producers that may be unknown
+    cancelled: dict[int, int] = field(default_factory=dict)  # deferred messages: the number of the batch, in this life
+    once_cancelled: set[int] = field(default_factory=set)  # in all lives
     written_count: int = 0
     safe_count: int = 0
     stable: int = 0
@@ -206,7 +209,7 @@ def read_all(log: TopicLog) -> tuple[dict[int, Fact], int]:
 def _facts(batch: LogBatch) -> Iterator[tuple[int, Fact]]:
     channel = channel_of(batch)[0] if batch.kind == ADDRESSED else 0
     for offset, body in batch.bodies():
-        yield offset, Fact(batch.kind, body, channel)
+        yield offset, Fact(batch.kind, body, channel, origin=origin_of(batch))
 
 
 class Run:
@@ -542,8 +545,15 @@ class Run:
         number = topic.log.given_count + topic.log.pending_count
         topic.operations.append(Operation(number, channel, None if offsets is None else frozenset(offsets)))
 
+    def _create_channels(self) -> None:
+        """Create a channel in each topic; for scripts."""
+        for name in TOPICS:
+            self._create_channel_of(self._topic([name]))
+
     def _create_channel(self) -> None:
-        topic = self._topic()
+        self._create_channel_of(self._topic())
+
+    def _create_channel_of(self, topic: ModelTopic) -> None:
         if len(topic.channels) >= 3:
             return
         number, self._next_channel = self._next_channel, self._next_channel + 1
@@ -631,12 +641,47 @@ class Run:
             return
         target = self._topic([name for name in TOPICS if name != source.log.topic])
         self._finish_offsets(source, number, offsets[:1])
-        facts = self._facts(1)
-        first = target.log.append(items_of([facts[0].body]), 1, self._serial)
+        facts = self._facts(1, origin=b'{"offset":%d}' % offsets[0])
+        first = target.log.append_letter(items_of([facts[0].body]), self._serial, facts[0].origin)
         self._note_appended(target, first, facts)
         self._store.join(source.log, target.log)
         if not source.channels[number].was_moved:
             self._moves.append(Move(source, number, offsets[0], target, first))
+
+    def _redrive(self) -> None:
+        """Finish messages here and append them there for one channel, as redriven letters: both or none."""
+        letters = self._topic()
+        self._redrive_to(letters, self._topic([name for name in TOPICS if name != letters.log.topic]))
+
+    def _redrive_all(self) -> None:
+        """Redrive letters of all other topics to the first one; for scripts."""
+        for name in TOPICS[1:]:
+            self._redrive_to(self._topic([name]), self._topic(TOPICS[:1]))
+
+    def _redrive_to(self, letters: ModelTopic, source: ModelTopic) -> None:
+        number, offsets = self._some_unfinished(letters)
+        if not offsets or not source.channels:
+            return
+        channel = self._rng.choice(sorted(source.channels))
+        facts = self._facts(len(offsets), ADDRESSED, channel=channel)
+        first = source.log.append_addressed(channel, items_of([f.body for f in facts]), len(facts), self._serial)
+        self._note_appended(source, first, facts)
+        self._finish_offsets(letters, number, offsets)
+        self._store.join(letters.log, source.log)
+        if not letters.channels[number].was_moved:
+            self._moves += [Move(letters, number, offset, source, first + index) for index, offset in enumerate(offsets)]
+
+    def _cancel(self) -> None:
+        """Discard a deferred message."""
+        topic = self._topic()
+        if topic.deferred:
+            offset = self._rng.choice(sorted(topic.deferred))
+            changes = Changes()
+            changes.remove_deferred([offset])
+            topic.log.change(changes)
+            del topic.deferred[offset]
+            topic.cancelled[offset] = topic.log.given_count + topic.log.pending_count
+            topic.once_cancelled.add(offset)
 
     def _delete_topic(self) -> None:
         if self._rng.random() < 0.3:
@@ -862,10 +907,11 @@ class Run:
         facts = topic.unwritten | topic.names
         for offset, fact in found.items():
             expected = facts.get(offset)
-            if expected is None or (fact.kind, fact.body, fact.channel) != (
+            if expected is None or (fact.kind, fact.body, fact.channel, fact.origin) != (
                 expected.kind,
                 expected.body,
                 expected.channel,
+                expected.origin,
             ):
                 raise Lost(f"offset {offset} of {log.topic} has {fact} instead of {expected}")
         seen = {offset for offset in found if offset < log.written}
@@ -876,6 +922,7 @@ class Run:
         topic.present, topic.recovered = set(found), set(topic.unwritten)
         is_unsettled = is_power_cut and self._was_recovering
         self._check_channels(topic, log, topic.safe_count if is_power_cut else topic.written_count, is_unsettled)
+        self._check_cancelled(topic, log, topic.safe_count if is_power_cut else topic.written_count, is_unsettled)
         self._check_deferred(topic, log)
         self._check_numbered(topic, log, found)
         topic.log = log
@@ -957,6 +1004,18 @@ class Run:
         if known != {name: seq for name, seq in last.items() if name not in topic.forgotten}:
             raise Lost(f"the producers of {log.topic} are {known} instead of {last}")
 
+    def _check_cancelled(self, topic: ModelTopic, log: TopicLog, certain_count: int, is_unsettled: bool) -> None:
+        """Note which of the cancelled messages stay discarded. Those of the last batches may be back."""
+        # An offset that was never written may be given to another message.
+        known = {offset for offset in topic.once_cancelled if offset in topic.present or offset in topic.names}
+        topic.once_cancelled &= known
+        for offset, number in topic.cancelled.items():
+            if offset in known and (number <= certain_count or offset not in log.state.deferred):
+                topic.discarded.add(offset)
+        if is_unsettled:
+            topic.discarded -= topic.once_cancelled & log.state.deferred.keys()
+        topic.cancelled.clear()
+
     def _check_deferred(self, topic: ModelTopic, log: TopicLog) -> None:
         removed = {offset for offset in topic.names if offset < log.first}
         released = {o for offset in topic.present | removed for o in topic.fact(offset).releases} | topic.discarded
@@ -990,6 +1049,8 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._empty_channel: 1,
     Run._seek: 5,
     Run._move_message: 4,
+    Run._redrive: 4,
+    Run._cancel: 2,
     Run._delete_topic: 1,
     Run._begin_commit: 6,
     Run._end_commit: 6,

@@ -33,6 +33,14 @@ SCRIPTS = {
     ),
     "restart": ("create_channel", "publish", "commit_now", "crash", "publish", "checkpoint_now", "commit_now"),
     "move": ("create_channel", "publish", "commit_now", "move_message", "commit_now", "requeue", "commit_now"),
+    "redrive": (
+        *("create_channels", "publish", "commit_now", "move_message", "commit_now", "redrive_all", "commit_now"),
+        *("finish", "move_message", "redrive_all", "commit_now", "complete_checkpoint", "crash"),
+    ),
+    "cancel": (
+        *("create_channel", "publish_deferred", "publish_deferred", "commit_now", "cancel", "commit_now"),
+        *("complete_checkpoint", "cancel", "commit_now", "crash", "cancel", "commit_now"),
+    ),
     "remove": (
         *("create_channel", "publish_much", "commit_now", "complete_checkpoint", "publish_much", "commit_now"),
         *("complete_checkpoint", "finish_all", "commit_now", "remove_finished", "publish", "commit_now"),
