@@ -669,7 +669,8 @@ class Run:
         self._finish_offsets(letters, number, offsets)
         self._store.join(letters.log, source.log)
         if not letters.channels[number].was_moved:
-            self._moves += [Move(letters, number, offset, source, first + index) for index, offset in enumerate(offsets)]
+            for index, offset in enumerate(offsets):
+                self._moves.append(Move(letters, number, offset, source, first + index))
 
     def _cancel(self) -> None:
         """Discard a deferred message."""
