@@ -507,7 +507,7 @@ class Window:
         copy._attempts = self._spread(self._attempts, self._mask + 1)
         copy._strays = self._strays.copy()
         copy._waiting = self._waiting.copy()
-        copy._due = self._due.copy()
+        copy._due_at = self._due_at.copy()
         return copy
 
     # Changes
