@@ -264,12 +264,12 @@ class TopicLog:
 
     def forget_producers(self, max_count: int, before_ns: int) -> int:
         """Forget the producers above a number, and those that were silent since a time; return how many."""
-        count, end = self.state.producers.forgettable(max_count, before_ns)
-        if count:
+        offsets = self.state.producers.forgettable(max_count, before_ns)
+        if offsets:
             changes = Changes()
-            changes.forget_producers(end)
+            changes.forget_producers(offsets)
             self.change(changes)
-        return count
+        return len(offsets)
 
     def skip_to(self, end: int) -> None:
         """Use no offset below ``end``. This must be durable before anything else of the log is written."""

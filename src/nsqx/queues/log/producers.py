@@ -5,14 +5,14 @@ publish before, and the count of messages. So the message and the fact that it i
 
       extension   u64 number   u64 number before (0: none known)   u32 count of messages   name
 
-A producer is forgotten when there are too many, or when it has been silent for too long. The forgotten producers are
-those whose last publish is below an offset. So it makes no difference whether this change is applied before or after
-the messages that come later.
+A producer is forgotten when there are too many, or when it has been silent for too long. The change names the offset of
+its last publish. So a producer that publishes later is not forgotten, although recovery applies the messages first. Nor
+is another one, of whose last publishes a power cut has taken some away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -104,29 +104,27 @@ class LogProducers:
         is_previous_known = not tag.previous or (last is not None and last.seq >= tag.previous)
         return tag.message_count == batch.count and is_previous_known
 
-    def forget(self, end: int) -> None:
-        """Forget the producers whose last publish is below an offset."""
-        for name in self._below(end):
-            del self._by_name[name]
-
-    def _below(self, end: int) -> list[str]:
+    def forget(self, offsets: Collection[int]) -> None:
+        """Forget the producers whose last publishes are at the given offsets."""
+        highest = max(offsets, default=-1)
         names = []
         for name, last in self._by_name.items():
-            if last.first >= end:
+            if last.first > highest:
                 break
-            names.append(name)
-        return names
+            if last.first in offsets:
+                names.append(name)
+        for name in names:
+            del self._by_name[name]
 
-    def forgettable(self, max_count: int, before_ns: int) -> tuple[int, int]:
-        """Return how many producers must be forgotten, and the offset below which they are.
+    def forgettable(self, max_count: int, before_ns: int) -> list[int]:
+        """Return the offsets of the last publishes of the producers that must be forgotten.
 
         These are the oldest ones above ``max_count``, and those whose last publish was earlier than ``before_ns``.
         """
         excess = len(self._by_name) - max_count
-        count = end = 0
+        offsets: list[int] = []
         for last in self._by_name.values():
-            if count >= excess and last.timestamp >= before_ns:
+            if len(offsets) >= excess and last.timestamp >= before_ns:
                 break
-            count += 1
-            end = last.first + 1
-        return count, end
+            offsets.append(last.first)
+        return offsets

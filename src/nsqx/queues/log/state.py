@@ -151,9 +151,12 @@ class Changes:
         """Use no offsets below ``end`` that are not in use."""
         self._add(_SKIPPED, end)
 
-    def forget_producers(self, end: int) -> None:
-        """Forget the producers whose last publish is below the offset ``end``."""
-        self._add(_PRODUCERS_FORGOTTEN, end)
+    def forget_producers(self, offsets: Iterable[int]) -> None:
+        """Forget the producers whose last publishes are at the given offsets."""
+        body = bytearray()
+        for offset in offsets:
+            append_number(body, offset)
+        self._add(_PRODUCERS_FORGOTTEN, tail=body)
 
     def _set_producers(self, producers: LogProducers) -> None:
         for name, last in producers.items():
@@ -294,7 +297,10 @@ class LogState:
             seq, first, count, timestamp = values.number(), values.number(), values.number(), values.number()
             self.producers.set(values.rest().decode(), LastPublish(seq, first, count, timestamp))
         elif code == _PRODUCERS_FORGOTTEN:
-            self.producers.forget(values.number())
+            offsets = set()
+            while not values.is_at_end:
+                offsets.add(values.number())
+            self.producers.forget(offsets)
         elif code == _NEXT_NUMBER:
             self.next_number = values.number()
         elif code == _SKIPPED:

@@ -15,9 +15,9 @@ def numbered(first, seq, name="p", previous=0, count=2, tag_count=None, timestam
     return new_batch(MESSAGES, first, count, timestamp, items, encode_extension({PRODUCER: tag.encode()}))
 
 
-def forget(state, end):
+def forget(state, *offsets):
     changes = Changes()
-    changes.forget_producers(end)
+    changes.forget_producers(offsets)
     return new_record(DELTA, state.serial + 1, changes.take())
 
 
@@ -75,7 +75,7 @@ def test_a_publish_follows_if_the_one_before_it_is_known(batch, follows):
 
 @pytest.mark.parametrize(
     ("max_count", "before_ns", "expected"),
-    [(3, 0, (0, 0)), (2, 0, (1, 1)), (0, 0, (3, 5)), (3, 15, (1, 1)), (3, 25, (2, 3)), (2, 25, (2, 3))],
+    [(3, 0, []), (2, 0, [0]), (0, 0, [0, 2, 4]), (3, 15, [0]), (3, 25, [0, 2]), (2, 25, [0, 2])],
 )
 def test_the_oldest_producers_are_forgotten(max_count, before_ns, expected):
     state = LogState(1000)
@@ -87,9 +87,17 @@ def test_the_oldest_producers_are_forgotten(max_count, before_ns, expected):
 def test_a_producer_that_published_later_is_not_forgotten():
     state, other = LogState(1000), LogState(1000)
     batches = [numbered(0, 1, "a"), numbered(2, 1, "b"), numbered(4, 2, "a", 1)]
-    change = forget(state, 3)
+    change = forget(state, 0, 2)
     for batch in (*batches[:2], change, batches[2]):
         state.add(batch)
     for batch in (*batches, change):  # the order of a recovery
         other.add(batch)
     assert known(state) == known(other) == {"a": LastPublish(2, 4, 2, 5)}
+
+
+def test_a_producer_whose_later_publish_is_lost_is_not_forgotten_with_others():
+    state = LogState(1000)
+    state.add(numbered(0, 1, "a"))
+    state.add(numbered(2, 1, "b"))
+    state.add(forget(state, 2))  # when "a" had published at 4, which a power cut has taken away
+    assert known(state) == {"a": LastPublish(1, 0, 2, 5)}
