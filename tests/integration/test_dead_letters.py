@@ -23,8 +23,8 @@ def store(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def fail_messages(nsqd: Daemon, topic: str, channel: str, count: int) -> list[int]:
-    """Requeue ``count`` messages until they are dead letters; return the attempts of the deliveries."""
+def fail_messages(nsqd: Daemon, topic: str, channel: str, count: int, letters: int = 0) -> list[int]:
+    """Requeue ``count`` messages until there are as many letters, or ``letters``; return the attempts."""
     attempts = []
     with RawClient(nsqd.tcp_address) as consumer:
         assert consumer.sub(topic, channel) == OK
@@ -33,7 +33,8 @@ def fail_messages(nsqd: Daemon, topic: str, channel: str, count: int) -> list[in
             message = consumer.read_message()
             attempts.append(message.attempts)
             consumer.req(message.id, 0)
-        wait_until(lambda: letters_of(nsqd, topic) >= count, "the letters are there")
+        wait_until(lambda: letters_of(nsqd, topic) >= (letters or count), "the letters are there")
+        wait_until(lambda: nsqd.channel_stats(topic, channel)["depth"] == 0, "the messages are finished")
     return attempts
 
 
@@ -336,3 +337,26 @@ def test_wrong_usage_of_the_command_prints_its_usage(words: tuple[str, ...]) -> 
     code, output, errors = dlq(*words)
     assert (code, output) == (2, "")
     assert errors
+
+
+def converted(nsqd: Daemon, topic: str, store: str) -> None:
+    assert nsqd.request("POST", "/topic/convert", query={"topic": topic, "store": store}).status == 202
+    wait_until(lambda: "converting" not in nsqd.topic_stats(topic), "the conversion ends")
+
+
+@pytest.mark.parametrize("other", ["log", "classic"])
+def test_letters_are_made_and_redriven_while_topics_are_converted(fleet: Fleet, other: str) -> None:
+    store = "classic" if other == "log" else "log"
+    nsqd = fleet.nsqd("nsqx", f"--store={store}", f"--max-attempts={LIMIT}")
+    make_letters(nsqd, "t", 2)
+    converted(nsqd, "t", other)
+    nsqd.post("/mpub", b"3\n4", topic="t")
+    assert sorted(fail_messages(nsqd, "t", "c", 2, letters=4)) == [1, 1, 2, 2, 3, 3]
+    converted(nsqd, "t.dead", other)
+    wait_until(lambda: letters_of(nsqd, "t") == 4, "all letters are moved")
+    assert post(nsqd, "/dead/redrive", topic="t", channel="c") == (200, {"redriven": 4, "left": 0})
+    with RawClient(nsqd.tcp_address) as consumer:
+        assert consumer.sub("t", "c") == OK
+        consumer.rdy(4)
+        bodies = {consumer.read_message().body for _ in range(4)}
+    assert bodies == {b"poison 0", b"poison 1", b"3", b"4"}

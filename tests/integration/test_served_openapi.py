@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from daemons import Daemon, Fleet, wait_until
 from openapi_documents import DAEMONS, generate, without_other_fields
-from rawclient import RawClient, fin, pub, rdy, sub
+from rawclient import RawClient, fin, pub, rdy, req, sub
 
 TOPIC, CHANNEL, UNREAD = "orders", "billing", "unread"
 # GET routes whose responses are streams or need Graphite.
@@ -23,7 +23,8 @@ def cluster() -> Iterator[dict[str, Daemon]]:
     lookupd = fleet.nsqlookupd("nsqx")
     flags = (f"--lookupd-tcp-address={lookupd.tcp_address}", "--topology-zone=z", "--topology-region=r")
     percentiles = "--e2e-processing-latency-percentile=0.5,1.0"
-    nsqd = fleet.nsqd("nsqx", *flags, "--enable-debug-endpoints", percentiles, f"--store-rule={TOPIC}=log")
+    log_flags = (f"--store-rule={TOPIC}=log", "--max-attempts=1")
+    nsqd = fleet.nsqd("nsqx", *flags, "--enable-debug-endpoints", percentiles, *log_flags)
     lost = fleet.nsqd("nsqx", *flags)
     for each in (nsqd, lost):
         each.post("/pub", b"1", topic=UNREAD)
@@ -36,6 +37,10 @@ def cluster() -> Iterator[dict[str, Daemon]]:
         consumer.send(sub(TOPIC, CHANNEL) + rdy(1))
         assert consumer.read_frame().data == b"OK"
         consumer.send(fin(consumer.read_message().id))
+        producer.send(pub(TOPIC, b"2"))
+        assert producer.read_frame().data == b"OK"
+        consumer.send(req(consumer.read_message().id, 0))
+        wait_until(lambda: nsqd.request("GET", f"/dead?topic={TOPIC}").status == 200, "there is a dead letter")
         wait_until(
             lambda: nsqd.channel_stats(TOPIC, CHANNEL)["e2e_processing_latency"]["count"], "nsqd has measured a latency"
         )
@@ -84,7 +89,7 @@ def test_responses_have_exactly_the_documented_fields(name: str, cluster: dict[s
             schema = {**content["application/json"]["schema"], "components": document["components"]}
             Draft202012Validator(schema).validate(answer.json())
             checked.add(path)
-    expected = {"nsqd": {"/stats", "/info"}, "nsqlookupd": {"/lookup", "/nodes", "/debug"}}
+    expected = {"nsqd": {"/stats", "/info", "/dead"}, "nsqlookupd": {"/lookup", "/nodes", "/debug"}}
     assert checked >= expected.get(name, {f"/api/{part}" for part in ("topics/{topic}/{channel}", "overview", "nodes")})
 
 

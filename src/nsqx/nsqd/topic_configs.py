@@ -163,13 +163,18 @@ class TopicConfigs:
                 changes.set_setting(name, (changed[name] or _EMPTY) if name in changed else "")
             log.change(changes)
             self._broker.logs.write_later(is_synced=True)
-        if changed == before:
-            return
-        # The dead-letter topics before and after the change lose and get their exemption from the limit.
-        names = {text for name, text in (*before.items(), *changed.items()) if name.endswith("dead_letter")}
-        for other in [topic, *filter(None, map(self._broker.find_topic, names))]:
-            other.note_settings(self.settings_of(other.name))
-        self._broker.save_metadata()
+        topic.note_settings(self.settings_of(topic.name))
+        self._note_dead_letter_topics(before, changed)
+        if changed != before:
+            self._broker.save_metadata()
+
+    def _note_dead_letter_topics(self, before: Mapping[str, str], changed: Mapping[str, str]) -> None:
+        """Have topics that became dead-letter topics, or are none any more, use their attempt limits."""
+        names = {text for texts in (before, changed) for key, text in texts.items() if key.endswith("dead_letter")}
+        for name in names:
+            topic = self._broker.find_topic(name)
+            if topic is not None:
+                topic.note_settings(self.settings_of(name))
 
     def save_in_log(self, topic: Topic) -> None:
         """Add the settings to a log that the topic has now."""

@@ -151,6 +151,11 @@ async def test_other_403_answers_are_errors(asking: Any, body: bytes) -> None:
     assert len(net.asked) == 1
 
 
+def test_a_parameter_with_several_values_is_repeated() -> None:
+    url = daemon_url("h:1", "/dead/purge", {"topic": "a b", "offset": ["1", "2"], "id": []})
+    assert url == "http://h:1/dead/purge?topic=a+b&offset=1&offset=2"
+
+
 def test_invalid_json_has_the_message_of_go() -> None:
     for body, reason in (
         (b"", "unexpected end of JSON input"),

@@ -141,6 +141,16 @@ def test_a_dead_letter_topic_has_no_limit(bench):
     assert fail_until_dead(bench, client, 10) == list(range(1, 11))
 
 
+def test_a_topic_that_becomes_a_dead_letter_topic_loses_its_limit(bench):
+    client = bench.consume("morgue", "c", 1)
+    bench.broker.topic("t")
+    assert client.channel.max_attempts == 3
+    bench.broker.configs.change(bench.broker.topics["t"], {"dead_letter": "morgue"})
+    assert client.channel.max_attempts == 0
+    bench.broker.configs.change(bench.broker.topics["t"], {"dead_letter": None})
+    assert client.channel.max_attempts == 3
+
+
 def test_a_lower_limit_applies_at_the_next_requeue(bench):
     client = bench.consume("t", "c", 1)
     bench.publish("t", b"1")

@@ -19,6 +19,8 @@ from nsqx.queues.log.batch import (
     find_head,
     new_batch,
     new_record,
+    origin_of,
+    originating,
     payload_of,
     read_batch,
     read_head,
@@ -118,6 +120,17 @@ def test_extensions_are_read_as_they_were_written():
     assert due_ns_of(new_batch(DEFERRED, 1, 1, 5, items([b"a"]), deferred(42))) == 42
     assert releases_of(new_batch(MESSAGES, 1, 1, 5, items([b"a"]), releasing([4, 9]))) == [4, 9]
     assert releases_of(messages([b"a"])) == []
+
+
+def test_the_origin_of_a_dead_letter_is_kept_if_its_extension_is_not_damaged():
+    batch = new_batch(MESSAGES, 5, 1, 7, b"\0\0\0\1x", originating(b'{"offset":3}'))
+    data = b"".join(batch.buffers(SEED))
+    head = read_head(data, 0, SEED)
+    assert origin_of(read_batch(head, data[HEAD_SIZE:])) == b'{"offset":3}'
+    damaged = data[:HEAD_SIZE] + bytes([data[HEAD_SIZE] ^ 1]) + data[HEAD_SIZE + 1 :]
+    (salvaged,) = salvage(head, damaged[HEAD_SIZE:])
+    assert (origin_of(salvaged), salvaged.items) == (b"", batch.items)
+    assert origin_of(new_batch(MESSAGES, 5, 1, 7, b"\0\0\0\1x")) == b""
 
 
 def test_a_record_takes_no_offset():
