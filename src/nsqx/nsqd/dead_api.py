@@ -116,8 +116,6 @@ class DeadAPI:
         count = _number(query, "count", _DEFAULT_COUNT, 1, _MAX_COUNT)
         max_bytes = _number(query, "max_bytes", _DEFAULT_BYTES, 1, _MAX_BYTES)
         if not dead.is_log:
-            if selection.offsets:
-                raise HTTPError(400, "NOT_A_LOG")
             return self._answer(dead, selection, *self._classic_letters(dead, count, max_bytes))
         return self._show_log(dead, selection, count, max_bytes)
 
@@ -217,14 +215,13 @@ class DeadAPI:
         try:
             async for letters in dead.read(dead.unfinished_from(start)):
                 for letter in letters:
-                    size += min(len(letter.body), max_bytes)
-                    is_full = len(shown) >= count or scanned >= _MAX_SCANNED or (shown and size > max_bytes)
-                    if is_full:
+                    state = self._log_state(dead, letter.offset) if selection.includes(letter) else None
+                    size += min(len(letter.body), max_bytes) if state is not None else 0
+                    if len(shown) >= count or scanned >= _MAX_SCANNED or (shown and size > max_bytes):
                         is_complete = False
                         break
                     scanned += 1
                     following = letter.offset + 1
-                    state = self._log_state(dead, letter.offset) if selection.includes(letter) else None
                     if state is not None:
                         shown.append(self._log_letter(dead, letter, state, max_bytes))
                 if not is_complete:
