@@ -1,7 +1,7 @@
 """Access rules: the origin of a request, the role of its token, and whether its user is an administrator.
 
-The origin check rejects requests that a page of another site makes a browser send. A token gives the role ``VIEW`` or
-``OPERATE``. The user's name comes from a header that a trusted proxy sets. This module reads headers and addresses; it
+The origin check rejects requests that a page of another site makes a browser send. A token gives the role ``VIEW``,
+``CONSUME`` or ``OPERATE``. The user's name comes from a header that a trusted proxy sets. This module reads headers and addresses; it
 does not know the routes.
 """
 
@@ -44,7 +44,9 @@ class Role(IntEnum):
 
     NOBODY = 0
     VIEW = 1
-    OPERATE = 2
+    CONSUME = 2
+    """Also read the bodies of messages."""
+    OPERATE = 3
 
 
 class Caller(NamedTuple):
@@ -81,11 +83,12 @@ class Access:
             for token, role in (
                 (options.auth_token, Role.OPERATE),
                 (options.operate_token, Role.OPERATE),
+                (options.consume_token, Role.CONSUME),
                 (options.view_token, Role.VIEW),
             )
             if token
         ]
-        # With only an operate token, viewing needs no token.
+        # Without an auth token or a view token, viewing needs no token.
         must_log_in = bool(options.auth_token or options.view_token)
         self._role_without_token = Role.NOBODY if must_log_in else Role.VIEW if self._tokens else Role.OPERATE
         self._sessions: OrderedDict[str, tuple[float, Role]] = OrderedDict()
@@ -142,11 +145,21 @@ class Access:
     # Roles
 
     def require(self, caller: Caller, role: Role) -> None:
-        """Raise HTTPError unless the caller has the role, and for changes is also an administrator."""
+        """Raise HTTPError unless the caller has the role; ``--admin-user`` limits messages and changes to its users."""
         if caller.role < role:
             raise HTTPError(401, "UNAUTHORIZED") if caller.role == Role.NOBODY else HTTPError(403, "FORBIDDEN")
-        if role == Role.OPERATE and not self.is_admin(caller):
+        if (role == Role.OPERATE and not self.may_operate(caller)) or (
+            role == Role.CONSUME and not self.may_consume(caller)
+        ):
             raise HTTPError(403, "FORBIDDEN")
+
+    def may_operate(self, caller: Caller) -> bool:
+        """True if the caller may make changes."""
+        return caller.role == Role.OPERATE and self.is_admin(caller)
+
+    def may_consume(self, caller: Caller) -> bool:
+        """True if the caller may read the bodies of messages."""
+        return caller.role == Role.CONSUME or self.may_operate(caller)
 
     def is_admin(self, caller: Caller) -> bool:
         """True if ``--admin-user`` allows this caller to make changes."""

@@ -198,12 +198,13 @@ class SettingsDocument(TypedDict):
     nsqx_version: str
     base_path: str
     login: Annotated[bool, "True if tokens are in use."]
-    role: Literal["nobody", "view", "operate"]
+    role: Literal["nobody", "view", "consume", "operate"]
+    may_consume: Annotated[bool, "True if the caller may read the bodies of messages."]
     may_operate: bool
     user: str
     poll_interval_s: NotRequired[float]
     history_window_s: NotRequired[float]
-    messages: NotRequired[Annotated[bool, "False if tails and publishing are disabled."]]
+    messages: NotRequired[Annotated[bool, "False if reading and publishing messages are disabled."]]
     tail_max_per_s: NotRequired[float]
     nsqlookupd: NotRequired[list[str]]
     graph_enabled: NotRequired[bool]
@@ -224,7 +225,7 @@ class LoginBody(TypedDict):
 class LoginResult(TypedDict):
     """The role that a token gives."""
 
-    role: Literal["view", "operate"]
+    role: Literal["view", "consume", "operate"]
     message: str
 
 
@@ -355,7 +356,7 @@ class AuditRecord(TypedDict):
     detail: str
     user: str
     basic_user: str
-    role: Literal["nobody", "view", "operate"]
+    role: Literal["nobody", "view", "consume", "operate"]
     remote: str
     user_agent: str
     url: str

@@ -142,7 +142,7 @@ def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
     add("GET", "/api/stream", handlers.live.stream, Role.VIEW)
     add("GET", "/api/inventory", handlers.inventory.inventory, Role.VIEW)
     change("POST", "/api/nodes/:node", handlers.inventory.act)
-    change("GET", "/api/tail/:topic", handlers.messages.tail)
+    change("GET", "/api/tail/:topic", handlers.messages.tail, Role.CONSUME)
     add("GET", "/api/activity", config.activity, Role.VIEW)
     change("POST", "/api/operations", handlers.operations.operate)
     change("POST", "/api/publish/:topic", handlers.messages.publish)

@@ -98,14 +98,14 @@ class ConfigAPI:
         """The settings that the page loads first. They need no login, so none is secret."""
         options = self._options
         role = context.caller.role
-        may_operate = role == Role.OPERATE and self._access.is_admin(context.caller)
         document: dict[str, object] = {
             "version": NSQ_VERSION,
             "nsqx_version": VERSION,
             "base_path": options.base_path,
             "login": self._access.has_tokens,
             "role": role.name.lower(),
-            "may_operate": may_operate,
+            "may_consume": self._access.may_consume(context.caller),
+            "may_operate": self._access.may_operate(context.caller),
             "user": context.caller.user,
         }
         if role == Role.NOBODY:

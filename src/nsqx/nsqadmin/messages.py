@@ -1,6 +1,6 @@
 """Follow the messages of a topic and publish one: ``/api/tail/:topic`` and ``/api/publish/:topic``.
 
-Both need the role ``OPERATE``: a tail creates a channel, and message bodies can be confidential.
+A tail needs the role ``CONSUME``, because message bodies can be confidential. Publishing needs ``OPERATE``.
 """
 
 from __future__ import annotations

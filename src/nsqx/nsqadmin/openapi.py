@@ -431,7 +431,7 @@ def _refusals(_method: str, _path: str, route: Route) -> ErrorTable:
     codes = "INVALID_REQUEST, HOST_NOT_ALLOWED, TOO_MANY_WRONG_TOKENS"
     if endpoint.role > Role.NOBODY:
         codes += ", UNAUTHORIZED"
-    if endpoint.role == Role.OPERATE:
+    if endpoint.role > Role.VIEW:
         codes += ", FORBIDDEN"
     if endpoint.is_guarded:
         codes += ", CROSS_ORIGIN"

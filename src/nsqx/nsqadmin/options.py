@@ -29,7 +29,7 @@ _MAX_HISTORY_POINTS = 20_000
 MIN_TOKEN_LENGTH = 16
 
 # consumer_opts can contain an auth secret.
-_SECRETS = frozenset(("auth_token", "view_token", "operate_token", "consumer_opts"))
+_SECRETS = frozenset(("auth_token", "view_token", "consume_token", "operate_token", "consumer_opts"))
 
 
 @dataclass(slots=True)
@@ -71,6 +71,8 @@ class NsqadminOptions:
     auth_token_file: str = ""
     view_token: str = ""
     view_token_file: str = ""
+    consume_token: str = ""
+    consume_token_file: str = ""
     operate_token: str = ""
     operate_token_file: str = ""
     audit_log: str = ""
@@ -160,7 +162,9 @@ FLAGS: tuple[Flag, ...] = (
     _option("auth-token-file", STRING, "file with that token; it keeps the token off the command line"),
     _option("view-token", STRING, "token that allows viewing but no changes"),
     _option("view-token-file", STRING, "file with that token"),
-    _option("operate-token", STRING, "token that allows viewing and changes"),
+    _option("consume-token", STRING, "token that allows viewing and reading messages but no changes"),
+    _option("consume-token-file", STRING, "file with that token"),
+    _option("operate-token", STRING, "token that allows viewing, reading messages and changes"),
     _option("operate-token-file", STRING, "file with that token"),
     _option("audit-log", STRING, "file to which every administrative action is appended as one line of JSON"),
     _option(
@@ -169,7 +173,7 @@ FLAGS: tuple[Flag, ...] = (
         "file that stores the list of the cluster's nsqds across restarts; - disables it. The default is a file below"
         " $STATE_DIRECTORY, $XDG_STATE_HOME or ~/.local/state",
     ),
-    _option("messages", BOOL, "allow the page to follow the messages of a topic and to publish test messages"),
+    _option("messages", BOOL, "allow the page to show the messages of a topic and to publish test messages"),
     _option(
         "consumer-opt",
         STRINGS,
@@ -224,7 +228,7 @@ def validate(options: NsqadminOptions) -> None:
     for origin in options.allowed_origins:
         _check_origin(origin)
     check_host_names(options.allowed_hosts)
-    for name in ("auth_token", "view_token", "operate_token"):
+    for name in ("auth_token", "view_token", "consume_token", "operate_token"):
         _read_token(options, name)
     tail_options(options)
 

@@ -102,7 +102,27 @@ class TestRoles:
         assert self.role(rules, authorization=f"Bearer {TOKEN}") == Role.VIEW
         assert self.role(rules, authorization=f"Bearer {OTHER}") == Role.OPERATE
 
+    def test_a_consume_token_allows_reading_messages(self) -> None:
+        rules = access(view_token=TOKEN, consume_token=OTHER, admin_users=["ann"])
+        viewer = rules.caller(request(authorization=f"Bearer {TOKEN}"), 0)
+        reader = rules.caller(request(authorization=f"Bearer {OTHER}"), 0)
+        assert reader.role == Role.CONSUME
+        assert refusal(rules.require, viewer, Role.CONSUME) == (403, "FORBIDDEN")
+        assert refusal(rules.require, reader, Role.VIEW) is None
+        assert refusal(rules.require, reader, Role.CONSUME) is None
+        assert refusal(rules.require, reader, Role.OPERATE) == (403, "FORBIDDEN")
+
+    def test_only_administrators_read_messages_without_a_consume_token(self) -> None:
+        rules = access(admin_users=["ann"])
+        bob, ann = (rules.caller(request(x_forwarded_user=name), 0) for name in ("bob", "ann"))
+        assert refusal(rules.require, bob, Role.VIEW) is None
+        assert refusal(rules.require, bob, Role.CONSUME) == (403, "FORBIDDEN")
+        assert refusal(rules.require, ann, Role.CONSUME) is None
+        assert (rules.may_consume(bob), rules.may_operate(bob)) == (False, False)
+        assert (rules.may_consume(ann), rules.may_operate(ann)) == (True, True)
+
     def test_roles_with_only_one_token(self) -> None:
+        assert self.role(access(consume_token=TOKEN)) == Role.VIEW
         assert self.role(access(operate_token=TOKEN)) == Role.VIEW
         assert self.role(access(view_token=TOKEN), authorization=f"Bearer {TOKEN}") == Role.VIEW
 

@@ -1,6 +1,6 @@
 /** The answers of nsqadmin's API, which docs/nsqadmin-api.md describes. */
 
-export type Role = "nobody" | "view" | "operate";
+export type Role = "nobody" | "view" | "consume" | "operate";
 
 export interface Settings {
   version: string;
@@ -8,6 +8,7 @@ export interface Settings {
   base_path: string;
   login: boolean;
   role: Role;
+  may_consume: boolean;
   may_operate: boolean;
   user: string;
   poll_interval_s: number;

@@ -17,7 +17,7 @@ class Session {
   }
 
   get mayReadMessages(): boolean {
-    return this.mayOperate && (this.settings?.messages ?? false);
+    return (this.settings?.may_consume ?? false) && (this.settings?.messages ?? false);
   }
 
   get needsLogin(): boolean {
