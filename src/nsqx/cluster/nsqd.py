@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nsqx.cluster.credentials import NSQD
-from nsqx.cluster.daemon import DaemonClient
+from nsqx.cluster.daemon import DaemonClient, Query
 from nsqx.cluster.http import decode
 from nsqx.cluster.json_fields import objects
 from nsqx.cluster.node import Node
@@ -20,6 +20,13 @@ class NsqdClient(DaemonClient):
     async def info(self) -> Node:
         """Return the nsqd's description of itself, without its topics."""
         return Node.decode(await self.get("/info"))
+
+    async def ask_object(self, method: str, path: str, query: Query, body: bytes = b"") -> dict[str, Any]:
+        """Return the JSON object in the answer of a route."""
+        document = decode(await self._ask(method, path, query, body))
+        if not isinstance(document, dict):
+            raise RequestFailed("json: not an object")
+        return document
 
     async def stats(self, topic: str = "", channel: str = "", *, include_clients: bool = False) -> list[dict[str, Any]]:
         """Return the topics in /stats, all or those that match."""

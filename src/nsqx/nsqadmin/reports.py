@@ -222,6 +222,7 @@ _CHANNEL_COUNTS = (
 )
 _TOPIC_COUNTS = ("depth", "memory_depth", "backend_depth", "message_count")
 _LOG_TEXTS = ("store", "durability", "id")
+_CURSOR_COUNTS = ("floor", "next", "holes")
 _LOG_COUNTS = ("first", "stable", "end", "bytes", "segments", "deferred_count")
 
 
@@ -250,6 +251,8 @@ class ChannelReport:
     clients: list[ClientReport] | None = None
     paused: bool = False
     latency: Latency | None = None
+    cursor: dict[str, int] | None = None
+    """The position in the log of the topic; only on one node."""
 
     @classmethod
     def decode(cls, document: dict[str, Any], topic_name: str, place: NodePlace, now_s: int) -> ChannelReport:
@@ -264,11 +267,13 @@ class ChannelReport:
             clients=clients,
             paused=switch(document, "paused"),
             latency=Latency.decode(document.get("e2e_processing_latency")),
+            cursor=_cursor(document.get("cursor")),
         )
 
     def add(self, other: ChannelReport) -> None:
         """Add the counts of another node."""
         self.node = _ALL_NODES
+        self.cursor = None
         _add_counts(self.counts, other.counts)
         self.deliveries.add(other.deliveries)
         self.paused = self.paused or other.paused
@@ -292,7 +297,13 @@ class ChannelReport:
             "clients": _each(self.clients, ClientReport.document),
             "paused": self.paused,
             "e2e_processing_latency": None if self.latency is None else self.latency.document(),
+            **({} if self.cursor is None else {"cursor": self.cursor}),
         }
+
+
+def _cursor(document: Any) -> dict[str, int] | None:
+    """Return the position of a channel in a log; None if the topic has no log."""
+    return {key: integer(document, key) for key in _CURSOR_COUNTS} if isinstance(document, dict) else None
 
 
 def _log(document: Any) -> dict[str, str | int] | None:

@@ -64,6 +64,19 @@ def test_only_a_node_with_a_log_shows_one() -> None:
     assert "log" not in shown
 
 
+def test_only_a_channel_on_one_node_shows_its_cursor() -> None:
+    total = ChannelReport("x", "t", "c")
+    total.add(ChannelReport.decode(channel(cursor={"floor": 3, "next": 5, "holes": 1, "dead": 2}), "t", A, NOW_S))
+    total.add(ChannelReport.decode(channel(), "t", B, NOW_S))
+    shown = total.document()
+    assert [node.get("cursor") for node in shown["nodes"]] == [{"floor": 3, "next": 5, "holes": 1}, None]
+    assert "cursor" not in shown
+    topics = TopicReport("t")
+    for place in (A, B):
+        topics.add(decode(place, topic(channel(cursor={"floor": 3, "next": 5, "holes": 1}))))
+    assert "cursor" not in topics.document()["channels"][0]
+
+
 def test_the_first_nodes_channels_become_the_topics_own() -> None:
     """As in Go, the sum replaces the first node's entry and lists only the nodes after it."""
     total = TopicReport("t")
