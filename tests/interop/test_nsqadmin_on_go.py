@@ -138,3 +138,28 @@ def test_a_tail_uses_tls_and_the_auth_secret(
         assert viewer.next("status")["problems"]
     finally:
         viewer.close()
+
+
+def test_gos_nsqd_next_to_a_log_is_not_a_failure(fleet: Fleet, topic: str) -> None:
+    lookupd = fleet.nsqlookupd("go")
+    flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
+    go, ours = fleet.nsqd("go", flag), fleet.nsqd("nsqx", flag, "--store=log")
+    for nsqd in (go, ours):
+        nsqd.post("/topic/create", topic=topic)
+        nsqd.post("/channel/create", topic=topic, channel="c")
+        nsqd.post("/pub", b"hello", topic=topic)
+    admin = fleet.nsqadmin("nsqx", f"--lookupd-http-address={lookupd.http_address}")
+    wait_until(lambda: len(admin.request("GET", f"/api/log/{topic}").json().get("nodes", ())) == 2, "both are listed")
+    nodes = {node["node"]: node for node in admin.request("GET", f"/api/log/{topic}").json()["nodes"]}
+    assert (nodes[go.http_address]["code"], nodes[go.http_address]["log"]) == ("", None)
+    assert nodes[go.http_address]["config"]["code"] == "NOT_AVAILABLE"
+    assert nodes[ours.http_address]["log"]["end"] == 1
+    found = admin.request("GET", f"/api/browse/{topic}").json()
+    assert [message["body"] for message in found["messages"]] == ["hello"]
+    codes = {node["node"]: node["code"] for node in found["nodes"]}
+    assert codes == {go.http_address: "NOT_AVAILABLE", ours.http_address: ""}
+    body = json.dumps({"to": "end"}).encode()
+    sought = admin.request("POST", f"/api/seek/{topic}/c", body)
+    assert sought.status == 200
+    assert {each["address"]: each["code"] for each in sought.json()["outcomes"]} == codes
+    assert (go.channel_stats(topic, "c")["depth"], ours.channel_stats(topic, "c")["depth"]) == (1, 0)

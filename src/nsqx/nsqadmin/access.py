@@ -1,8 +1,8 @@
 """Access rules: the origin of a request, the role of its token, and whether its user is an administrator.
 
 The origin check rejects requests that a page of another site makes a browser send. A token gives the role ``VIEW``,
-``CONSUME`` or ``OPERATE``. The user's name comes from a header that a trusted proxy sets. This module reads headers and addresses; it
-does not know the routes.
+``CONSUME`` or ``OPERATE``. The user's name comes from a header that a trusted proxy sets. This module reads headers and
+addresses; it does not know the routes.
 """
 
 from __future__ import annotations

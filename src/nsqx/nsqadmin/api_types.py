@@ -91,9 +91,18 @@ class _Counts(TypedDict):
     message: NotRequired[WarningField]
 
 
-class ChannelDocument(_Counts):
-    """A channel on one nsqd, or summed over nsqds."""
+class CursorDocument(TypedDict):
+    """The position of a channel in the log of its topic on one nsqd."""
 
+    floor: Annotated[int, "The first unfinished offset."]
+    next: Annotated[int, "The first offset that was never delivered."]
+    holes: Annotated[int, "Unfinished messages before `next`."]
+
+
+class ChannelDocument(_Counts):
+    """A channel on one nsqd, or summed over nsqds; ``cursor`` is there if it is on one nsqd and its topic has a log."""
+
+    cursor: NotRequired[CursorDocument]
     channel_name: str
     in_flight_count: int
     deferred_count: int

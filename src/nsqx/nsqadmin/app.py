@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, cast
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from nsqx.nsqadmin.operations import OperationAPI
     from nsqx.nsqadmin.options import NsqadminOptions
     from nsqx.nsqadmin.page import Page
+    from nsqx.nsqadmin.stored_messages import StoredMessageAPI
+    from nsqx.nsqadmin.topic_logs import TopicLogAPI
 
 _GZIP_LEVEL = 5
 _GZIP_MIN_SIZE = 500
@@ -78,6 +80,8 @@ class Handlers:
     live: LiveAPI
     inventory: InventoryAPI
     messages: MessageAPI
+    logs: TopicLogAPI
+    stored: StoredMessageAPI
     graphite: GraphiteAPI
     config: ConfigAPI
     page: Page
@@ -146,8 +150,23 @@ def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
     add("GET", "/api/activity", config.activity, Role.VIEW)
     change("POST", "/api/operations", handlers.operations.operate)
     change("POST", "/api/publish/:topic", handlers.messages.publish)
+    _add_log_routes(handlers, add, change)
     router.freeze()
     return router
+
+
+def _add_log_routes(handlers: Handlers, add: Callable[..., None], change: Callable[..., None]) -> None:
+    """Add the routes for logs, stored messages and dead letters."""
+    logs, stored = handlers.logs, handlers.stored
+    add("GET", "/api/log/:topic", logs.log, Role.VIEW)
+    add("GET", "/api/config/:topic/:channel", logs.channel_config, Role.VIEW)
+    change("PUT", "/api/config/:topic", logs.configure)
+    change("PUT", "/api/config/:topic/:channel", logs.configure)
+    change("POST", "/api/seek/:topic/:channel", logs.seek)
+    change("POST", "/api/trim/:topic", logs.trim)
+    change("GET", "/api/browse/:topic", stored.browse, Role.CONSUME)
+    change("GET", "/api/dead/:topic", stored.dead_letters, Role.CONSUME)
+    change("POST", "/api/dead/:topic", stored.act_on_dead_letters)
 
 
 def _openapi(router: Router, base_path: str) -> Handler:

@@ -26,6 +26,8 @@ from nsqx.nsqadmin.poller import Poller
 from nsqx.nsqadmin.server import Server
 from nsqx.nsqadmin.single_flight import SingleFlight
 from nsqx.nsqadmin.sse import Viewers
+from nsqx.nsqadmin.stored_messages import StoredMessageAPI
+from nsqx.nsqadmin.topic_logs import TopicLogAPI
 from nsqx.version import version_line
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class NsqadminDaemon:
             LiveAPI(self.poller, queries, self._viewers),
             InventoryAPI(self.poller, self._audit),
             MessageAPI(options, cluster, single_flight, self._tails, self._audit),
+            TopicLogAPI(cluster, single_flight, self._audit),
+            StoredMessageAPI(options, cluster, single_flight, self._audit),
             GraphiteAPI(options, http, log),
             ConfigAPI(options, access, single_flight, self._audit, log),
             self._page,

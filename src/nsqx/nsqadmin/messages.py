@@ -54,9 +54,9 @@ class MessageAPI:
         topic = self._topic(context)
         options = TailOptions(
             topic,
-            per_s=_number(context, "rate", MAX_PER_S, 1, MAX_PER_S),
-            body_limit=_number(context, "limit", DEFAULT_BODY_LIMIT, 1, MAX_BODY_LIMIT),
-            sample_percent=_number(context, "sample", 100, _MIN_SAMPLE_PERCENT, 100),
+            per_s=context.number("rate", MAX_PER_S, 1, MAX_PER_S),
+            body_limit=context.number("limit", DEFAULT_BODY_LIMIT, 1, MAX_BODY_LIMIT),
+            sample_percent=context.number("sample", 100, _MIN_SAMPLE_PERCENT, 100),
             contains=_search_text(context),
         )
         response = self._tails.response(Tail(self._cluster, options, client_options=self._client_options).events())
@@ -144,12 +144,3 @@ def _search_text(context: RequestContext) -> str:
     if len(text) > MAX_SEARCH_LENGTH:
         raise HTTPError(400, "INVALID_ARG_CONTAINS")
     return text
-
-
-def _number(context: RequestContext, name: str, default: int, least: int, most: int) -> int:
-    text = context.query.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not least <= int(text) <= most:
-        raise HTTPError(400, f"INVALID_ARG_{name.upper()}")
-    return int(text)

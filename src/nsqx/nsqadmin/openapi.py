@@ -26,6 +26,7 @@ from nsqx.net.openapi import (
 )
 from nsqx.nsqadmin import api_types as types
 from nsqx.nsqadmin.access import COOKIE, Role
+from nsqx.nsqadmin.log_routes import LOG_ERRORS, LOG_ROUTES
 from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, MAX_SEARCH_LENGTH
 
 if TYPE_CHECKING:
@@ -334,7 +335,7 @@ _ERRORS: ErrorTable = {
         "INVALID_CHANNEL": "the channel is not a valid name, or the operation takes none",
         "INVALID_ACTION": "no such action",
         "INVALID_OPERATION": "no such operation",
-        "INVALID_NODE": "the operation needs a node",
+        "INVALID_NODE": "the operation or the position needs a node",
         "INVALID_BODY": "the body does not have the expected form",
         "INVALID_ENCODING": "the encoding is neither text nor base64",
         "INVALID_DEFER": "the delay is negative or longer than 24 hours",
@@ -349,6 +350,7 @@ _ERRORS: ErrorTable = {
         "INVALID_OPTION": "no such option, or the option cannot be changed while nsqadmin runs",
         "INVALID_VALUE": "the option does not accept this value",
         "INVALID_REMOTE_ADDR": "the client has no IP address",
+        **LOG_ERRORS[400],
         "invalid semicolon separator in query": "the query is malformed",
         "invalid URL escape ...": "the query is malformed",
         "EOF": "the body is empty",
@@ -394,11 +396,12 @@ API = APIDoc(
         "configuration": "Options of a running nsqadmin.",
         "session": "Tokens and cookies.",
         "live": "History and live numbers.",
-        "messages": "Tails and publishing.",
+        "messages": "Tails, stored messages and publishing.",
+        "logs": "The logs and the settings of topics.",
         "operations": "Changes with a result for each daemon.",
         "health": "The state of nsqadmin.",
     },
-    routes={**_PAGES, **_NSQ_ROUTES, **_PAGE_ROUTES},
+    routes={**_PAGES, **_NSQ_ROUTES, **_PAGE_ROUTES, **LOG_ROUTES},
     errors=_ERRORS,
     path_parameters={
         "topic": Parameter("topic", "The topic.", _NOT_EMPTY),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_BODY_SIZE = 2 * 1024 * 1024
 
+_MAX_DIGITS = 18
 _DECODER = json.JSONDecoder()
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")
 
@@ -64,6 +65,25 @@ class RequestContext:
     async def fields(self, kinds: Mapping[str, type]) -> dict[str, Any]:
         """Read the JSON object in the body as Go decodes it; raise HTTPError 400 with Go's message if it is invalid."""
         return read_fields(await self.body(), kinds)
+
+    async def json_object(self) -> dict[str, Any]:
+        """Read the JSON object in the body; raise HTTPError 400 INVALID_BODY if there is none."""
+        try:
+            value = orjson.loads(await self.body())
+        except orjson.JSONDecodeError:
+            raise HTTPError(400, "INVALID_BODY") from None
+        if not isinstance(value, dict):
+            raise HTTPError(400, "INVALID_BODY")
+        return value
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return an integer of the query; raise HTTPError 400 INVALID_ARG_<NAME> if it is out of range."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS or not least <= int(text) <= most:
+            raise HTTPError(400, f"INVALID_ARG_{name.upper()}")
+        return int(text)
 
 
 Handler = Callable[[RequestContext], Awaitable[Response]]
