@@ -65,7 +65,9 @@ export function ago(timeS: number, nowS: number): string {
 export function bytes(value: number): string {
   if (value < 1024) return `${value} B`;
   if (value < 1024 * 1024) return `${three(value / 1024)} KiB`;
-  return `${three(value / 1024 / 1024)} MiB`;
+  if (value < 1024 ** 3) return `${three(value / 1024 ** 2)} MiB`;
+  if (value < 1024 ** 4) return `${three(value / 1024 ** 3)} GiB`;
+  return `${three(value / 1024 ** 4)} TiB`;
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -75,6 +77,11 @@ const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 export function time(date: Date, now = new Date()): string {
   const today = date.toDateString() === now.toDateString();
   return today ? clock.format(date) : `${day.format(date)} ${clock.format(date)}`;
+}
+
+/** The date of a time in nanoseconds since 1970, as text. */
+export function dateOf(timeNs: string): Date {
+  return new Date(Number(BigInt(timeNs) / 1_000_000n));
 }
 
 export function plural(value: number, one: string, many = `${one}s`): string {

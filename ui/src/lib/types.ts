@@ -200,6 +200,8 @@ export interface ChannelStats extends Delivery {
   nodes: ChannelStats[] | null;
   clients: Client[] | null;
   e2e_processing_latency: Latency | null;
+  /** Only on one nsqd, and only if the topic has a log. */
+  cursor?: { floor: number; next: number; holes: number };
 }
 
 /** The log of a topic on one nsqd. Offsets are message numbers. */
@@ -286,7 +288,8 @@ export interface TailMessage {
   node: string;
   id: string;
   timestamp_ns: string;
-  attempts: number;
+  /** Null if it is not known. */
+  attempts: number | null;
   encoding: "text" | "base64";
   body: string;
   size: number;
