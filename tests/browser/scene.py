@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from daemons import Daemon, Fleet, wait_until
 from nsqx import Consumer
+from rawclient import RawClient
 
 TICK_S = 0.1
 
@@ -32,6 +33,24 @@ def order(number: int) -> bytes:
 def reading(number: int) -> bytes:
     """Return a binary message."""
     return bytes((number * step * 37) % 256 for step in range(1, 41)) + b"\xff\x00"
+
+
+def fail(nsqd: Daemon, topic: str, channel: str, count: int) -> None:
+    """Requeue messages of a channel with an attempt limit of 2 until ``count`` more of them are dead letters."""
+
+    def letters() -> int:
+        stats = nsqd.channel_stats(f"{topic}.dead", "dead")
+        return stats["depth"] if stats else 0
+
+    before = letters()
+    with RawClient(nsqd.tcp_address) as consumer:
+        consumer.sub(topic, channel)
+        for _ in range(2 * count):
+            consumer.rdy(1)
+            message_id = consumer.read_message().id
+            consumer.rdy(0)
+            consumer.req(message_id, 0)
+    wait_until(lambda: letters() == before + count, "the messages are dead letters")
 
 
 class Traffic:
@@ -106,10 +125,10 @@ class Traffic:
 class Cluster:
     """One nsqlookupd, several nsqds, and nsqadmins on request."""
 
-    def __init__(self, fleet: Fleet, nsqd_count: int = 2) -> None:
+    def __init__(self, fleet: Fleet, nsqd_count: int = 2, nsqd_flags: tuple[str, ...] = ()) -> None:
         self._fleet = fleet
         self.lookupd = fleet.nsqlookupd("nsqx")
-        self.nsqds = [self.start_nsqd() for _ in range(nsqd_count)]
+        self.nsqds = [self.start_nsqd(*nsqd_flags) for _ in range(nsqd_count)]
 
     def start_nsqd(self, *flags: str, **options: Any) -> Daemon:
         lookup = f"--lookupd-tcp-address={self.lookupd.tcp_address}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from browsers import IMAGES, browser, view, what_is_missing
-from scene import Cluster, Traffic, reading
+from scene import Cluster, Traffic, fail, reading
 
 from daemons import Fleet
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 UNREAD = "carts.abandoned"
+LOGGED = "payments"
 PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True}
 
 QUIET_TOPICS = (
@@ -52,6 +53,7 @@ def set_the_scene(cluster: Cluster, traffic: Traffic) -> None:
     traffic.consume("orders", "shipping", snappy=True, client_id="shipping-0", user_agent="shop-shipping/1.9")
     traffic.consume("orders", "archive", sample_rate=25, client_id="archive-0")
     traffic.consume("clickstream", "sessions", client_id="sessions-0", user_agent="sessions/0.3")
+    make_a_log(cluster, traffic)
     cluster.nsqds[0].post("/channel/pause", topic="orders", channel="archive")
     for nsqd in cluster.nsqds:
         nsqd.post("/topic/pause", topic="refunds")
@@ -59,6 +61,18 @@ def set_the_scene(cluster: Cluster, traffic: Traffic) -> None:
         cluster.lookupd.post("/topic/create", topic=topic)
         if channel:
             cluster.lookupd.post("/channel/create", topic=topic, channel=channel)
+
+
+def make_a_log(cluster: Cluster, traffic: Traffic) -> None:
+    """Create a topic with a log, with channels in different places and with dead letters."""
+    cluster.make_topic(LOGGED, "archive", "fraud-check", "ledger")
+    for nsqd in cluster.nsqds:
+        nsqd.request("PUT", f"/topic/config?topic={LOGGED}", b'{"max_attempts": 2, "max_bytes": 10737418240}')
+    traffic.publish(LOGGED, 40, wave_s=30)
+    for nsqd in cluster.nsqds:
+        fail(nsqd, LOGGED, "fraud-check", 3)
+    traffic.consume(LOGGED, "ledger", client_id="ledger-0", user_agent="ledger/2.0")
+    traffic.consume(LOGGED, "fraud-check", per_s=20, client_id="fraud-0", user_agent="fraud/1.1")
 
 
 def follow(page: "Page") -> None:
@@ -77,6 +91,23 @@ def pause_everywhere(page: "Page") -> None:
     page.get_by_role("list", name="Result per node").wait_for()
 
 
+def show_stored(page: "Page") -> None:
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("article").nth(3).wait_for()
+
+
+def select_letters(page: "Page") -> None:
+    page.get_by_role("article").nth(3).wait_for()
+    for number in range(2):
+        page.get_by_role("article").nth(number).get_by_role("checkbox").check()
+
+
+def preview_seek(page: "Page") -> None:
+    page.get_by_role("button", name="Seek…").click()
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("table", name="Effect per node").wait_for()
+
+
 def by_rate(page: "Page") -> None:
     page.get_by_role("row").nth(3).wait_for()
 
@@ -91,6 +122,10 @@ PICTURES: dict[str, tuple[str, Preparation]] = {
     "binary": ("topics/sensor.readings?view=messages", follow),
     "confirm": ("topics/orders/shipping?span=5+min", confirm),
     "outcome": ("topics/orders/shipping?span=5+min", pause_everywhere),
+    "log": (f"topics/{LOGGED}?view=log", None),
+    "browse": (f"topics/{LOGGED}?view=browse", show_stored),
+    "seek": (f"topics/{LOGGED}/fraud-check", preview_seek),
+    "dead": (f"topics/{LOGGED}?view=dead", select_letters),
     "nodes": ("nodes", None),
     "node": ("nodes/{node}", None),
     "lookup": ("lookup", None),
@@ -100,7 +135,10 @@ PICTURES: dict[str, tuple[str, Preparation]] = {
 
 LOOKS = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": PHONE}
 IN_THE_DOCUMENTATION = {
-    "light": ("topics", "topic", "channel", "messages", "confirm", "outcome", "nodes", "activity"),
+    "light": (
+        *("topics", "topic", "channel", "messages", "confirm", "outcome", "nodes", "activity"),
+        *("log", "browse", "seek", "dead"),
+    ),
     "dark": ("topics", "topic"),
     "phone": ("topics", "topic", "messages"),
 }
@@ -136,7 +174,8 @@ def main() -> int:
     only = arguments.only.split(",") if arguments.only else []
     fleet = Fleet()
     try:
-        cluster = Cluster(fleet, nsqd_count=3)
+        flags = (f"--store-rule={LOGGED}=log", "--log-retain-age=72h")
+        cluster = Cluster(fleet, nsqd_count=3, nsqd_flags=flags)
         where = f"--lookupd-http-address={cluster.lookupd.http_address}"
         admin = fleet.nsqadmin("nsqx", where, "--poll-interval=1s")
         with Traffic(cluster) as traffic, browser() as chromium:
