@@ -248,6 +248,9 @@ class TestBrowse:
         expect(show(page)).to_have_count(1)
         expect(page.get_by_role("article")).to_contain_text("Grüße aus Köln")
         expect(page.get_by_role("status").get_by_text(re.compile("51 searched"))).to_be_visible()
+        page.get_by_label("From").select_option("last")
+        expect(show(page)).to_have_count(1)
+        expect(page.get_by_text("Only the newest 1,000 messages of each node are searched.")).to_be_visible()
         page.get_by_label("Contains").fill("nowhere to be found")
         button(page, "Show").click()
         expect(page.get_by_text("No searched message contains this text")).to_be_visible()
@@ -426,6 +429,27 @@ class TestDeadLetters:
         expect(settings).to_contain_text(re.compile("Attempt limit ?2"))
         expect(settings).to_contain_text(f"{topic}.dead")
         expect(button(page, "Purge all…")).to_have_count(0)
+
+    def test_a_channel_gets_its_own_attempt_limit(
+        self, admin: Daemon, cluster: Cluster, open_page: "Opener", topic: str
+    ) -> None:
+        published(cluster, topic, "c", messages=1)
+        page = open_page(admin, f"/topics/{topic}/c")
+        settings = page.get_by_role("region", name="Settings")
+        expect(settings).to_contain_text(re.compile("Attempt limit ?2"))
+        button(page, "Change settings…").click()
+        dialog = page.get_by_role("dialog", name="Settings of c")
+        dialog.get_by_label("Attempt limit").fill("70000")
+        expect(dialog).to_contain_text("Use a number from 0 to 65535.")
+        dialog.get_by_label("Attempt limit").fill("7")
+        button(dialog, "Change").click()
+        expect(dialog.get_by_role("list", name="Result per node").get_by_role("listitem")).to_have_count(2)
+        button(dialog, "Close").last.click()
+        expect(settings).to_contain_text(re.compile("Attempt limit ?7 changed"))
+        for nsqd in cluster.nsqds:
+            own = nsqd.request("GET", f"/channel/config?topic={topic}&channel=c").json()
+            assert (own["settings"]["max_attempts"], own["changed"]) == (7, ["max_attempts"])
+            assert config(nsqd, topic)["max_attempts"] == 2
 
 
 class TestRights:
