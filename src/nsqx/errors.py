@@ -83,6 +83,8 @@ class DiskQueueError(NSQError):
 
     is_space_low = False
     """True if there is too little free space on the disk."""
+    is_log_full = False
+    """True if the topic log has reached its ``max_bytes``."""
 
 
 class NotALogTopic(NSQError):

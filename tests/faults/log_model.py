@@ -7,6 +7,10 @@ acknowledged: then each is stored once. The model knows for each message and eac
 written, or durable. It checks after every step and every restart that nothing is lost that must not be lost, that an
 offset names one message for ever, and that depths are exact. Segments are removed too: none that is needed, and all
 but one of each log if everything is finished.
+
+Segments are also kept for replay, ended early, and dropped with unfinished messages by trims. What a trim dropped never
+comes back. A few unfinished messages are copied to the end of their log: after a crash there is the old one or the
+copy, never both and never none.
 """
 
 import os
@@ -30,6 +34,7 @@ from nsqx.queues.log.batch import ADDRESSED, DEFERRED, MESSAGES, PRODUCER, LogBa
 from nsqx.queues.log.log import TopicLog
 from nsqx.queues.log.producers import ProducerTag
 from nsqx.queues.log.recovery import NO_BOOT_ID
+from nsqx.queues.log.segment import KEEP_NOTHING
 from nsqx.queues.log.state import Changes, Hole
 from nsqx.queues.log.store import LogOptions, LogStore
 
@@ -91,6 +96,11 @@ class ModelChannel:
     holes: dict[int, Hole] = field(default_factory=dict)  # requeued explicitly
     was_moved: bool = False  # to another position, so finished messages may be unfinished again
 
+    def trim(self, first: int) -> None:
+        self.start = max(self.start, first)
+        self.finished = {offset for offset in self.finished if offset >= first}
+        self.holes = {offset: hole for offset, hole in self.holes.items() if offset >= first}
+
     def is_unfinished(self, offset: int) -> bool:
         return offset in self.holes or (offset >= self.start and offset not in self.finished)
 
@@ -127,6 +137,10 @@ class ModelTopic:
     forgotten: set[str] = field(default_factory=set)  # producers that may be unknown
     cancelled: dict[int, int] = field(default_factory=dict)  # deferred messages: the number of the batch, in this life
     once_cancelled: set[int] = field(default_factory=set)  # in all lives
+    trims: list[tuple[int, int]] = field(default_factory=list)  # numbers among the batches of this life, and offsets
+    first: int = 0  # what is below it was dropped before this life
+    vanished: set[int] = field(default_factory=set)  # that the last power cut has taken away
+    seen_first: int = 0  # of the first segment in this life
     written_count: int = 0
     safe_count: int = 0
     stable: int = 0
@@ -162,6 +176,16 @@ class Move:
     offset: int
     target: ModelTopic
     target_offset: int
+
+
+@dataclass
+class Copy:
+    """A message of a channel, or a deferred one, that was appended again and finished at its old place: one frame."""
+
+    topic: ModelTopic
+    channel: int  # 0 for a deferred message
+    offset: int
+    again: int
 
 
 class Logger:
@@ -251,6 +275,7 @@ class Run:
         self._topics: dict[int, ModelTopic] = {}  # by log id
         self._forgotten: dict[int, ModelTopic] = {}  # deleted, perhaps not durably
         self._moves: list[Move] = []
+        self._copies: list[Copy] = []
         self._has_lost_pages = False
         self._was_recovering = False  # when the last life ended
         self._commit: CommitJob | None = None
@@ -684,11 +709,76 @@ class Run:
             topic.cancelled[offset] = topic.log.given_count + topic.log.pending_count
             topic.once_cancelled.add(offset)
 
+    def _copy_forward(self) -> None:
+        """Append unfinished messages again, and finish the old ones: both or none."""
+        topic = self._topic()
+        log = topic.log
+        number, offsets = self._some_unfinished(topic)
+        for offset in offsets[:4]:
+            fact = Fact(ADDRESSED, topic.fact(offset).body, number)
+            hole = topic.channels[number].holes.get(offset, Hole())
+            again = log.append_addressed(number, items_of([fact.body]), 1, self._serial, hole.attempts, hole.due_ns)
+            self._note_appended(topic, again, [fact])
+            self._finish_offsets(topic, number, [offset])
+            self._copies.append(Copy(topic, number, offset, again))
+        for offset in [offset for offset in sorted(topic.deferred) if offset in topic.present][:3]:
+            fact = Fact(DEFERRED, topic.fact(offset).body, due_ns=topic.deferred[offset], releases=(offset,))
+            again = log.append_deferred(items_of([fact.body]), 1, self._serial, fact.due_ns, [offset])
+            self._note_appended(topic, again, [fact])
+            topic.deferred[again] = topic.deferred.pop(offset)
+            self._copies.append(Copy(topic, 0, offset, again))
+        self._store.join(log)
+
+    def _trim(self) -> None:
+        """Drop every message below an offset, finished or not."""
+        topic = self._topic()
+        segments = topic.log.writer.segments
+        firsts = [segment.first for segment in segments if segment.first <= topic.log.written]
+        first = self._rng.choice([*firsts, self._rng.randint(topic.log.first, max(topic.log.first, topic.log.written))])
+        first = max(first, topic.log.first)
+        affected = {number: [o for o in topic.unfinished(number) if o < first] for number in topic.channels}
+        changes = Changes()
+        changes.trim(first)
+        self._change(topic, changes, 0, [])
+        count = topic.operations[-1].number
+        topic.trims.append((count, first))
+        for number, offsets in affected.items():
+            topic.operations.append(Operation(count, number, frozenset(offsets)))
+            topic.channels[number].trim(first)
+        topic.deferred = {offset: due_ns for offset, due_ns in topic.deferred.items() if offset >= first}
+
+    def _keep(self) -> None:
+        """Keep finished segments for replay from some offset on, or none."""
+        topic = self._topic()
+        keep_from = self._rng.choice([KEEP_NOTHING, self._rng.randint(0, topic.log.end)])
+        if not topic.log.is_writing:
+            topic.log.writer.keep_from = keep_from
+        self._store.look_at(topic.log)
+
+    def _end_segment(self) -> None:
+        """End the newest segment early."""
+        topic = self._topic()
+        if not topic.log.is_writing:
+            topic.log.writer.is_roll_wanted = True
+        self._store.look_at(topic.log)
+
+    def _trim_and_crash(self) -> None:
+        self._publish_much()
+        self._commit_now()
+        self._complete_checkpoint()
+        self._publish_much()
+        self._commit_now()
+        self._trim()
+        self._commit_now()
+        self._remove_finished()
+        self._crashed()
+
     def _delete_topic(self) -> None:
         if self._rng.random() < 0.3:
             topic = self._topic()
             topic.is_deleted = True
             self._moves = [move for move in self._moves if topic not in (move.source, move.target)]
+            self._copies = [copy for copy in self._copies if copy.topic is not topic]
             self._store.delete_log(topic.log)
 
     def _delete(self) -> None:
@@ -772,7 +862,7 @@ class Run:
         self._crashed()
 
     def _keep_up(self) -> None:
-        """Finish everything. Then one small segment of each log remains."""
+        """Finish everything and keep nothing. Then one small segment of each log remains."""
         self._order_nothing()
         self._end_commit()
         self._complete_checkpoint()
@@ -791,6 +881,9 @@ class Run:
             self._commit = self._store.begin_commit(is_synced=True)
             self._end_commit()
             self._complete_checkpoint()
+        for log in self._store.logs.values():
+            log.writer.keep_from = KEEP_NOTHING
+            self._store.look_at(log)
         for _ in range(2):
             self._store.find_finished()
             self._complete_checkpoint()
@@ -850,12 +943,30 @@ class Run:
             if state.deferred != topic.deferred:
                 raise Lost(f"deferred {state.deferred} instead of {topic.deferred}")
             self._check_removed(topic, topic.log, {o for o in topic.present if o < topic.log.first})
+            self._check_kept(topic)
         held = sum(
             sum(batch.size for batch in (*log._held, *log._pending) if batch.has_offsets)
             for log in self._store.logs.values()
         )
         if self._store.memory_size > self._options.memory_size + held:
             raise Lost(f"{self._store.memory_size} bytes are in memory, {held} of them must be")
+
+    def _check_kept(self, topic: ModelTopic) -> None:
+        """Check that no segment was removed that must be kept for replay."""
+        writer = topic.log.writer
+        first = writer.segments[0].first if writer.segments else 0
+        if first > max(topic.seen_first, writer.keep_from):
+            raise Lost(
+                f"segments of {topic.log.topic} before {first} were removed, and {writer.keep_from} must be kept"
+            )
+        topic.seen_first = first
+
+    def _check_trims(self, topic: ModelTopic, log: TopicLog, certain_count: int) -> None:
+        """Check that what was certainly dropped is still dropped, and nothing that was not."""
+        certain = max([topic.first, *(first for number, first in topic.trims if number <= certain_count)])
+        most = max([topic.first, *(first for _, first in topic.trims)])
+        if not certain <= log.state.first <= most:
+            raise Lost(f"{log.topic} begins at {log.state.first}, it was trimmed to {certain}, perhaps to {most}")
 
     def _check_restart(self, is_power_cut: bool) -> None:
         """Compare the logs with what must be there after a restart, and continue with what is there."""
@@ -881,6 +992,8 @@ class Run:
             if self._store.is_recovering:
                 self._forgotten[key] = topic
             self._moves = [move for move in self._moves if topic not in (move.source, move.target)]
+            self._copies = [copy for copy in self._copies if copy.topic is not topic]
+        self._check_copies()
         kept = []
         for move in self._moves:
             is_finished = not move.source.channels.get(move.channel, ModelChannel(0)).is_unfinished(move.offset)
@@ -893,6 +1006,27 @@ class Run:
         self._moves = kept
         self._failpoints = saved
 
+    def _check_copies(self) -> None:
+        """Check that of each message that was copied there is the old one or the copy."""
+        kept = []
+        for copy in self._copies:
+            topic, log = copy.topic, copy.topic.log
+            is_appended = copy.again in topic.present | topic.recovered or copy.again < log.first
+            if copy.channel:
+                channel = topic.channels.get(copy.channel)
+                is_old = channel is not None and copy.offset >= log.first and channel.is_unfinished(copy.offset)
+            else:
+                is_old = copy.offset in topic.deferred
+            if is_old and is_appended:
+                raise Lost(f"{copy.offset} of {log.topic} was copied to {copy.again}, and both are there")
+            is_gone = copy.offset < log.first or (copy.channel and copy.channel not in topic.channels)
+            is_gone = is_gone or copy.offset in topic.vanished | topic.discarded
+            if not (is_old or is_appended or is_gone):
+                raise Lost(f"{copy.offset} of {log.topic} was copied to {copy.again}, and both are gone")
+            if is_appended and self._store.is_recovering:
+                kept.append(copy)
+        self._copies = kept
+
     def _check_log(self, topic: ModelTopic, log: TopicLog, is_power_cut: bool) -> None:
         found, lost_count = read_all(log)
         for batch in log._held:
@@ -900,11 +1034,13 @@ class Run:
                 found.update(_facts(batch))
         if lost_count:
             raise Lost(f"{lost_count} messages of {log.topic} are reported as lost")
+        found = {offset: fact for offset, fact in found.items() if offset >= log.first}
         required = {o for o in topic.present | topic.recovered if not is_power_cut or o < topic.stable}
         gone = {o for o in topic.present | topic.recovered if o < log.first and o not in found}
         if required - found.keys() - gone:
             raise Lost(f"lost from {log.topic}: {sorted(required - found.keys() - gone)}")
         self._check_removed(topic, log, gone & required)
+        topic.vanished = (topic.present | topic.recovered) - found.keys() - gone
         facts = topic.unwritten | topic.names
         for offset, fact in found.items():
             expected = facts.get(offset)
@@ -922,13 +1058,19 @@ class Run:
             raise Lost(f"offset {max(topic.names)} of {log.topic} was in use, but the log ends at {log.end}")
         topic.present, topic.recovered = set(found), set(topic.unwritten)
         is_unsettled = is_power_cut and self._was_recovering
-        self._check_channels(topic, log, topic.safe_count if is_power_cut else topic.written_count, is_unsettled)
-        self._check_cancelled(topic, log, topic.safe_count if is_power_cut else topic.written_count, is_unsettled)
+        certain_count = topic.safe_count if is_power_cut else topic.written_count
+        if not is_unsettled:
+            self._check_trims(topic, log, certain_count)
+        self._check_channels(topic, log, certain_count, is_unsettled)
+        self._check_cancelled(topic, log, certain_count, is_unsettled)
         self._check_deferred(topic, log)
         self._check_numbered(topic, log, found)
         topic.log = log
         topic.present = seen
         topic.operations.clear()
+        topic.trims.clear()
+        topic.first = log.state.first
+        topic.seen_first = log.writer.segments[0].first if log.writer.segments else 0
         topic.written_count, topic.safe_count = log.given_count, log.safe_count
         topic.stable = log.stable
         topic.is_known = True
@@ -1052,6 +1194,11 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._move_message: 4,
     Run._redrive: 4,
     Run._cancel: 2,
+    Run._copy_forward: 4,
+    Run._trim: 3,
+    Run._trim_and_crash: 2,
+    Run._keep: 3,
+    Run._end_segment: 2,
     Run._delete_topic: 1,
     Run._begin_commit: 6,
     Run._end_commit: 6,

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from log_model import TOPICS, Run, run_seed
@@ -17,6 +17,8 @@ from nsqx.queues.log.jobs import CheckpointJob
 from nsqx.queues.log.log import TopicLog
 from nsqx.queues.log.producers import LogProducers
 from nsqx.queues.log.recovery import _LogLoader
+from nsqx.queues.log.segment import finished_count
+from nsqx.queues.log.store import LogStore
 
 QUICK, MANY = 200, 5000
 AT_MOST_S = 8.0  # for the quick test, on a busy machine
@@ -57,6 +59,16 @@ SCRIPTS = {
         *("repeat_all", "publish_numbered", "commit_now", "complete_checkpoint", "forget_producers"),
         "publish_numbered",
     ),
+    "trim": (
+        *("create_channel", "publish_much", "commit_now", "complete_checkpoint", "publish_much", "publish_deferred"),
+        *("commit_now", "keep", "requeue", "trim", "commit_now", "remove_finished", "publish", "commit_now"),
+        *("end_segment", "remove_finished", "trim_and_crash"),
+    ),
+    "copy": (
+        *("create_channel", "publish_deferred", "publish_much", "requeue", "commit_now", "complete_checkpoint"),
+        *("finish", "copy_forward", "commit_now", "remove_finished", "requeue", "copy_forward", "publish_much"),
+        *("commit_now", "finish_all", "commit_now", "remove_finished", "copy_forward", "commit_now"),
+    ),
     "delete": ("publish", "commit_now", "delete", "commit_now", "complete_checkpoint", "publish", "commit_now"),
 }
 ACTIONS = (("stop", ""), ("tear", ""), ("fail", "EIO"), ("short", "ENOSPC"))
@@ -92,7 +104,7 @@ def test_much_random_use_of_a_log_loses_only_what_it_may() -> None:
 def remove_too_early(job: CheckpointJob, log: TopicLog) -> None:
     """Remove segments that are finished, although this is not durable yet."""
     writer = log.writer
-    writer.remove_below(writer.segments[writer._finished_count(log.state)].first)
+    writer.remove_below(writer.segments[finished_count(writer.segments, log.state)].first)
     writer.remove_finished(job.idle_size)
 
 
@@ -153,9 +165,25 @@ def test_every_fault_at_every_file_operation_loses_only_what_it_may(name: str) -
     assert run_script_with_every_fault(name, seed) > 50
 
 
+def run_scripts_with_every_fault(name: str, seeds: Iterable[int]) -> None:
+    """Perform a script with each fault, with several seeds."""
+    for seed in seeds:
+        run_script_with_every_fault(name, seed)
+
+
+def join_nothing(store: LogStore, *logs: TopicLog) -> None:
+    """Write a copy and the end of the old message as two writes, if they are large."""
+
+
+@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
+def test_a_copy_that_is_not_written_with_the_end_of_the_old_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogStore, "join", join_nothing)
+    with pytest.raises(AssertionError, match="was copied to"):
+        run_scripts_with_every_fault("copy", range(20))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_fault_at_every_file_operation_with_many_seeds(name: str) -> None:
-    for seed in range(FIRST % 1000, FIRST % 1000 + 30):
-        run_script_with_every_fault(name, seed)
+    run_scripts_with_every_fault(name, range(FIRST % 1000, FIRST % 1000 + 30))

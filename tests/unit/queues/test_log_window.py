@@ -161,6 +161,16 @@ class Model:
             for offset in range(start, end):
                 self.persisted_holes.pop(offset, None)
 
+    def drop(self, offsets):
+        """Forget messages; the caller has recorded that."""
+        for offset in offsets:
+            self.in_flight.pop(offset, None)
+            self.due.pop(offset, None)
+            self.aside.discard(offset)
+            self.attempts.pop(offset, None)
+            self.persisted_holes.pop(offset, None)
+        self.again = [offset for offset in self.again if offset not in offsets]
+
     def _reach(self, end):
         for offset in range(self.persisted_next, end):
             self.persisted_holes[offset] = (0, 0)
@@ -169,7 +179,7 @@ class Model:
 
 def step(rng, window, model, now_ns):
     """Do one random operation on both; return the time."""
-    kind = rng.randrange(13)
+    kind = rng.randrange(15)
     client_id = rng.randint(1, 3)
     if kind < 4:
         end = model.next + rng.randrange(3)
@@ -252,7 +262,31 @@ def step(rng, window, model, now_ns):
         model.due.pop(offset, None)
         model.aside.discard(offset)
         model.again = [other for other in model.again if other != offset]
+    elif kind == 13 and rng.random() < 0.1:
+        trim(window, model, model.next + rng.randint(-40, 3))
+    elif kind == 14 and rng.random() < 0.1:
+        end = model.next - rng.randrange(20)
+        waiting = {offset: (model.attempts[offset], 0) for offset in model.again if offset < end}
+        waiting |= {offset: (model.attempts[offset], due_ns) for offset, due_ns in model.due.items() if offset < end}
+        assert sorted(window.waiting_below(end)) == sorted(waiting)
+        assert window.waiting_among(range(end)) == waiting
+        assert window.oldest_in_flight() == min([*model.in_flight, model.next])
+        model.apply(*window.take_changes())
+        window.forget(waiting)
+        model.drop(waiting)
     return now_ns
+
+
+def trim(window, model, first):
+    """Drop everything below an offset in both."""
+    dropped = {offset for offset, _, _ in model.unfinished() if offset < first}
+    in_flight = sorted(model.in_flight[offset][0] for offset in dropped if offset in model.in_flight)
+    assert window.count_below(first) == len(dropped)
+    assert sorted(window.trim(first)) == in_flight
+    model.drop(dropped)
+    model.next = max(model.next, first)
+    model.persisted_next = max(model.persisted_next, first)
+    model.persisted_holes = {offset: hole for offset, hole in model.persisted_holes.items() if offset >= first}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -45,9 +45,10 @@ MESSAGES, ADDRESSED, DEFERRED, DELTA, SNAPSHOT = 0, 1, 2, 8, 9
 IDENTITY, DELETED = 10, 11
 _FIRST_WITHOUT_OFFSETS = DELTA
 
-# Tags of an extension. 3, 4, 5 and 9 are reserved: ttl, headers, keys, query.
-PRODUCER, DUE, CHANNEL, ORIGIN, RELEASES = 1, 2, 6, 7, 8
+# Tags of an extension. 4, 5 and 9 are reserved: headers, keys, query.
+PRODUCER, DUE, TTL, CHANNEL, ORIGIN, RELEASES = 1, 2, 3, 6, 7, 8
 _DUE = Struct(">q")
+_TTL = Struct(">q")
 _CHANNEL = Struct(">IH")
 _OFFSET = Struct(">Q")
 _NOTHING: Mapping[int, bytes] = {}
@@ -212,6 +213,24 @@ def originating(origin: bytes) -> bytes:
 def origin_of(batch: LogBatch) -> bytes:
     """Return where a dead letter comes from, in JSON; empty for other messages."""
     return decode_extension(batch.extension).get(ORIGIN, b"") if batch.extension else b""
+
+
+def encode_ttl(ttl_ns: int) -> bytes:
+    """Return the value of the tag TTL: the messages are not delivered any more after this time."""
+    return _TTL.pack(ttl_ns)
+
+
+def expiring(ttl_ns: int) -> bytes:
+    """Return an extension with the tag TTL; empty if the time is 0."""
+    return encode_extension({TTL: encode_ttl(ttl_ns)}) if ttl_ns else b""
+
+
+def ttl_ns_of(batch: LogBatch) -> int:
+    """Return for how long after their timestamp the messages of a batch are delivered; 0 is for ever."""
+    if not batch.extension:
+        return 0
+    value = decode_extension(batch.extension).get(TTL)
+    return _TTL.unpack(value)[0] if value else 0
 
 
 def channel_of(batch: LogBatch) -> tuple[int, int]:

@@ -9,6 +9,7 @@ cdef class SegmentIndex:
     cdef list _offsets
     cdef list _positions
     cdef list _times
+    cdef readonly int64_t first_time
     cdef readonly int64_t max_time
 
     cpdef add(self, int64_t offset, int64_t position, int64_t timestamp)

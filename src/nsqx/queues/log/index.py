@@ -19,22 +19,28 @@ _SPACING = SPACING
 _MAGIC = b"NXI1"
 _HEAD = Struct(">4sII")
 _ENTRY = Struct(">QQq")
-_NO_TIME = -(1 << 63)
+# Older than any message.
+NO_TIME = -(1 << 63)
 
 
 class SegmentIndex:
-    """The entries of one segment. ``max_time`` is the highest timestamp of all its batches."""
+    """The entries of one segment. ``max_time`` is the highest timestamp of all its batches.
 
-    __slots__ = ("_offsets", "_positions", "_times", "max_time")
+    ``first_time`` is the timestamp of the first batch, or NO_TIME. The file does not contain it.
+    """
+
+    __slots__ = ("_offsets", "_positions", "_times", "first_time", "max_time")
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._positions: list[int] = []
         self._times: list[int] = []
-        self.max_time = _NO_TIME
+        self.first_time = self.max_time = NO_TIME
 
     def add(self, offset: int, position: int, timestamp: int) -> None:
         """Note a batch of messages; batches are noted in their order."""
+        if not self._positions:
+            self.first_time = timestamp
         if not self._positions or position - self._positions[-1] >= _SPACING:
             self._times.append(self.max_time)
             self._positions.append(position)
@@ -46,11 +52,16 @@ class SegmentIndex:
         index = bisect_right(self._offsets, offset) - 1
         return self._positions[index] if index >= 0 else 0
 
+    def time_at(self, offset: int) -> int:
+        """Return the highest timestamp of the batches up to the one that contains an offset, and a few later ones."""
+        index = bisect_right(self._offsets, offset)
+        return self._times[index] if index < len(self._times) else self.max_time
+
     def position_of_time(self, time_ns: int) -> tuple[int, int]:
         """Return a position before which every batch is older than a time, and the highest timestamp before it."""
         # The times are running maxima, so they are in order.
         index = bisect_right(self._times, time_ns - 1) - 1
-        return (self._positions[index], self._times[index]) if index >= 0 else (0, _NO_TIME)
+        return (self._positions[index], self._times[index]) if index >= 0 else (0, NO_TIME)
 
     def encode(self, seed: int) -> bytes:
         """Return the content of the file."""

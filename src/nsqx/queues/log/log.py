@@ -24,7 +24,7 @@ import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from nsqx.queues.log.batch import ADDRESSED as ADDRESSED_KIND
@@ -37,6 +37,7 @@ from nsqx.queues.log.batch import (
     addressed,
     deferred,
     encode_extension,
+    expiring,
     new_batch,
     new_record,
     originating,
@@ -46,7 +47,7 @@ from nsqx.queues.log.batch import (
     seed_of,
 )
 from nsqx.queues.log.commit_file import ENTRY_OVERHEAD, identity_record
-from nsqx.queues.log.index import SPACING
+from nsqx.queues.log.index import NO_TIME, SPACING
 from nsqx.queues.log.segment import LogSegment, SegmentReader, SegmentWriter
 from nsqx.queues.log.state import Changes, LogState
 from nsqx.queues.log.tail import LogTail
@@ -156,7 +157,8 @@ class TopicLog:
     @property
     def first(self) -> int:
         """The first offset that the log still has."""
-        return self.writer.segments[0].first if self.writer.segments else 0
+        first: int = self.state.first
+        return max(first, self.writer.segments[0].first) if self.writer.segments else first
 
     @property
     def first_kept(self) -> int:
@@ -183,6 +185,18 @@ class TopicLog:
         """True if a batch waits for a write."""
         return len(self._pending) > 0 or len(self._gathered) > 0
 
+    @property
+    def newest_part_ns(self) -> int:
+        """The timestamp of the first message that is in the newest segment or in none; 0 without such a message."""
+        segments = self.writer.segments
+        index = segments[len(segments) - 1].index if segments else None
+        if index is not None and index.first_time != NO_TIME:
+            return int(index.first_time)
+        for batch in chain(self._held, self._pending):
+            if batch.has_offsets:
+                return batch.timestamp
+        return self._gathered_ns if self._gathered else 0
+
     # Appending
 
     def publish(
@@ -197,13 +211,14 @@ class TopicLog:
             return self._append(DEFERRED_KIND, items, count, timestamp, deferred(due_ns, values))
         return self._append(MESSAGES, items, count, timestamp, encode_extension(values))
 
-    def append(self, items: bytes, count: int, timestamp: int, releases: Sequence[int] = ()) -> int:
+    def append(self, items: bytes, count: int, timestamp: int, releases: Sequence[int] = (), ttl_ns: int = 0) -> int:
         """Append messages for every channel and return the first offset.
 
         ``items`` are ``count`` valid items: int32 size and body each. ``releases`` are the offsets of deferred messages
-        that these ones repeat because they are due.
+        that these ones repeat because they are due. After ``ttl_ns``, if not 0, they are not delivered any more.
         """
-        return self._append(MESSAGES, items, count, timestamp, releasing(list(releases)) if releases else b"")
+        extension = releasing(list(releases)) if releases else b""
+        return self._append(MESSAGES, items, count, timestamp, extension + expiring(ttl_ns))
 
     def gather(self, items: bytes, count: int, timestamp: int) -> int:
         """Append messages as ``append``, but in one batch with others if possible.
@@ -241,15 +256,29 @@ class TopicLog:
         self.pending_size += batch.size - len(items)
         self.tail.add(batch)
 
-    def append_deferred(self, items: bytes, count: int, timestamp: int, due_ns: int) -> int:
-        """Append messages that no channel gets; they must be appended again when they are due."""
-        return self._append(DEFERRED_KIND, items, count, timestamp, deferred(due_ns))
+    def append_deferred(
+        self, items: bytes, count: int, timestamp: int, due_ns: int, releases: Sequence[int] = (), ttl_ns: int = 0
+    ) -> int:
+        """Append messages that no channel gets; they must be appended again when they are due.
+
+        ``releases`` are the offsets of deferred messages that these ones replace.
+        """
+        extension = deferred(due_ns) + (releasing(list(releases)) if releases else b"")
+        return self._append(DEFERRED_KIND, items, count, timestamp, extension + expiring(ttl_ns))
 
     def append_addressed(
-        self, channel: int, items: bytes, count: int, timestamp: int, attempts: int = 0, due_ns: int = 0
+        self,
+        channel: int,
+        items: bytes,
+        count: int,
+        timestamp: int,
+        attempts: int = 0,
+        due_ns: int = 0,
+        ttl_ns: int = 0,
     ) -> int:
         """Append messages for one channel."""
-        return self._append(ADDRESSED_KIND, items, count, timestamp, addressed(channel, attempts, due_ns))
+        extension = addressed(channel, attempts, due_ns) + expiring(ttl_ns)
+        return self._append(ADDRESSED_KIND, items, count, timestamp, extension)
 
     def append_letter(self, item: bytes, timestamp: int, origin: bytes) -> int:
         """Append a dead letter: a message for every channel, with the JSON that says where it comes from."""
@@ -431,7 +460,7 @@ class TopicLog:
         changes = Changes()
         lost_count = 0
         for first, end in missing:
-            for start, stop in self.state.present_between(first, end):
+            for start, stop in self.state.present_between(max(first, self.state.first), end):
                 changes.lose(start, stop)
                 lost_count += stop - start
         if changes:
@@ -442,6 +471,20 @@ class TopicLog:
         """Drop what the state knows about removed offsets below ``end``, from which on messages are still read."""
         self.state.forget_ranges(min(end, self.first))
 
+    def time_of(self, offset: int) -> int | None:
+        """Return about when the message at ``offset`` was published; None if no index of its segment is in memory."""
+        batch = self.tail.find(offset)
+        if batch is not None:
+            return batch.timestamp
+        segment = self.segment_of(offset)
+        return segment.index.time_at(offset) if segment is not None and segment.index is not None else None
+
+    def segment_of(self, offset: int) -> LogSegment | None:
+        """Return the segment that contains an offset; the first one if the offset is before it."""
+        segments = self.writer.segments
+        index = max(0, bisect_right([segment.first for segment in segments], offset) - 1)
+        return segments[index] if segments else None
+
     def begin_find(self, time_ns: int) -> FindJob:
         """Return a job that finds the first written message at or after a time in the segments."""
         return FindJob(self.writer.segments[:], time_ns, min(self.durable_end, self.written))
@@ -451,7 +494,7 @@ class TopicLog:
         if job.error is not None:
             raise job.error
         if job.offset >= 0:
-            return job.offset
+            return max(job.offset, self.first)
         offset = self.tail.first_at(job.time_ns, job.end)
         return offset if offset < self.written else -1
 

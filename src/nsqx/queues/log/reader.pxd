@@ -8,6 +8,7 @@ from nsqx.wire cimport byteops
 cdef int _FOUND
 cdef int _UNREAD
 cdef int _MISSING
+cdef int64_t _NEVER_NS
 
 
 @cython.final
@@ -16,6 +17,8 @@ cdef class LogReader:
     cdef readonly Py_ssize_t start
     cdef readonly Py_ssize_t end
     cdef readonly int64_t timestamp
+    cdef public int64_t ttl_ns
+    cdef readonly int64_t expires_ns
     cdef readonly bint is_addressed
     cdef object _log
     cdef LogTail _tail

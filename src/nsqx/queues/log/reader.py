@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsqx.queues.log.batch import ADDRESSED, channel_of, due_ns_of, origin_of
+from nsqx.queues.deadlines import NEVER_NS
+from nsqx.queues.log.batch import ADDRESSED, channel_of, due_ns_of, origin_of, ttl_ns_of
 from nsqx.wire import byteops
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ MISSING = 2
 _FOUND = FOUND
 _UNREAD = UNREAD
 _MISSING = MISSING
+_NEVER_NS = NEVER_NS
 
 
 class LogReader:
@@ -26,13 +28,15 @@ class LogReader:
 
     __slots__ = (
         "_at", "_batch", "_batch_end", "_batch_first", "_block", "_blocks", "_log", "_tail",
-        "data", "end", "is_addressed", "start", "timestamp",
+        "data", "end", "expires_ns", "is_addressed", "start", "timestamp", "ttl_ns",
     )  # fmt: skip
 
     def __init__(self, log: TopicLog, blocks: LogBlocks) -> None:
         self.data = b""  # the items of the batch
         self.start = self.end = 0
         self.timestamp = 0
+        self.ttl_ns = 0  # how long messages without a ttl of their own are delivered; 0 is for ever
+        self.expires_ns = _NEVER_NS  # when the message must not be delivered any more, on the wall clock
         self.is_addressed = False  # the message is for one channel
         self._log = log
         self._tail = log.tail
@@ -85,7 +89,16 @@ class LogReader:
         self.data = batch.items
         self.timestamp = batch.timestamp
         self.is_addressed = batch.kind == ADDRESSED
+        self.expires_ns = _NEVER_NS
+        if self.ttl_ns > 0 or batch.extension:
+            self._note_ttl()
         return _FOUND
+
+    def _note_ttl(self) -> None:
+        """Note when the messages of the batch expire."""
+        ttl_ns = self.own_ttl_ns() or self.ttl_ns
+        if 0 < ttl_ns < _NEVER_NS - self.timestamp:
+            self.expires_ns = self.timestamp + ttl_ns
 
     def block_end(self) -> int:
         """Return the offset after the block that is in use, or -1 if none is."""
@@ -105,6 +118,10 @@ class LogReader:
     def origin(self) -> bytes:
         """Return where the found dead letter comes from, in JSON; empty for other messages."""
         return origin_of(self._batch) if self._batch is not None else b""
+
+    def own_ttl_ns(self) -> int:
+        """Return the time to live that the found message was published with; 0 is for ever."""
+        return ttl_ns_of(self._batch) if self._batch is not None else 0
 
     def due_ns(self) -> int:
         """Return when the found message is due; 0 is at once."""

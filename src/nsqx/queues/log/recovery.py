@@ -346,7 +346,7 @@ class _LogLoader:
                 removed_end = end
                 continue
             lost.append((first, end))
-            count = sum(stop - start for start, stop in state.present_between(first, end))
+            count = sum(stop - start for start, stop in state.present_between(max(first, state.first), end))
             self._recovery.report(self._identity.topic, f"the segment from offset {first} on is missing", count)
         writer.remove_below(removed_end)  # a power cut may have brought segments back
         return lost

@@ -13,6 +13,7 @@ cdef class LogSegment:
     cdef readonly str path
     cdef readonly uint32_t seed
     cdef public SegmentIndex index
+    cdef object _max_time
 
     cpdef SegmentIndex loaded_index(self)
 
@@ -30,9 +31,12 @@ cdef class SegmentWriter:
     cdef public int64_t removable_end
     cdef public bint is_new
     cdef readonly bint is_unsynced
-    cdef int64_t _max_size
+    cdef public int64_t max_size
+    cdef public int64_t keep_from
+    cdef public bint is_roll_wanted
     cdef int _descriptor
     cdef int64_t _position
+    cdef int64_t _head_size
     cdef str _temporary
     cdef list _unsynced
     cdef bint _has_new_name

@@ -10,9 +10,9 @@ before the next one gets its name. So only the newest segment can have a tail th
 After a failed write or sync, and after damage, nothing is cut or overwritten. The writer continues in a new segment
 that begins at the last durable offset.
 
-A segment is removed when all its messages are finished, and this is durable in the segments that stay. A snapshot
-lists the segments before it, so recovery knows which are missing. It is written twice, because the segment before, in
-which a copy of most of it could be found, may be gone.
+A segment is removed when all its messages are finished, this is durable in the segments that stay, and it need not be
+kept for replay. A snapshot lists the segments before it, so recovery knows which are missing. It is written twice,
+because the segment before, in which a copy of most of it could be found, may be gone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.files import (
@@ -61,6 +61,8 @@ _SUFFIX, _INDEX_SUFFIX, _TEMPORARY_SUFFIX = ".seg", ".idx", ".tmp"
 _DIGIT_COUNT = 20
 _NAME = re.compile(r"0[0-9]{19}\.seg")  # a larger number is no offset
 _READ_SIZE = 256 * 1024
+# ``keep_from`` of a writer that keeps no finished segment.
+KEEP_NOTHING = (1 << 63) - 1
 # Suffixes of directories that are not used any more: those of deleted logs, and those that cannot be identified.
 DELETED_SUFFIX, UNKNOWN_SUFFIX = ".deleted", ".unknown"
 
@@ -68,7 +70,7 @@ DELETED_SUFFIX, UNKNOWN_SUFFIX = ".deleted", ".unknown"
 class LogSegment:
     """One segment of a log."""
 
-    __slots__ = ("first", "index", "path", "seed", "size")
+    __slots__ = ("_max_time", "first", "index", "path", "seed", "size")
 
     def __init__(self, directory: str, log_id: int, first: int) -> None:
         self.first = first
@@ -76,6 +78,17 @@ class LogSegment:
         self.path = os.path.join(directory, f"{first:0{_DIGIT_COUNT}d}{_SUFFIX}")
         self.seed = seed_of(log_id, first)
         self.index: SegmentIndex | None = None
+        self._max_time: int | None = None
+
+    @property
+    def max_time(self) -> int | None:
+        """The highest timestamp of the messages, or NO_TIME without messages; None before ``load_max_time``."""
+        return self.index.max_time if self.index is not None else self._max_time
+
+    def load_max_time(self) -> None:
+        """Find the highest timestamp without keeping the index in memory. Raises OSError."""
+        if self.max_time is None:
+            self._max_time = self._read_index().max_time
 
     @property
     def index_path(self) -> str:
@@ -85,18 +98,21 @@ class LogSegment:
     def loaded_index(self) -> SegmentIndex:
         """Return the index, read from its file or built from the segment. Raises OSError."""
         if self.index is None:
-            try:
-                self.index = decode_index(read_file(INDEX, self.index_path), self.seed)
-            except FileNotFoundError:
-                pass
-        if self.index is None:
+            self.index = self._read_index()
+        return self.index
+
+    def _read_index(self) -> SegmentIndex:
+        try:
+            index = decode_index(read_file(INDEX, self.index_path), self.seed)
+        except FileNotFoundError:
+            index = None
+        if index is None:
             index = SegmentIndex()
             with SegmentReader(self) as reader:
                 for part in reader.parts(0):
                     if part.head is not None and part.head.has_offsets:
                         index.add(part.head.first, part.start, part.head.timestamp)
-            self.index = index
-        return self.index
+        return index
 
 
 def list_segments(directory: str, log_id: int) -> list[LogSegment]:
@@ -129,6 +145,11 @@ def identity_in(directory: str) -> LogIdentity | None:
         if read_head(data, 0, seed_of(identity.log_id, segment.first)) is not None:
             return identity
     return None
+
+
+def finished_count(segments: Sequence[LogSegment], state: LogState) -> int:
+    """Return how many of the oldest segments are finished according to ``state``, without the newest one."""
+    return bisect_left(segments[1:], True, key=lambda segment: not state.is_finished(segment.first))
 
 
 class SegmentPart(NamedTuple):
@@ -241,7 +262,6 @@ class SegmentWriter:
         "_has_batches",
         "_has_new_name",
         "_head_size",
-        "_max_size",
         "_position",
         "_temporary",
         "_unremoved",
@@ -249,7 +269,10 @@ class SegmentWriter:
         "directory",
         "identity",
         "is_new",
+        "is_roll_wanted",
         "is_unsynced",
+        "keep_from",
+        "max_size",
         "must_roll",
         "removable_end",
         "segments",
@@ -273,7 +296,9 @@ class SegmentWriter:
         self.removable_end = 0  # segments from this offset on stay, because a channel may move back to them
         self.is_new = False  # the directory may not exist
         self.is_unsynced = False
-        self._max_size = max_size
+        self.max_size = max_size  # of a segment, unless a batch is larger
+        self.keep_from = KEEP_NOTHING  # segments with this offset or later ones are kept, finished or not
+        self.is_roll_wanted = False  # ``remove_finished`` begins a segment, so that the messages before it can go
         self._descriptor = -1
         self._position = 0
         self._head_size = 0  # of identity and snapshot at the start of the newest segment, if it was begun here
@@ -296,7 +321,7 @@ class SegmentWriter:
     def has_room(self, size: int) -> bool:
         """True if a write of so many bytes needs no new segment and no sync."""
         is_open = self._descriptor >= 0 and not (self.must_roll or self._temporary)
-        return is_open and self._position + size <= self._max_size
+        return is_open and self._position + size <= self.max_size
 
     def write(self, batches: list[LogBatch]) -> None:
         """Append batches."""
@@ -305,14 +330,14 @@ class SegmentWriter:
             if self.must_roll or (batches and not self.segments):
                 self._roll()
             start = 0
-            room = self._max_size - self._position
+            room = self.max_size - self._position
             for index, batch in enumerate(batches):
                 if batch.size > room and (self._has_batches or index > start):
                     self._append(batches[start:index])
                     start = index
                     self.sync()
                     self._roll()
-                    room = self._max_size - self._position
+                    room = self.max_size - self._position
                 room -= batch.size
             self._append(batches[start:] if start else batches)
             if self._temporary:
@@ -374,32 +399,39 @@ class SegmentWriter:
 
     def has_finished(self, state: LogState, idle_size: int) -> bool:
         """True if ``remove_finished`` could remove something if ``state`` was durable."""
-        if self._unremoved or self._is_idle(state, idle_size):
+        if self._unremoved or self.is_roll_wanted or self._is_idle(state, idle_size):
             return True
-        return len(self.segments) > 1 and state.is_finished(self.segments[1].first)
+        segments = self.segments
+        return len(segments) > 1 and segments[1].first <= self.keep_from and state.is_finished(segments[1].first)
 
-    def _finished_count(self, state: LogState) -> int:
-        return bisect_left(self.segments[1:], True, key=lambda segment: not state.is_finished(segment.first))
+    def _removable_count(self, state: LogState) -> int:
+        kept_after = bisect_right(self.segments[1:], self.keep_from, key=lambda segment: segment.first)
+        return min(kept_after, finished_count(self.segments, state))
 
     def finished_end(self, state: LogState, idle_size: int) -> int:
         """Return the offset before which ``remove_finished`` could remove segments if ``state`` was durable."""
         if self._is_idle(state, idle_size):
             return state.end
-        return self.segments[self._finished_count(state)].first if self.segments else 0
+        return self.segments[self._removable_count(state)].first if self.segments else 0
 
     def _is_idle(self, state: LogState, idle_size: int) -> bool:
         size = self._position - self._head_size  # a new segment would have the snapshot too
-        return self._has_batches and size > idle_size and state.is_finished(state.end)
+        is_large = self._has_batches and size > idle_size
+        return is_large and self.keep_from >= state.end and state.is_finished(state.end)
 
     def remove_finished(self, idle_size: int) -> None:
-        """Remove the oldest segments, as long as all their messages are finished. Everything must be synced.
+        """Remove the oldest segments that are finished and need not be kept. Everything must be synced.
 
         If that is the case for all messages, a newest segment larger than ``idle_size`` is replaced too. Segments from
         ``removable_end`` on stay.
         """
-        if self._is_idle(self.state, idle_size):
+        if not self.segments:
+            return
+        is_rolled = self.is_roll_wanted and self.state.end > self.segments[-1].first
+        if is_rolled or self._is_idle(self.state, idle_size):
             self._begin_segment()
-        finished_end = self.segments[self._finished_count(self.state)].first
+        self.is_roll_wanted = False
+        finished_end = self.segments[self._removable_count(self.state)].first
         self.remove_below(min(finished_end, max(self.removable_end, self.segments[0].first)))
         self.state.forget_ranges(self.segments[0].first)
         while self._unremoved:
@@ -418,7 +450,7 @@ class SegmentWriter:
 
     def _begin_segment(self) -> None:
         try:
-            self._roll()
+            self._roll(is_incomplete_visible=False)
             self._sync()
         except OSError:
             self.fail()
@@ -440,8 +472,11 @@ class SegmentWriter:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _roll(self) -> None:
-        """Begin a segment at the end of the state. All that is not durable must be written after it."""
+    def _roll(self, *, is_incomplete_visible: bool = True) -> None:
+        """Begin a segment at the end of the state. All that is not durable must be written after it.
+
+        Recovery takes an incomplete segment for a damaged one, unless a commit file names the log.
+        """
         if self.segments and not self.must_roll:
             self._save_index(self.segments[-1])
         self.close()
@@ -449,7 +484,7 @@ class SegmentWriter:
         segment.index = SegmentIndex()
         is_replaced = bool(self.segments) and self.segments[-1].first == segment.first
         path = segment.path
-        if is_replaced or self.must_roll:
+        if is_replaced or self.must_roll or not is_incomplete_visible:
             # Until the new file is durable, only the old one may have some of the batches.
             path = self._temporary = segment.path + _TEMPORARY_SUFFIX
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC

@@ -38,6 +38,7 @@ from nsqx.queues.log.varints import NumberReader, append_bytes, append_number
     _CHANNEL_CREATED, _CHANNEL_DELETED, _FINISHED, _REQUEUED, _MOVED, _CHANNEL_PAUSED, _TOPIC_PAUSED, _LEASE,
     _SETTING, _UNCLAIMED, _DUE_REMOVED, _LOST, _RANGE, _DEFERRED, _NEXT_NUMBER, _END, _SKIPPED, _SEGMENTS,
 ) = range(1, 19)  # fmt: skip
+_TRIMMED = 21
 _PRODUCER, _PRODUCERS_FORGOTTEN = 30, 32
 # In place of the number of a channel: the range has no messages for any channel.
 NO_CHANNEL = 0
@@ -147,6 +148,10 @@ class Changes:
         """Note that the messages from ``first`` to ``end`` are damaged or missing."""
         self._add(_LOST, first, end)
 
+    def trim(self, first: int) -> None:
+        """Drop every message below ``first``, finished or not, for all channels."""
+        self._add(_TRIMMED, first)
+
     def skip(self, end: int) -> None:
         """Use no offsets below ``end`` that are not in use."""
         self._add(_SKIPPED, end)
@@ -202,6 +207,7 @@ class LogState:
 
     def __init__(self, lease: int) -> None:
         self.serial = 0
+        self.first = 0  # messages below it were dropped
         self.end = 0  # the offset after the last message
         self.lease = lease  # offsets below it may be in use
         self.channels: dict[int, ChannelState] = {}
@@ -288,6 +294,8 @@ class LogState:
                 self.deferred.pop(values.number(), None)
         elif code == _LOST:
             self._lose(values.number(), values.number())
+        elif code == _TRIMMED:
+            self._trim(values.number())
         elif code == _RANGE:
             self._add_range(Range(values.number(), values.number(), values.number()))
         elif code == _DEFERRED:
@@ -344,7 +352,7 @@ class LogState:
             if offset >= channel.next:
                 self._advance(channel, offset)
                 channel.next = offset + 1
-            if self._is_message(channel.number, offset):
+            if offset >= self.first and self._is_message(channel.number, offset):
                 channel.holes[offset] = hole
 
     def _advance(self, channel: ChannelState, end: int) -> None:
@@ -358,6 +366,16 @@ class LogState:
         _remove_between(self.deferred, first, end)
         for channel in self.channels.values():
             _remove_between(channel.holes, first, end)
+
+    def _trim(self, first: int) -> None:
+        self.first = max(self.first, first)
+        self.unclaimed = max(self.unclaimed, first)
+        if self.is_paused:
+            self.paused_at = max(self.paused_at, first)
+        _remove_below(self.deferred, first)
+        for channel in self.channels.values():
+            channel.next = max(channel.next, first)
+            _remove_below(channel.holes, first)
 
     # Ranges
 
@@ -489,6 +507,8 @@ class LogState:
         changes = Changes()
         changes._set_segments(segments)
         changes._add(_END, self.end)
+        if self.first:
+            changes.trim(self.first)
         changes._add(_NEXT_NUMBER, self.next_number)
         changes.set_lease(self.lease)
         changes.set_unclaimed(self.unclaimed)
@@ -528,6 +548,11 @@ def _remove_between(by_offset: dict[int, Any], first: int, end: int) -> None:
     else:
         for offset in [offset for offset in by_offset if first <= offset < end]:
             del by_offset[offset]
+
+
+def _remove_below(by_offset: dict[int, Any], end: int) -> None:
+    for offset in [offset for offset in by_offset if offset < end]:
+        del by_offset[offset]
 
 
 _OF_CHANNELS = {_CHANNEL_DELETED, _FINISHED, _REQUEUED, _MOVED, _CHANNEL_PAUSED}

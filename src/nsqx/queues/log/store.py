@@ -229,7 +229,10 @@ class LogStore:
         log.delete()
 
     def join(self, *logs: TopicLog) -> None:
-        """Write all that is pending in these logs in one frame, so that after a crash all of it is there or nothing."""
+        """Write all that is pending in these logs in one frame, so that after a crash all of it is there or nothing.
+
+        This has a meaning for a single log too: otherwise a large write goes to its segment batch by batch.
+        """
         group = set(logs)
         apart = []
         for other in self._joined:
@@ -323,7 +326,7 @@ class LogStore:
                     size += _frame_size(log, batches)
             log = taken[0][0]
             is_large = log.pending_size >= direct_size or size > max_size
-            if is_large and len(group) == 1 and not log.is_deleted:
+            if is_large and isinstance(group, tuple) and not log.is_deleted:
                 if self._can_write_segment(log):
                     direct += taken
             elif size <= room or not framed:
@@ -332,7 +335,7 @@ class LogStore:
         return framed, direct
 
     def _pending_groups(self) -> list[Collection[TopicLog]]:
-        """Return the logs with something to write, in groups that must be in one frame."""
+        """Return the logs with something to write: sets that must be in one frame, and single logs as tuples."""
         groups = [group for group in self._joined if any(log in self._pending for log in group)]
         alone = [(log,) for log in self._pending if not any(log in group for group in groups)]
         return [*groups, *alone]
@@ -542,6 +545,16 @@ class LogStore:
     def has_changed(self) -> bool:
         """True if ``find_finished`` may find something."""
         return bool(self._changed)
+
+    @property
+    def changed(self) -> list[TopicLog]:
+        """The logs in which ``find_finished`` searches."""
+        return list(self._changed)
+
+    def look_at(self, log: TopicLog) -> None:
+        """Search a log with the next ``find_finished`` too, because other segments are kept from now on."""
+        if not log.is_deleted:
+            self._changed[log] = None
 
     def find_finished(self) -> None:
         """Find the logs with segments that are finished. The next checkpoint removes those that are durably so."""

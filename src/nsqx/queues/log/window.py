@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Container, Iterable
+from heapq import heapify, heappop, heappush
 
 MIN_SLOTS = 64
 MAX_SLOTS = 65536
@@ -484,6 +484,69 @@ class Window:
         self._earliest_ns = _NEVER_NS
         self._unreported_count = 0
         self.take_changes()
+
+    def count_below(self, first: int) -> int:
+        """Return how many unfinished messages below ``next`` are below ``first``."""
+        count = sum([offset < first for offset in self._waiting]) + sum([offset < first for offset in self._strays])
+        for offset in range(self._base, min(self.next, first)):
+            if self._clients[offset & self._mask] > 0:
+                count += 1
+        return count
+
+    def trim(self, first: int) -> list[int]:
+        """Forget every message below ``first``; return the client of each of them that was in flight.
+
+        The caller records this. ``take_changes`` does not contain these messages afterwards.
+        """
+        clients = []
+        for offset in [offset for offset in self._strays if offset < first]:
+            clients.append(self._strays.pop(offset).client_id)
+        for offset in range(self._base, min(self.next, first)):
+            index = offset & self._mask
+            if self._clients[index] > 0:
+                clients.append(self._clients[index])
+            elif self._clients[index] == _UNREPORTED:
+                self._unreported_count -= 1
+            self._clients[index] = _FINISHED
+        self.in_flight_count -= len(clients)
+        self.forget([offset for offset in self._waiting if offset < first])
+        self._requeued = {offset: entry for offset, entry in self._requeued.items() if offset >= first}
+        if first > self.next:
+            self.next = self._base = first
+        self._advance()
+        return clients
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """Forget messages that wait. The caller records that they are finished."""
+        forgotten = set(offsets)
+        if not forgotten:
+            return
+        for offset in forgotten:
+            del self._waiting[offset]
+            self._requeued.pop(offset, None)
+            self._due_at.pop(offset, None)
+            self._aside.discard(offset)
+        self._again = deque([offset for offset in self._again if offset in self._waiting])
+        self.again_count = len(self._again)
+        self._due = [entry for entry in self._due if entry[1] in self._due_at]
+        heapify(self._due)
+
+    def oldest_in_flight(self) -> int:
+        """Return the lowest offset in flight, or ``next`` if no message is."""
+        self._advance()
+        return min([self._base, *self._strays])
+
+    def waiting_below(self, end: int) -> list[int]:
+        """Return the offsets below ``end`` of the messages that wait to be delivered again, or are not due."""
+        return [offset for offset in self._waiting if offset < end and offset not in self._aside]
+
+    def waiting_among(self, offsets: Container[int]) -> dict[int, tuple[int, int]]:
+        """Return attempts and due time, or 0, of those of the given messages that wait and are not set aside."""
+        return {
+            offset: (attempts, self._due_at.get(offset, 0))
+            for offset, attempts in self._waiting.items()
+            if offset in offsets and offset not in self._aside
+        }
 
     def unfinished(self) -> list[tuple[int, int, int]]:
         """Return every unfinished message below ``next``: offset, attempts, due time or 0; in order of offsets.

@@ -1,5 +1,6 @@
 """The removal of finished segments: which ones, and what readers and the next process see."""
 
+import os
 import shutil
 from dataclasses import replace
 
@@ -8,6 +9,9 @@ from log_bench import SMALL, Lines, bodies_of, change, checkpoint, commit, open_
 
 from nsqx.queues import files
 from nsqx.queues.failpoints import failpoints_of
+from nsqx.queues.log.segment import KEEP_NOTHING
+from nsqx.queues.log.segment_times import SegmentTimesJob
+from nsqx.queues.log.state import Hole
 
 OPTIONS = replace(SMALL, memory_size=0)
 
@@ -214,3 +218,113 @@ def test_an_idle_log_that_gets_a_message_meanwhile_keeps_its_newest_segment(tmp_
     store.end_checkpoint(job)
     assert log.first <= 30
     assert len(bodies_of(log, 30)) == log.state.depth(1, log.end) == 10
+
+
+def test_segments_that_are_kept_are_not_removed(tmp_path):
+    store, log = new_log(tmp_path, replace(OPTIONS, idle_size=100))
+    firsts = [segment.first for segment in log.writer.segments]
+    finish(store, log, log.end)
+    log.writer.keep_from = firsts[2] + 1
+    remove(store)
+    assert [segment.first for segment in log.writer.segments] == firsts[2:]
+    log.writer.keep_from = KEEP_NOTHING
+    store.look_at(log)
+    remove(store)
+    assert segment_files(tmp_path) == [f"{log.end:020d}.seg"]
+
+
+def test_a_segment_ends_early_if_that_is_wanted(tmp_path):
+    store = open_store(tmp_path, OPTIONS)
+    log = store.create_log("topic", 1 << 40, 5)
+    assert log.newest_part_ns == 0
+    publish(log, b"a", timestamp=7)
+    publish(log, b"b", timestamp=8)
+    assert log.newest_part_ns == 7
+    commit(store)
+    log.writer.is_roll_wanted = True
+    remove(store)
+    assert [segment.first for segment in log.writer.segments] == [0, 2]
+    assert (log.newest_part_ns, log.writer.is_roll_wanted) == (0, False)
+    publish(log, b"c", timestamp=9)
+    commit(store)
+    checkpoint(store)
+    assert ([segment.max_time for segment in log.writer.segments], log.newest_part_ns) == ([8, 9], 9)
+
+
+def test_the_times_of_segments_are_found_after_a_restart(tmp_path):
+    store, log = new_log(tmp_path)
+    count = len(log.writer.segments)
+    store.close()
+    (tmp_path / "topic.topic" / f"{0:020d}.idx").unlink()
+    log = open_store(tmp_path).logs["topic"]
+    assert [segment.max_time for segment in log.writer.segments] == [None] * (count - 1) + [5]
+    job = SegmentTimesJob(log.writer.segments)
+    job.run()
+    assert [segment.max_time for segment in log.writer.segments] == [5] * count
+    assert [segment.index is None for segment in log.writer.segments] == [True] * (count - 1) + [False]
+
+
+def test_a_job_for_times_skips_a_removed_segment_and_reports_an_error(tmp_path):
+    store, log = new_log(tmp_path)
+    store.close()
+    log = open_store(tmp_path).logs["topic"]
+    for segment in log.writer.segments[:2]:
+        os.unlink(segment.path)
+        os.unlink(segment.index_path)
+    files.set_hook(failpoints_of("index.read=fail:EIO@3"))
+    job = SegmentTimesJob(log.writer.segments)
+    try:
+        job.run()
+    finally:
+        files.set_hook(None)
+    assert "Input/output error" in str(job.error)
+
+
+def test_a_trim_drops_messages_durably_and_frees_whole_segments(tmp_path):
+    store, log = new_log(tmp_path)
+    firsts = [segment.first for segment in log.writer.segments]
+    change(log, lambda changes: changes.requeue(1, [(0, Hole(2, 0)), (firsts[2] + 1, Hole(1, 0))]))
+    change(log, lambda changes: changes.trim(firsts[2] + 1))
+    assert log.first == firsts[2] + 1
+    commit(store)
+    remove(store)
+    assert [segment.first for segment in log.writer.segments] == firsts[2:]
+    assert log.state.depth(1, log.end) == log.end - firsts[2] - 1
+    find = log.begin_find(0)
+    find.run()
+    assert log.end_find(find) == log.first
+    for is_clean in (False, True):
+        if is_clean:
+            store.close()
+        store = open_store(tmp_path, OPTIONS)
+        log = store.logs["topic"]
+        assert (log.first, store.damaged_count) == (firsts[2] + 1, 0)
+        assert log.state.channels[1].holes == {firsts[2] + 1: Hole(1, 0)}
+        assert bodies_of(log).keys() >= set(range(firsts[2] + 1, log.end))
+
+
+def test_a_damaged_message_below_a_trim_is_not_reported_as_lost(tmp_path):
+    _store, log = new_log(tmp_path)
+    end = log.writer.segments[1].first
+    (tmp_path / "topic.topic" / f"{0:020d}.seg").unlink()
+    change(log, lambda changes: changes.trim(end - 1))
+    job = log.begin_read(0, 500)
+    job.run()
+    assert log.end_read(job) == 1
+
+
+def test_a_segment_that_could_not_be_begun_is_not_taken_for_damage(tmp_path):
+    store, log = new_log(tmp_path)
+    store.close()
+    store = open_store(tmp_path, OPTIONS)
+    log = store.logs["topic"]
+    log.writer.is_roll_wanted = True
+    files.set_hook(failpoints_of("segment.writev=short:ENOSPC@1"))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            remove(store)
+    finally:
+        files.set_hook(None)
+    lines = Lines()
+    store = open_store(tmp_path, OPTIONS, lines=lines)
+    assert (store.damaged_count, lines.lines, len(bodies_of(store.logs["topic"]))) == (0, [], 40)

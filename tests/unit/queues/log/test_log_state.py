@@ -44,7 +44,7 @@ def topic(count):
 def facts(state):
     return (
         state.serial,
-        state.end,
+        (state.first, state.end),
         state.lease,
         state.next_number,
         state.settings,
@@ -233,3 +233,25 @@ def test_ranges_after_the_position_of_a_channel_are_kept():
     assert state.ranges == [(0, 11, 0)]
     state.forget_ranges(10)
     assert state.ranges == [(0, 11, 0)]
+
+
+def test_a_trim_drops_everything_below_it():
+    state = topic(10)
+
+    def add(fill):
+        state.add(delta(state, fill))
+
+    add(lambda changes: changes.create_channel(2, "b", 8))
+    state.add(new_batch(DEFERRED, 10, 2, 5, item(2), deferred(99)))
+    state.add(messages(12, 8))
+    add(lambda changes: changes.requeue(2, [(9, Hole(1)), (15, Hole(2, 7))]))
+    add(lambda changes: changes.pause_topic(True, 5))
+    add(lambda changes: changes.trim(11))
+    assert (state.first, state.unclaimed, state.paused_at, state.deferred) == (11, 11, 11, {11: 99})
+    assert (state.channels[1].next, state.channels[1].holes) == (11, {})
+    assert (state.channels[2].next, state.channels[2].holes.keys()) == (16, {12, 13, 14, 15})
+    assert (state.is_finished(11), state.depth(1, 20), state.depth(2, 20)) == (True, 8, 8)
+    add(lambda changes: changes.requeue(1, [(3, Hole(1))]))
+    add(lambda changes: changes.trim(4))
+    assert (state.first, state.channels[1].holes) == (11, {})
+    assert facts(state.copy()) == facts(state)
